@@ -1,11 +1,11 @@
-//! The driver: the parts of a node, brought to the wanted state in the order in which they depend on each other.
+//! The driver: reconciles the parts of a node in the order of their dependencies.
 //!
 //! 1. [`crate::host`]: bridges, bonds, VLAN subinterfaces, the NICs behind them.
-//! 2. [`crate::pods`]: interfaces in pods. Their ends on the host become ports of Linux bridges with that.
-//! 3. [`crate::ovs`]: one transaction with bridges and ports of pods; ports whose interface has gone go with it.
-//! 4. [`crate::pods`] again, where ports were opened: the pods' ends come up.
+//! 2. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
+//! 3. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
+//! 4. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
 //!
-//! A part that fails for some items names them and leaves the others alone.
+//! A part that fails for some items rejects these and realises the others.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,35 +19,36 @@ use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
 use crate::pods::{Pods, Resolve};
 use crate::switch::{self, NodeApplied, OvsFailure};
 
-/// How engine and agent call it.
+/// The driver's name, for engine and agent.
 pub const NAME: &str = "node";
 
 /// Open vSwitch of the node.
 pub struct Switch {
     ovs: Ovs,
-    /// The socket of its database, where it is one of this machine.
+    /// The socket of its database, if that is local.
     socket: Option<PathBuf>,
-    /// Something was wanted of it by this process.
+    /// True once this process has configured it.
     used: AtomicBool,
 }
 
 impl Switch {
-    /// `socket`: where its database listens, if that is a path; while nothing is there and nothing is wanted of it,
-    /// the node is taken to have no Open vSwitch.
+    /// `socket`: the path of its database, if that is local. While there is no socket and nothing is desired, the node
+    /// counts as one without Open vSwitch.
     pub fn new(ovs: Ovs, socket: Option<PathBuf>) -> Self {
         Self { ovs, socket, used: AtomicBool::new(false) }
     }
 
-    /// What it has now; `None`: there is none, and nothing is wanted of it.
-    async fn reconcile(&self, wanted: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
-        if switch::is_wanted(wanted) {
+    /// Brings it to the desired state and returns the observed one. `None`: there is no Open vSwitch, and nothing is
+    /// desired.
+    async fn reconcile(&self, desired_ovs: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
+        if switch::is_any_desired(desired_ovs) {
             self.used.store(true, Ordering::Relaxed);
         } else if !self.used.load(Ordering::Relaxed)
             && self.socket.as_ref().is_some_and(|socket| !socket.exists())
         {
             return Ok(None);
         }
-        self.ovs.reconcile(wanted).await.map(Some)
+        self.ovs.reconcile(desired_ovs).await.map(Some)
     }
 }
 
@@ -60,7 +61,7 @@ pub struct NodeDriver<R> {
 }
 
 impl<R: Resolve> NodeDriver<R> {
-    /// For the node of that name.
+    /// The driver of the node with that name.
     pub fn new(node: impl Into<String>, host: Host, pods: Pods<R>, switch: Switch) -> Self {
         Self { node: node.into(), host, pods, switch }
     }
@@ -76,26 +77,28 @@ impl<R: Resolve> NodeDriver<R> {
         if !work.is_current() {
             return Err(HostError::Superseded);
         }
-        let wanted = switch::wanted(desired, &host, &pods.ovs_ports);
-        let found = self.switch.reconcile(&wanted).await;
+        let desired_ovs = switch::desired_ovs(desired, &host, &pods.ovs_ports);
+        let observed = self.switch.reconcile(&desired_ovs).await;
         notes.append(&mut pods.notes);
-        if let (true, Ok(Some(found))) = (pods.awaiting_port, &found) {
+        if let (true, Ok(Some(observed))) = (pods.awaiting_port, &observed) {
             if !work.is_current() {
                 return Err(HostError::Superseded);
             }
-            self.pods.set_open_ports(switch::open_ports(&wanted, found)).await;
+            self.pods.set_open_ports(switch::open_ports(&desired_ovs, observed)).await;
             pods = self.pods.reconcile(desired).await;
             notes.append(&mut pods.notes);
         }
         let rejected = host.rejected().chain(pods.rejected.iter().cloned()).collect();
         let mut applied = NodeApplied { networks: host.networks, pods, rejected, notes };
-        match found {
-            Ok(Some(found)) => applied.add(&wanted, found),
+        match observed {
+            Ok(Some(observed)) => applied.add(&desired_ovs, observed),
             Ok(None) => {}
             Err(error) => {
                 let (retryable, unreachable) = (error.retryable(), error.unreachable());
-                applied
-                    .add_failure(&wanted, &OvsFailure { reason: &error.to_string(), retryable, unreachable });
+                applied.add_failure(
+                    &desired_ovs,
+                    &OvsFailure { reason: &error.to_string(), retryable, unreachable },
+                );
             }
         }
         Ok(Reconciled {

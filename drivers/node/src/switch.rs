@@ -1,4 +1,5 @@
-//! Between the messages and Open vSwitch: what is wanted of it, and what is told of what it has. Pure.
+//! Converts between commands and reports on the one hand, and the desired and observed state of Open vSwitch on the
+//! other. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,13 @@ use crate::ovs::{
 };
 use crate::pods::{OvsPort, PodsApplied};
 
-/// All that has to be in Open vSwitch. A bridge whose uplink may not be used goes without, unless it had been used
-/// before that: what works stays.
-pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String, OvsPort>) -> OvsDesired {
+/// The desired state of Open vSwitch. A bridge whose uplink was refused gets none, unless its NICs are in use already:
+/// a working uplink stays.
+pub fn desired_ovs(
+    desired: &NodeDesired,
+    host: &HostApplied,
+    ports: &BTreeMap<String, OvsPort>,
+) -> OvsDesired {
     let bridges = desired.networks.iter().filter_map(|(name, network)| {
         let HostNetwork::Ovs { datapath, uplink, patch, vlans } = network else { return None };
         let refused = host.refused.contains_key(&ItemRef::Network(name.clone()));
@@ -32,7 +37,7 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
                     _ => Uplink::bond_name(name),
                 },
                 interfaces: uplink.interfaces.clone(),
-                // The host's part sees to it, for NICs of all kinds of bridges alike.
+                // The `host` part sets it, as for NICs of all kinds of bridges.
                 mtu: None,
             }),
             vlans: vids(vlans),
@@ -51,27 +56,27 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
     OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports: ports.collect() }
 }
 
-/// The host ends of pods that are ports as wanted.
-pub fn open_ports(wanted: &OvsDesired, found: &OvsApplied) -> BTreeSet<String> {
-    let as_wanted = |(name, port): &(&String, &PortDesired)| {
-        found.ports.get(*name).is_some_and(|found| is_as_desired(found, port))
+/// The host ends of pods that are ports as desired.
+pub fn open_ports(desired: &OvsDesired, observed: &OvsApplied) -> BTreeSet<String> {
+    let as_desired = |(name, port): &(&String, &PortDesired)| {
+        observed.ports.get(*name).is_some_and(|observed| is_as_desired(observed, port))
     };
-    wanted.ports.iter().filter(as_wanted).map(|(name, _)| name.clone()).collect()
+    desired.ports.iter().filter(as_desired).map(|(name, _)| name.clone()).collect()
 }
 
-/// True when something has to be in Open vSwitch.
-pub fn is_wanted(desired: &OvsDesired) -> bool {
+/// True when any bridge or port is desired.
+pub fn is_any_desired(desired: &OvsDesired) -> bool {
     !desired.bridges.is_empty() || !desired.ports.is_empty()
 }
 
-/// Why something is not in Open vSwitch.
+/// Why bridges or ports are not realised in Open vSwitch.
 #[derive(Clone, Copy, Debug)]
 pub struct OvsFailure<'a> {
-    /// In words.
+    /// The reason, as a message for administrators.
     pub reason: &'a str,
-    /// It may pass by itself.
+    /// True when a retry may succeed.
     pub retryable: bool,
-    /// Open vSwitch did not answer: nothing is known of what it has.
+    /// True when Open vSwitch did not answer, so that its state is unknown.
     pub unreachable: bool,
 }
 
@@ -82,26 +87,27 @@ impl OvsFailure<'_> {
     }
 }
 
-/// What is told of a node.
+/// The applied state and the rejections of a node, for a report.
 #[derive(Debug, Default)]
 pub struct NodeApplied {
     /// [`eno_schemas::Applied::Node::networks`].
     pub networks: BTreeMap<String, AppliedNetwork>,
-    /// What of the pods is there, and what is not.
+    /// The applied state of the pods.
     pub pods: PodsApplied,
-    /// What was left out.
+    /// Items that are not realised.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Messages for administrators.
     pub notes: Vec<Note>,
 }
 
 impl NodeApplied {
-    /// Adds what Open vSwitch has; `wanted` is what it was asked.
-    pub fn add(&mut self, wanted: &OvsDesired, found: OvsApplied) {
-        for name in wanted.bridges.keys() {
-            let bad = found.rejected.iter().any(|rejected| rejected.item == OvsItem::Bridge(name.clone()));
-            match found.bridges.get(name) {
-                Some(bridge) if !bad => {
+    /// Adds the observed state of Open vSwitch; `desired`: the desired one.
+    pub fn add(&mut self, desired: &OvsDesired, observed: OvsApplied) {
+        for name in desired.bridges.keys() {
+            let partial =
+                observed.rejected.iter().any(|rejected| rejected.item == OvsItem::Bridge(name.clone()));
+            match observed.bridges.get(name) {
+                Some(bridge) if !partial => {
                     if let Some(network) = self.networks.get_mut(name) {
                         network.vlans = set(&bridge.vlans);
                     }
@@ -120,7 +126,7 @@ impl NodeApplied {
                 }
             }
         }
-        for rejected in &found.rejected {
+        for rejected in &observed.rejected {
             let item = match &rejected.item {
                 OvsItem::Bridge(name) => Item::port(name.as_str()),
                 OvsItem::Port(interface) => self.link(interface).unwrap_or(Item::TARGET),
@@ -128,11 +134,11 @@ impl NodeApplied {
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
             self.rejected.push(Rejection { item, reason, retryable, unreachable: false });
         }
-        let missing: Vec<String> = wanted
+        let missing: Vec<String> = desired
             .ports
             .iter()
             .filter(|(interface, port)| {
-                !found.ports.get(*interface).is_some_and(|found| is_as_desired(found, port))
+                !observed.ports.get(*interface).is_some_and(|observed| is_as_desired(observed, port))
             })
             .map(|(interface, _)| interface.clone())
             .collect();
@@ -143,29 +149,29 @@ impl NodeApplied {
                 &OvsFailure { reason: &reason, retryable: true, unreachable: false },
             );
         }
-        self.notes.extend(found.notes.into_iter().map(|message| Note {
+        self.notes.extend(observed.notes.into_iter().map(|message| Note {
             kind: "OpenVSwitch".to_owned(),
             item: Item::TARGET,
             message,
         }));
     }
 
-    /// Adds that Open vSwitch could not be asked, or did not do it.
-    pub fn add_failure(&mut self, wanted: &OvsDesired, failure: &OvsFailure<'_>) {
-        for name in wanted.bridges.keys() {
+    /// Adds that the reconcile of Open vSwitch failed: all its bridges and ports are rejected.
+    pub fn add_failure(&mut self, desired: &OvsDesired, failure: &OvsFailure<'_>) {
+        for name in desired.bridges.keys() {
             self.networks.remove(name);
             self.rejected.push(failure.with(Item::port(name.as_str())));
         }
-        for interface in wanted.ports.keys() {
+        for interface in desired.ports.keys() {
             self.reject_port(interface, failure);
         }
-        if !is_wanted(wanted) {
+        if !is_any_desired(desired) {
             let reason = format!("can't see whether something is left over there: {}", failure.reason);
             self.rejected.push(OvsFailure { reason: &reason, ..*failure }.with(Item::TARGET));
         }
     }
 
-    /// An interface of a pod whose other end is nowhere is not as wanted.
+    /// Rejects the link whose host end is not a port as desired.
     fn reject_port(&mut self, interface: &str, failure: &OvsFailure<'_>) {
         let Some(port) = self.pods.ovs_ports.get(interface) else { return };
         if let Some(links) = self.pods.pods.get_mut(&port.pod) {
@@ -183,8 +189,8 @@ impl NodeApplied {
     }
 }
 
-fn is_as_desired(found: &AppliedPort, wanted: &PortDesired) -> bool {
-    found.bridge == wanted.bridge && found.vlans == wanted.vlans
+fn is_as_desired(observed: &AppliedPort, desired: &PortDesired) -> bool {
+    observed.bridge == desired.bridge && observed.vlans == desired.vlans
 }
 
 fn vids(vlans: &VlanSet) -> BTreeSet<u16> {

@@ -1,4 +1,4 @@
-//! Ports of others that are our uplink: VLANs are added to their list, and only these are taken out again.
+//! Foreign ports that serve as uplinks: ENO adds VLANs to their `trunks`, and removes only those again.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +9,13 @@ use super::desired::PortSpec;
 use super::plan::{Planner, set_external_id};
 use super::view::{Port, View};
 
-/// `external_ids` of ports of others: the VLANs that our cluster added to their list.
+/// The key in `external_ids` of foreign ports that records the VLANs that the cluster added to `trunks`.
 fn added_key(cluster: &str) -> String {
     format!("eno-vlans-{cluster}")
 }
 
 impl Planner<'_> {
-    /// Uses a port of somebody else as the uplink: only its `trunks` get what is missing.
+    /// Uses a foreign port as the uplink: only the missing VLANs are added to its `trunks`.
     pub(super) fn adopt(&mut self, wanted: &PortSpec, uuid: Uuid, port: &Port) {
         let bridge = self.bridge_of_port.get(&uuid).copied().unwrap_or_default();
         let name = &port.name;
@@ -32,13 +32,13 @@ impl Planner<'_> {
         self.set_added_vlans(uuid, port, &vlans);
     }
 
-    /// Brings what we added to the list of a port of others to these VLANs.
+    /// Sets the VLANs that ENO adds to the `trunks` of a foreign port.
     fn set_added_vlans(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
         let key = added_key(&self.desired.cluster);
         let recorded = port.external_ids.get(&key);
         let added = recorded.map(|text| parse_list(text)).unwrap_or_default();
-        // Without a list it carries all, and one VLAN in it would take the others away. It has one again where somebody
-        // emptied that with what we added.
+        // A port with empty `trunks` carries all VLANs, and adding one would cut off the others. But a list that someone
+        // emptied together with ENO's VLANs is filled again.
         let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
         let emptied = list.is_empty() && added.iter().any(|vlan| *vlan != i64::from(CLOSED));
         if !list.is_empty() || emptied {
@@ -53,7 +53,7 @@ impl Planner<'_> {
                 }
             }
         }
-        // Once nothing of ours is left there, not even the list's end, nothing says that we were there.
+        // When no VLAN of ENO is left, the record is deleted.
         if vlans.is_empty() && ours.iter().all(|vlan| *vlan == i64::from(CLOSED)) {
             ours.clear();
         }
@@ -74,7 +74,7 @@ impl Planner<'_> {
         self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
     }
 
-    /// Gives back the ports of others that are no uplink any more.
+    /// Removes ENO's VLANs from foreign ports that are no uplink any more.
     pub(super) fn release(&mut self) {
         let key = added_key(&self.desired.cluster);
         for (uuid, port) in &self.view.ports {
@@ -88,7 +88,7 @@ impl Planner<'_> {
     }
 }
 
-/// May a port of somebody else be the uplink?
+/// Checks that a foreign port may serve as the uplink.
 fn adoptable(view: &View, wanted: &PortSpec, port: &Port, bridge: &str) -> Result<(), String> {
     let name = &port.name;
     if bridge != wanted.bridge {
@@ -111,7 +111,7 @@ fn adoptable(view: &View, wanted: &PortSpec, port: &Port, bridge: &str) -> Resul
     }
 }
 
-/// Reads what [`write_ranges`] wrote; what somebody else wrote there is nothing of ours.
+/// Parses the text of [`write_ranges`]. Anything else, which someone else wrote, yields no VLANs.
 fn parse_list(text: &str) -> BTreeSet<i64> {
     read_ranges(text, 0..=CLOSED).map(i64::from).collect()
 }

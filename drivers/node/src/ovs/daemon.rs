@@ -1,9 +1,8 @@
-//! ovs-vswitchd itself, as opposed to what its database says.
+//! Liveness of ovs-vswitchd.
 //!
-//! The database does not know whether anybody does what it says: while nothing is to be changed, `cur_cfg` is as it
-//! should be whether ovs-vswitchd runs or not. So it is asked for its version at the control socket that it makes
-//! beside that of the database (ovs-appctl(8); JSON-RPC 1.0), and the connection is kept: when it ends, so has
-//! ovs-vswitchd. Nothing is asked over and over.
+//! The database does not show whether ovs-vswitchd runs: without changes `cur_cfg` equals `next_cfg` in either case. So
+//! ovs-vswitchd is asked for its version at its control socket beside that of the database (ovs-appctl(8), JSON-RPC 1.0).
+//! The connection is kept open: its end shows the end of ovs-vswitchd, so nothing is polled.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,29 +16,29 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// How long an answer may take: ovs-vswitchd gives none while it changes many bridges.
+/// Maximum time for an answer. ovs-vswitchd does not answer while it changes many bridges.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer.
+/// Maximum bytes of an answer.
 const MAX_ANSWER: usize = 4096;
 
 const VERSION_REQUEST: &[u8] = br#"{"id":0,"method":"version","params":[]}"#;
 
-/// Why it is taken not to do what the database says.
+/// Why ovs-vswitchd is considered not to apply the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DaemonError {
-    /// Nobody is at its control socket.
+    /// There is no process at its control socket.
     #[error("ovs-vswitchd does not run: nobody is at its control socket in {}", folder.display())]
     NotRunning {
-        /// Where that is, or should be.
+        /// The folder of the control socket.
         folder: PathBuf,
     },
-    /// It was asked and said nothing that can be understood.
+    /// It gave no valid answer.
     #[error("ovs-vswitchd does not answer at {}: {reason}", socket.display())]
     NoAnswer {
         /// Its control socket.
         socket: PathBuf,
-        /// What was seen instead.
+        /// The error.
         reason: String,
     },
 }
@@ -47,9 +46,9 @@ pub enum DaemonError {
 /// The ovs-vswitchd of one database.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    /// Where its files are; `None` where the database is reached over the network, which tells nothing of it.
+    /// The folder of its files; `None` for a database over the network, where ovs-vswitchd can't be checked.
     folder: Option<PathBuf>,
-    /// It answered once, and has ended since.
+    /// True when it has answered and ended since.
     ended: watch::Sender<bool>,
     watcher: Mutex<Option<AbortHandle>>,
 }
@@ -63,17 +62,17 @@ impl Daemon {
         Self { folder, ended: watch::Sender::new(false), watcher: Mutex::default() }
     }
 
-    /// Tells when it has ended that answered last.
+    /// Becomes true when the process that answered last has ended.
     pub(super) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 
-    /// It is of no interest until it is asked again.
+    /// Stops watching for its end until the next check.
     pub(super) fn stop_watching(&self) {
         self.watch_connection(None);
     }
 
-    /// Asks it. Where it can't be found out whether it runs, it is taken to.
+    /// Checks that it answers. It counts as running where that can't be checked.
     pub(super) async fn check(&self) -> Result<(), DaemonError> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let found = Files::read(folder);
@@ -85,7 +84,7 @@ impl Daemon {
                     return Ok(());
                 }
                 Ok(Err(error)) => match error.kind() {
-                    // It was left behind by one that was killed.
+                    // A killed process left the socket behind.
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {}
                     io::ErrorKind::PermissionDenied => return Ok(()),
                     _ => no_answer = Some((socket, error.to_string())),
@@ -104,7 +103,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for the end of this connection in place of the one before.
+    /// Watches for the end of this connection instead of the previous one.
     fn watch_connection(&self, connection: Option<UnixStream>) {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = watcher.take() {
@@ -129,12 +128,12 @@ impl Drop for Daemon {
     }
 }
 
-/// What daemons left in the folder of their database.
+/// The files of Open vSwitch's daemons in the folder of the database.
 struct Files {
-    /// Control sockets of ovs-vswitchd: `ovs-vswitchd.<pid>.ctl`, of those that were killed too.
+    /// Control sockets of ovs-vswitchd (`ovs-vswitchd.<pid>.ctl`), including those of killed processes.
     sockets: Vec<PathBuf>,
-    /// If it ran there would be one of them: there has been one, or that of ovsdb-server is here and nothing says
-    /// that the two were told different places.
+    /// True when a running ovs-vswitchd would have its control socket here. This holds if there is such a socket, or if
+    /// there is that of ovsdb-server and no `ovs-vswitchd.pid` shows that the two have different folders.
     is_expected: bool,
 }
 
@@ -157,7 +156,7 @@ impl Files {
     }
 }
 
-/// Gives the connection once an answer has come.
+/// Queries the version, and returns the connection after the answer.
 async fn query_version(socket: &Path) -> io::Result<UnixStream> {
     let mut connection = UnixStream::connect(socket).await?;
     connection.write_all(VERSION_REQUEST).await?;
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_missed_only_where_it_should_be() {
+    async fn missing_daemon_is_reported_only_where_its_socket_is_expected() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
         let gone = Err(DaemonError::NotRunning { folder: folder.path().to_owned() });
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_end_is_told() {
+    async fn end_of_daemon_is_notified() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
         let mut ended = daemon.ended();

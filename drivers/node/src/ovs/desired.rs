@@ -1,22 +1,27 @@
-//! The ports that a desired state asks for, all in one shape.
+//! Uplinks, patch ports and pods' ports of a desired state, in a common form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BridgeDesired, CLOSED, Item, OvsDesired, PortVlans};
 
-/// A port that has to be there.
+/// A desired port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PortSpec {
-    /// What it is rejected as.
+    /// The item that a rejection names.
     pub(super) item: Item,
+    /// Name of the port.
     pub(super) name: String,
+    /// Name of its bridge.
     pub(super) bridge: String,
     /// `external_ids:eno-id`.
     pub(super) id: String,
+    /// Its role.
     pub(super) role: Role,
+    /// Its interfaces; several form a bond.
     pub(super) interfaces: Vec<InterfaceSpec>,
+    /// VLANs that it carries.
     pub(super) vlans: PortVlans,
-    /// Why it can't be there whatever is there.
+    /// Why it is invalid, whatever the observed state; `None`: it is valid.
     pub(super) invalid: Option<String>,
 }
 
@@ -41,7 +46,7 @@ impl PortSpec {
         self.role == Role::Uplink
     }
 
-    /// The VLANs of a trunk; of an access port none.
+    /// The VLANs of a trunk; empty for an access port.
     pub(super) fn trunks(&self) -> BTreeSet<i64> {
         match &self.vlans {
             PortVlans::Access(_) => BTreeSet::new(),
@@ -49,7 +54,7 @@ impl PortSpec {
         }
     }
 
-    /// `trunks`, which is never empty: that would mean all.
+    /// The value of `trunks`. It is never empty, which would mean all VLANs.
     pub(super) fn closed_trunks(&self) -> BTreeSet<i64> {
         let mut trunks = self.trunks();
         if trunks.is_empty() {
@@ -59,7 +64,7 @@ impl PortSpec {
     }
 }
 
-/// Uplinks, patches, pods' ports.
+/// The uplinks, patch ports and pods' ports of a desired state.
 pub(super) fn port_specs(desired: &OvsDesired) -> Vec<PortSpec> {
     let mut ports = Vec::new();
     for (name, bridge) in &desired.bridges {
@@ -96,7 +101,7 @@ pub(super) fn uplink(name: &str, bridge: &BridgeDesired) -> Option<PortSpec> {
     }))
 }
 
-/// Both ends of the patch that a bridge asks for; the second of two that ask for each other has none left.
+/// Both ends of the patch that a bridge asks for. When two bridges ask for each other, the second one yields none.
 pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) -> Vec<PortSpec> {
     let Some(other) = &bridge.patch else { return vec![] };
     let mut vlans = bridge.vlans.clone();
@@ -107,7 +112,7 @@ pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) ->
         vlans.extend(&back.vlans);
     }
     let end = |from: &str, to: &str| {
-        // No name of an interface of the host has a colon in it.
+        // Names with a colon can't clash with host interfaces, whose names contain none.
         let options = BTreeMap::from([("peer".to_owned(), patch_port(to, from))]);
         PortSpec {
             item: Item::Bridge(name.into()),
@@ -123,7 +128,7 @@ pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) ->
     vec![checked(end(name, other)), checked(end(other, name))]
 }
 
-/// The end on one bridge of a patch to another.
+/// Name of the patch port on the bridge `from` to the bridge `to`.
 pub(super) fn patch_port(from: &str, to: &str) -> String {
     format!("{from}:{to}")
 }
@@ -154,7 +159,8 @@ fn checked(mut port: PortSpec) -> PortSpec {
     port
 }
 
-/// Why this can't be the name of an interface of the host (`dev_valid_name` of Linux), which bridges are as well.
+/// Why a name is not valid for a host interface (`dev_valid_name` of Linux); `None`: it is valid. Bridges are interfaces,
+/// too.
 pub(super) fn interface_name_error(name: &str) -> Option<String> {
     let bad = |char: char| char == '/' || char == ':' || char.is_whitespace() || char.is_control();
     let reason = if name.is_empty() {
@@ -178,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn two_bridges_that_ask_for_each_other_have_one_patch() {
+    fn mutual_patches_share_one_pair_of_ports() {
         let bridges =
             [("a".to_owned(), bridge_with_patch("b", 1)), ("b".to_owned(), bridge_with_patch("a", 2))];
         let desired = OvsDesired { bridges: bridges.into(), ..OvsDesired::default() };
@@ -190,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_the_kernel_takes() {
+    fn invalid_interface_names_are_rejected() {
         for good in ["eth0", "br-ex", "a.b", "exactly15bytes."] {
             assert_eq!(interface_name_error(good), None);
         }
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trunk_is_closed() {
+    fn trunk_without_vlans_is_closed() {
         let bridge = BridgeDesired {
             uplink: Some(super::super::UplinkDesired {
                 port: "eth0".into(),

@@ -1,4 +1,4 @@
-//! What of the wanted is there.
+//! Computes the observed part of the desired state. Pure.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
 /// `external_ids:owner` of the ports that ovs-cni makes.
 const OVS_CNI: &str = "ovs-cni.network.kubevirt.io";
 
-/// Tells what of the desired state is there, and adds to the plan's rejections what Open vSwitch refused.
+/// The observed part of the desired state, with the rejections of the plan and the errors of Open vSwitch.
 pub(super) fn observe(desired: &OvsDesired, view: &View, plan: &Plan) -> OvsApplied {
     let mut applied =
         OvsApplied { rejected: plan.rejected.clone(), notes: plan.notes.clone(), ..OvsApplied::default() };
@@ -81,7 +81,7 @@ fn bridge(
     result
 }
 
-/// Why a bridge is in the database and not in the switch. The interface that goes by its name shows it.
+/// Why Open vSwitch did not make a bridge of the database. Its local interface, which has its name, shows the error.
 fn local_fault(view: &View, name: &str, bridge: &Bridge) -> Option<String> {
     let (_, port) = view.ports_of(bridge).find(|(_, port)| port.name == name)?;
     let (_, interface) = view.interfaces_of(port).next()?;
@@ -90,7 +90,7 @@ fn local_fault(view: &View, name: &str, bridge: &Bridge) -> Option<String> {
     Some(format!("{fault}; has this node the datapath {datapath:?}?"))
 }
 
-/// The port on a bridge that is the wanted one: by its name, or one of others by its interfaces.
+/// The port on a bridge that matches a desired one: by its name, or a foreign port by its interfaces.
 fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &PortSpec) -> Option<&'a Port> {
     let ports = || bridge.ports.iter().filter_map(|uuid| view.ports.get(uuid));
     let interfaces: BTreeSet<&str> = wanted.interfaces.iter().map(|one| one.name.as_str()).collect();
@@ -101,7 +101,7 @@ fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &PortSpec) -> Option<&'a Po
     })
 }
 
-/// Leaves the VLANs that a trunk carries.
+/// Retains the VLANs that a trunk port carries.
 fn retain_carried(vlans: &mut BTreeSet<u16>, port: &Port) {
     if !port.trunks.is_empty() {
         vlans.retain(|vlan| port.trunks.contains(&i64::from(*vlan)));
@@ -111,7 +111,7 @@ fn retain_carried(vlans: &mut BTreeSet<u16>, port: &Port) {
     }
 }
 
-/// Rejects the item when nothing gets through a port; a bond of which a part works is a note.
+/// Rejects the item when no interface of a port works, and returns true then. A bond that works in part is a note.
 fn reject_if_faulty(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsApplied) -> bool {
     let mut working = false;
     let mut faults = Vec::new();
@@ -129,7 +129,7 @@ fn reject_if_faulty(view: &View, port: &Port, role: &str, item: &Item, applied: 
     !working
 }
 
-/// What gets through all interfaces of a port.
+/// The smallest MTU of a port's interfaces, in bytes.
 fn mtu(view: &View, port: &Port) -> Option<u32> {
     view.interfaces_of(port).filter_map(|(_, interface)| u32::try_from(interface.mtu?).ok()).min()
 }
@@ -154,7 +154,7 @@ fn port(desired: &OvsDesired, view: &View, (name, wanted): (&str, &PortDesired),
     applied.ports.insert(name.to_owned(), there);
 }
 
-/// Ports that ovs-cni left behind on the wanted bridges.
+/// Adds a note for each stale port that ovs-cni left on a desired bridge.
 fn note_stale_ports(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
     for name in desired.bridges.keys() {
         let Some(bridge) = view.bridges.get(name) else { continue };
@@ -171,7 +171,7 @@ fn note_stale_ports(desired: &OvsDesired, view: &View, applied: &mut OvsApplied)
     }
 }
 
-/// Unless it is rejected already.
+/// Rejects the item, unless it is rejected already.
 fn reject(applied: &mut OvsApplied, item: &Item, reason: String) {
     if applied.rejected.iter().all(|rejected| rejected.item != *item) {
         applied.rejected.push(Rejected { item: item.clone(), reason, retryable: true });

@@ -1,4 +1,4 @@
-//! From what is wanted and what is there to the operations of one transaction.
+//! Computes the operations of one transaction that lead from the observed state to the desired one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,29 +8,29 @@ use super::desired::{PortSpec, interface_name_error, port_specs};
 use super::view::{Bridge, Interface, Port, View};
 use super::{Datapath, Item, OvsDesired, PortVlans, Rejected};
 
-/// `external_ids` of bridges and ports: the cluster whose they are.
+/// Key in `external_ids` of bridges and ports: the owning cluster.
 pub(super) const CLUSTER: &str = "eno-cluster";
-/// `external_ids` of ports: what they are for.
+/// Key in `external_ids` of ports: their purpose.
 pub(super) const ID: &str = "eno-id";
-/// `external_ids` of interfaces: the MTU that they had before more was asked for.
+/// Key in `external_ids` of interfaces: their MTU in bytes before ENO raised it.
 const ORIGINAL_MTU: &str = "eno-mtu";
 
-/// What has to be done.
+/// The changes to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In one transaction; none when everything is there.
+    /// Operations of one transaction; empty when the database is as desired.
     pub(super) operations: Vec<Operation>,
-    /// What can't be done.
+    /// Items that can't be realised.
     pub(super) rejected: Vec<Rejected>,
-    /// What somebody should know.
+    /// Messages for administrators.
     pub(super) notes: Vec<String>,
 }
 
-/// Works out what brings the database from what is there to what is wanted.
+/// Computes the plan.
 ///
-/// Ports are put on bridges and taken from them by mutations, so that what others put there meanwhile stays. What
-/// depends on values of others is guarded by a `wait` for these values: the transaction fails when they have
-/// changed, and is planned anew.
+/// Ports are added to bridges and removed from them by mutations, so that concurrent changes by others stay. Operations
+/// that depend on values of others are guarded by a `wait` for these values. If they have changed, the transaction fails
+/// and is planned again.
 pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan {
     let mut planner = Planner::new(desired, view);
     planner.bridges(default);
@@ -43,32 +43,37 @@ pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan
     planner.finish()
 }
 
-/// Is it marked as ours?
+/// True when a row is marked as the cluster's.
 pub(super) fn is_ours(external_ids: &BTreeMap<String, String>, cluster: &str) -> bool {
     external_ids.get(CLUSTER).is_some_and(|owner| owner == cluster)
 }
 
 pub(super) struct Planner<'a> {
+    /// The desired state.
     pub(super) desired: &'a OvsDesired,
+    /// The database.
     pub(super) view: &'a View,
     /// Port name to row.
     ports_by_name: BTreeMap<&'a str, Uuid>,
-    /// Interface name to its row and its port's.
+    /// Interface name to the rows of the interface and of its port.
     interfaces: BTreeMap<&'a str, (Uuid, Uuid)>,
-    /// Port to its bridge's name.
+    /// Port to the name of its bridge.
     pub(super) bridge_of_port: BTreeMap<Uuid, &'a str>,
+    /// The plan so far.
     pub(super) plan: Plan,
-    /// Rows that are made: the next name's number.
+    /// Number of the last name that was given to a new row.
     next_name: usize,
-    /// Bridges that are made, with their columns but `ports`.
+    /// Bridges that are made, by name, with their columns but `ports`.
     new_bridges: BTreeMap<&'a str, BTreeMap<String, Value>>,
+    /// Ports to add to bridges, by the bridge's name.
     attach: BTreeMap<String, Vec<Atom>>,
+    /// Ports to remove from bridges, by the bridge's name.
     detach: BTreeMap<String, Vec<Atom>>,
-    /// Ports that are wanted, and those of others that a wanted one is about.
+    /// Ports that stay: desired ones, and foreign ones that match a desired one.
     pub(super) kept: BTreeSet<Uuid>,
-    /// Interfaces that a wanted port took.
+    /// Interface to the desired port that uses it.
     claimed: BTreeMap<String, String>,
-    /// Bridges that wait for the MTU of a port to be back.
+    /// Bridges that wait for the MTU of a port to be restored.
     restoring_bridges: BTreeSet<&'a str>,
 }
 
@@ -187,7 +192,7 @@ impl<'a> Planner<'a> {
             && !self.new_bridges.contains_key(wanted.bridge.as_str())
         {
             let is_own_bridge = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
-            // A bridge that was rejected says why itself.
+            // If the bridge was rejected, that rejection has the reason.
             if !is_own_bridge {
                 self.reject(&wanted.item, true, format!("there is no bridge {}", wanted.bridge));
             }
@@ -211,14 +216,14 @@ impl<'a> Planner<'a> {
             found => match found
                 .filter(|(_, port)| self.view.interfaces_of(port).any(|(_, interface)| interface.is_gone()))
             {
-                // Made anew by the next plan.
+                // The next plan makes it again.
                 Some((uuid, _)) => self.detach(uuid),
                 None => self.ensure_port(wanted, present),
             },
         }
     }
 
-    /// Takes a port of ours from its bridge, which is its end.
+    /// Removes a port of ENO from its bridge, which deletes it.
     fn detach(&mut self, uuid: Uuid) {
         self.kept.insert(uuid);
         if let Some(place) = self.bridge_of_port.get(&uuid) {
@@ -226,7 +231,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Makes a port of ours, or makes it what it should be.
+    /// Makes a port of ENO, or brings it to its desired state.
     fn ensure_port(&mut self, wanted: &PortSpec, present: Option<Uuid>) {
         let mut interfaces = Vec::new();
         for interface in &wanted.interfaces {
@@ -252,7 +257,7 @@ impl<'a> Planner<'a> {
                 if there.kind != interface.kind {
                     columns.insert("type".to_owned(), interface.kind.into());
                 }
-                // Options of an interface of the host are not ours.
+                // Options of a host interface are not ENO's.
                 if !interface.options.is_empty() && there.options != interface.options {
                     columns.insert("options".to_owned(), Value::map(interface.options.clone()));
                 }
@@ -316,7 +321,7 @@ impl<'a> Planner<'a> {
             let Some(place) = self.bridge_of_port.get(uuid).copied() else { continue };
             let mut restoring = false;
             for (interface, row) in self.view.interfaces_of(port) {
-                // One that goes on in another port keeps it.
+                // An interface that moves to another port keeps its MTU.
                 if !self.claimed.contains_key(&row.name) {
                     restoring |= self.mtu(interface, row, None);
                 }
@@ -357,8 +362,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Asks for at least this MTU of an interface of ours, or gives back what it had. Tells whether that is asked
-    /// for by this plan.
+    /// Requests at least this MTU for an interface, or restores the original one. True when this plan changes the MTU.
     fn mtu(&mut self, uuid: Uuid, interface: &Interface, wanted: Option<u32>) -> bool {
         let before = interface.external_ids.get(ORIGINAL_MTU).and_then(|text| text.parse::<i64>().ok());
         let wanted = wanted.map(i64::from);
@@ -410,7 +414,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The ports on a bridge of ours that are not, by name.
+/// Names of the foreign ports on a bridge of ENO.
 fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec<String> {
     view.ports_of(bridge)
         .filter(|(_, port)| port.name != name && !is_ours(&port.external_ids, cluster))
@@ -418,7 +422,7 @@ fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec
         .collect()
 }
 
-/// The columns of a port of ours, but its name and marks.
+/// The desired columns of a port of ENO, but its name and `external_ids`.
 fn columns(wanted: &PortSpec, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
     let (tag, trunks, mode) = match &wanted.vlans {
         PortVlans::Access(vlan) => (Value::from(*vlan), Value::empty(), "access"),
@@ -434,7 +438,7 @@ fn columns(wanted: &PortSpec, interfaces: Vec<Atom>) -> BTreeMap<String, Value> 
     ])
 }
 
-/// What a port has in a column of [`columns`].
+/// The present value of a column of [`columns`].
 fn current_value(port: &Port, column: &str) -> Option<Value> {
     Some(match column {
         "interfaces" => Value::set(port.interfaces.iter().copied()),
@@ -446,7 +450,7 @@ fn current_value(port: &Port, column: &str) -> Option<Value> {
     })
 }
 
-/// Sets one of `external_ids`: `insert` alone leaves what a key has.
+/// Sets a key of `external_ids`. An `insert` alone would not replace an existing value.
 pub(super) fn set_external_id(key: &str, value: &str) -> [Mutation; 2] {
     [
         Mutation::delete("external_ids", Value::set([key])),

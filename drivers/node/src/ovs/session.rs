@@ -1,4 +1,4 @@
-//! The database of one Open vSwitch: plan, transact, wait until the switch has it, read back.
+//! Reconciles one Open vSwitch: plan, transact, wait until ovs-vswitchd has applied it, observe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,57 +18,57 @@ use super::{Datapath, OvsApplied, OvsDesired};
 
 const DATABASE: &str = "Open_vSwitch";
 
-/// How long ovs-vswitchd may take to do what the database says.
+/// Maximum time for ovs-vswitchd to apply the database.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the plan may change under our hands, by others or by what the switch says to it.
+/// Maximum plans per reconcile. A plan may be outdated by others, or by what ovs-vswitchd writes to the database.
 const MAX_PLANS: usize = 8;
 
-/// Why the state of Open vSwitch is not known to be the wanted one.
+/// Why a reconcile of Open vSwitch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OvsError {
     /// The database can't be reached, or refuses.
     #[error("Open vSwitch at {endpoint}: {error}")]
     Database {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// What happened.
+        /// The error.
         error: Error,
     },
-    /// The database is new: Open vSwitch has not been started on it.
+    /// The database is empty: Open vSwitch was never started on it.
     #[error("Open vSwitch at {endpoint} is not initialised (ovs-vsctl init)")]
     NotInitialised {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
     },
-    /// It is in the database and not in the switch.
+    /// ovs-vswitchd did not apply the database in time.
     #[error("Open vSwitch at {endpoint}: ovs-vswitchd did not take its configuration within {} s", limit.as_secs())]
     NotApplied {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// The database is there, and what it says is not done.
+    /// The database answers, but ovs-vswitchd does not run.
     #[error("Open vSwitch at {endpoint}: {error}")]
     Daemon {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How it was noticed.
+        /// The reason.
         error: DaemonError,
     },
-    /// Others change the same all the time.
+    /// Other processes keep changing the same rows.
     #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
     Contended {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How it was noticed.
+        /// The last failure.
         reason: String,
     },
 }
 
 impl OvsError {
-    /// May it pass by itself?
+    /// True when a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.retry_helps(),
@@ -79,7 +79,7 @@ impl OvsError {
         }
     }
 
-    /// True when database or switch don't answer, so that what is there may work as it did.
+    /// True when the database or ovs-vswitchd does not answer. Existing bridges may go on working then.
     pub fn unreachable(&self) -> bool {
         match self {
             Self::Database { error, .. } => {
@@ -91,30 +91,35 @@ impl OvsError {
     }
 }
 
-/// One Open vSwitch. Its database is watched for as long as this lives.
+/// One Open vSwitch. Its database is mirrored for as long as this exists.
 pub struct Ovs {
+    /// The connection to the database.
     client: Client,
+    /// The replicated tables.
     mirror: Mirror,
+    /// The datapath of bridges that name none.
     default: Datapath,
+    /// Liveness of ovs-vswitchd.
     daemon: Daemon,
-    /// One reconcile at a time.
+    /// Held during a reconcile.
     reconcile_lock: Mutex<()>,
+    /// The result of the last reconcile.
     last: watch::Sender<LastReconcile>,
 }
 
-/// What [`Ovs::changed`] compares with.
+/// The result of the last reconcile, with which [`Ovs::changed`] compares.
 #[derive(Clone, Debug)]
 enum LastReconcile {
-    /// Nothing was asked for yet, or a reconcile is under way.
+    /// There was no reconcile yet, or one is in progress.
     Unknown,
-    /// A reconcile failed: any change may be what it waits for.
+    /// The reconcile failed: any change may be a reason to retry.
     Failed,
-    /// A reconcile found this.
+    /// The desired and the observed state of the reconcile.
     Done(Arc<(OvsDesired, OvsApplied)>),
 }
 
 impl Ovs {
-    /// Starts to connect, within the present tokio runtime. `default` is for bridges that don't say.
+    /// Starts to connect, in the current tokio runtime. `default`: the datapath of bridges that name none.
     pub fn new(endpoint: Endpoint, default: Datapath) -> Self {
         let options = Options {
             patience: Duration::from_secs(2),
@@ -128,11 +133,11 @@ impl Ovs {
         Self { client, mirror, default, daemon, reconcile_lock: Mutex::new(()), last }
     }
 
-    /// Brings Open vSwitch to the desired state and tells what is there then. Nothing is written when nothing
-    /// differs. It may be dropped and repeated at any point.
+    /// Brings Open vSwitch to the desired state and returns the observed one. Writes nothing when nothing differs. The
+    /// future may be dropped at any point.
     pub async fn reconcile(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
         let _guard = self.reconcile_lock.lock().await;
-        // Unless it gets to its end.
+        // This remains the result if the future is dropped.
         let mut guard = ResultGuard { last: &self.last, result: LastReconcile::Failed };
         self.last.send_replace(LastReconcile::Unknown);
         let applied = self.converge(desired).await?;
@@ -140,8 +145,8 @@ impl Ovs {
         Ok(applied)
     }
 
-    /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, by another hand or since an
-    /// interface came or went, or ovs-vswitchd ended; and after one that failed, when anything changed.
+    /// Yields when the observed state differs from the last [`reconcile`](Self::reconcile): by drift, by interfaces that
+    /// come or go, or by the end of ovs-vswitchd. After a failed reconcile, any change yields.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
         let watch = DriftWatch {
             changes: self.mirror.changes(),
@@ -156,7 +161,7 @@ impl Ovs {
     }
 
     async fn converge(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
-        // Everything that the database had to tell before its answer is in the mirror then.
+        // After the echo, the mirror has all updates that the database sent before.
         self.client.echo().await.map_err(|error| self.failed(error))?;
         let mut reason = "the plan never came to an end".to_owned();
         for _ in 0..MAX_PLANS {
@@ -181,7 +186,7 @@ impl Ovs {
             match self.transact(&plan, root.uuid).await {
                 Ok(Some(config)) => self.wait_applied(config).await?,
                 Ok(None) => return Err(OvsError::NotInitialised { endpoint: self.endpoint() }),
-                // The mirror shows what came between: the next plan starts from there.
+                // The mirror has the concurrent change: the next plan starts from there.
                 Err(Error::Failed { failed, .. }) => reason = failed.to_string(),
                 Err(error) => return Err(self.failed(error)),
             }
@@ -189,7 +194,7 @@ impl Ovs {
         Err(OvsError::Contended { endpoint: self.endpoint(), reason })
     }
 
-    /// Does the plan in one transaction and gives its `next_cfg`.
+    /// Executes the plan in one transaction, and returns its `next_cfg`.
     async fn transact(&self, plan: &Plan, root: eno_ovsdb::Uuid) -> Result<Option<i64>, Error> {
         let mut transaction: Transaction = plan.operations.iter().cloned().collect();
         let root = || [Condition::uuid(root)];
@@ -200,7 +205,7 @@ impl Ovs {
         Ok(outcome.rows(select).first().and_then(|row| row.get("next_cfg")?.as_integer()))
     }
 
-    /// Waits until ovs-vswitchd has done this configuration.
+    /// Waits until ovs-vswitchd has applied this configuration (`cur_cfg`).
     async fn wait_applied(&self, config: i64) -> Result<(), OvsError> {
         let done = self.mirror.wait_for(|replica| {
             let (_, row) = replica.table(DATABASE).next()?;
@@ -213,7 +218,7 @@ impl Ovs {
                     self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
                     Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY_TIMEOUT })
                 }
-                // It says why.
+                // The mirror has the error.
                 _ => self.mirror.current().await.map_err(|error| self.failed(error)),
             },
         }
@@ -232,7 +237,7 @@ impl Ovs {
     }
 }
 
-/// Sets what is known when a reconcile ends, also by being dropped.
+/// Stores the result of a reconcile when that ends, also when its future is dropped.
 struct ResultGuard<'a> {
     last: &'a watch::Sender<LastReconcile>,
     result: LastReconcile,
@@ -252,7 +257,7 @@ struct DriftWatch {
 }
 
 impl DriftWatch {
-    /// Waits for a change after which something is not as it was found. Ends with its [`Ovs`].
+    /// Waits until the observed state differs from the last reconcile. `None`: the [`Ovs`] was dropped.
     async fn drift(&mut self) -> Option<()> {
         loop {
             tokio::select! {

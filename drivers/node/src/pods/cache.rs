@@ -1,4 +1,4 @@
-//! What is remembered between two runs.
+//! The cache that reconciles share. It spares work only: its content can be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,31 +10,29 @@ use super::cleanup::DeletedEnds;
 use super::resolve::Sandbox;
 use super::session::Outcome;
 
-/// What spares work, and no more: all of it can be found again.
+/// The state that a reconcile keeps for the next one.
 #[derive(Debug, Default)]
 pub struct Cache {
-    /// Pods that were given something, by uid.
+    /// Pods that have interfaces of ENO, by uid.
     pub pods: BTreeMap<String, CachedPod>,
-    /// Namespaces were looked through for pods of earlier lives.
+    /// True once the node's namespaces were searched for pods that an earlier agent configured.
     pub orphans_searched: bool,
-    /// What the pods were last given something on.
+    /// The networks of the last reconcile.
     pub networks: BTreeMap<String, HostNetwork>,
-    /// When the last run that looked at all of them came to its end; `None` also while one is under way, and after one
-    /// that did not come to its end.
+    /// When the last reconcile that read all pods ended. `None` also during a reconcile, and after one that was dropped.
     pub last_audit: Option<Instant>,
-    /// What was wanted of those that are not as wanted, when that was last tried.
+    /// Pods that are not as desired, with their desired state at the last attempt.
     pub unconverged: BTreeMap<String, NodePod>,
-    /// Host ends that are open ports of Open vSwitch, for the next run.
+    /// Host ends that are open ports of Open vSwitch, for the next reconcile.
     pub open_ports: Arc<BTreeSet<String>>,
 }
 
-/// Pods that are not looked at, by uid.
+/// Converged pods that a reconcile need not read, by uid.
 pub type Skipped<'a> = BTreeMap<&'a str, Arc<ConvergedPod>>;
 
 impl Cache {
-    /// Pods that are as wanted, and of which nothing was heard since that was seen. `None`: all are to be looked at,
-    /// since they are made on something else than before; or since nothing else is wanted and all were `last_audit` at
-    /// longer than `audit` ago.
+    /// Converged pods without notifications since. `None`: an audit is due, so all pods are to be read. This is the case
+    /// when the networks have changed, or when the desired state is unchanged and `last_audit` is older than `audit`.
     pub fn skippable_pods<'a>(
         &self,
         desired: &'a NodeDesired,
@@ -57,25 +55,29 @@ impl Cache {
     }
 }
 
+/// A pod that has interfaces of ENO.
 #[derive(Clone, Debug)]
 pub struct CachedPod {
+    /// Its network namespace.
     pub sandbox: Sandbox,
-    /// `NodePod::container` when it was looked up.
+    /// `NodePod::container` when the sandbox was resolved.
     pub container: String,
-    /// What was there when it was last looked at, and nothing else of ours, if all of it was as wanted.
+    /// Its state when it was last read, if it was as desired.
     pub converged: Option<Arc<ConvergedPod>>,
 }
 
-/// A pod that is as wanted.
+/// A pod that is as desired.
 #[derive(Debug)]
 pub struct ConvergedPod {
+    /// Its desired state.
     pub pod: NodePod,
+    /// The outcome of its last reconcile.
     pub outcome: Outcome,
 }
 
 impl CachedPod {
-    /// It had nothing but pairs, all of which have gone with their ends on the host, and what is on them with them:
-    /// its namespace need not be entered.
+    /// True when the pod had nothing but veth pairs, and all of them were deleted with their host ends. Then its namespace
+    /// need not be entered.
     pub fn removed_with_host_ends(&self, uid: &str, deleted_ends: &DeletedEnds) -> bool {
         let is_deleted = |link: &PodLink| {
             matches!(link.kind, LinkKind::Veth { .. })
@@ -86,7 +88,7 @@ impl CachedPod {
         pod.is_some_and(|pod| pod.primary.is_none() && pod.links.iter().all(is_deleted))
     }
 
-    /// It is as wanted, if that is what is wanted.
+    /// The converged state, if it was reached for the same desired state.
     pub fn converged_as(&self, wanted: &NodePod) -> Option<&Arc<ConvergedPod>> {
         self.converged.as_ref().filter(|converged| converged.pod == *wanted)
     }

@@ -1,4 +1,4 @@
-//! What is refused before anything is touched.
+//! Checks of desired interfaces, made before anything is changed.
 
 use std::collections::BTreeSet;
 
@@ -6,35 +6,36 @@ use eno_schemas::{LinkKind, LinkName, PodLink};
 
 use super::sysctl;
 
-/// Why something is not done.
+/// Why an item of the desired state is not realised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// In words.
+    /// The reason, as a message for administrators.
     pub reason: String,
-    /// It may pass later by itself.
+    /// True when a retry may succeed.
     pub retryable: bool,
 }
 
 impl Refusal {
-    /// What stays so until someone changes the object.
+    /// A refusal that stays until the desired state changes.
     pub fn permanent(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), retryable: false }
     }
 
-    /// What may pass.
+    /// A refusal whose cause may pass.
     pub fn temporary(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), retryable: true }
     }
 }
 
-/// `IFNAMSIZ` without the NUL.
+/// Maximum bytes of an interface name (`IFNAMSIZ` without the NUL).
 const MAX_NAME_LEN: usize = 15;
 
-/// Leaves room for the rest of the alias in `IFALIASZ`.
+/// Maximum bytes of a link's id. It leaves room for the rest of the alias in `IFALIASZ`.
 const MAX_ID_LEN: usize = 160;
 
-/// As the kernel demands it (`dev_valid_name`), and neither a template (`%`) nor a name with a meaning of its own.
+/// Checks an interface name: valid for the kernel (`dev_valid_name`), no template (`%`), and not reserved (`lo`, `all`,
+/// `default`).
 pub fn interface_name(name: &str) -> Result<(), Refusal> {
     if name.len() > MAX_NAME_LEN {
         return Err(Refusal::permanent(format!(
@@ -50,7 +51,7 @@ pub fn interface_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The name of an interface in the pod when it is made now.
+/// The name of a new interface in a pod; `pid`: that of the pod's first container.
 pub fn pod_name(name: &LinkName, pid: Option<u32>) -> Result<String, Refusal> {
     let name = match name {
         LinkName::Fixed(name) => name.clone(),
@@ -65,7 +66,7 @@ pub fn pod_name(name: &LinkName, pid: Option<u32>) -> Result<String, Refusal> {
     Ok(name)
 }
 
-/// What can be said of a link without looking at the node.
+/// Checks a link without reading the node's state.
 pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
     if link.id.is_empty() || link.id.len() > MAX_ID_LEN {
         return Err(Refusal::permanent(format!("the id of an interface has 1 to {MAX_ID_LEN} bytes")));
@@ -73,7 +74,7 @@ pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
     match &link.name {
         LinkName::Fixed(name) => interface_name(name)?,
         LinkName::WithPid(base) => {
-            // The host's end has one letter more.
+            // The name of the host end is longer by one letter.
             let name = pod_name(&link.name, pid)?;
             if matches!(link.kind, LinkKind::Veth { .. }) {
                 interface_name(&format!("h{name}"))?;
@@ -110,7 +111,7 @@ pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
     link.sysctls.iter().try_for_each(|(key, value)| sysctl::check(key, value))
 }
 
-/// Ids and names that occur twice in one pod: the later one is refused.
+/// Refuses the link at index `at` if an earlier link of the pod has the same id or name.
 pub fn duplicate(links: &[PodLink], at: usize) -> Result<(), Refusal> {
     let (earlier, [link, ..]) = links.split_at(at) else { return Ok(()) };
     let mut ids: BTreeSet<&str> = earlier.iter().map(|other| other.id.as_str()).collect();
@@ -124,7 +125,7 @@ pub fn duplicate(links: &[PodLink], at: usize) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Six bytes, of one interface only.
+/// Parses a unicast MAC address.
 pub fn parse_mac(text: &str) -> Result<[u8; 6], Refusal> {
     let bytes: Option<Vec<u8>> = text
         .split(':')
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn invalid_interface_names_are_refused() {
         for good in ["net1", "a", "ifname123456789", "eth0.100", "Ω"] {
             assert!(interface_name(good).is_ok(), "{good}");
         }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn mac_addresses() {
+    fn invalid_mac_addresses_are_refused() {
         assert_eq!(parse_mac("02:00:5e:00:00:01").unwrap(), [2, 0, 0x5e, 0, 0, 1]);
         for bad in [
             "",

@@ -1,4 +1,4 @@
-//! Finding, and clearing away at once, what earlier runs have left.
+//! Finds interfaces that earlier reconciles have left, and deletes them in bulk.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,11 +13,11 @@ use super::ownership::{self, DELETION_GROUP};
 use super::session::PodError;
 use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, PortsVlans, Request, Snapshot};
 
-/// Ends of pairs that were deleted on the host, by the pod's uid and the link's id.
+/// Host ends of veth pairs that were deleted, as (pod uid, link id).
 pub type DeletedEnds = BTreeSet<(String, String)>;
 
-/// Looks at the host's side, and deletes the ends of pairs that nothing wants: all of them at once. The calling thread
-/// and `netlink` are in its namespace. `full`: its interfaces are listed even if they are known.
+/// Reads the state of the host, and deletes all undesired host ends of veth pairs at once. The calling thread and
+/// `netlink` are in the host's namespace. `full`: interfaces are listed even if they are cached.
 pub fn read_host(
     netlink: &mut Netlink,
     monitor: &NetlinkMonitor,
@@ -49,7 +49,7 @@ pub fn read_host(
     Ok((read_state(), stale.iter().filter_map(owner).collect()))
 }
 
-/// Deletes interfaces, many in the time of few: they are moved to a group of their own and deleted with it.
+/// Deletes interfaces in bulk: they are moved to a group of their own, which is deleted in one request.
 fn delete(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
     let group = |link: &Link| {
         Request::set(&link.name, link.index, "group", vec![LinkAttribute::Group(DELETION_GROUP)])
@@ -59,7 +59,8 @@ fn delete(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
     netlink.execute(Request::delete_group(DELETION_GROUP))
 }
 
-/// Pods that namespaces in `folder` carry marks of, but those that are wanted. Moves the calling thread about.
+/// Pods whose marks are in namespaces in `folder`, without the `wanted` ones. Each has its namespace's id. The calling
+/// thread enters those namespaces.
 pub fn find_marked_pods(
     folder: &Path,
     cluster: &str,
@@ -73,7 +74,7 @@ pub fn find_marked_pods(
             namespace.enter()?;
             Ok((namespace.id(), Netlink::open()?.links()?))
         };
-        // What is no namespace, or ends just now, is nobody's.
+        // Files that are no namespaces, and namespaces that end meanwhile, are skipped.
         let Ok((id, links)) = read_state() else { continue };
         let uids: BTreeSet<String> =
             links.iter().filter_map(|link| ownership::read(cluster, link)).map(|(uid, _)| uid).collect();

@@ -1,4 +1,4 @@
-//! The host's side: what its interfaces are, which of them pods may be given interfaces of.
+//! The interfaces of the host, and the rules which of them pods' interfaces may be attached to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,32 +15,36 @@ use crate::netlink::{Kind, Link, Links, Snapshot};
 /// `RT_TABLE_MAIN`.
 const TABLE_MAIN: u32 = 254;
 
-/// What shows on an interface that a network of ours is made of it. A name that is commanded shows nothing: the interface
-/// may be somebody else's.
+/// The ownership mark that an interface of a network must carry. A matching name alone is not enough: the interface may
+/// belong to someone else.
 #[derive(Clone, Copy, Debug)]
 enum Evidence {
-    /// The group that we give what we make.
+    /// The group of interfaces that ENO makes.
     Group,
-    /// The alternative name that we give a NIC before we use it.
+    /// The alternative name that ENO gives a NIC before it uses the NIC.
     OriginalAltname,
-    /// Nothing: an administrator may name an Open vSwitch bridge of his own.
+    /// No mark: an Open vSwitch bridge may be an administrator's own.
     NameOnly,
 }
 
-/// What pods share of the host, as of the beginning of a reconcile.
+/// The state of the host that all pods share, as of the start of a reconcile.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
+    /// Interfaces of the host.
     links: Arc<Links>,
+    /// The cluster's name in ownership marks.
     cluster: String,
-    /// [`group`] of the cluster.
+    /// [`group`] of the cluster's host networks.
     group: u32,
-    /// Interfaces with an address of the node, or a default route.
+    /// Interfaces with an address of the node or a default route, by index, with the reason as a message.
     used_by_node: BTreeMap<u32, &'static str>,
-    /// What may be a parent whatever it is.
+    /// Interfaces that may be parents without an ownership mark, by name.
     allowed: BTreeSet<String>,
+    /// Names of bridge networks.
     bridges: BTreeSet<String>,
-    /// Bridges of pods that are given addresses of their own.
+    /// Names of pod bridges with addresses.
     addressed: BTreeSet<String>,
+    /// Interfaces of networks, by name, with the mark that they must carry.
     parents: BTreeMap<String, Evidence>,
 }
 
@@ -50,15 +54,16 @@ fn foreign(name: &str) -> Refusal {
     ))
 }
 
-/// True when something is to be made on an interface of the host: only then it counts what else that carries.
+/// True when any desired interface is made on an interface of the host. Only then addresses and routes of the host are
+/// needed.
 pub fn has_parents(desired: &NodeDesired) -> bool {
     let mut links = desired.pods.values().flat_map(|pod| &pod.links);
     links.any(|link| matches!(kind::base(&link.kind), Base::Host(_)))
 }
 
 impl Host {
-    /// `allowed`: what may be a parent besides the networks that are ours. Addresses and routes are needed only if
-    /// [`has_parents`].
+    /// `allowed`: names of interfaces that may be parents besides those of networks. `found`: the host's addresses and
+    /// routes, needed only if [`has_parents`].
     pub fn new(
         links: Arc<Links>,
         found: &Snapshot,
@@ -115,7 +120,7 @@ impl Host {
         }
     }
 
-    /// The interface that macvlan, ipvlan and vlan interfaces of pods may be made on, if `name` is one.
+    /// The index of the interface `name`, if macvlan, ipvlan and vlan interfaces of pods may be made on it.
     pub fn parent(&self, name: &str) -> Result<u32, Refusal> {
         let evidence = self.parents.get(name);
         if evidence.is_none() && !self.allowed.contains(name) {
@@ -146,7 +151,7 @@ impl Host {
         }
     }
 
-    /// Refuses a bridge that is no network of ours.
+    /// Refuses a bridge that is no network of this node.
     pub fn check_bridge(&self, name: &str) -> Result<(), Refusal> {
         if self.bridges.contains(name) {
             Ok(())
@@ -155,7 +160,7 @@ impl Host {
         }
     }
 
-    /// The Linux bridge that ports are added to.
+    /// The index of the Linux bridge `name`, if ports may be added to it. `filtering`: it must filter VLANs.
     pub fn bridge(&self, name: &str, filtering: bool) -> Result<u32, Refusal> {
         self.check_bridge(name)?;
         let link = self.links.named(name);
@@ -172,7 +177,7 @@ impl Host {
         }
     }
 
-    /// Host ends of ours that nothing wants any more, with the pod that each was for.
+    /// ENO's host ends of veth pairs that are not desired.
     pub fn stale_ends<'a>(&'a self, desired: &'a NodeDesired) -> impl Iterator<Item = &'a Link> {
         self.links.iter().filter(|link| match (link.group, &link.kind) {
             (DELETION_GROUP, _) => true,
@@ -188,7 +193,7 @@ impl Host {
     }
 }
 
-/// The host as one pod's work sees it: what it changed itself is looked at anew.
+/// The host as seen by the work on one pod: interfaces that this work changes are read again.
 #[derive(Clone, Debug)]
 pub struct HostView<'a> {
     host: &'a Host,
@@ -196,27 +201,27 @@ pub struct HostView<'a> {
 }
 
 impl<'a> HostView<'a> {
-    /// As at the beginning.
+    /// The host as of the start of the reconcile.
     pub fn new(host: &'a Host) -> Self {
         Self { host, refreshed: BTreeMap::new() }
     }
 
-    /// The rules about parents and bridges.
+    /// The rules for parents and bridges.
     pub fn guard(&self) -> &'a Host {
         self.host
     }
 
-    /// What is now at `index`.
+    /// Sets the present state of the interface `index`; `None`: it does not exist.
     pub fn refresh(&mut self, index: u32, link: Option<Link>) {
         self.refreshed.insert(index, link);
     }
 
-    /// All that was looked at anew, by its index.
+    /// All interfaces that were read again, by index.
     pub fn into_refreshed(self) -> BTreeMap<u32, Option<Link>> {
         self.refreshed
     }
 
-    /// The interface of that index.
+    /// The interface with that index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         match self.refreshed.get(&index) {
             Some(refreshed) => refreshed.as_ref(),
@@ -224,14 +229,14 @@ impl<'a> HostView<'a> {
         }
     }
 
-    /// The interface called that.
+    /// The interface with that name.
     pub fn named(&self, name: &str) -> Option<&Link> {
         let refreshed = self.refreshed.values().flatten().find(|link| link.name == name);
         refreshed
             .or_else(|| self.host.links.named(name).filter(|link| !self.refreshed.contains_key(&link.index)))
     }
 
-    /// Host ends of that pod, with the ids of their links.
+    /// The host ends of a pod's veth pairs, each with the id of its link.
     pub fn ends<'b>(&'b self, cluster: &'b str, uid: &'b str) -> impl Iterator<Item = (&'b Link, &'b str)> {
         let old = self.host.links.iter().filter(|link| !self.refreshed.contains_key(&link.index));
         old.chain(self.refreshed.values().flatten()).filter(|link| link.group == GROUP).filter_map(

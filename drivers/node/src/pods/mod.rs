@@ -1,11 +1,10 @@
-//! What running pods are given: interfaces, addresses, routes, rules and settings in their network namespaces, and
-//! the host's ends of them.
+//! Interfaces of running pods: addresses, routes, policy rules and sysctls in their network namespaces, and the host
+//! ends of veth pairs.
 //!
-//! [`Pods::reconcile`] brings all pods of the node to the wanted state, several at a time; one that fails or dies
-//! holds up no other. For each, [`plan`](plan::plan) says what to do next from what is there, and
-//! [`session`] does it on a thread that is in the pod's namespace, until there is nothing left to do. Nothing is
-//! remembered between two runs that the kernel could not tell ([`ownership`]): stopped between any two steps and started
-//! again, it ends in the same state.
+//! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends does
+//! not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
+//! [`session`] applies them on a thread in the pod's namespace, until a plan is empty. The kernel holds all state
+//! ([`ownership`]): an agent that is stopped between any two steps and started again ends in the same state.
 
 mod cache;
 pub mod check;
@@ -41,53 +40,55 @@ use self::plan::DesiredPod;
 use self::session::{Outcome, PodError, Sockets, converge};
 use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, run_on_worker};
 
-/// Pods that are asked for at the same time.
+/// Maximum pods in flight: resolved, or waiting for a worker.
 const MAX_IN_FLIGHT: usize = 16;
 
-/// Pods that are worked on at the same time. The kernel changes one interface at a time: more would wait for it.
+/// Maximum worker threads. The kernel changes one interface at a time, so more workers would only wait.
 const MAX_WORKERS: u32 = 4;
 
-/// How it is set up.
+/// Settings of [`Pods`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the host's ends of pairs are: the agent's own namespace.
+    /// The namespace of the host ends: the agent's own.
     pub host: Namespace,
-    /// Interfaces of the host that pods' may be made on, besides the networks that are ours.
+    /// Names of host interfaces that pods' interfaces may be made on, besides those of networks.
     pub allowed_masters: BTreeSet<String>,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
-    /// All pods are looked at when nothing else is wanted than before and they were not for this long: the kernel does
-    /// not tell of everything. Zero: whenever nothing else is wanted.
+    /// Maximum time between two audits, which read all pods: the kernel does not notify every change. An audit is due only
+    /// in a reconcile with an unchanged desired state. Zero: in each of those.
     pub audit: Duration,
-    /// `/run/netns`: looked through once, for pods that stopped being wanted while nobody looked.
+    /// The folder of network namespaces, `/run/netns`. It is searched once for pods that became undesired while no agent
+    /// ran.
     pub namespaces: PathBuf,
 }
 
-/// What came of it.
+/// The result of a reconcile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodsApplied {
-    /// What is as wanted, by the pod's uid and the interface's id.
+    /// Links that are as desired, by the pod's uid and the link's id.
     pub pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
-    /// What is not.
+    /// Items that are not as desired.
     pub rejected: Vec<Rejection>,
-    /// `Repaired`: what another hand had changed and is as wanted again.
+    /// `Repaired`: pods whose drift was repaired.
     pub notes: Vec<Note>,
-    /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
+    /// Host ends that are to be ports of an Open vSwitch bridge, by name.
     pub ovs_ports: BTreeMap<String, OvsPort>,
-    /// Interfaces of pods wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]), and get their addresses then.
+    /// True when interfaces wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]); they get their addresses
+    /// then.
     pub awaiting_port: bool,
 }
 
-/// What a host end is to be a port of.
+/// The Open vSwitch port that a host end is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OvsPort {
-    /// The bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// Which VLANs.
+    /// VLANs that it carries.
     pub vlans: PortVlans,
-    /// Whose it is.
+    /// The pod's uid.
     pub pod: String,
-    /// The id of its interface.
+    /// The link's id.
     pub link: String,
 }
 
@@ -105,30 +106,34 @@ impl<R> Clone for Pods<R> {
 
 #[derive(Debug)]
 struct Shared<R> {
+    /// Resolves pods to namespaces.
     resolver: R,
-    /// That of the node itself, where it can be told.
+    /// The node's own namespace, if it can be read.
     node: Option<NamespaceId>,
+    /// Settings.
     options: Options,
     /// Sockets in the host's namespace.
     sockets: Pool,
+    /// State of the last reconcile; locked during a reconcile.
     cache: Mutex<Cache>,
+    /// Subscriptions of the host and the pods.
     monitor: NetlinkMonitor,
-    /// Held by threads, which go on to their end when the future that waits for them is dropped.
+    /// Permits of worker threads, which run to their end even if the waiting future is dropped.
     workers: Arc<Semaphore>,
 }
 
-/// One pod's work.
+/// The work on one pod.
 struct Job {
     uid: String,
     wanted: NodePod,
     cached: Option<CachedPod>,
-    /// Nothing of ours is in it, unless there are interfaces of ours.
+    /// True when the pod has no routes or rules of ENO unless it has interfaces of ENO.
     is_new: bool,
     /// [`Cache::open_ports`].
     open_ports: Arc<BTreeSet<String>>,
 }
 
-/// How it ended.
+/// The result of the work on one pod.
 struct JobResult {
     uid: String,
     wanted: NodePod,
@@ -137,7 +142,7 @@ struct JobResult {
 }
 
 impl<R: Resolve> Pods<R> {
-    /// Nothing is touched before the first [`Self::reconcile`].
+    /// Changes nothing before the first [`Self::reconcile`].
     pub fn new(resolver: R, options: Options) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -152,33 +157,32 @@ impl<R: Resolve> Pods<R> {
         }
     }
 
-    /// Yields whenever something has changed by another hand in the namespace of a pod that was given something, or
-    /// at the host's ends, and when it is time for an audit. Changes that come together are told once. For one
-    /// listener, who goes on listening: that is what lets the namespaces of pods that ended go.
+    /// Yields on drift in a pod's namespace or at host ends, and when an audit is due. Changes in quick succession are
+    /// combined. For one listener, which has to keep listening: only then the namespaces of pods that ended are released.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
         let audit = self.shared.options.audit;
         self.shared.monitor.changes(if audit.is_zero() { Duration::MAX } else { audit })
     }
 
-    /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`], and no later one, gives the pods'
-    /// ends of those their addresses. A host end that is made anew has the same name.
+    /// Sets the host ends that are open ports of Open vSwitch, for the next [`Self::reconcile`] only. It gives the pods'
+    /// ends their addresses. Later reconciles must not use the set: a host end that is made again has the same name.
     pub async fn set_open_ports(&self, ends: BTreeSet<String>) {
         self.shared.cache.lock().await.open_ports = Arc::new(ends);
     }
 
-    /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
-    /// have been made before. Pods of which the same is wanted as before, and of which there is no news, are not looked
-    /// at (`known.rs` has the exceptions). It may be dropped and called again at any time.
+    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Pods with
+    /// an unchanged desired state and without notifications are skipped, unless an audit is due ([`Cache::skippable_pods`]).
+    /// The future may be dropped at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut applied = PodsApplied::default();
         let mut cache = self.shared.cache.lock().await;
-        // Nothing that an earlier run began is still under way.
+        // Waits for workers of an earlier reconcile that was dropped.
         drop(self.workers(MAX_WORKERS).await);
         let _paused = self.shared.monitor.pause();
         let open_ports = std::mem::take(&mut cache.open_ports);
         let (monitor, audit) = (&self.shared.monitor, self.shared.options.audit);
         let last_audit = cache.last_audit.take();
-        // Where the kernel has told more of the host than could be heard, it may have been about any of them.
+        // If notifications of the host were lost, any pod may have changed.
         let skipped = monitor
             .host_links()
             .and_then(|_| cache.skippable_pods(desired, last_audit, audit, |uid| monitor.is_unchanged(uid)));
@@ -212,7 +216,7 @@ impl<R: Resolve> Pods<R> {
                 Job { uid: uid.clone(), wanted, cached: before, is_new, open_ports: Arc::clone(&open_ports) }
             })
             .collect();
-        // From now on they may be on their way to another state, whether or not this is waited for.
+        // From here on their state may change, even if this future is dropped.
         for (_, pod) in cache.pods.iter_mut().filter(|(uid, _)| !skipped.contains_key(uid.as_str())) {
             pod.converged = None;
         }
@@ -230,8 +234,7 @@ impl<R: Resolve> Pods<R> {
         applied
     }
 
-    /// The host's side, as the kernel has told of it or, if `full`, as it is listed; without the ends of pairs that
-    /// nothing wants: all of them are deleted at once.
+    /// The state of the host, from the monitor's cache or, if `full`, listed. Undesired host ends are deleted.
     async fn read_host(
         &self,
         desired: &NodeDesired,
@@ -269,14 +272,14 @@ impl<R: Resolve> Pods<R> {
         Ok(host)
     }
 
-    /// Finds pods of earlier lives that are not wanted any more: marks of ours in namespaces of this node.
+    /// Finds undesired pods that an earlier agent configured, by the marks in namespaces of this node.
     async fn search_orphans(&self, desired: &NodeDesired, cache: &mut Cache) -> Result<(), Refusal> {
         let wanted: BTreeSet<String> = desired.pods.keys().cloned().collect();
         let (cluster, folder) = (desired.cluster.clone(), self.shared.options.namespaces.clone());
         let read = move || cleanup::find_marked_pods(&folder, &cluster, &wanted);
         let found = self.shared.options.host.run(read).await.map_err(PodError::from)?;
         for (uid, id) in found {
-            // Namespaces of other nodes may be in the same folder: only what our own resolver knows is ours.
+            // The folder may contain namespaces of other nodes: only pods that the resolver knows run on this node.
             match self.shared.resolver.resolve(&uid, None).await {
                 Ok(sandbox) if sandbox.id == id => {
                     let pod = CachedPod { sandbox, container: String::new(), converged: None };
@@ -290,7 +293,7 @@ impl<R: Resolve> Pods<R> {
         Ok(())
     }
 
-    /// `None` can't be: nobody closes them.
+    /// Permits for `many` workers. Never `None`: the semaphore is not closed.
     async fn workers(&self, many: u32) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.workers).acquire_many_owned(many).await.ok()
     }
@@ -325,7 +328,7 @@ impl<R: Resolve> Pods<R> {
             shared.monitor.update_links(ends, vlans);
             let outcome = outcome?;
             shared.sockets.put(socket);
-            // Begun last: what was done here is no news. What changed in between is found by the next audit.
+            // Subscribes last, so that ENO's own changes are not notified. The next audit finds changes in between.
             let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
@@ -337,7 +340,7 @@ impl<R: Resolve> Pods<R> {
         Ok(result?.0)
     }
 
-    /// The pod's namespace, open, and surely the pod's. `None`: there is nothing of a pod that is not wanted.
+    /// The pod's namespace, opened, with its identity checked. `None`: the namespace of an undesired pod has ended.
     async fn namespace(&self, job: &mut Job) -> Result<Option<Namespace>, Refusal> {
         let departed = job.wanted.container.is_empty() && job.wanted == empty_pod();
         if let Some(cached) = &job.cached
@@ -345,7 +348,7 @@ impl<R: Resolve> Pods<R> {
         {
             match Namespace::open_exactly(&cached.sandbox.path, cached.sandbox.id) {
                 Ok(namespace) => return Ok(Some(namespace)),
-                // It has ended, and all that was in it.
+                // It has ended with all its interfaces.
                 Err(_) if departed => return Ok(None),
                 Err(_) => {}
             }
@@ -434,7 +437,7 @@ impl JobResult {
     }
 }
 
-/// What a pod that is not wanted is given.
+/// The desired state of a pod that is not desired: no links.
 fn empty_pod() -> NodePod {
     NodePod {
         namespace: String::new(),

@@ -1,4 +1,4 @@
-//! Hearing of changes by another hand, and not of one's own.
+//! Netlink subscriptions for the host and the pods: drift is notified, ENO's own changes are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -17,53 +17,54 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::{Sandbox, ownership};
 use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, PortsVlans, Watch};
 
-/// Changes come in bursts, and those of a routing daemon never end: they are gathered for this long.
+/// Changes come in bursts, and those of a routing daemon never end: they are combined for this long.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether pods' namespaces have ended: to listen in one keeps it alive.
+/// Interval of the checks whether pods' namespaces have ended: a subscription keeps a namespace alive.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Listens to the host's interfaces, and in the namespaces of pods that were given something. Nobody is woken by what
-/// is told while the host or a pod is worked on.
+/// Subscribes to the host's interfaces and to the namespaces of pods that have interfaces of ENO. Notifications wake
+/// nobody while the host or the pod is being reconciled.
 #[derive(Clone, Debug, Default)]
 pub struct NetlinkMonitor(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the pods' uids; without those that are worked on.
+    /// Subscriptions of pods, by uid; without pods that are being reconciled.
     pods: BTreeMap<String, PodWatch>,
+    /// The subscription of the host; `None` before its interfaces are first listed.
     host: Option<HostWatch>,
-    /// The host is worked on.
+    /// True while the host is being reconciled.
     paused: bool,
-    /// Pods of which something was heard since they were last looked at.
+    /// Pods with notifications since they were last read, by uid.
     changed_pods: BTreeSet<String>,
-    /// Of the one that waits for news.
+    /// The waker of the task that waits in [`NetlinkMonitor::changes`].
     waker: Option<Waker>,
 }
 
-/// Wakes whoever waits when something is told. Armed by whoever waits: the work need not wait for that.
+/// Wakes the waiting task when a notification arrives. The waiting task registers it, so that a reconcile need not.
 type Readiness = AsyncFd<Arc<Watch>>;
 
 #[derive(Debug)]
 struct PodWatch {
     watch: Arc<Watch>,
     sandbox: Sandbox,
-    /// Absent until somebody waits.
+    /// `None` until a task waits for changes.
     readiness: Option<Readiness>,
 }
 
 #[derive(Debug)]
 struct HostWatch {
     mirror: Mirror,
-    /// What the ends of pairs are marked with.
+    /// The cluster's name in ownership marks.
     cluster: String,
-    /// Nothing that was told is lost.
+    /// False when notifications were lost: the interfaces have to be listed.
     complete: bool,
-    /// Absent while anything is worked on, and until somebody waits.
+    /// `None` during a reconcile, and until a task waits for changes.
     readiness: Option<Readiness>,
 }
 
-/// While this is held nobody is woken by what is told of the host.
+/// While this is held, notifications of the host wake nobody.
 #[derive(Debug)]
 pub struct PauseGuard(NetlinkMonitor);
 
@@ -78,8 +79,8 @@ impl Drop for PauseGuard {
 }
 
 impl NetlinkMonitor {
-    /// One item for all that was heard since the last, and one when there was none for the time of `audit`. For one
-    /// listener.
+    /// Yields once for all changes since the last item, and once when there were none for the time of `audit`. For one
+    /// listener only.
     pub fn changes(&self, audit: Duration) -> impl Stream<Item = ()> + Send + use<> {
         let start = (self.clone(), None::<Interval>);
         futures::stream::unfold(start, move |(monitor, liveness)| async move {
@@ -90,7 +91,7 @@ impl NetlinkMonitor {
             });
             let mut notified = async || poll_fn(|context| monitor.lock().poll(&mut liveness, context)).await;
             drop(tokio::time::timeout(audit, notified()).await);
-            // It goes on listening: what is told would not fit into the sockets.
+            // Goes on reading during that time, so that the sockets' buffers don't overflow.
             let debounce = async {
                 loop {
                     notified().await;
@@ -101,7 +102,7 @@ impl NetlinkMonitor {
         })
     }
 
-    /// The host is about to be worked on. What was told up to now has been heard.
+    /// Pauses the notifications of the host for a reconcile, after reading those that are waiting.
     pub fn pause(&self) -> PauseGuard {
         let mut all = self.lock();
         all.paused = true;
@@ -114,13 +115,13 @@ impl NetlinkMonitor {
         PauseGuard(self.clone())
     }
 
-    /// The host's interfaces; `None`: they have to be listed.
+    /// The cached interfaces of the host; `None`: they have to be listed.
     pub fn host_links(&self) -> Option<Arc<Links>> {
         let mut all = self.lock();
         all.host.as_mut().filter(|host| host.complete).map(|host| Arc::clone(host.mirror.links()))
     }
 
-    /// Lists the host's interfaces. The calling thread and `netlink` are in its namespace.
+    /// Lists the host's interfaces. The calling thread and `netlink` are in the host's namespace.
     pub fn list_host(&self, netlink: &mut Netlink, cluster: &str) -> Result<(), NetlinkError> {
         let known = self.lock().host.take();
         let (mirror, changed) = match known {
@@ -137,14 +138,14 @@ impl NetlinkMonitor {
         Ok(())
     }
 
-    /// What was seen of interfaces of the host, by their index, with the VLANs of ports that filter them.
+    /// Updates the cached interfaces of the host, by index, and the VLANs of filtering ports.
     pub fn update_links(&self, ends: impl IntoIterator<Item = (u32, Option<Link>)>, mut vlans: PortsVlans) {
         if let Some(host) = &mut self.lock().host {
             ends.into_iter().for_each(|(index, link)| host.mirror.update(index, link, vlans.remove(&index)));
         }
     }
 
-    /// The pod is about to be looked at: what was told so far will be seen then.
+    /// Pauses the notifications of a pod that is about to be read, and returns its subscription.
     pub fn pause_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
         let mut all = self.lock();
         all.changed_pods.remove(uid);
@@ -152,33 +153,33 @@ impl NetlinkMonitor {
         Some(pod.watch)
     }
 
-    /// Listens in the pod's namespace, until it is no longer at its path.
+    /// Subscribes to the pod's namespace until that is no longer at its path.
     pub fn watch_pod(&self, uid: &str, sandbox: &Sandbox, watch: Arc<Watch>) {
         let pod = PodWatch { watch, sandbox: sandbox.clone(), readiness: None };
         self.lock().pods.insert(uid.to_owned(), pod);
     }
 
-    /// The pod is listened to, and nothing was heard of it.
+    /// True when the pod has a subscription, and no notification since it was last read.
     pub fn is_unchanged(&self, uid: &str) -> bool {
         let all = self.lock();
         all.pods.contains_key(uid) && !all.changed_pods.contains(uid)
     }
 
-    /// Others are of no interest any more.
+    /// Ends the subscriptions of all pods that `wanted` does not accept.
     pub fn retain_pods(&self, wanted: impl Fn(&str) -> bool) {
         let mut all = self.lock();
         all.pods.retain(|uid, _| wanted(uid));
         all.changed_pods.retain(|uid| wanted(uid));
     }
 
-    /// What a panic left behind is whole.
+    /// Locks, also after a panic: the state is never half-written.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Ready when there is news.
+    /// Ready when something has changed.
     fn poll(&mut self, liveness: &mut Interval, context: &mut Context<'_>) -> Poll<()> {
         self.waker = Some(context.waker().clone());
         self.register();
@@ -189,7 +190,7 @@ impl State {
                 Namespace::open_exactly(&sandbox.path, sandbox.id).is_ok()
             });
         }
-        // A socket that overflowed just as it was read tells nothing more until it is read once again.
+        // A socket that overflowed while it was read signals nothing more until it is read again.
         let mut changed =
             tick && self.host.as_ref().is_some_and(|host| host.readiness.is_some()) && self.receive_host();
         for (uid, pod) in &self.pods {
@@ -209,7 +210,7 @@ impl State {
         if changed { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// What can't be armed is looked at in every run.
+    /// Registers all sockets for wake-ups. A pod whose socket can't be registered is read in every reconcile.
     fn register(&mut self) {
         if let Some(host) = self.host.as_mut().filter(|host| !self.paused && host.readiness.is_none()) {
             host.readiness = register(host.mirror.watch()).ok();
@@ -223,11 +224,11 @@ impl State {
         });
     }
 
-    /// Takes in what was told in the pods' namespaces.
+    /// Reads the waiting notifications of all pods.
     fn receive_pods(&mut self) {
         let mut waiting: Vec<PollFd<'_>> =
             self.pods.values().map(|pod| PollFd::new(pod.watch.as_fd(), PollFlags::POLLIN)).collect();
-        // Where they can't be asked all at once, each is read.
+        // If poll(2) fails, every socket is read.
         let polled = poll(&mut waiting, PollTimeout::ZERO).is_ok();
         let has_data = |at: &PollFd<'_>| !polled || at.any() != Some(false);
         let has_data: Vec<bool> = waiting.iter().map(has_data).collect();
@@ -238,7 +239,7 @@ impl State {
         }
     }
 
-    /// True when something was told that may have to be put right.
+    /// Reads the waiting notifications of the host. True when a pod may have drifted.
     fn receive_host(&mut self) -> bool {
         let Some(host) = &mut self.host else { return false };
         let notified = host.mirror.receive();
@@ -246,7 +247,7 @@ impl State {
         notified.is_none_or(|changed| self.mark_changed(&changed))
     }
 
-    /// True when there are ends of pods among these.
+    /// Marks the pods of these host ends as changed. True when there are any.
     fn mark_changed(&mut self, changed: &[Link]) -> bool {
         let Some(host) = &self.host else { return false };
         let owner = |link: &Link| {
@@ -260,14 +261,14 @@ impl State {
     }
 }
 
-/// Ready when something is told from now on, or was already.
+/// Registers a socket for wake-ups; it is ready at once when notifications are waiting.
 fn register(watch: &Arc<Watch>) -> io::Result<Readiness> {
-    // Its successor is unsafe to call since a type may lie about its descriptor; this one owns it and keeps it.
+    // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
     #[expect(deprecated, reason = "unsafe code is forbidden here")]
     AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)
 }
 
-/// Reads when it is readable. True when that found something.
+/// Calls `read` while the socket is readable. True when any call returned true.
 fn read_if_ready(readiness: &Readiness, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
     let mut changed = false;
     while let Poll::Ready(Ok(mut guard)) = readiness.poll_read_ready(context) {

@@ -1,4 +1,4 @@
-//! The kernel's side of one pod: looks, and does the steps of plans. Runs on a thread of its own.
+//! Converges one pod: reads the observed state and applies the steps of plans. Runs on a thread of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,37 +17,37 @@ use crate::netlink::{
     Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
 };
 
-/// What went wrong while working on a pod.
+/// Why the work on a pod failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PodError {
-    /// The kernel refused.
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The namespace can't be entered.
+    /// The namespace can't be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A setting can't be read or written.
+    /// A sysctl can't be read or written.
     #[error("can't {operation} {}: {source}", path.display())]
     File {
         /// `read` or `write`.
         operation: &'static str,
-        /// What.
+        /// The sysctl's file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
     /// A TUN or TAP device can't be made.
     #[error("can't make the TUN device {name}: {message}")]
     Tun {
-        /// What it was to be called at first.
+        /// The device's initial name.
         name: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
 impl PodError {
-    /// It may pass by itself.
+    /// True when a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Netlink(error) => error.retryable(),
@@ -66,47 +66,48 @@ impl From<PodError> for Refusal {
     }
 }
 
-/// What looks and acts; tests put something in between.
+/// Access to the kernel; tests interrupt it.
 pub trait Kernel<'a> {
-    /// What is there.
+    /// Reads the observed state.
     fn read(&mut self, desired: &DesiredPod<'_>, scope: ReadScope) -> Result<Observed<'a>, PodError>;
 
-    /// Does the steps in their order; one that fails stops none of the others, but for those of a link whose interface
-    /// could not be made, or of which it could not be written down what it had: their results are good.
+    /// Applies the steps in their order and returns one result for each. A failed step does not stop the others, with one
+    /// exception: when an interface could not be made, or an original value not recorded, the later steps of that link are
+    /// left out and count as successful.
     fn apply(&mut self, steps: &[Step]) -> Vec<Result<(), PodError>>;
 }
 
-/// How much of a pod is looked at.
+/// How much of a pod is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadScope {
-    /// All of it: at the beginning, and for the proof at the end.
+    /// Everything: at the start, and for the final check.
     All,
-    /// Interfaces, and what their settings are: of the rest nothing can have changed since interfaces were made.
+    /// Interfaces and their settings only. After steps that only make interfaces nothing else has changed.
     Links,
 }
 
-/// What came of a pod.
+/// The result for one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// By id.
+    /// Links that are as desired, by id.
     pub applied: BTreeMap<String, AppliedLink>,
-    /// By id.
+    /// Links that are not realised, by id.
     pub refused: BTreeMap<String, Refusal>,
-    /// What can't be done of no link in particular.
+    /// A failure that belongs to no link.
     pub pod: Option<Refusal>,
-    /// Host ends that are to be ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
+    /// Host ends that are to be ports of an Open vSwitch bridge, by name: link id, bridge and VLANs.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
     pub awaiting_port: BTreeSet<String>,
-    /// How many steps were done.
+    /// Number of steps that were applied.
     pub steps: usize,
 }
 
-/// Plans and acts until there is nothing left to do, or what is left does not work.
+/// Plans and applies steps until a plan is empty or its steps have failed.
 pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> Result<Outcome, PodError> {
     let mut outcome = Outcome::default();
     let mut created: BTreeSet<String> = BTreeSet::new();
-    // Making, marking, renaming, filling and what follows from that; and one interface made on the other.
+    // Interfaces are made, marked, renamed and configured in successive plans; and links may be made on each other.
     let max_plans = 8 + 2 * desired.pod.links.len();
     let mut scope = ReadScope::All;
     for _ in 0..max_plans {
@@ -114,7 +115,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> R
         let mut plan = plan::plan(desired, &observed, &outcome.refused);
         outcome.refused.append(&mut plan.refused);
         if outcome.pod.is_some() {
-            // What can't be undone is not tried over and over.
+            // Failed steps that belong to no link are not repeated.
             plan.steps.retain(|step| step.link.is_some());
         }
         if plan.steps.is_empty() && scope != ReadScope::All {
@@ -122,7 +123,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> R
             continue;
         }
         if plan.steps.is_empty() {
-            // What was begun here and can't be finished does not stay.
+            // Interfaces that were made in this run and then refused are deleted.
             let rolled_back = roll_back(kernel, desired, &observed, &created, &outcome.refused)?;
             outcome.steps += rolled_back;
             outcome.applied = plan.applied;
@@ -164,7 +165,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> R
     Ok(outcome)
 }
 
-/// Deletes what was made in this run and refused later.
+/// Deletes interfaces that were made in this run and refused later. Returns the number of steps.
 fn roll_back<'a>(
     kernel: &mut impl Kernel<'a>,
     desired: &DesiredPod<'_>,
@@ -182,34 +183,41 @@ fn roll_back<'a>(
     let plan = plan::plan(&DesiredPod { pod: &rest, ..*desired }, observed, refused);
     let steps: Vec<Step> = plan.steps.into_iter().filter(|step| step.link.is_none()).collect();
     kernel.apply(&steps).into_iter().collect::<Result<Vec<()>, PodError>>()?;
-    // What has been done is no news.
+    // Discards the notifications of these changes.
     kernel.read(desired, ReadScope::Links)?;
     Ok(steps.len())
 }
 
-/// The real one: two sockets, one in each namespace, and a thread that is in the pod's.
+/// The real kernel: one socket in the host's and one in the pod's namespace, on a thread in the latter.
 pub struct Sockets<'a> {
+    /// A socket in the host's namespace.
     host: Netlink,
+    /// A socket in the pod's namespace.
     pod: Netlink,
+    /// The pod's namespace.
     namespace: Namespace,
+    /// The host's interfaces.
     view: HostView<'a>,
+    /// `/proc/sys/net`, writable.
     proc_sys_net: PathBuf,
+    /// True when the kernel has `IFA_PROTO`.
     has_address_protocol: bool,
+    /// For making TUN devices.
     runtime: tokio::runtime::Handle,
-    /// What is told in the pod's namespace is not heard while this is at work.
+    /// The pod's paused subscription, drained before each read so that ENO's own changes are not notified.
     watch: Option<Arc<Watch>>,
-    /// Of the last look.
+    /// The pod's state at the last read.
     observed: Snapshot,
-    /// Of the last look.
+    /// VLANs of host ends at the last read.
     vlans: PortsVlans,
-    /// Whether there may be routes or rules of ours, or are to be; `None`: not looked at yet, and there are none of ours
-    /// without interfaces of ours.
+    /// True when ENO's routes or rules may exist, or are desired. `None`: not read yet, and they exist only if interfaces
+    /// of ENO do.
     has_routing: Option<bool>,
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host` works in the host's. `is_new`: the pod has nothing of ours
-    /// unless it has interfaces of ours.
+    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes or
+    /// rules of ENO unless it has interfaces of ENO.
     pub fn open(
         host: Netlink,
         namespace: Namespace,
@@ -239,13 +247,13 @@ impl<'a> Sockets<'a> {
         })
     }
 
-    /// The sockets, the host's and the pod's, and what was seen of the host's interfaces.
+    /// The sockets of host and pod, the host interfaces that were read again, and the VLANs of host ends.
     pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>, PortsVlans) {
         (self.host, self.pod, self.view.into_refreshed(), self.vlans)
     }
 
-    /// Requests to one namespace, in one system call. `failed_links`: links of which a step that all others need did not work,
-    /// as was told already; those are left out.
+    /// Sends a batch of steps to one namespace. Steps of `failed_links` are left out: a prerequisite of them has failed, and
+    /// that is reported already.
     fn send(&mut self, steps: &[Step], failed_links: &BTreeSet<&str>) -> Vec<Result<(), PodError>> {
         let mut indexes = BTreeMap::new();
         let mut request = |step: &Step| {
@@ -278,7 +286,7 @@ impl<'a> Sockets<'a> {
         requests.into_iter().map(result).collect()
     }
 
-    /// Only we make routes and rules of ours: where there were none and none are wanted there are none.
+    /// Reads routes and rules, but only if ENO's may exist or are desired: nobody else makes routes and rules of ENO.
     fn read_routing(&mut self, desired: &DesiredPod<'_>) -> Result<(), PodError> {
         let ours = |link: &Link| {
             link.group == GROUP
@@ -289,7 +297,7 @@ impl<'a> Sockets<'a> {
         let wants = desired.pod.links.iter().any(wants);
         let links = self.observed.links.iter().any(ours);
         if self.has_routing.unwrap_or(links || wants) {
-            // Routes go with their interfaces.
+            // Routes are deleted with their interfaces.
             self.observed.routes = if links { self.pod.routes()? } else { Vec::new() };
             self.observed.rules = self.pod.rules()?;
         }
@@ -297,7 +305,7 @@ impl<'a> Sockets<'a> {
         Ok(())
     }
 
-    /// Opened without IFF_TUN_EXCL: no other interface has this name.
+    /// Makes a persistent TUN or TAP device. It is opened without IFF_TUN_EXCL, since no other interface has this name.
     fn make_tun(
         &self,
         name: &str,
@@ -337,12 +345,12 @@ impl<'a> Sockets<'a> {
 
 impl<'a> Kernel<'a> for Sockets<'a> {
     fn read(&mut self, desired: &DesiredPod<'_>, scope: ReadScope) -> Result<Observed<'a>, PodError> {
-        // What has been done so far is no news; what comes after this look is.
+        // Notifications of changes up to here are discarded, later ones are not.
         if let Some(watch) = &self.watch {
             watch.drain();
         }
         if scope == ReadScope::All {
-            // Interfaces come after them: one that has just come up is busy in the kernel for a while.
+            // Addresses are read before interfaces: the kernel is busy for a while with an interface that has just come up.
             self.observed.addresses = self.pod.addresses()?;
         }
         self.observed.links = self.pod.links()?;
@@ -434,7 +442,8 @@ impl<'a> Kernel<'a> for Sockets<'a> {
     }
 }
 
-/// They may go in one system call. What comes after an interface was made waits for that: its name may be another's.
+/// True when two steps may be sent in one system call. Steps that follow the making of an interface wait for its result:
+/// the name may belong to another interface.
 fn is_same_batch(a: &Step, b: &Step) -> bool {
     a.creates == b.creates
         && matches!(
@@ -446,7 +455,7 @@ fn is_same_batch(a: &Step, b: &Step) -> bool {
         )
 }
 
-/// `IFA_PROTO` came with Linux 5.18.
+/// True when the kernel has `IFA_PROTO`, which Linux 5.18 introduced.
 fn has_address_protocol() -> bool {
     let Ok(name) = nix::sys::utsname::uname() else { return false };
     let release = name.release().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Stopped after every single step, and begun again by a process that remembers nothing.
+//! Convergence of a pod when the agent is stopped after any step and started again without its cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::netlink::{Namespace, Netlink, Request, Snapshot};
 
 const CLUSTER: &str = "t1";
 
-/// Does so many steps and no more, as a process does that is killed then.
+/// A kernel that fails after a number of steps, as for an agent that is killed.
 struct InterruptedKernel<K> {
     inner: K,
     left: usize,
@@ -60,7 +60,7 @@ impl TestNode {
         Self { host, pod, desired }
     }
 
-    /// One life of the agent: it ends after `steps`.
+    /// Runs the agent on the pod; it is killed after `steps`.
     async fn run_agent(&self, pod_desired: &NodePod, steps: usize) -> Result<Outcome, PodError> {
         let (pod, desired, pod_desired) = (self.pod.clone(), self.desired.clone(), pod_desired.clone());
         let runtime = tokio::runtime::Handle::current();
@@ -89,7 +89,7 @@ impl TestNode {
         self.host.run(run).await.unwrap()
     }
 
-    /// All that does not depend on the order of things.
+    /// The state of both namespaces, without indexes and other values that depend on the order of changes.
     async fn state(&self) -> BTreeSet<String> {
         let read = || Netlink::open().unwrap().snapshot().unwrap();
         let (host, pod): (Snapshot, Snapshot) =
@@ -100,7 +100,7 @@ impl TestNode {
                 |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| link.name.clone());
             for link in &all.links {
                 let master = name(link.master);
-                // A hardware address is given by chance.
+                // MAC addresses are random.
                 let known = |name: &String| name.split_inclusive(".was.mac.").next().map(str::to_owned);
                 let names: Vec<String> = link.altnames.iter().filter_map(known).collect();
                 let kind = &link.kind;
@@ -159,7 +159,7 @@ fn link(id: &str, kind: LinkKind) -> PodLink {
     }
 }
 
-/// One of nearly everything.
+/// A pod with nearly every setting.
 fn full_pod() -> NodePod {
     let mut pair = link(
         "net",
@@ -201,7 +201,7 @@ fn full_pod() -> NodePod {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn killed_anywhere_it_ends_in_the_same_state() {
+async fn pod_converges_after_kill_at_any_step() {
     let (all, empty_pod) = (full_pod(), super::empty_pod());
     let node = TestNode::new().await;
     let empty = node.state().await;

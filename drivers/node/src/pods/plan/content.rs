@@ -1,4 +1,4 @@
-//! What is on an interface: addresses, routes, rules, sysctls.
+//! Addresses, routes, policy rules and sysctls of an interface.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use crate::pods::sysctl;
 
 /// `RT_TABLE_MAIN`.
 pub(super) const TABLE_MAIN: u32 = 254;
-/// `IP6_RT_PRIO_USER`: what a route has that names none.
+/// `IP6_RT_PRIO_USER`: the metric of an IPv6 route without one.
 const DEFAULT_METRIC_V6: u32 = 1024;
 
 impl<'a> Planner<'a> {
-    /// New addresses come before old ones go; what the pod's own processes added stays.
+    /// Plans the addresses: new ones are added before old ones are deleted. Addresses of the pod's own processes stay.
     pub(super) fn addresses(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
         let observed = self.observed;
         let mut new = Vec::new();
@@ -41,7 +41,7 @@ impl<'a> Planner<'a> {
         for address in &old {
             self.in_pod(link, Request::delete_address(&found.name, address));
         }
-        // With the first IPv4 address of a network the kernel deletes the others of it: they come again.
+        // With the primary IPv4 address of a network the kernel deletes the secondary ones: they are added again.
         for net in link.addresses.iter().filter(|net| net.addr().is_ipv4()) {
             if old.iter().any(|address| address.net.trunc() == net.trunc()) {
                 self.in_pod(link, Request::add_address(&found.name, found.index, *net));
@@ -53,8 +53,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Has the kernel announce the addresses of an interface that is up. It does so when a hardware address is set, even to
-    /// the one that is there.
+    /// Has the kernel announce the addresses of an interface that is up. It does so when a MAC address is set, even to the
+    /// same value.
     fn announce(&mut self, link: &'a PodLink, found: &Link, new: &[IpNet]) {
         let Some(mac) = found.mac else { return };
         let requested = link.mac.as_deref().and_then(|mac| check::parse_mac(mac).ok());
@@ -63,13 +63,13 @@ impl<'a> Planner<'a> {
             for op in ops {
                 self.push(Some(&link.id), op);
             }
-            // An ipvlan has that of the interface that it is made on.
+            // The MAC address of an ipvlan is that of its lower interface, and can't be set.
             let request = set_mac(found, requested.unwrap_or(mac)).tolerating(Errno::EOPNOTSUPP);
             self.in_pod(link, request);
         }
     }
 
-    /// No interface but that one, others of ours, and those that go, has the address.
+    /// Refuses an address that a foreign interface of the pod has. `index`: the interface that is to have it.
     pub(super) fn check_address_free(&self, net: IpNet, index: Option<u32>) -> Result<(), Refusal> {
         let elsewhere = self.observed.pod.addresses.iter().find(|address| {
             Some(address.index) != index
@@ -82,7 +82,7 @@ impl<'a> Planner<'a> {
         Err(Refusal::temporary(format!("the pod has the address {} already, on {holder}", net.addr())))
     }
 
-    /// Kernels that don't keep the mark leave us to guess: all that was given to an interface of ours.
+    /// True when ENO added the address. Kernels without `IFA_PROTO` don't tell, so all permanent addresses count.
     fn is_address_ours(&self, address: &Address) -> bool {
         let link_local = matches!(address.net.addr(), IpAddr::V6(ip) if ip.is_unicast_link_local());
         address.protocol == PROTOCOL
@@ -92,7 +92,7 @@ impl<'a> Planner<'a> {
                 && !link_local)
     }
 
-    /// Only while the interface is up: the kernel has no routes through others.
+    /// Plans the routes of an interface that is up: the kernel has no routes over one that is down.
     pub(super) fn routes(&mut self, link: &'a PodLink, found: &'a Link) {
         if !link.up {
             return;
@@ -127,8 +127,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Routes and rules of ours that nothing wants. They go first, since what is left of ours is found by its
-    /// interfaces.
+    /// Deletes ENO's undesired routes and rules. They go before interfaces: a later run looks for them only in pods with
+    /// interfaces of ENO.
     pub(super) fn delete_unwanted_routing(&mut self) {
         let links = &self.desired.pod.links;
         let observed = self.observed;
@@ -175,7 +175,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Settings that are not asked for any more. They come after addresses, which may go with what they need.
+    /// Restores sysctls that are not desired any more. This comes after addresses, since disabling IPv6 deletes those.
     pub(super) fn restore_sysctls(&mut self, link: &'a PodLink, found: &'a Link) {
         let desired = desired_sysctls(link);
         let original_values =
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The settings that a link is to have. One with an IPv6 address has IPv6.
+/// The desired sysctls of a link, by key. A link with an IPv6 address gets IPv6 enabled.
 pub fn desired_sysctls(link: &PodLink) -> BTreeMap<&str, &str> {
     let mut desired: BTreeMap<&str, &str> =
         link.sysctls.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -204,7 +204,7 @@ pub fn desired_sysctls(link: &PodLink) -> BTreeMap<&str, &str> {
     desired
 }
 
-/// Where the settings are that a link is to have, or that it gets back.
+/// The files of the sysctls that a link has to have, or that are to be restored, below `/proc/sys/net`.
 pub fn watched_sysctls(desired: &DesiredPod<'_>, link: &PodLink, found: &Link) -> BTreeSet<PathBuf> {
     let original_values = ownership::original_values(desired.cluster, desired.uid, &link.id, found);
     let original = original_values.keys().filter_map(|property| match property {
@@ -228,7 +228,7 @@ fn desired_route(route: &PodRoute, index: u32) -> Route {
     }
 }
 
-/// A rule that names neither end holds for the families that its link speaks.
+/// The kernel rules for a desired rule. Without source and destination there is one for each address family of the link.
 fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
     let named = rule.from.or(rule.to).map(|net| net.addr().is_ipv6());
     let speaks = |v6: bool| {
@@ -253,7 +253,7 @@ fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
         .collect()
 }
 
-/// Whoever made it.
+/// True when two rules are equal but for their protocol.
 fn same_rule(a: &Rule, b: &Rule) -> bool {
     (a.v6, a.priority, a.table, a.from, a.to) == (b.v6, b.priority, b.table, b.from, b.to)
 }

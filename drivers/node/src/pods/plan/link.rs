@@ -1,4 +1,4 @@
-//! One link: made, made anew, or changed in place.
+//! Plans one link: made, replaced, or changed in place.
 
 use eno_schemas::{AppliedLink, LinkKind, LinkName, Master, PodLink, PortVlans};
 use ipnet::IpNet;
@@ -14,11 +14,11 @@ use crate::pods::check::{self, Refusal};
 use crate::pods::kind::{self, Base};
 use crate::pods::ownership::{self, GROUP, Property};
 
-/// The end of a pair has one queue in use whatever it is asked for. Unless it is asked for one, the kernel makes one
-/// for every CPU first, with its files in sysfs, waits until nobody can be using them, and takes them away again.
+/// One queue for each end of a veth pair. Without this the kernel makes a queue for every CPU, with its files in sysfs,
+/// and then removes all but one after an RCU grace period.
 const ONE_QUEUE: [LinkAttribute; 2] = [LinkAttribute::NumTxQueues(1), LinkAttribute::NumRxQueues(1)];
 
-/// The MTU of Ethernet (`ETH_DATA_LEN` of the kernel), in bytes.
+/// The default MTU of Ethernet in bytes (`ETH_DATA_LEN`).
 const ETHERNET_MTU: u32 = 1500;
 
 impl<'a> Planner<'a> {
@@ -42,7 +42,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// It is of the wanted kind, and made on what it is to be made on.
+    /// True when an interface has the desired kind and lower interface. Otherwise it has to be replaced.
     fn is_as_desired(&mut self, link: &'a PodLink, found: &Link) -> Result<bool, Refusal> {
         if !kind::matches(&link.kind, &found.kind) {
             return Ok(false);
@@ -77,7 +77,7 @@ impl<'a> Planner<'a> {
             return Ok(());
         }
         self.check_mtu(link)?;
-        // What the kernel chooses of the rest is looked at before it is changed.
+        // Where the kernel's default MTU is unknown, it is read and recorded before it is changed.
         let mut message =
             kind::new_link_message(&name, link.mtu.filter(|_| self.default_mtu(link).is_some()));
         if let LinkKind::Veth { master } = &link.kind {
@@ -90,7 +90,7 @@ impl<'a> Planner<'a> {
             match kind::base(&link.kind) {
                 Base::Nothing => self.create(link, Op::Pod(request(message))),
                 Base::Host(parent) => {
-                    // Made on the host's interface and born in the pod, under its final name, in one message.
+                    // One message makes it on the host's interface, in the pod and under its final name.
                     let parent = self.observed.host.guard().parent(parent)?;
                     message.attributes.push(LinkAttribute::Link(parent));
                     message.attributes.push(LinkAttribute::NetNsFd(self.observed.namespace));
@@ -119,7 +119,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Both ends in one message, from the host's side: the kernel makes only the first end a port of something.
+    /// Plans both ends of a veth pair in one message in the host's namespace: the kernel takes a master only for the first
+    /// end.
     fn plan_pair(
         &mut self,
         link: &'a PodLink,
@@ -136,7 +137,7 @@ impl<'a> Planner<'a> {
             let alias =
                 taken.alias.as_deref().and_then(|alias| ownership::read_alias(self.desired.cluster, alias));
             if alias == Some((self.desired.uid, link.id.as_str())) {
-                // The end of an earlier pair, which goes with this plan.
+                // The host end of an earlier pair, which this plan deletes.
                 self.waiting.insert(link.id.clone());
                 return Ok(());
             }
@@ -152,7 +153,7 @@ impl<'a> Planner<'a> {
             None => {}
             Some(Master::Ovs { bridge, .. }) => self.observed.host.guard().check_bridge(bridge)?,
             Some(Master::Bridge { bridge, vlans }) => {
-                // A port that is to carry some VLANs is up only when it carries those and no others.
+                // A port with desired VLANs is set up only once it carries exactly those.
                 open = vlans.is_none();
                 let bridge = self.observed.host.guard().bridge(bridge, vlans.is_some())?;
                 message.attributes.push(LinkAttribute::Controller(bridge));
@@ -169,8 +170,8 @@ impl<'a> Planner<'a> {
         self.plan_initial_settings(link, name)
     }
 
-    /// What an interface can be given as soon as it is made. It is looked at before if something of it is changed that
-    /// comes before addresses; if it has a master; and on another interface of the pod, which may have to be set up first.
+    /// Plans settings that follow the making of an interface without reading it. Not for interfaces with settings that come
+    /// before addresses, with a master, or on another interface of the pod, which may have to be set up first.
     fn plan_initial_settings(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
         let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
         let filtered =
@@ -198,7 +199,7 @@ impl<'a> Planner<'a> {
         if !self.plan_name(link, found)? {
             return Ok(());
         }
-        // Settings are read of marked interfaces, and come before it is up and has addresses.
+        // Sysctls are read of marked interfaces only, and are set before addresses and before the interface is up.
         let key = ownership::altname(self.desired.cluster, self.desired.uid, &link.id);
         if !found.altnames.contains(&key) && !super::desired_sysctls(link).is_empty() {
             self.waiting.insert(link.id.clone());
@@ -242,9 +243,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// On Open vSwitch an interface gets its addresses when its port carries traffic: then the announcement gets through,
-    /// and no packet is lost for which the pod would wait a second. It is up before, since Open vSwitch drops what goes to
-    /// a port without a carrier, and learns of one a moment after it is there.
+    /// True when an interface on Open vSwitch has to wait for its port to be open. Only then its addresses are added, so
+    /// that the announcement gets through, and no packet is lost that the pod would resend after a second. The interface is
+    /// up before: Open vSwitch drops packets to a port without a carrier, and notices the carrier with a delay.
     fn waits_for_port(&self, link: &PodLink, found: &Link) -> bool {
         let end = self.host_end(found).filter(|end| end.up);
         let has = |net: &IpNet| {
@@ -256,7 +257,7 @@ impl<'a> Planner<'a> {
             && !link.addresses.iter().all(has)
     }
 
-    /// One that is up stays so.
+    /// Plans the administrative state.
     fn plan_up(&mut self, link: &'a PodLink, found: &'a Link) {
         if !link.up || found.up {
             if link.up != found.up {
@@ -264,7 +265,7 @@ impl<'a> Planner<'a> {
             }
             return;
         }
-        // The steps that bring its end up are in this plan, and this one in the next.
+        // This plan sets the host end up, and the next one the pod's end.
         if let LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) } = &link.kind
             && self.host_end(found).is_none_or(|end| !end.up)
         {
@@ -308,8 +309,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The MTU that the kernel gives to a new interface of that kind, in bytes. `None`: it depends on more than is known
-    /// here.
+    /// The kernel's default MTU for a new interface of that kind, in bytes. `None`: it can't be computed.
     fn default_mtu(&self, link: &PodLink) -> Option<u32> {
         match &link.kind {
             LinkKind::Veth { .. } | LinkKind::Dummy {} | LinkKind::Tun(_) | LinkKind::Tap(_) => {
@@ -319,7 +319,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// False while it is being renamed.
+    /// True when the interface has its desired name; otherwise a rename is planned.
     fn plan_name(&mut self, link: &'a PodLink, found: &Link) -> Result<bool, Refusal> {
         let name = match &link.name {
             LinkName::Fixed(name) => name.clone(),
@@ -346,7 +346,7 @@ impl<'a> Planner<'a> {
         Ok(false)
     }
 
-    /// The name can be had: `false` when what has it is on its way out.
+    /// True when the name is free. False when its present owner is about to give it up; refused otherwise.
     fn is_name_free(&mut self, link: &PodLink, name: &str) -> Result<bool, Refusal> {
         let Some(taken) = self
             .observed
@@ -366,7 +366,7 @@ impl<'a> Planner<'a> {
         Err(Refusal::temporary(format!("the pod has an interface {name} already, which is not ours")))
     }
 
-    /// The index of another link of the pod; `None` while it is being made.
+    /// The index of another link's interface; `None` while that is being made.
     fn sibling_index(&mut self, link: &PodLink, id: &str) -> Result<Option<u32>, Refusal> {
         let desired = self.desired.pod.links.iter().any(|other| other.id == id);
         if !desired {
@@ -393,7 +393,7 @@ impl<'a> Planner<'a> {
                     self.in_pod(link, Request::set_master(&found.name, found.index, master));
                 }
             }
-            // What the pod's own processes made it a port of is their business.
+            // A master that the pod's own processes have set stays.
             None if self.ours.values().any(|ours| found.master == Some(ours.index)) => {
                 self.in_pod(link, Request::set_master(&found.name, found.index, 0));
             }
@@ -402,7 +402,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// The host's end of a pair.
+    /// Plans the host end of a veth pair.
     fn plan_host_end(
         &mut self,
         link: &'a PodLink,
@@ -477,9 +477,9 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// What the host's end is given as soon as it is made. No link-local address: nothing of the host is to be reached
-/// there, and there is none yet since the other end is not up. Where the host has no IPv6 nothing of this is done; what
-/// counts then comes when the end was looked at.
+/// The settings of a new host end. It gets no link-local address, so that the host can't be reached over it; the kernel
+/// has not given it one yet, since its peer is down. On a host without IPv6 the whole request fails. Then the next plan
+/// sets the alias and sets the end up.
 fn configure_host_end(name: &str, alias: String, up: bool) -> Request {
     let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
     let mut message = LinkMessage::default();
@@ -495,8 +495,8 @@ fn configure_host_end(name: &str, alias: String, up: bool) -> Request {
     Request::set_link(format!("finish the end {name} of a pair"), message).tolerating(Errno::EAFNOSUPPORT)
 }
 
-/// What has the kernel announce addresses when their interface comes up, or gets a hardware address (`arp_notify`,
-/// `ndisc_notify`), unless the link has settings of its own for that.
+/// Steps that have the kernel announce addresses when their interface comes up, or when its MAC address is set
+/// (`arp_notify`, `ndisc_notify`). None for sysctls that the link itself sets.
 pub(super) fn announcements(link: &PodLink, addresses: &[IpNet], name: &str) -> impl Iterator<Item = Op> {
     let families = [(false, "ipv4/conf/arp_notify"), (true, "ipv6/conf/ndisc_notify")];
     families

@@ -1,7 +1,7 @@
-//! What an interface had before it was changed, where the kernel does not tell it any more.
+//! Original values of an interface's properties that the kernel does not keep.
 //!
-//! It is written on the interface itself ([`ownership::OriginalValue`]), as an alternative name, before it is changed: once for each
-//! property. When nothing is asked of that any more, the interface gets it back, and the name goes.
+//! Before a property is changed for the first time, its value is recorded in an alternative name of the interface
+//! ([`ownership::OriginalValue`]). When the property is not desired any more, the value is restored and the name deleted.
 
 use eno_schemas::PodLink;
 
@@ -10,7 +10,7 @@ use crate::netlink::{Link, Request};
 use crate::pods::ownership::{self, OriginalValue, Property};
 
 impl Planner<'_> {
-    /// What `property` was before it was changed, if it was.
+    /// The recorded original value of `property`, if there is one.
     pub(super) fn original(
         &self,
         link: &PodLink,
@@ -20,7 +20,7 @@ impl Planner<'_> {
         ownership::original_values(self.desired.cluster, self.desired.uid, &link.id, found).remove(property)
     }
 
-    /// Before `property` is changed: `value` is what it is, unless that is written down already.
+    /// Records `value` as the original value of `property`, unless one is recorded. To be called before a change.
     pub(super) fn record_original(&mut self, link: &PodLink, found: &Link, property: &Property, value: &str) {
         if self.original(link, found, property).is_none() {
             let (cluster, uid) = (self.desired.cluster, self.desired.uid);
@@ -30,7 +30,7 @@ impl Planner<'_> {
         }
     }
 
-    /// It has it back.
+    /// Deletes the record of an original value that is restored.
     pub(super) fn forget_original(&mut self, link: &PodLink, found: &Link, original: &OriginalValue) {
         self.in_pod(link, Request::delete_altname(&found.name, found.index, &original.altname));
     }

@@ -1,4 +1,4 @@
-//! What the way from an interface of a pod carries, where an MTU is asked of that interface.
+//! The path MTU of a pod's interface with a desired MTU.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
 
 impl<'a> Planner<'a> {
-    /// What is on the way of a link that is there, and carries less than is asked of the link.
+    /// The bottleneck of a link's path: an interface with a smaller MTU than the desired one.
     pub(super) fn path(&self, link: &PodLink, found: &'a Link) -> Option<PathMtu> {
         let mtu = link.mtu?;
         if let Some(overhead) = overhead(&link.kind) {
@@ -24,7 +24,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Of a pair: its other end on the host, and the bridge that this is a port of.
+    /// The bottleneck of a veth pair's path: its host end, or the bridge of that.
     pub(super) fn path_of_pair(&self, mtu: u32, found: &'a Link) -> Option<PathMtu> {
         let end = self.host_end(found)?;
         let master = end.master.and_then(|index| self.observed.host.link(index));
@@ -32,7 +32,7 @@ impl<'a> Planner<'a> {
         bottleneck(mtu, 0, bridge.into_iter().chain([end]))
     }
 
-    /// Refuses an MTU that what the link is made on does not carry: the kernel does not always.
+    /// Refuses an MTU above that of the lower interface, which the kernel does not for all kinds.
     pub(super) fn check_mtu(&self, link: &PodLink) -> Result<(), Refusal> {
         match (link.mtu, self.made_on(link)) {
             (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::temporary(format!(
@@ -43,7 +43,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The interface that a link is made on.
+    /// The lower interface of a link.
     pub(super) fn made_on(&self, link: &PodLink) -> Option<&Link> {
         match kind::base(&link.kind) {
             Base::Nothing => None,
@@ -53,7 +53,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The interface of the pod by which the main table leads to an address.
+    /// The pod's interface over which its main table routes an address.
     fn route_to(&self, address: IpAddr) -> Option<&Link> {
         let routes = self.observed.pod.routes.iter();
         let matching = routes.filter(|route| route.table == TABLE_MAIN && route.prefix.contains(&address));
@@ -62,20 +62,20 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The one of `links` that carries the least, if that is less than `mtu` and what goes around it. Of equals the first.
+/// The link with the smallest MTU, if that is less than `mtu` plus `overhead`. Of equals the first.
 fn bottleneck<'a>(mtu: u32, overhead: u32, links: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
     let least = links.min_by_key(|link| link.mtu)?;
     let less = least.mtu < mtu.saturating_add(overhead);
     less.then(|| PathMtu { interface: least.name.clone(), mtu: least.mtu, overhead })
 }
 
-/// Bytes that a tunnel puts around each of its packets; `None`: it is none.
+/// Bytes of encapsulation that a tunnel adds to each packet; `None`: the link is no tunnel.
 pub(super) fn overhead(kind: &LinkKind) -> Option<u32> {
     const ETHERNET: u32 = 14;
     const IPV4: u32 = 20;
     const IPV6: u32 = 40;
     const UDP: u32 = 8;
-    // Of VXLAN, and of Geneve without options.
+    // The header of VXLAN, and of Geneve without options.
     const OVERLAY: u32 = 8;
     let gre = |tunnel: &eno_schemas::Tunnel| IPV4 + 4 + if tunnel.key.is_some() { 4 } else { 0 };
     Some(match kind {
@@ -107,7 +107,7 @@ mod tests {
     use eno_schemas::Tunnel;
 
     #[test]
-    fn what_tunnels_put_around_their_packets() {
+    fn tunnel_overhead_matches_encapsulation() {
         let tunnel = |key| Tunnel { remote: "192.0.2.1".parse().unwrap(), local: None, key, ttl: None };
         let vxlan = |remote: &str| LinkKind::Vxlan {
             vni: 1,

@@ -1,7 +1,7 @@
-//! The interface that the cluster's own network gave the pod.
+//! The primary interface: the one that the cluster's own network gave the pod.
 //!
-//! What it was before is written on the interface itself, as an alternative name, before it is changed: neither a
-//! restart nor the loss of any file loses it.
+//! Its original MTU is recorded in an alternative name of the interface before the MTU is changed. So it survives
+//! restarts of the agent and the loss of files.
 
 use eno_schemas::AppliedLink;
 use rtnetlink::packet_route::link::LinkAttribute;
