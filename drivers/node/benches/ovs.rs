@@ -2,7 +2,7 @@
 //! port. Both wait until ovs-vswitchd has them. Needs root, for network namespaces.
 //!
 //! Each `ovs-vsctl` takes longer the more ports there are, so it is measured in a switch when that is empty,
-//! full, and in between; what all ports one by one would take is the area below that.
+//! full, and in between. The time for all ports one by one is the area below that curve.
 
 #[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/ovs/fixture.rs"]

@@ -296,8 +296,8 @@ pub fn check_unused(state: &State, link: &Link) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that a pod bridge may have an address: the node neither has it nor reaches its network over another interface.
-/// `own`: the index of the bridge, if it exists.
+/// Checks that a pod bridge may have an address: the node neither has it nor reaches its network over another
+/// interface. `own`: the index of the bridge, if it exists.
 pub fn bridge_address(state: &State, own: Option<u32>, address: IpNet) -> Result<(), Refusal> {
     let taken =
         |found: &&crate::netlink::Address| Some(found.index) != own && found.net.addr() == address.addr();

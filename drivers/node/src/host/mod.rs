@@ -1,12 +1,13 @@
 //! The networks of the host: VLAN-filtering bridges, bonds, VLAN subinterfaces, pod bridges, and the NICs that connect
 //! them to the fabric.
 //!
-//! [`plan`](mod@plan) computes the changes from a snapshot of the kernel, [`guard`] decides what must be left alone, and
-//! [`ownership`] recognises ENO's interfaces; all three are pure. [`reconcile`] reads, plans and applies until a plan is
-//! empty, so it always ends with reading the observed state.
+//! [`plan`](mod@plan) computes the changes from a snapshot of the kernel, [`guard`] decides what must be left alone,
+//! and [`ownership`] recognises ENO's interfaces; all three are pure. [`reconcile`] reads, plans and applies until a
+//! plan is empty, so it always ends with reading the observed state.
 //!
 //! Changes to a NIC of the node end with its last user: MTU, administrative state and IPv6 mode are restored
-//! ([`ownership::OriginalSettings`]). The main routing table, foreign policy rules and firewall rules are never touched.
+//! ([`ownership::OriginalSettings`]). The main routing table, foreign policy rules and firewall rules are never
+//! touched.
 
 pub mod applied;
 pub mod guard;
@@ -133,8 +134,8 @@ fn report_item(item: &ItemRef) -> Item {
     }
 }
 
-/// Brings the host's networks to the desired state. Stops with [`HostError::Superseded`] before the next round of changes
-/// once `is_current` returns false.
+/// Brings the host's networks to the desired state. Stops with [`HostError::Superseded`] before the next round of
+/// changes once `is_current` returns false.
 pub fn reconcile(
     kernel: &mut impl Kernel,
     desired: &NodeDesired,
@@ -207,7 +208,8 @@ impl Host {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Brings the networks to the desired state. Returns the result, and a note for each network whose drift it repaired.
+    /// Brings the networks to the desired state. Returns the result, and a note for each network whose drift it
+    /// repaired.
     pub async fn reconcile(
         &self,
         desired: &NodeDesired,

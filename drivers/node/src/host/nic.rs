@@ -78,7 +78,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Restores the original settings of a NIC that no network uses. `gone`: indexes of interfaces that this plan deletes.
+    /// Restores the original settings of a NIC that no network uses. `gone`: indexes of interfaces that this plan
+    /// deletes.
     pub(super) fn restore_nic(
         &mut self,
         item: &ItemRef,

@@ -3,8 +3,9 @@
 //! - An interface that ENO makes is in the group [`group`]. `IFLA_GROUP` can be set in the request that makes the
 //!   interface. So an agent that is killed leaves no interface that its successor does not recognise.
 //! - Its alias, [`alias`], states the owner for people.
-//! - A NIC of the node that ENO uses gets an alternative name, [`OriginalSettings`], before anything else of it is changed.
-//!   The name records the settings to restore when no network uses the NIC any more. The NIC's alias is not changed.
+//! - A NIC of the node that ENO uses gets an alternative name, [`OriginalSettings`], before anything else of it is
+//!   changed. The name records the settings to restore when no network uses the NIC any more. The NIC's alias is not
+//!   changed.
 
 use std::fmt;
 

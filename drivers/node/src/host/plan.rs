@@ -1,7 +1,7 @@
 //! Computes the changes that lead from the observed state to the desired one. Pure.
 //!
-//! A plan holds the changes that are possible at once. A change that needs the index of an interface which the plan makes
-//! follows in the next plan. A plan without steps means that the observed state is as desired.
+//! A plan holds the changes that are possible at once. A change that needs the index of an interface which the plan
+//! makes follows in the next plan. A plan without steps means that the observed state is as desired.
 
 use std::collections::{BTreeMap, BTreeSet};
 

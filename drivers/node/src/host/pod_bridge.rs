@@ -1,9 +1,9 @@
 //! Pod bridges: bridges without an uplink, for pods of this node only.
 //!
 //! A pod bridge may have addresses, so that its pods can reach the host, and the main routing table must not change. So
-//! an address is added without its network's route (`IFA_F_NOPREFIXROUTE`). That route is in a table of the bridge, which
-//! a policy rule selects for packets *from that address to that network*. So the host answers its pods, and no other
-//! traffic of the host uses that route.
+//! an address is added without its network's route (`IFA_F_NOPREFIXROUTE`). That route is in a table of the bridge,
+//! which a policy rule selects for packets *from that address to that network*. So the host answers its pods, and no
+//! other traffic of the host uses that route.
 
 use ipnet::IpNet;
 

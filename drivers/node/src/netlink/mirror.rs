@@ -53,16 +53,16 @@ impl FromIterator<Link> for Links {
 /// The interfaces of a namespace, and the socket on which the kernel notifies changes of them.
 ///
 /// The kernel does not notify all changes. For an interface that is down it leaves out changes of the alias, the group,
-/// alternative names, the IPv6 mode and attributes of the kind (`netdev_state_change` in net/core/dev.c). For the end of
-/// a veth pair that is made first it leaves out the peer's index. A caller that changes those reads the interface and
-/// hands it to [`Self::update`]; changes by others are found by [`Self::list`]. VLANs of ports are not listed: the mirror
-/// tracks only ports whose VLANs were handed to [`Self::update`].
+/// alternative names, the IPv6 mode and attributes of the kind (`netdev_state_change` in net/core/dev.c). For the end
+/// of a veth pair that is made first it leaves out the peer's index. A caller that changes those reads the interface
+/// and hands it to [`Self::update`]; changes by others are found by [`Self::list`]. VLANs of ports are not listed: the
+/// mirror tracks only ports whose VLANs were handed to [`Self::update`].
 #[derive(Debug)]
 pub struct Mirror {
     watch: Arc<Watch>,
     links: Arc<Links>,
-    /// Interfaces handed to [`Self::update`], in this order. They are applied later, when as a rule nobody holds `links`,
-    /// so that the list is not copied.
+    /// Interfaces handed to [`Self::update`], in this order. They are applied later, when as a rule nobody holds
+    /// `links`, so that the list is not copied.
     pending: Vec<(u32, Option<Link>)>,
     /// VLANs of the ports that are tracked.
     vlans: PortsVlans,
@@ -90,7 +90,8 @@ impl Mirror {
         &self.links
     }
 
-    /// Lists all interfaces, without VLANs of ports. Returns those that changed: their cached state, then their new one.
+    /// Lists all interfaces, without VLANs of ports. Returns those that changed: their cached state, then their new
+    /// one.
     pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
         // Notifications from here on are newer than the list.
         self.watch.drain();
@@ -125,8 +126,8 @@ impl Mirror {
         Some(changed)
     }
 
-    /// Takes the state of an interface that the caller has read; `None`: it does not exist. `vlans`: its VLANs as a port,
-    /// which are tracked from then on; `None` stops tracking them.
+    /// Takes the state of an interface that the caller has read; `None`: it does not exist. `vlans`: its VLANs as a
+    /// port, which are tracked from then on; `None` stops tracking them.
     pub fn update(&mut self, index: u32, link: Option<Link>, vlans: Option<Vec<PortVlan>>) {
         self.pending.push((index, link));
         match vlans {

@@ -1,8 +1,8 @@
 //! rtnetlink in one network namespace at a time.
 //!
 //! The kernel answers a netlink request within the call that sends it, so nothing here is `async`. Work is done on a
-//! thread that has entered the namespace ([`Namespace::run`]). A round trip costs some 10 µs there, and several requests
-//! go in one system call ([`Netlink::batch`]). Such a thread also sees the namespace's own `/proc/sys/net`.
+//! thread that has entered the namespace ([`Namespace::run`]). A round trip costs some 10 µs there, and several
+//! requests go in one system call ([`Netlink::batch`]). Such a thread also sees the namespace's own `/proc/sys/net`.
 //!
 //! ```no_run
 //! # use eno_driver_node::netlink::{Namespace, Netlink, Request};

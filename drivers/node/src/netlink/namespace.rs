@@ -124,8 +124,8 @@ impl Namespace {
     }
 }
 
-/// Does `work` on a worker thread, whose current namespace is arbitrary: `work` has to enter one first. The work runs to
-/// its end even if the future is dropped.
+/// Does `work` on a worker thread, whose current namespace is arbitrary: `work` has to enter one first. The work runs
+/// to its end even if the future is dropped.
 pub async fn run_on_worker<T, F>(work: F) -> Result<T, NamespaceError>
 where
     T: Send + 'static,

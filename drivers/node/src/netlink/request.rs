@@ -300,8 +300,8 @@ fn rule_message(rule: &Rule, protocol: u8) -> RuleMessage {
     message
 }
 
-/// A message with these VLANs. Consecutive VLANs with the same flags are written as ranges, so that 4,094 VLANs fit into
-/// one message. The kernel takes no PVID in a range.
+/// A message with these VLANs. Consecutive VLANs with the same flags are written as ranges, so that 4,094 VLANs fit
+/// into one message. The kernel takes no PVID in a range.
 fn vlan_message(index: u32, vlans: &[PortVlan]) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;

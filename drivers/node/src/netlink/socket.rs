@@ -102,8 +102,8 @@ impl Netlink {
         results
     }
 
-    /// Sends the requests in one system call. Only the last asks for an acknowledgement; the kernel answers errors of all,
-    /// in their order. With the last answer, earlier requests without an error have succeeded.
+    /// Sends the requests in one system call. Only the last asks for an acknowledgement; the kernel answers errors of
+    /// all, in their order. With the last answer, earlier requests without an error have succeeded.
     fn send_some(&mut self, requests: Vec<Request>, results: &mut Vec<Result<(), NetlinkError>>) {
         let first = self.sequence + 1;
         let mut bytes = Vec::new();
@@ -146,8 +146,8 @@ impl Netlink {
         }));
     }
 
-    /// Dumps the objects that `message` asks for and converts each by `read`. Objects that can't be decoded are left out,
-    /// such as interfaces of unknown kinds.
+    /// Dumps the objects that `message` asks for and converts each by `read`. Objects that can't be decoded are left
+    /// out, such as interfaces of unknown kinds.
     pub(super) fn dump<T, I: IntoIterator<Item = T>>(
         &mut self,
         operation: &str,

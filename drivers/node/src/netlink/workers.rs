@@ -1,6 +1,6 @@
 //! Worker threads that enter namespaces. An idle worker returns to the namespace that it was started in and waits for
-//! more work, since starting a thread costs more than most jobs. A job may be sent before the worker has returned: every
-//! job begins with entering a namespace.
+//! more work, since starting a thread costs more than most jobs. A job may be sent before the worker has returned:
+//! every job begins with entering a namespace.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};

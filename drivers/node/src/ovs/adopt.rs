@@ -37,8 +37,8 @@ impl Planner<'_> {
         let key = added_key(&self.desired.cluster);
         let recorded = port.external_ids.get(&key);
         let added = recorded.map(|text| parse_list(text)).unwrap_or_default();
-        // A port with empty `trunks` carries all VLANs, and adding one would cut off the others. But a list that someone
-        // emptied together with ENO's VLANs is filled again.
+        // A port with empty `trunks` carries all VLANs, and adding one would cut off the others. But a list that
+        // someone emptied together with ENO's VLANs is filled again.
         let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
         let emptied = list.is_empty() && added.iter().any(|vlan| *vlan != i64::from(CLOSED));
         if !list.is_empty() || emptied {

@@ -1,8 +1,8 @@
 //! Liveness of ovs-vswitchd.
 //!
 //! The database does not show whether ovs-vswitchd runs: without changes `cur_cfg` equals `next_cfg` in either case. So
-//! ovs-vswitchd is asked for its version at its control socket beside that of the database (ovs-appctl(8), JSON-RPC 1.0).
-//! The connection is kept open: its end shows the end of ovs-vswitchd, so nothing is polled.
+//! ovs-vswitchd is asked for its version at its control socket beside that of the database (ovs-appctl(8), JSON-RPC
+//! 1.0). The connection is kept open: its end shows the end of ovs-vswitchd, so nothing is polled.
 
 use std::io;
 use std::path::{Path, PathBuf};

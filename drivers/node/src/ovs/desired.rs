@@ -159,8 +159,8 @@ fn checked(mut port: PortSpec) -> PortSpec {
     port
 }
 
-/// Why a name is not valid for a host interface (`dev_valid_name` of Linux); `None`: it is valid. Bridges are interfaces,
-/// too.
+/// Why a name is not valid for a host interface (`dev_valid_name` of Linux); `None`: it is valid. Bridges are
+/// interfaces, too.
 pub(super) fn interface_name_error(name: &str) -> Option<String> {
     let bad = |char: char| char == '/' || char == ':' || char.is_whitespace() || char.is_control();
     let reason = if name.is_empty() {

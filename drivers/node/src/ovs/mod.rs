@@ -5,21 +5,21 @@
 //! database; `daemon` checks that ovs-vswitchd runs.
 //!
 //! # Ownership
-//! Bridges and ports with `external_ids:eno-cluster` of the cluster are ENO's. A port also has `eno-id`, which names its
-//! purpose. ENO changes and deletes them as needed. All other bridges and ports are foreign:
+//! Bridges and ports with `external_ids:eno-cluster` of the cluster are ENO's. A port also has `eno-id`, which names
+//! its purpose. ENO changes and deletes them as needed. All other bridges and ports are foreign:
 //!
 //! - A foreign bridge with the desired name is used and never deleted; its settings stay.
-//! - A foreign port that is the desired uplink keeps its settings but one. ENO adds missing VLANs to its `trunks`, records
-//!   them in `external_ids:eno-vlans-<cluster>`, and removes only these again.
-//! - A foreign uplink with empty `trunks` carries all VLANs. It stays so, and [`AppliedBridge::open`] reports it. If ENO's
-//!   record shows that the list was not empty before, the list is filled again.
+//! - A foreign port that is the desired uplink keeps its settings but one. ENO adds missing VLANs to its `trunks`,
+//!   records them in `external_ids:eno-vlans-<cluster>`, and removes only these again.
+//! - A foreign uplink with empty `trunks` carries all VLANs. It stays so, and [`AppliedBridge::open`] reports it. If
+//!   ENO's record shows that the list was not empty before, the list is filled again.
 //! - A foreign access port is no uplink: the desired bridge is rejected.
 //! - An interface on a foreign port is never moved.
 //! - A bridge of ENO stays as long as foreign ports are on it.
 //!
 //! # Closed trunks
-//! In Open vSwitch a trunk port with empty `trunks` carries all VLANs. So ENO writes `4095`, which is no VLAN, instead of
-//! an empty list ([`CLOSED`]).
+//! In Open vSwitch a trunk port with empty `trunks` carries all VLANs. So ENO writes `4095`, which is no VLAN, instead
+//! of an empty list ([`CLOSED`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 

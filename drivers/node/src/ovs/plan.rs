@@ -29,8 +29,8 @@ pub(super) struct Plan {
 /// Computes the plan.
 ///
 /// Ports are added to bridges and removed from them by mutations, so that concurrent changes by others stay. Operations
-/// that depend on values of others are guarded by a `wait` for these values. If they have changed, the transaction fails
-/// and is planned again.
+/// that depend on values of others are guarded by a `wait` for these values. If they have changed, the transaction
+/// fails and is planned again.
 pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan {
     let mut planner = Planner::new(desired, view);
     planner.bridges(default);

@@ -145,8 +145,8 @@ impl Ovs {
         Ok(applied)
     }
 
-    /// Yields when the observed state differs from the last [`reconcile`](Self::reconcile): by drift, by interfaces that
-    /// come or go, or by the end of ovs-vswitchd. After a failed reconcile, any change yields.
+    /// Yields when the observed state differs from the last [`reconcile`](Self::reconcile): by drift, by interfaces
+    /// that come or go, or by the end of ovs-vswitchd. After a failed reconcile, any change yields.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
         let watch = DriftWatch {
             changes: self.mirror.changes(),

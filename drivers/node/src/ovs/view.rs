@@ -80,8 +80,8 @@ pub(super) struct Interface {
 }
 
 impl Interface {
-    /// True when the host's interface is gone, but Open vSwitch still has it open. The userspace datapath does so, and does
-    /// not notice a new interface of that name: the port has to be made again.
+    /// True when the host's interface is gone, but Open vSwitch still has it open. The userspace datapath does so, and
+    /// does not notice a new interface of that name: the port has to be made again.
     pub(super) fn is_gone(&self) -> bool {
         self.kind.is_empty() && self.ifindex == Some(0) && self.ofport.is_some_and(|ofport| ofport >= 0)
     }

@@ -19,7 +19,8 @@ pub struct Cache {
     pub orphans_searched: bool,
     /// The networks of the last reconcile.
     pub networks: BTreeMap<String, HostNetwork>,
-    /// When the last reconcile that read all pods ended. `None` also during a reconcile, and after one that was dropped.
+    /// When the last reconcile that read all pods ended. `None` also during a reconcile, and after one that was
+    /// dropped.
     pub last_audit: Option<Instant>,
     /// Pods that are not as desired, with their desired state at the last attempt.
     pub unconverged: BTreeMap<String, NodePod>,
@@ -31,8 +32,9 @@ pub struct Cache {
 pub type Skipped<'a> = BTreeMap<&'a str, Arc<ConvergedPod>>;
 
 impl Cache {
-    /// Converged pods without notifications since. `None`: an audit is due, so all pods are to be read. This is the case
-    /// when the networks have changed, or when the desired state is unchanged and `last_audit` is older than `audit`.
+    /// Converged pods without notifications since. `None`: an audit is due, so all pods are to be read. This is the
+    /// case when the networks have changed, or when the desired state is unchanged and `last_audit` is older than
+    /// `audit`.
     pub fn skippable_pods<'a>(
         &self,
         desired: &'a NodeDesired,
@@ -76,8 +78,8 @@ pub struct ConvergedPod {
 }
 
 impl CachedPod {
-    /// True when the pod had nothing but veth pairs, and all of them were deleted with their host ends. Then its namespace
-    /// need not be entered.
+    /// True when the pod had nothing but veth pairs, and all of them were deleted with their host ends. Then its
+    /// namespace need not be entered.
     pub fn removed_with_host_ends(&self, uid: &str, deleted_ends: &DeletedEnds) -> bool {
         let is_deleted = |link: &PodLink| {
             matches!(link.kind, LinkKind::Veth { .. })

@@ -1,8 +1,8 @@
 //! Interfaces of running pods: addresses, routes, policy rules and sysctls in their network namespaces, and the host
 //! ends of veth pairs.
 //!
-//! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends does
-//! not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
+//! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends
+//! does not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
 //! [`session`] applies them on a thread in the pod's namespace, until a plan is empty. The kernel holds all state
 //! ([`ownership`]): an agent that is stopped between any two steps and started again ends in the same state.
 
@@ -55,11 +55,11 @@ pub struct Options {
     pub allowed_masters: BTreeSet<String>,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
-    /// Maximum time between two audits, which read all pods: the kernel does not notify every change. An audit is due only
-    /// in a reconcile with an unchanged desired state. Zero: in each of those.
+    /// Maximum time between two audits, which read all pods: the kernel does not notify every change. An audit is due
+    /// only in a reconcile with an unchanged desired state. Zero: in each of those.
     pub audit: Duration,
-    /// The folder of network namespaces, `/run/netns`. It is searched once for pods that became undesired while no agent
-    /// ran.
+    /// The folder of network namespaces, `/run/netns`. It is searched once for pods that became undesired while no
+    /// agent ran.
     pub namespaces: PathBuf,
 }
 
@@ -74,8 +74,8 @@ pub struct PodsApplied {
     pub notes: Vec<Note>,
     /// Host ends that are to be ports of an Open vSwitch bridge, by name.
     pub ovs_ports: BTreeMap<String, OvsPort>,
-    /// True when interfaces wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]); they get their addresses
-    /// then.
+    /// True when interfaces wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]); they get their
+    /// addresses then.
     pub awaiting_port: bool,
 }
 
@@ -158,21 +158,23 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Yields on drift in a pod's namespace or at host ends, and when an audit is due. Changes in quick succession are
-    /// combined. For one listener, which has to keep listening: only then the namespaces of pods that ended are released.
+    /// combined. For one listener, which has to keep listening: only then the namespaces of pods that ended are
+    /// released.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
         let audit = self.shared.options.audit;
         self.shared.monitor.changes(if audit.is_zero() { Duration::MAX } else { audit })
     }
 
-    /// Sets the host ends that are open ports of Open vSwitch, for the next [`Self::reconcile`] only. It gives the pods'
-    /// ends their addresses. Later reconciles must not use the set: a host end that is made again has the same name.
+    /// Sets the host ends that are open ports of Open vSwitch, for the next [`Self::reconcile`] only. It gives the
+    /// pods' ends their addresses. Later reconciles must not use the set: a host end that is made again has the same
+    /// name.
     pub async fn set_open_ports(&self, ends: BTreeSet<String>) {
         self.shared.cache.lock().await.open_ports = Arc::new(ends);
     }
 
-    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Pods with
-    /// an unchanged desired state and without notifications are skipped, unless an audit is due ([`Cache::skippable_pods`]).
-    /// The future may be dropped at any time.
+    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Pods
+    /// with an unchanged desired state and without notifications are skipped, unless an audit is due
+    /// ([`Cache::skippable_pods`]). The future may be dropped at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut applied = PodsApplied::default();
         let mut cache = self.shared.cache.lock().await;

@@ -9,9 +9,9 @@
 //! | a changed primary interface | alternative name `eno.<cluster>.<pod uid>.mtu.<original MTU>` |
 //! | addresses, routes, rules | protocol [`crate::netlink::PROTOCOL`] |
 //!
-//! An interface in the group without an alternative name was left unfinished by an agent that died. It is finished if it
-//! is desired, and deleted otherwise. A TUN device can't be made in a group: it is made under a name that only ENO uses
-//! ([`stable_name`]), and renamed once it is marked.
+//! An interface in the group without an alternative name was left unfinished by an agent that died. It is finished if
+//! it is desired, and deleted otherwise. A TUN device can't be made in a group: it is made under a name that only ENO
+//! uses ([`stable_name`]), and renamed once it is marked.
 
 use std::collections::BTreeMap;
 

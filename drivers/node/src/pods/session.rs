@@ -71,9 +71,9 @@ pub trait Kernel<'a> {
     /// Reads the observed state.
     fn read(&mut self, desired: &DesiredPod<'_>, scope: ReadScope) -> Result<Observed<'a>, PodError>;
 
-    /// Applies the steps in their order and returns one result for each. A failed step does not stop the others, with one
-    /// exception: when an interface could not be made, or an original value not recorded, the later steps of that link are
-    /// left out and count as successful.
+    /// Applies the steps in their order and returns one result for each. A failed step does not stop the others, with
+    /// one exception: when an interface could not be made, or an original value not recorded, the later steps of that
+    /// link are left out and count as successful.
     fn apply(&mut self, steps: &[Step]) -> Vec<Result<(), PodError>>;
 }
 
@@ -210,14 +210,14 @@ pub struct Sockets<'a> {
     observed: Snapshot,
     /// VLANs of host ends at the last read.
     vlans: PortsVlans,
-    /// True when ENO's routes or rules may exist, or are desired. `None`: not read yet, and they exist only if interfaces
-    /// of ENO do.
+    /// True when ENO's routes or rules may exist, or are desired. `None`: not read yet, and they exist only if
+    /// interfaces of ENO do.
     has_routing: Option<bool>,
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes or
-    /// rules of ENO unless it has interfaces of ENO.
+    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes
+    /// or rules of ENO unless it has interfaces of ENO.
     pub fn open(
         host: Netlink,
         namespace: Namespace,
@@ -252,8 +252,8 @@ impl<'a> Sockets<'a> {
         (self.host, self.pod, self.view.into_refreshed(), self.vlans)
     }
 
-    /// Sends a batch of steps to one namespace. Steps of `failed_links` are left out: a prerequisite of them has failed, and
-    /// that is reported already.
+    /// Sends a batch of steps to one namespace. Steps of `failed_links` are left out: a prerequisite of them has
+    /// failed, and that is reported already.
     fn send(&mut self, steps: &[Step], failed_links: &BTreeSet<&str>) -> Vec<Result<(), PodError>> {
         let mut indexes = BTreeMap::new();
         let mut request = |step: &Step| {
@@ -350,7 +350,8 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             watch.drain();
         }
         if scope == ReadScope::All {
-            // Addresses are read before interfaces: the kernel is busy for a while with an interface that has just come up.
+            // Addresses are read before interfaces: the kernel is busy for a while with an interface that has just come
+            // up.
             self.observed.addresses = self.pod.addresses()?;
         }
         self.observed.links = self.pod.links()?;
@@ -442,8 +443,8 @@ impl<'a> Kernel<'a> for Sockets<'a> {
     }
 }
 
-/// True when two steps may be sent in one system call. Steps that follow the making of an interface wait for its result:
-/// the name may belong to another interface.
+/// True when two steps may be sent in one system call. Steps that follow the making of an interface wait for its
+/// result: the name may belong to another interface.
 fn is_same_batch(a: &Step, b: &Step) -> bool {
     a.creates == b.creates
         && matches!(

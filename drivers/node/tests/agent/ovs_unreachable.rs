@@ -1,4 +1,4 @@
-//! An Open vSwitch that doesn't answer.
+//! An Open vSwitch whose database doesn't answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use eno_schemas::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::conformance::Nobody;
+use super::conformance::NoPods;
 use crate::host::common::Net;
 use crate::ovs::fixture::{Database, FakeSwitch, soon};
 
@@ -33,7 +33,7 @@ fn networks(reconciled: &Reconciled) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: network namespaces"]
-async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
+async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
     let (net, database) = (Net::new(), Database::start());
     let _switch = FakeSwitch::start(&database);
     let namespaces = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
     };
     let switch = Switch::new(database.ovs(), Some(database.path("db.sock")));
     let host = Host::new(net.0.clone());
-    let driver = NodeDriver::new("node1", host, Pods::new(Nobody, options), switch);
+    let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch);
     let ovs = HostNetwork::Ovs {
         datapath: Some(OvsDatapath::Netdev),
         uplink: None,

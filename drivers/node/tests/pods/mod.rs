@@ -1,4 +1,4 @@
-//! Pods in network namespaces of their own, and a host that is one too.
+//! Pods and the host in network namespaces of their own.
 
 mod common;
 mod drift;

@@ -53,8 +53,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Has the kernel announce the addresses of an interface that is up. It does so when a MAC address is set, even to the
-    /// same value.
+    /// Has the kernel announce the addresses of an interface that is up. It does so when a MAC address is set, even to
+    /// the same value.
     fn announce(&mut self, link: &'a PodLink, found: &Link, new: &[IpNet]) {
         let Some(mac) = found.mac else { return };
         let requested = link.mac.as_deref().and_then(|mac| check::parse_mac(mac).ok());
@@ -127,8 +127,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Deletes ENO's undesired routes and rules. They go before interfaces: a later run looks for them only in pods with
-    /// interfaces of ENO.
+    /// Deletes ENO's undesired routes and rules. They go before interfaces: a later run looks for them only in pods
+    /// with interfaces of ENO.
     pub(super) fn delete_unwanted_routing(&mut self) {
         let links = &self.desired.pod.links;
         let observed = self.observed;
@@ -228,7 +228,8 @@ fn desired_route(route: &PodRoute, index: u32) -> Route {
     }
 }
 
-/// The kernel rules for a desired rule. Without source and destination there is one for each address family of the link.
+/// The kernel rules for a desired rule. Without source and destination there is one for each address family of the
+/// link.
 fn desired_rules(link: &PodLink, rule: &PodRule) -> Vec<Rule> {
     let named = rule.from.or(rule.to).map(|net| net.addr().is_ipv6());
     let speaks = |v6: bool| {

@@ -119,8 +119,8 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Plans both ends of a veth pair in one message in the host's namespace: the kernel takes a master only for the first
-    /// end.
+    /// Plans both ends of a veth pair in one message in the host's namespace: the kernel takes a master only for the
+    /// first end.
     fn plan_pair(
         &mut self,
         link: &'a PodLink,
@@ -170,8 +170,8 @@ impl<'a> Planner<'a> {
         self.plan_initial_settings(link, name)
     }
 
-    /// Plans settings that follow the making of an interface without reading it. Not for interfaces with settings that come
-    /// before addresses, with a master, or on another interface of the pod, which may have to be set up first.
+    /// Plans settings that follow the making of an interface without reading it. Not for interfaces with settings that
+    /// come before addresses, with a master, or on another interface of the pod, which may have to be set up first.
     fn plan_initial_settings(&mut self, link: &PodLink, name: &str) -> Result<(), Refusal> {
         let on_another = matches!(kind::base(&link.kind), Base::Pod(_) | Base::Link(_));
         let filtered =
@@ -243,9 +243,10 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// True when an interface on Open vSwitch has to wait for its port to be open. Only then its addresses are added, so
-    /// that the announcement gets through, and no packet is lost that the pod would resend after a second. The interface is
-    /// up before: Open vSwitch drops packets to a port without a carrier, and notices the carrier with a delay.
+    /// True when an interface on Open vSwitch has to wait for its port to be open. Only then its addresses are added,
+    /// so that the announcement gets through, and no packet is lost that the pod would resend after a second. The
+    /// interface is up before: Open vSwitch drops packets to a port without a carrier, and notices the carrier with a
+    /// delay.
     fn waits_for_port(&self, link: &PodLink, found: &Link) -> bool {
         let end = self.host_end(found).filter(|end| end.up);
         let has = |net: &IpNet| {

@@ -1,8 +1,9 @@
 //! Computes the next steps for a pod from its observed and desired state. Pure.
 //!
 //! A [`Plan`] holds the steps that are possible at once: interfaces are made, and get settings that do not depend on
-//! reading them ([`Setting`]). A step that needs more, such as the index of an interface that is yet to be made, follows in
-//! the next plan, which is made from a new read. A link without steps is as desired; an empty plan means convergence.
+//! reading them ([`Setting`]). A step that needs more, such as the index of an interface that is yet to be made,
+//! follows in the next plan, which is made from a new read. A link without steps is as desired; an empty plan means
+//! convergence.
 
 mod content;
 mod link;
@@ -85,8 +86,8 @@ pub enum Op {
         /// `TUNSETGROUP`.
         group: Option<u32>,
     },
-    /// Has the kernel announce the addresses of an interface when it comes up, so that neighbours update their caches. A
-    /// failure of this refuses nothing.
+    /// Has the kernel announce the addresses of an interface when it comes up, so that neighbours update their caches.
+    /// A failure of this refuses nothing.
     Announce {
         /// The interface's name.
         name: String,

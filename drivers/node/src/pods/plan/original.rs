@@ -1,7 +1,8 @@
 //! Original values of an interface's properties that the kernel does not keep.
 //!
 //! Before a property is changed for the first time, its value is recorded in an alternative name of the interface
-//! ([`ownership::OriginalValue`]). When the property is not desired any more, the value is restored and the name deleted.
+//! ([`ownership::OriginalValue`]). When the property is not desired any more, the value is restored and the name
+//! deleted.
 
 use eno_schemas::PodLink;
 

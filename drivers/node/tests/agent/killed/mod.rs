@@ -1,5 +1,5 @@
-//! The program is killed where it changes something, before that is sent and after it took effect but before the
-//! answer: it ends as if nothing had happened, and leaves nothing behind.
+//! The program is killed at its changes: before a change is sent, and after it took effect but before the answer. After
+//! a restart it reaches the same state as undisturbed, and leaves nothing behind.
 
 mod fixture;
 mod proxy;
@@ -16,27 +16,27 @@ use self::fixture::{AgentProcess, State, TestNode, stages};
 use self::proxy::Proxy;
 use self::tracer::TracedAgent;
 
-/// Asks for all points.
+/// Environment variable: `1` kills the program at all changes.
 const ALL: &str = "ENO_CRASH_ALL";
-/// Asks for those whose description, such as `Before change 7 `, contains its value.
+/// Environment variable: kills only at points whose description, such as `Before change 7 `, contains its value.
 const ONLY: &str = "ENO_CRASH_ONLY";
-/// Changes that the program dies of, unless all are asked for.
+/// Changes at which the program is killed, unless [`ALL`] is set.
 const DEFAULT_KILLS: usize = 3;
-/// What [`stages`] are about.
+/// Names of the [`stages`].
 const STAGES: [&str; 5] = ["create", "change", "take from pods", "give to pods", "delete"];
-/// How long a life may take.
+/// Maximum time for all stages of one run.
 const RUN_TIMEOUT: Duration = Duration::from_mins(4);
-/// How long what is known may take to come.
+/// Maximum time until the expected state is observed.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When the program dies at a change.
+/// When the program is killed: before a change is sent, or after it took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timing {
     Before,
     After,
 }
 
-/// A death in each stage that has so many changes: at the change of this number, the first being 1.
+/// A point at which the program is killed in each stage: at the change number `at`, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KillPoint {
     kind: &'static str,
@@ -50,19 +50,19 @@ impl fmt::Display for KillPoint {
     }
 }
 
-/// What a stage's changes were so far.
+/// The changes of a stage so far.
 #[derive(Debug, Default)]
 struct Changes {
     changes: Vec<String>,
     kill_point: Option<KillPoint>,
-    /// It is about to die.
+    /// True once the kill point is reached: the program is about to be killed.
     reached: bool,
-    /// It is as good as dead: nothing comes of it any more.
+    /// True once the program is killed, or can't take effect any more.
     killed: bool,
 }
 
 impl Changes {
-    /// Takes a change in; tells when the program is to die of it.
+    /// Records a change. Returns when the program is to be killed, if this is the kill point.
     fn record(&mut self, change: String) -> Option<Timing> {
         self.changes.push(change);
         let kill_point = self.kill_point.filter(|kill_point| kill_point.at == self.changes.len())?;
@@ -71,29 +71,29 @@ impl Changes {
     }
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Debug)]
 struct StageResult {
     state: State,
-    /// What the program said is there.
+    /// The applied state that the program reported.
     applied: Applied,
     changes: Vec<String>,
     killed: bool,
-    /// What was there when it was dead of the first change of all.
+    /// The state while the program was dead, if it was killed at the first change of the first stage.
     state_at_kill: Option<State>,
 }
 
-/// Lives of the program in a scene.
+/// Runs of the program on a test node.
 struct AgentRuns<'a, Start> {
     node: &'a TestNode,
     changes_seen: watch::Sender<Changes>,
-    /// Starts the program; it ends when that is dropped.
+    /// Starts the program, which ends when the returned value is dropped.
     start: Start,
     sequence: u64,
 }
 
 impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
-    /// Goes through the stages. Ends that are known are waited for.
+    /// Runs the program through the stages, and waits for the expected states.
     async fn run_stages(
         &mut self,
         kill_point: Option<KillPoint>,
@@ -104,7 +104,7 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
         for (stage, desired) in stages().into_iter().enumerate() {
             self.sequence += 1;
             let sequence = self.sequence;
-            // What is refused for now is tried again.
+            // Temporary rejections are retried.
             let done = |report: &Report| {
                 report.generation.sequence == sequence
                     && report.outcome == Outcome::Applied
@@ -118,7 +118,7 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
                 report = self.node.report(done) => Some(report),
                 killed = changes_seen.wait_for(|changes_seen| changes_seen.killed) => { killed.unwrap(); None }
             };
-            // When it has reported it is not to die any more, unless it is about to.
+            // After its report it is not killed any more, unless the kill point is reached already.
             self.changes_seen.send_modify(|changes_seen| changes_seen.kill_point = None);
             let mut state_at_kill = None;
             if changes_seen.borrow_and_update().reached {
@@ -146,7 +146,7 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
         results
     }
 
-    /// What is there, in the end what is known if that comes.
+    /// The observed state, once it is the expected one or time is up.
     async fn settled_state(&self, expected: Option<&State>) -> State {
         let begun = Instant::now();
         loop {
@@ -158,7 +158,8 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
         }
     }
 
-    /// Dies at as many changes as are asked for, `kills` unless others are. How it ended undisturbed, and each time.
+    /// Runs the program undisturbed, then once for each kill point. `kills`: the number of changes at which it is
+    /// killed by default. Returns the results of the undisturbed run and of the others.
     async fn run_all(
         &mut self,
         kind: &'static str,
@@ -199,7 +200,7 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
     }
 }
 
-/// Deaths that the environment asks for, else at so many changes, spread over all.
+/// The kill points that the environment asks for, else those at `kills` changes, spread evenly.
 fn kill_points(kind: &'static str, most: usize, kills: usize) -> Vec<KillPoint> {
     let at = |at| [Timing::Before, Timing::After].map(|timing| KillPoint { kind, at, timing });
     let all = (1..=most).flat_map(at);
@@ -212,7 +213,7 @@ fn kill_points(kind: &'static str, most: usize, kills: usize) -> Vec<KillPoint> 
     (0..kills).flat_map(|n| at(1 + n * most / kills)).collect()
 }
 
-/// Compares; what is different is told, not all.
+/// Compares two states, and prints only the differences.
 #[track_caller]
 fn assert_same_state(case: &str, state: &State, expected: &State) {
     let more: Vec<&String> = state.difference(expected).collect();
@@ -220,24 +221,24 @@ fn assert_same_state(case: &str, state: &State, expected: &State) {
     assert!(more.is_empty() && less.is_empty(), "{case}: too much: {more:#?}, missing: {less:#?}");
 }
 
-/// Past the capture of tests' output: what was not run is never silent.
+/// Prints past the capture of test output, so that left-out runs are always visible.
 fn print_uncaptured(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Runs it on a thread whose sockets and children are in the namespace of a node.
+/// Runs a test on a thread whose sockets and children are in the node's namespace.
 fn on_a_node<F: Future<Output = ()>>(run: impl FnOnce(TestNode) -> F + Send + 'static) {
     let inside = std::thread::spawn(move || {
         let node = TestNode::enter();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { run(TestNode::set(node).await).await });
+        runtime.block_on(async { run(TestNode::start(node).await).await });
     });
     inside.join().unwrap();
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_any_transaction_it_ends_alike() {
+fn agent_killed_at_any_transaction_reaches_the_same_state() {
     on_a_node(async |node| {
         let changes_seen = watch::Sender::default();
         let socket = node.beside_the_database("proxy.sock");
@@ -250,7 +251,7 @@ fn killed_at_any_transaction_it_ends_alike() {
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_any_change_of_the_kernel_it_ends_alike() {
+fn agent_killed_at_any_kernel_change_reaches_the_same_state() {
     on_a_node(async |node| {
         let changes_seen = watch::Sender::default();
         let start = || TracedAgent::start(&node.agent(&node.database()), changes_seen.clone());
@@ -265,7 +266,7 @@ fn killed_at_any_change_of_the_kernel_it_ends_alike() {
         }
         let empty = &expected[expected.len() - 1].state;
         for (kill_point, results) in runs {
-            // It is struck where it is said to be.
+            // The kill takes effect before or after the change, as its timing says.
             match (&results[0].state_at_kill, kill_point.timing) {
                 (Some(at_kill), Timing::Before) => {
                     assert_same_state(&format!("killed {kill_point}"), at_kill, empty)
