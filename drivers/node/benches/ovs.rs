@@ -2,17 +2,17 @@
 //! port. Both wait until ovs-vswitchd has them. Needs root, for network namespaces.
 //!
 //! Each `ovs-vsctl` takes longer the more ports there are, so it is measured in a switch when that is empty,
-//! full, and in between; what all ports one by one would take is the area below that.
+//! full, and in between. The time for all ports one by one is the area below that curve.
 
 #[expect(dead_code, reason = "the tests use more of it")]
-#[path = "../tests/ovs/rig.rs"]
-mod rig;
+#[path = "../tests/ovs/fixture.rs"]
+mod fixture;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use eno_driver_node::ovs::Ovs;
-use rig::{Node, access, bridge, desired};
+use fixture::{Node, access, bridge, desired};
 
 const PORTS: u16 = 1000;
 /// Ports by `ovs-vsctl` with none, a quarter, half, three quarters and all of the others there.

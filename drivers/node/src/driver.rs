@@ -1,11 +1,11 @@
-//! The driver: the parts of a node, brought to the wanted state in the order in which they depend on each other.
+//! The driver: reconciles the parts of a node in the order of their dependencies.
 //!
 //! 1. [`crate::host`]: bridges, bonds, VLAN subinterfaces, the NICs behind them.
-//! 2. [`crate::pods`]: interfaces in pods. Their ends on the host become ports of Linux bridges with that.
-//! 3. [`crate::ovs`]: one transaction with bridges and ports of pods; ports whose interface has gone go with it.
-//! 4. [`crate::pods`] again, where ports were opened: the pods' ends come up.
+//! 2. [`crate::pods`]: interfaces in pods. Their host ends become ports of Linux bridges in this step.
+//! 3. [`crate::ovs`]: one transaction with bridges and pods' ports. It also deletes ports whose interface is gone.
+//! 4. [`crate::pods`] again, if links wait for an Open vSwitch port: their addresses are added once it is open.
 //!
-//! A part that fails for some items names them and leaves the others alone.
+//! A part that fails for some items rejects these and realises the others.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,37 +17,38 @@ use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use crate::host::{Host, HostError};
 use crate::ovs::{Ovs, OvsApplied, OvsDesired, OvsError};
 use crate::pods::{Pods, Resolve};
-use crate::switch::{self, Problem, Told};
+use crate::switch::{self, NodeApplied, OvsFailure};
 
-/// How engine and agent call it.
+/// The driver's name, for engine and agent.
 pub const NAME: &str = "node";
 
 /// Open vSwitch of the node.
 pub struct Switch {
     ovs: Ovs,
-    /// The socket of its database, where it is one of this machine.
+    /// The socket of its database, if that is local.
     socket: Option<PathBuf>,
-    /// Something was wanted of it by this process.
+    /// True once this process has configured it.
     used: AtomicBool,
 }
 
 impl Switch {
-    /// `socket`: where its database listens, if that is a path; while nothing is there and nothing is wanted of it,
-    /// the node is taken to have no Open vSwitch.
+    /// `socket`: the path of its database, if that is local. While there is no socket and nothing is desired, the node
+    /// counts as one without Open vSwitch.
     pub fn new(ovs: Ovs, socket: Option<PathBuf>) -> Self {
         Self { ovs, socket, used: AtomicBool::new(false) }
     }
 
-    /// What it has now; `None`: there is none, and nothing is wanted of it.
-    async fn reconcile(&self, wanted: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
-        if switch::is_wanted(wanted) {
+    /// Brings it to the desired state and returns the observed one. `None`: there is no Open vSwitch, and nothing is
+    /// desired.
+    async fn reconcile(&self, desired_ovs: &OvsDesired) -> Result<Option<OvsApplied>, OvsError> {
+        if switch::is_any_desired(desired_ovs) {
             self.used.store(true, Ordering::Relaxed);
         } else if !self.used.load(Ordering::Relaxed)
             && self.socket.as_ref().is_some_and(|socket| !socket.exists())
         {
             return Ok(None);
         }
-        self.ovs.reconcile(wanted).await.map(Some)
+        self.ovs.reconcile(desired_ovs).await.map(Some)
     }
 }
 
@@ -60,48 +61,51 @@ pub struct NodeDriver<R> {
 }
 
 impl<R: Resolve> NodeDriver<R> {
-    /// For the node of that name.
+    /// The driver of the node with that name.
     pub fn new(node: impl Into<String>, host: Host, pods: Pods<R>, switch: Switch) -> Self {
         Self { node: node.into(), host, pods, switch }
     }
 
-    async fn bring(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
-        let asked = work.clone();
-        let (host, mut notes) = self.host.reconcile(desired, move || asked.is_current()).await?;
+    async fn reconcile_node(&self, work: &Work, desired: &NodeDesired) -> Result<Reconciled, HostError> {
+        let current = work.clone();
+        let (host, mut notes) = self.host.reconcile(desired, move || current.is_current()).await?;
         if !work.is_current() {
-            return Err(HostError::Overtaken);
+            return Err(HostError::Superseded);
         }
         work.progress(format!("giving {} pods their interfaces", desired.pods.len()));
         let mut pods = self.pods.reconcile(desired).await;
         if !work.is_current() {
-            return Err(HostError::Overtaken);
+            return Err(HostError::Superseded);
         }
-        let wanted = switch::wanted(desired, &host, &pods.ovs_ports);
-        let found = self.switch.reconcile(&wanted).await;
+        let desired_ovs = switch::desired_ovs(desired, &host, &pods.ovs_ports);
+        let observed = self.switch.reconcile(&desired_ovs).await;
         notes.append(&mut pods.notes);
-        if let (true, Ok(Some(found))) = (pods.held, &found) {
+        if let (true, Ok(Some(observed))) = (pods.awaiting_port, &observed) {
             if !work.is_current() {
-                return Err(HostError::Overtaken);
+                return Err(HostError::Superseded);
             }
-            self.pods.plugged(switch::opened(&wanted, found)).await;
+            self.pods.set_open_ports(switch::open_ports(&desired_ovs, observed)).await;
             pods = self.pods.reconcile(desired).await;
             notes.append(&mut pods.notes);
         }
         let rejected = host.rejected().chain(pods.rejected.iter().cloned()).collect();
-        let mut told = Told { networks: host.networks, pods, rejected, notes };
-        match found {
-            Ok(Some(found)) => told.add(&wanted, found),
+        let mut applied = NodeApplied { networks: host.networks, pods, rejected, notes };
+        match observed {
+            Ok(Some(observed)) => applied.add(&desired_ovs, observed),
             Ok(None) => {}
             Err(error) => {
                 let (retryable, unreachable) = (error.retryable(), error.unreachable());
-                told.add_failure(&wanted, &Problem { reason: &error.to_string(), retryable, unreachable });
+                applied.add_failure(
+                    &desired_ovs,
+                    &OvsFailure { reason: &error.to_string(), retryable, unreachable },
+                );
             }
         }
         Ok(Reconciled {
             outcome: Outcome::Applied,
-            applied: Some(Applied::Node { networks: told.networks, pods: told.pods.pods }),
-            rejected: told.rejected,
-            notes: told.notes,
+            applied: Some(Applied::Node { networks: applied.networks, pods: applied.pods.pods }),
+            rejected: applied.rejected,
+            notes: applied.notes,
             device: None,
             change: None,
         })
@@ -124,7 +128,7 @@ impl<R: Resolve> Driver for NodeDriver<R> {
         let Desired::Node(desired) = &command.desired else {
             return fail("this command is not about a node".to_owned(), false);
         };
-        match self.bring(&work, desired).await {
+        match self.reconcile_node(&work, desired).await {
             Ok(reconciled) => reconciled,
             Err(error) => fail(error.to_string(), error.retryable()),
         }

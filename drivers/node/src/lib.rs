@@ -1,4 +1,4 @@
-//! The driver of one node: the networks of its host, and what its running pods are given.
+//! The driver of one node: the networks of its host, and the interfaces of its running pods.
 
 pub mod driver;
 pub mod host;

@@ -1,4 +1,4 @@
-//! `eno-driver-node`, which `eno agent` runs: the driver of the node that it runs on, as a daemon.
+//! `eno-driver-node`, the daemon that `eno agent` runs: the driver of its node.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -18,11 +18,11 @@ const ABOUT: DriverAbout = DriverAbout {
     description: "Realises the networks of a node, and what its running pods are given",
     version: env!("CARGO_PKG_VERSION"),
     ownership: Ownership::PerTarget,
-    // What takes long is done on threads of its own; the allocator keeps memory for each thread.
+    // Long work runs on threads of its own, and the allocator keeps memory for each runtime thread.
     threads: NonZeroUsize::new(1),
 };
 
-/// How often all pods are looked at, whether or not there is news of them.
+/// Interval of audits, which read all pods whether or not they were notified as changed.
 const AUDIT: Duration = Duration::from_mins(1);
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,5 @@
-//! Between the messages and Open vSwitch: what is wanted of it, and what is told of what it has. Pure.
+//! Converts between commands and reports on the one hand, and the desired and observed state of Open vSwitch on the
+//! other. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,19 +8,23 @@ use eno_schemas::{
 };
 
 use crate::host::HostApplied;
-use crate::host::plan::Spot;
+use crate::host::plan::ItemRef;
 use crate::ovs::{
     AppliedPort, BridgeDesired, Datapath, Item as OvsItem, OvsApplied, OvsDesired, PortDesired, PortVlans,
     UplinkDesired,
 };
 use crate::pods::{OvsPort, PodsApplied};
 
-/// All that has to be in Open vSwitch. A bridge whose uplink may not be used goes without, unless it had been used
-/// before that: what works stays.
-pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String, OvsPort>) -> OvsDesired {
+/// The desired state of Open vSwitch. A bridge whose uplink was refused gets none, unless its NICs are in use already:
+/// a working uplink stays.
+pub fn desired_ovs(
+    desired: &NodeDesired,
+    host: &HostApplied,
+    ports: &BTreeMap<String, OvsPort>,
+) -> OvsDesired {
     let bridges = desired.networks.iter().filter_map(|(name, network)| {
         let HostNetwork::Ovs { datapath, uplink, patch, vlans } = network else { return None };
-        let refused = host.refused.contains_key(&Spot::Network(name.clone()));
+        let refused = host.refused.contains_key(&ItemRef::Network(name.clone()));
         let usable = |uplink: &&Uplink| !refused || host.uses(&desired.cluster, &uplink.interfaces);
         let bridge = BridgeDesired {
             datapath: datapath.map(|datapath| match datapath {
@@ -32,10 +37,10 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
                     _ => Uplink::bond_name(name),
                 },
                 interfaces: uplink.interfaces.clone(),
-                // The host's part sees to it, for NICs of all kinds of bridges alike.
+                // The `host` part sets it, as for NICs of all kinds of bridges.
                 mtu: None,
             }),
-            vlans: numbers(vlans),
+            vlans: vids(vlans),
             patch: patch.clone(),
         };
         Some((name.clone(), bridge))
@@ -43,7 +48,7 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
     let ports = ports.iter().map(|(interface, port)| {
         let vlans = match &port.vlans {
             eno_schemas::PortVlans::Access(vlan) => PortVlans::Access(vlan.get()),
-            eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(numbers(vlans)),
+            eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(vids(vlans)),
         };
         let id = format!("{}/{}", port.pod, port.link);
         (interface.clone(), PortDesired { bridge: port.bridge.clone(), id, vlans, mtu: None })
@@ -51,57 +56,58 @@ pub fn wanted(desired: &NodeDesired, host: &HostApplied, ports: &BTreeMap<String
     OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports: ports.collect() }
 }
 
-/// The host ends of pods that are ports as wanted.
-pub fn opened(wanted: &OvsDesired, found: &OvsApplied) -> BTreeSet<String> {
-    let as_wanted = |(name, port): &(&String, &PortDesired)| {
-        found.ports.get(*name).is_some_and(|found| is_as(found, port))
+/// The host ends of pods that are ports as desired.
+pub fn open_ports(desired: &OvsDesired, observed: &OvsApplied) -> BTreeSet<String> {
+    let as_desired = |(name, port): &(&String, &PortDesired)| {
+        observed.ports.get(*name).is_some_and(|observed| is_as_desired(observed, port))
     };
-    wanted.ports.iter().filter(as_wanted).map(|(name, _)| name.clone()).collect()
+    desired.ports.iter().filter(as_desired).map(|(name, _)| name.clone()).collect()
 }
 
-/// True when something has to be in Open vSwitch.
-pub fn is_wanted(desired: &OvsDesired) -> bool {
+/// True when any bridge or port is desired.
+pub fn is_any_desired(desired: &OvsDesired) -> bool {
     !desired.bridges.is_empty() || !desired.ports.is_empty()
 }
 
-/// Why something is not in Open vSwitch.
+/// Why bridges or ports are not realised in Open vSwitch.
 #[derive(Clone, Copy, Debug)]
-pub struct Problem<'a> {
-    /// In words.
+pub struct OvsFailure<'a> {
+    /// The reason, as a message for administrators.
     pub reason: &'a str,
-    /// It may pass by itself.
+    /// True when a retry may succeed.
     pub retryable: bool,
-    /// Open vSwitch did not answer: nothing is known of what it has.
+    /// True when Open vSwitch did not answer, so that its state is unknown.
     pub unreachable: bool,
 }
 
-impl Problem<'_> {
+impl OvsFailure<'_> {
     fn with(&self, item: Item) -> Rejection {
         let Self { reason, retryable, unreachable } = *self;
         Rejection { item, reason: reason.to_owned(), retryable, unreachable }
     }
 }
 
-/// What is told of a node.
+/// The applied state and the rejections of a node, for a report.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct NodeApplied {
     /// [`eno_schemas::Applied::Node::networks`].
     pub networks: BTreeMap<String, AppliedNetwork>,
-    /// What of the pods is there, and what is not.
+    /// The applied state of the pods.
     pub pods: PodsApplied,
-    /// What was left out.
+    /// Items that are not realised.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Messages for administrators.
     pub notes: Vec<Note>,
 }
 
-impl Told {
-    /// Adds what Open vSwitch has; `wanted` is what it was asked.
-    pub fn add(&mut self, wanted: &OvsDesired, found: OvsApplied) {
-        for name in wanted.bridges.keys() {
-            let bad = found.rejected.iter().any(|rejected| rejected.item == OvsItem::Bridge(name.clone()));
-            match found.bridges.get(name) {
-                Some(bridge) if !bad => {
+impl NodeApplied {
+    /// Adds the observed state of Open vSwitch; `desired`: the desired one.
+    pub fn add(&mut self, desired: &OvsDesired, observed: OvsApplied) {
+        for name in desired.bridges.keys() {
+            let partial =
+                observed.rejected.iter().any(|rejected| rejected.item == OvsItem::Bridge(name.clone()));
+            match observed.bridges.get(name) {
+                Some(bridge) if !partial => {
                     if let Some(network) = self.networks.get_mut(name) {
                         network.vlans = set(&bridge.vlans);
                     }
@@ -120,7 +126,7 @@ impl Told {
                 }
             }
         }
-        for rejected in &found.rejected {
+        for rejected in &observed.rejected {
             let item = match &rejected.item {
                 OvsItem::Bridge(name) => Item::port(name.as_str()),
                 OvsItem::Port(interface) => self.link(interface).unwrap_or(Item::TARGET),
@@ -128,47 +134,52 @@ impl Told {
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
             self.rejected.push(Rejection { item, reason, retryable, unreachable: false });
         }
-        let missing: Vec<String> = wanted
+        let missing: Vec<String> = desired
             .ports
             .iter()
-            .filter(|(interface, port)| !found.ports.get(*interface).is_some_and(|found| is_as(found, port)))
+            .filter(|(interface, port)| {
+                !observed.ports.get(*interface).is_some_and(|observed| is_as_desired(observed, port))
+            })
             .map(|(interface, _)| interface.clone())
             .collect();
         for interface in missing {
             let reason = format!("Open vSwitch has not opened the port {interface}");
-            self.unplug(&interface, &Problem { reason: &reason, retryable: true, unreachable: false });
+            self.reject_port(
+                &interface,
+                &OvsFailure { reason: &reason, retryable: true, unreachable: false },
+            );
         }
-        self.notes.extend(found.notes.into_iter().map(|message| Note {
+        self.notes.extend(observed.notes.into_iter().map(|message| Note {
             kind: "OpenVSwitch".to_owned(),
             item: Item::TARGET,
             message,
         }));
     }
 
-    /// Adds that Open vSwitch could not be asked, or did not do it.
-    pub fn add_failure(&mut self, wanted: &OvsDesired, problem: &Problem<'_>) {
-        for name in wanted.bridges.keys() {
+    /// Adds that the reconcile of Open vSwitch failed: all its bridges and ports are rejected.
+    pub fn add_failure(&mut self, desired: &OvsDesired, failure: &OvsFailure<'_>) {
+        for name in desired.bridges.keys() {
             self.networks.remove(name);
-            self.rejected.push(problem.with(Item::port(name.as_str())));
+            self.rejected.push(failure.with(Item::port(name.as_str())));
         }
-        for interface in wanted.ports.keys() {
-            self.unplug(interface, problem);
+        for interface in desired.ports.keys() {
+            self.reject_port(interface, failure);
         }
-        if !is_wanted(wanted) {
-            let reason = format!("can't see whether something is left over there: {}", problem.reason);
-            self.rejected.push(Problem { reason: &reason, ..*problem }.with(Item::TARGET));
+        if !is_any_desired(desired) {
+            let reason = format!("can't see whether something is left over there: {}", failure.reason);
+            self.rejected.push(OvsFailure { reason: &reason, ..*failure }.with(Item::TARGET));
         }
     }
 
-    /// An interface of a pod whose other end is nowhere is not as wanted.
-    fn unplug(&mut self, interface: &str, problem: &Problem<'_>) {
+    /// Rejects the link whose host end is not a port as desired.
+    fn reject_port(&mut self, interface: &str, failure: &OvsFailure<'_>) {
         let Some(port) = self.pods.ovs_ports.get(interface) else { return };
         if let Some(links) = self.pods.pods.get_mut(&port.pod) {
             links.remove(&port.link);
         }
         let item = Item::link(port.pod.as_str(), port.link.as_str());
         if self.rejected.iter().all(|rejected| rejected.item != item) {
-            self.rejected.push(problem.with(item));
+            self.rejected.push(failure.with(item));
         }
     }
 
@@ -178,16 +189,16 @@ impl Told {
     }
 }
 
-fn is_as(found: &AppliedPort, wanted: &PortDesired) -> bool {
-    found.bridge == wanted.bridge && found.vlans == wanted.vlans
+fn is_as_desired(observed: &AppliedPort, desired: &PortDesired) -> bool {
+    observed.bridge == desired.bridge && observed.vlans == desired.vlans
 }
 
-fn numbers(vlans: &VlanSet) -> BTreeSet<u16> {
+fn vids(vlans: &VlanSet) -> BTreeSet<u16> {
     vlans.iter().map(VlanId::get).collect()
 }
 
-fn set(numbers: &BTreeSet<u16>) -> VlanSet {
-    numbers.iter().filter_map(|vid| VlanId::new(*vid).ok()).collect()
+fn set(vids: &BTreeSet<u16>) -> VlanSet {
+    vids.iter().filter_map(|vid| VlanId::new(*vid).ok()).collect()
 }
 
 #[cfg(test)]

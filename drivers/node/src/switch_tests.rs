@@ -20,14 +20,14 @@ fn ports() -> BTreeMap<String, OvsPort> {
     BTreeMap::from([("h1".to_owned(), port)])
 }
 
-fn told(host: &HostApplied) -> Told {
+fn applied(host: &HostApplied) -> NodeApplied {
     let links = BTreeMap::from([("net0".to_owned(), eno_schemas::AppliedLink::default())]);
     let pods = PodsApplied {
         pods: BTreeMap::from([("uid".to_owned(), links)]),
         ovs_ports: ports(),
         ..PodsApplied::default()
     };
-    Told { networks: host.networks.clone(), pods, ..Told::default() }
+    NodeApplied { networks: host.networks.clone(), pods, ..NodeApplied::default() }
 }
 
 fn host() -> HostApplied {
@@ -36,64 +36,64 @@ fn host() -> HostApplied {
 }
 
 #[test]
-fn a_bond_and_a_port_are_asked_for() {
-    let wanted = wanted(&node(), &host(), &ports());
-    let uplink = wanted.bridges["br0"].uplink.as_ref().unwrap();
+fn desired_contains_bonds_and_ports() {
+    let desired = desired_ovs(&node(), &host(), &ports());
+    let uplink = desired.bridges["br0"].uplink.as_ref().unwrap();
     assert_eq!((uplink.port.as_str(), uplink.interfaces.len()), (Uplink::bond_name("br0").as_str(), 2));
-    assert_eq!(wanted.bridges["br0"].vlans, BTreeSet::from([10, 11, 12]));
-    assert_eq!(wanted.ports["h1"].vlans, PortVlans::Access(10));
-    assert_eq!(wanted.ports["h1"].id, "uid/net0");
-    assert!(is_wanted(&wanted) && !is_wanted(&OvsDesired::default()));
+    assert_eq!(desired.bridges["br0"].vlans, BTreeSet::from([10, 11, 12]));
+    assert_eq!(desired.ports["h1"].vlans, PortVlans::Access(10));
+    assert_eq!(desired.ports["h1"].id, "uid/net0");
+    assert!(is_any_desired(&desired) && !is_any_desired(&OvsDesired::default()));
 }
 
 #[test]
-fn an_uplink_that_may_not_be_used_is_not_asked_for() {
+fn refused_uplink_is_left_out() {
     let mut host = host();
-    host.refused.insert(Spot::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
-    let wanted = wanted(&node(), &host, &BTreeMap::new());
-    assert_eq!(wanted.bridges["br0"].uplink, None);
+    host.refused.insert(ItemRef::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
+    let desired = desired_ovs(&node(), &host, &BTreeMap::new());
+    assert_eq!(desired.bridges["br0"].uplink, None);
 }
 
 #[test]
-fn only_what_is_there_is_told() {
-    let wanted = wanted(&node(), &host(), &ports());
+fn missing_bridges_and_ports_are_rejected() {
+    let desired = desired_ovs(&node(), &host(), &ports());
     let bridge =
         |vlans: &[u16]| AppliedBridge { vlans: vlans.iter().copied().collect(), ..AppliedBridge::default() };
     let port = AppliedPort { bridge: "br0".into(), vlans: PortVlans::Access(10), mtu: None };
-    let mut found = OvsApplied {
+    let mut observed = OvsApplied {
         bridges: [("br0".to_owned(), bridge(&[10, 12])), ("br1".to_owned(), bridge(&[]))].into(),
         ports: [("h1".to_owned(), port)].into(),
         ..OvsApplied::default()
     };
-    let mut good = told(&host());
-    good.add(&wanted, found.clone());
-    assert_eq!(good.networks["br0"].vlans.to_string(), "10,12");
-    assert!(good.rejected.is_empty() && good.pods.pods["uid"].contains_key("net0"));
+    let mut complete = applied(&host());
+    complete.add(&desired, observed.clone());
+    assert_eq!(complete.networks["br0"].vlans.to_string(), "10,12");
+    assert!(complete.rejected.is_empty() && complete.pods.pods["uid"].contains_key("net0"));
 
-    found.ports.clear();
-    found.rejected.push(Rejected {
+    observed.ports.clear();
+    observed.rejected.push(Rejected {
         item: OvsItem::Bridge("br1".into()),
         reason: "words".into(),
         retryable: false,
     });
-    let mut bad = told(&host());
-    bad.add(&wanted, found);
-    assert_eq!(bad.networks.keys().collect::<Vec<_>>(), ["br0"]);
-    assert!(bad.pods.pods["uid"].is_empty());
-    let items: Vec<_> = bad.rejected.iter().map(|rejected| rejected.item.clone()).collect();
+    let mut partial = applied(&host());
+    partial.add(&desired, observed);
+    assert_eq!(partial.networks.keys().collect::<Vec<_>>(), ["br0"]);
+    assert!(partial.pods.pods["uid"].is_empty());
+    let items: Vec<_> = partial.rejected.iter().map(|rejected| rejected.item.clone()).collect();
     assert_eq!(items, [Item::port("br1"), Item::link("uid", "net0")]);
 }
 
 #[test]
-fn without_open_vswitch_everything_else_is_told() {
-    let wanted = wanted(&node(), &host(), &ports());
-    let mut told = told(&host());
-    told.networks.insert("pods".into(), AppliedNetwork::default());
-    told.add_failure(&wanted, &Problem { reason: "no answer", retryable: true, unreachable: true });
-    assert_eq!(told.networks.keys().collect::<Vec<_>>(), ["pods"]);
-    assert_eq!(told.rejected.len(), 3);
+fn unreachable_ovs_rejects_only_its_bridges_and_ports() {
+    let desired = desired_ovs(&node(), &host(), &ports());
+    let mut applied = applied(&host());
+    applied.networks.insert("pods".into(), AppliedNetwork::default());
+    applied.add_failure(&desired, &OvsFailure { reason: "no answer", retryable: true, unreachable: true });
+    assert_eq!(applied.networks.keys().collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(applied.rejected.len(), 3);
     let is_unanswered = |rejected: &Rejection| {
         rejected.retryable && rejected.unreachable && rejected.reason.contains("no answer")
     };
-    assert!(told.rejected.iter().all(is_unanswered), "{:?}", told.rejected);
+    assert!(applied.rejected.iter().all(is_unanswered), "{:?}", applied.rejected);
 }

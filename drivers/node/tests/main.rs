@@ -1,5 +1,5 @@
 //! The agent on real network namespaces, Open vSwitch and NATS.
-//! One binary, since each is linked with all that it uses.
+//! All tests are in one binary, to save linking time.
 
 mod agent;
 mod host;

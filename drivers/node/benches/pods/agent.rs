@@ -1,5 +1,5 @@
-//! The program itself with as many pods: what it has in memory. It runs in a namespace that is its node, with a real
-//! nats-server and a resolver that is played.
+//! Latency and memory of the program itself with as many pods. It runs in a namespace that acts as its node, with a
+//! real nats-server and a fake resolver.
 
 use std::error::Error;
 use std::path::Path;
@@ -16,17 +16,17 @@ use tokio::net::UnixListener;
 
 use crate::{Result, Runtime};
 
-/// What was seen of it.
+/// The measured values.
 pub struct Agent {
-    /// From the command to the report that all of it is there, the first time, with NATS in between.
+    /// Time from the first command to the report that all pods are applied, over NATS.
     pub applied: Duration,
-    /// The same for one more pod, when it has all but that one: the median of several.
+    /// The same for one more pod with all others in place: the median of several.
     pub one_more: Duration,
     /// `VmRSS` and `VmHWM`.
     pub memory: [String; 2],
 }
 
-/// Ends the program with the benchmark, however that ends.
+/// Kills the program when this is dropped.
 struct Child(std::process::Child);
 
 impl Drop for Child {
@@ -36,7 +36,7 @@ impl Drop for Child {
     }
 }
 
-/// Has it give the pods what they want, the last one later than the others.
+/// Measures the program with these pods; the last one is added later than the others.
 pub fn measure(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
     let node = Namespace::create()?;
     // What this thread starts, and its sockets, are in the node's namespace.
@@ -107,7 +107,7 @@ fn whole(report: &Report, sequence: u64, count: usize) -> bool {
     report.generation.sequence == sequence && there == count && report.rejected.is_empty()
 }
 
-/// As `eno-cri-resolver` answers.
+/// Answers like `eno-cri-resolver`.
 async fn resolve(listener: UnixListener, pods: Runtime) {
     while let Ok((stream, _)) = listener.accept().await {
         let pods = pods.clone();

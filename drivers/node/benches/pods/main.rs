@@ -5,10 +5,9 @@
 //! ```
 //!
 //! The plugins (`bridge`, `static`) are looked for in `CNI_PATH`, else in the cache of the sandbox's parts
-//! (`~/.cache/eno/cni-*`). Host and pods are network namespaces of this process; a round is the same pod, the same
-//! bridge and the same address for both: one interface, up, with its address, on the bridge. They take turns with every
-//! pod, where each finds the processor's caches as the other has left them, and with ten pods one after the other, as a
-//! deployment starts them.
+//! (`~/.cache/eno/cni-*`). Host and pods are network namespaces of this process. A round uses the same pod, bridge and
+//! address for both: one interface, up, with its address, on the bridge. The two take turns after every pod, where each
+//! finds the CPU caches as the other left them, and after ten pods, as a deployment starts them.
 
 mod agent;
 
@@ -62,7 +61,7 @@ async fn main() -> Result<()> {
         namespaces: "/nonexistent".into(),
     };
     let pods = Pods::new(runtime.clone(), options);
-    // As in the agent, somebody waits for news.
+    // As in the agent, a task waits for changes.
     let mut news = Box::pin(pods.changed());
     tokio::spawn(async move { while news.next().await.is_some() {} });
     let none = desired(0..0);
@@ -128,7 +127,7 @@ async fn timed(times: &mut Vec<Duration>, pods: &Pods<Runtime>, desired: &NodeDe
     whole(&done, desired.pods.len())
 }
 
-/// What was measured is what was asked for.
+/// Checks that the measured reconcile realised all pods.
 fn whole(done: &PodsApplied, pods: usize) -> Result<()> {
     let there = done.pods.values().filter(|links| links.len() == 1).count();
     if there == pods && done.rejected.is_empty() {

@@ -1,4 +1,4 @@
-//! What must be left alone: the rules by which an interface of the host may be used, or not.
+//! Rules that decide whether ENO may use an interface of the host, so that the node's own connectivity stays intact.
 
 use eno_schemas::VlanId;
 use ipnet::IpNet;
@@ -6,11 +6,11 @@ use ipnet::IpNet;
 use super::state::{State, kind_name};
 use crate::netlink::{Kind, Link};
 
-/// `IFNAMSIZ` without its final zero.
-const NAME_LENGTH: usize = 15;
+/// Maximum bytes of an interface name (`IFNAMSIZ` without the final zero).
+const MAX_NAME_LEN: usize = 15;
 
-/// Interfaces that belong to common cluster networks, by how their names begin.
-const PRIMARY: [&str; 13] = [
+/// Name prefixes of interfaces that belong to common cluster networks (primary CNIs).
+const PRIMARY_PREFIXES: [&str; 13] = [
     "cni",
     "flannel",
     "cilium",
@@ -26,161 +26,161 @@ const PRIMARY: [&str; 13] = [
     "ovn-k8s",
 ];
 
-/// Why something is not done.
+/// Why an item of the desired state is not realised.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A name that no interface can have.
+    /// The name is not valid for an interface.
     #[error(
         "{name:?} can't be the name of an interface: it takes 1 to 15 printable characters other than / and :"
     )]
     Name {
-        /// Which.
+        /// The interface.
         name: String,
     },
-    /// A VLAN subinterface would be called more than an interface can be.
+    /// The name of a VLAN subinterface would be too long.
     #[error("the VLAN subinterface {name} would have a name of {} characters, and 15 are the most; give {master} a shorter one", name.len())]
     SubinterfaceName {
         /// Its name.
         name: String,
-        /// What it would be on.
+        /// The interface that it would be made on.
         master: String,
     },
-    /// No NIC of that name.
+    /// There is no interface of that name.
     #[error("the node has no interface {name}")]
     Missing {
-        /// Which.
+        /// The interface.
         name: String,
     },
-    /// The name is taken by something else.
+    /// An interface that ENO did not make has the name.
     #[error(
         "there is an interface {name} ({kind}) already that ENO did not make; delete it, or choose another name"
     )]
     Foreign {
-        /// Which.
+        /// The interface.
         name: String,
-        /// What it is.
+        /// Its kind.
         kind: String,
     },
-    /// It is of a kind that leads nowhere.
+    /// An interface of this kind can't be an uplink.
     #[error("{name} is a {kind}; name a NIC")]
     Kind {
-        /// Which.
+        /// The interface.
         name: String,
-        /// What it is.
+        /// Its kind.
         kind: String,
     },
-    /// It carries an address of the node.
+    /// The interface carries an address of the node.
     #[error("{name} carries the address {address} of the node; name a NIC without addresses")]
     Address {
-        /// Which.
+        /// The interface.
         name: String,
-        /// One of them.
+        /// One of the addresses.
         address: IpNet,
     },
-    /// The node's own traffic takes it.
+    /// The node's own traffic is routed over the interface.
     #[error("{name} carries {} of the node's main table; name a NIC without routes", route(prefix))]
     Route {
-        /// Which.
+        /// The interface.
         name: String,
-        /// One of them.
+        /// The prefix of one of the routes.
         prefix: IpNet,
     },
-    /// It is part of something else.
+    /// The interface is a member of a bridge or bond that ENO did not make.
     #[error("{name} is a member of {master} ({kind}), which ENO did not make; take it out of there first")]
     Member {
-        /// Which.
+        /// The interface.
         name: String,
-        /// Of what.
+        /// The bridge or bond that it is a member of.
         master: String,
-        /// What that is.
+        /// The kind of that.
         kind: String,
     },
-    /// It belongs to the cluster's own network.
+    /// The interface belongs to the cluster's primary network.
     #[error("{name} belongs to the cluster's own network; name another NIC")]
     Primary {
-        /// Which.
+        /// The interface.
         name: String,
     },
-    /// It is something that was made for a network or pod.
+    /// ENO made the interface for a network or a pod.
     #[error("{name} was made by ENO for something else; name a NIC")]
     Ours {
-        /// Which.
+        /// The interface.
         name: String,
     },
-    /// Something on it must be left alone.
+    /// An interface on top of this one must be left alone.
     #[error("{name} is what {upper} is on: {reason}")]
     Upper {
-        /// Which.
+        /// The interface.
         name: String,
-        /// What is on it.
+        /// The interface on top of it.
         upper: String,
-        /// Why that matters.
+        /// Why that must be left alone.
         reason: Box<Refusal>,
     },
-    /// Two networks want it.
+    /// Two networks ask for the same NIC.
     #[error("{name} is used by the network {other} already; a NIC can be part of one only")]
     Taken {
-        /// Which.
+        /// The interface.
         name: String,
-        /// The other one.
+        /// The other network.
         other: String,
     },
-    /// It can't carry packets of that length.
-    #[error("an MTU of {asked} is asked of {name}, and {most} is the most that it can")]
+    /// The requested MTU exceeds the interface's maximum.
+    #[error("an MTU of {requested} is asked of {name}, and {maximum} is the most that it can")]
     Mtu {
-        /// Which.
+        /// The interface.
         name: String,
-        /// Bytes.
-        asked: u32,
-        /// Bytes.
-        most: u32,
+        /// Requested MTU in bytes.
+        requested: u32,
+        /// The interface's maximum MTU in bytes.
+        maximum: u32,
     },
-    /// An address that is in use.
+    /// The address is in use on another interface or network.
     #[error("the address {address} is that of {other} already")]
     AddressTaken {
-        /// Which.
+        /// The address.
         address: IpNet,
-        /// By which interface or network.
+        /// The interface or network that has it.
         other: String,
     },
-    /// A network that the node reaches by another interface.
+    /// The address lies in a network that the node reaches over another interface.
     #[error("{address} is within {prefix}, which the node reaches on {other}; choose another network")]
     Overlap {
-        /// Which.
+        /// The address.
         address: IpNet,
-        /// The network there.
+        /// The prefix of the overlapping route.
         prefix: IpNet,
-        /// The interface there.
+        /// The interface of that route.
         other: String,
     },
-    /// Nobody allowed it.
+    /// The interface is neither ENO's nor on the allow list.
     #[error(
         "{name} was not made by ENO and is not on this node's list of allowed interfaces (--allow-interface)"
     )]
     NotAllowed {
-        /// Which.
+        /// The interface.
         name: String,
     },
-    /// The network that it is for was refused.
+    /// The network that the item belongs to was refused.
     #[error("the network {network} is not there: {reason}")]
     Network {
-        /// Which.
+        /// The network's name.
         network: String,
-        /// Why.
+        /// Why it was refused.
         reason: Box<Refusal>,
     },
-    /// The kernel did not do it.
+    /// The kernel refused a request.
     #[error("{message}")]
     Failed {
-        /// The operation and the kernel's words.
+        /// The operation and the kernel's message.
         message: String,
-        /// Another try may help.
+        /// True when a retry may succeed.
         retryable: bool,
     },
-    /// What is done does not stay so.
+    /// The interface differs again after every change: another process changes it too.
     #[error("someone else keeps changing it: {difference}")]
-    Restless {
-        /// What differs still.
+    Unstable {
+        /// The remaining difference.
         difference: String,
     },
 }
@@ -190,7 +190,7 @@ fn route(prefix: &IpNet) -> String {
 }
 
 impl Refusal {
-    /// It may pass without anybody changing what is asked for: what stands in the way is on the node.
+    /// True when the cause is on the node, so that it may pass while the desired state stays the same.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Name { .. }
@@ -204,35 +204,35 @@ impl Refusal {
     }
 }
 
-/// A name that the kernel takes (`dev_valid_name`) and that is no trouble elsewhere.
+/// Checks an interface name: valid for the kernel (`dev_valid_name`) and printable ASCII.
 pub fn name(name: &str) -> Result<(), Refusal> {
-    let fine = (1..=NAME_LENGTH).contains(&name.len())
+    let fine = (1..=MAX_NAME_LEN).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':')
         && !matches!(name, "." | "..");
     if fine { Ok(()) } else { Err(Refusal::Name { name: name.to_owned() }) }
 }
 
-/// What the subinterface of a VLAN is called.
+/// The name of the subinterface of a VLAN: `<master>.<vlan>`.
 pub fn subinterface(master: &str, vlan: VlanId) -> Result<String, Refusal> {
     let name = format!("{master}.{vlan}");
-    if name.len() <= NAME_LENGTH {
+    if name.len() <= MAX_NAME_LEN {
         Ok(name)
     } else {
         Err(Refusal::SubinterfaceName { name, master: master.to_owned() })
     }
 }
 
-/// Who uses a NIC, apart from nobody.
+/// What a NIC is to be used for.
 #[derive(Clone, Copy, Debug)]
-pub struct User {
-    /// [`super::mark::group`] of the cluster.
+pub struct NicUse {
+    /// [`super::ownership::group`] of the cluster.
     pub group: u32,
-    /// Open vSwitch is to have it, or has it.
+    /// It is to be, or is, a port of Open vSwitch.
     pub ovs: bool,
 }
 
-/// Whether a NIC may be an uplink, a member of a bond or a master.
-pub fn nic<'a>(state: &'a State, name: &str, user: User) -> Result<&'a Link, Refusal> {
+/// Checks that a NIC may be used as an uplink, as a member of a bond or as a master. Returns the NIC.
+pub fn nic<'a>(state: &'a State, name: &str, usage: NicUse) -> Result<&'a Link, Refusal> {
     self::name(name)?;
     let link = state.named(name).ok_or_else(|| Refusal::Missing { name: name.to_owned() })?;
     if matches!(
@@ -247,15 +247,15 @@ pub fn nic<'a>(state: &'a State, name: &str, user: User) -> Result<&'a Link, Ref
     ) {
         return Err(Refusal::Kind { name: link.name.clone(), kind: kind_name(&link.kind).to_owned() });
     }
-    if link.group == user.group {
+    if link.group == usage.group {
         return Err(Refusal::Ours { name: link.name.clone() });
     }
     if let Some(master) = link.master {
         let found = state.snapshot.link(master);
-        let ours = found.is_some_and(|found| found.group == user.group);
+        let ours = found.is_some_and(|found| found.group == usage.group);
         let ovs =
             found.is_some_and(|found| matches!(&found.kind, Kind::Other(kind) if kind == "openvswitch"));
-        let allowed = ours || (ovs && user.ovs);
+        let allowed = ours || (ovs && usage.ovs);
         if !allowed {
             return Err(Refusal::Member {
                 name: link.name.clone(),
@@ -264,9 +264,9 @@ pub fn nic<'a>(state: &'a State, name: &str, user: User) -> Result<&'a Link, Ref
             });
         }
     }
-    unused(state, link)?;
-    for upper in state.uppers(link.index).filter(|upper| upper.group != user.group) {
-        if let Err(reason) = unused(state, upper) {
+    check_unused(state, link)?;
+    for upper in state.uppers(link.index).filter(|upper| upper.group != usage.group) {
+        if let Err(reason) = check_unused(state, upper) {
             return Err(Refusal::Upper {
                 name: link.name.clone(),
                 upper: upper.name.clone(),
@@ -277,23 +277,27 @@ pub fn nic<'a>(state: &'a State, name: &str, user: User) -> Result<&'a Link, Ref
     Ok(link)
 }
 
-/// Whether the node itself does without this interface: no address, no route, not of the primary CNI.
-pub fn unused(state: &State, link: &Link) -> Result<(), Refusal> {
+/// Checks that the node itself does not use the interface: no address, no route, not of the primary CNI.
+pub fn check_unused(state: &State, link: &Link) -> Result<(), Refusal> {
     let name = || link.name.clone();
-    if PRIMARY.iter().any(|prefix| link.name.starts_with(prefix)) {
+    if PRIMARY_PREFIXES.iter().any(|prefix| link.name.starts_with(prefix)) {
         return Err(Refusal::Primary { name: name() });
     }
-    if let Some(route) = state.main_routes_of(link.index).find(|route| !is_of_the_link(&route.prefix)) {
+    if let Some(route) =
+        state.main_routes_of(link.index).find(|route| !is_link_local_or_multicast(&route.prefix))
+    {
         return Err(Refusal::Route { name: name(), prefix: route.prefix });
     }
-    if let Some(address) = state.addresses_of(link.index).find(|address| !is_of_the_link(&address.net)) {
+    if let Some(address) =
+        state.addresses_of(link.index).find(|address| !is_link_local_or_multicast(&address.net))
+    {
         return Err(Refusal::Address { name: name(), address: address.net });
     }
     Ok(())
 }
 
-/// Whether a pod bridge may have an address: not one of the node's, and not in a network that the node reaches
-/// otherwise. `own` is the bridge, if it is there.
+/// Checks that a pod bridge may have an address: the node neither has it nor reaches its network over another
+/// interface. `own`: the index of the bridge, if it exists.
 pub fn bridge_address(state: &State, own: Option<u32>, address: IpNet) -> Result<(), Refusal> {
     let taken =
         |found: &&crate::netlink::Address| Some(found.index) != own && found.net.addr() == address.addr();
@@ -301,11 +305,11 @@ pub fn bridge_address(state: &State, own: Option<u32>, address: IpNet) -> Result
         return Err(Refusal::AddressTaken { address, other: state.name(found.index) });
     }
     let overlaps = |found: &&crate::netlink::Route| {
-        found.table == super::state::MAIN
+        found.table == super::state::TABLE_MAIN
             && found.index != own
             && found.gateway.is_none()
             && found.prefix.prefix_len() > 0
-            && !is_of_the_link(&found.prefix)
+            && !is_link_local_or_multicast(&found.prefix)
             && (found.prefix.contains(&address.addr()) || address.contains(&found.prefix.network()))
     };
     if let Some(found) = state.snapshot.routes.iter().find(overlaps) {
@@ -315,8 +319,8 @@ pub fn bridge_address(state: &State, own: Option<u32>, address: IpNet) -> Result
     Ok(())
 }
 
-/// Link-local and multicast networks of IPv6: every interface has them, by the kernel.
-fn is_of_the_link(net: &IpNet) -> bool {
+/// True for IPv6 link-local and multicast networks, which the kernel gives to every interface.
+fn is_link_local_or_multicast(net: &IpNet) -> bool {
     match net {
         IpNet::V4(_) => false,
         IpNet::V6(net) => {

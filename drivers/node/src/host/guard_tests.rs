@@ -1,8 +1,8 @@
-use super::super::mark;
+use super::super::ownership;
 use super::*;
 use crate::netlink::{Address, Route, Snapshot};
 
-const OURS: User = User { group: 7, ovs: false };
+const OURS: NicUse = NicUse { group: 7, ovs: false };
 
 pub(in crate::host) fn link(index: u32, name: &str, kind: Kind) -> Link {
     Link {
@@ -55,25 +55,25 @@ fn eth(addresses: &[(u32, &str)], routes: &[(u32, &str)]) -> Result<(), Refusal>
 }
 
 #[test]
-fn a_nic_of_the_node_is_refused() {
+fn nic_with_node_addresses_or_routes_is_refused() {
     assert_eq!(eth(&[], &[]), Ok(()));
     assert_eq!(eth(&[(1, "fe80::1/64")], &[(1, "fe80::/64"), (1, "ff00::/8")]), Ok(()));
     assert!(matches!(eth(&[(1, "10.0.0.1/24")], &[]), Err(Refusal::Address { .. })));
     assert!(matches!(eth(&[(1, "2001:db8::1/64")], &[]), Err(Refusal::Address { .. })));
     assert!(matches!(eth(&[], &[(1, "0.0.0.0/0")]), Err(Refusal::Route { .. })));
     assert!(matches!(eth(&[], &[(1, "::/0")]), Err(Refusal::Route { .. })));
-    // What a VLAN on it carries counts too, and what another NIC has does not.
+    // Addresses and routes of a VLAN subinterface count too, those of another NIC don't.
     assert!(matches!(eth(&[(2, "10.0.0.1/24")], &[]), Err(Refusal::Upper { .. })));
     assert!(matches!(eth(&[], &[(2, "0.0.0.0/0")]), Err(Refusal::Upper { .. })));
     assert_eq!(eth(&[(3, "10.0.0.1/24")], &[(3, "0.0.0.0/0")]), Ok(()));
 }
 
 #[test]
-fn membership_is_fine_in_what_is_ours() {
+fn member_of_foreign_master_is_refused() {
     let member = |group, kind, ovs| {
         let master = Link { group, ..link(9, "master", kind) };
         let state = state(vec![Link { master: Some(9), ..link(1, "eth1", Kind::Device) }, master], &[], &[]);
-        nic(&state, "eth1", User { ovs, ..OURS }).map(|_| ())
+        nic(&state, "eth1", NicUse { ovs, ..OURS }).map(|_| ())
     };
     let bridge = || Kind::Bridge { vlan_filtering: false, default_pvid: 1 };
     let ovs = || Kind::Other("openvswitch".into());
@@ -85,7 +85,7 @@ fn membership_is_fine_in_what_is_ours() {
 }
 
 #[test]
-fn names() {
+fn invalid_interface_names_are_refused() {
     for good in ["a", "br-ext", "eth0.4094", "fifteen-letters"] {
         assert_eq!(name(good), Ok(()));
     }
@@ -100,7 +100,7 @@ fn names() {
 }
 
 #[test]
-fn every_refusal_names_its_interface() {
+fn every_refusal_message_contains_the_interface_name() {
     let name = || "eth1".to_owned();
     let net: IpNet = "10.0.0.1/24".parse().unwrap();
     for refusal in [
@@ -114,9 +114,9 @@ fn every_refusal_names_its_interface() {
         Refusal::Primary { name: name() },
         Refusal::Ours { name: name() },
         Refusal::Taken { name: name(), other: "br0".into() },
-        Refusal::Mtu { name: name(), asked: 9000, most: 1500 },
+        Refusal::Mtu { name: name(), requested: 9000, maximum: 1500 },
     ] {
         assert!(refusal.to_string().contains("eth1"), "{refusal}");
     }
-    assert_ne!(mark::group("a"), 0x0065_6e6f, "that of pods");
+    assert_ne!(ownership::group("a"), 0x0065_6e6f, "that of pods");
 }

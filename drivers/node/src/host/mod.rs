@@ -1,17 +1,18 @@
-//! The networks of the host: bridges that filter VLANs, bonds, VLAN subinterfaces, bridges of pods, and the NICs that
-//! lead from them to the fabric.
+//! The networks of the host: VLAN-filtering bridges, bonds, VLAN subinterfaces, pod bridges, and the NICs that connect
+//! them to the fabric.
 //!
-//! [`plan`](mod@plan) works out from a snapshot of the kernel what has to be done, [`guard`] what must be left alone,
-//! [`mark`] tells what is ours; all of them are pure. [`reconcile`] reads, plans and does until nothing is left to do,
-//! and so the last thing it does is to have read back what is there.
+//! [`plan`](mod@plan) computes the changes from a snapshot of the kernel, [`guard`] decides what must be left alone,
+//! and [`ownership`] recognises ENO's interfaces; all three are pure. [`reconcile`] reads, plans and applies until a
+//! plan is empty, so it always ends with reading the observed state.
 //!
-//! What is done to a NIC that is not ours ends with its last user: MTU, up or down and IPv6 mode come back as they
-//! were ([`mark::Was`]). The main routing table, rules of others and firewall rules are never touched.
+//! Changes to a NIC of the node end with its last user: MTU, administrative state and IPv6 mode are restored
+//! ([`ownership::OriginalSettings`]). The main routing table, foreign policy rules and firewall rules are never
+//! touched.
 
 pub mod applied;
 pub mod guard;
-pub mod mark;
 mod nic;
+pub mod ownership;
 pub mod plan;
 mod pod_bridge;
 pub mod state;
@@ -26,42 +27,42 @@ use futures::Stream;
 
 use crate::netlink::{Kind, Namespace, NamespaceError, Netlink, NetlinkError, Request};
 use guard::Refusal;
-use plan::{Plan, Spot};
+use plan::{ItemRef, Plan};
 use state::State;
 
-/// How many plans it may take: making a bond, its VLANs, their settings and giving things back take four.
-const ROUNDS: usize = 8;
+/// Maximum plans per reconcile. Making a bond, its VLANs and their settings, and restoring NICs, takes four.
+const MAX_PLANS: usize = 8;
 
 /// Why nothing could be done.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The kernel can't be asked what is there.
+    /// The state of the kernel can't be read.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The node's network namespace can't be worked in.
+    /// The node's network namespace can't be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A newer command has come.
+    /// A newer command has arrived.
     #[error("a newer command has come")]
-    Overtaken,
+    Superseded,
 }
 
 impl HostError {
-    /// Another try may help.
+    /// True when a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Netlink(error) => error.retryable(),
             Self::Namespace(error) => error.retryable(),
-            Self::Overtaken => true,
+            Self::Superseded => true,
         }
     }
 }
 
-/// A kernel: that of the node, or one that counts or breaks off.
+/// Access to the kernel: real, counted, or interrupted in tests.
 pub trait Kernel {
-    /// What is there. `group`: that of our interfaces.
+    /// Reads the observed state. `group`: the group of ENO's interfaces ([`ownership::group`]).
     fn state(&mut self, group: u32) -> Result<State, NetlinkError>;
-    /// Changes something.
+    /// Carries out one change.
     fn change(&mut self, request: Request) -> Result<(), NetlinkError>;
 }
 
@@ -73,10 +74,11 @@ impl Kernel for Netlink {
                 link.group == group && matches!(link.kind, Kind::Bridge { vlan_filtering: true, .. })
             })
         };
-        // Ports of pods have neither the mark of a NIC nor our group, and are not looked at.
+        // Ports of pods have neither a recorded original setting nor this group: their VLANs are not read.
         let uplinks = snapshot.links.iter().filter(|link| {
             ours(link.master)
-                && (link.group == group || link.altnames.iter().any(|name| mark::is_written(name)))
+                && (link.group == group
+                    || link.altnames.iter().any(|name| ownership::is_original_altname(name)))
         });
         let mut vlans = BTreeMap::new();
         for uplink in uplinks {
@@ -90,30 +92,33 @@ impl Kernel for Netlink {
     }
 }
 
-/// What came of it.
+/// The result of a reconcile.
 #[derive(Clone, Debug, Default)]
 pub struct HostApplied {
-    /// What is there and as wanted, by name. Of an Open vSwitch bridge only the MTU of its uplink is told.
+    /// Networks that are as desired, by name. For an Open vSwitch bridge only the MTU of its uplink is reported.
     pub networks: BTreeMap<String, AppliedNetwork>,
-    /// What was left out, and why.
-    pub refused: BTreeMap<Spot, Refusal>,
-    /// What was different and is not any more.
-    pub changed: Vec<(Spot, String)>,
-    /// What is there now.
+    /// Items that were not realised, and why.
+    pub refused: BTreeMap<ItemRef, Refusal>,
+    /// Items that were changed, each with the difference that was removed.
+    pub changed: Vec<(ItemRef, String)>,
+    /// The observed state after the changes.
     pub state: State,
 }
 
 impl HostApplied {
-    /// True when all of these NICs are marked as used.
+    /// True when all of these NICs are marked as in use by the cluster's networks.
     pub fn uses(&self, cluster: &str, nics: &[String]) -> bool {
-        nics.iter()
-            .all(|name| self.state.named(name).is_some_and(|link| mark::Was::of(link, cluster).is_some()))
+        nics.iter().all(|name| {
+            self.state
+                .named(name)
+                .is_some_and(|link| ownership::OriginalSettings::recorded(link, cluster).is_some())
+        })
     }
 
-    /// What was left out, as reports say it.
+    /// The refused items as rejections of a report.
     pub fn rejected(&self) -> impl Iterator<Item = Rejection> {
-        self.refused.iter().map(|(spot, refusal)| Rejection {
-            item: item(spot),
+        self.refused.iter().map(|(item, refusal)| Rejection {
+            item: report_item(item),
             reason: refusal.to_string(),
             retryable: refusal.retryable(),
             unreachable: false,
@@ -121,63 +126,64 @@ impl HostApplied {
     }
 }
 
-fn item(spot: &Spot) -> Item {
-    match spot {
-        Spot::Rest => Item::TARGET,
-        Spot::Network(name) => Item::port(name.as_str()),
-        Spot::Vlan(name, vlan) => Item::port_vlan(name.as_str(), *vlan),
+fn report_item(item: &ItemRef) -> Item {
+    match item {
+        ItemRef::Leftovers => Item::TARGET,
+        ItemRef::Network(name) => Item::port(name.as_str()),
+        ItemRef::Vlan(name, vlan) => Item::port_vlan(name.as_str(), *vlan),
     }
 }
 
-/// Brings the host's networks to the state that is wanted. Before anything is changed, `current` is asked whether it
-/// is wanted still.
+/// Brings the host's networks to the desired state. Stops with [`HostError::Superseded`] before the next round of
+/// changes once `is_current` returns false.
 pub fn reconcile(
     kernel: &mut impl Kernel,
     desired: &NodeDesired,
-    current: impl Fn() -> bool,
+    is_current: impl Fn() -> bool,
 ) -> Result<HostApplied, HostError> {
-    let group = mark::group(&desired.cluster);
-    let mut failed: BTreeMap<Spot, Refusal> = BTreeMap::new();
+    let group = ownership::group(&desired.cluster);
+    let mut failed: BTreeMap<ItemRef, Refusal> = BTreeMap::new();
     let mut changed = Vec::new();
-    let mut round = 0;
+    let mut plans = 0;
     loop {
         let state = kernel.state(group)?;
         let Plan { steps, mut refused } = plan::plan(desired, &state, &failed);
-        if !steps.is_empty() && round < ROUNDS {
-            round += 1;
-            if !current() {
-                return Err(HostError::Overtaken);
+        if !steps.is_empty() && plans < MAX_PLANS {
+            plans += 1;
+            if !is_current() {
+                return Err(HostError::Superseded);
             }
             for step in steps {
-                if failed.keys().any(|other| *other != Spot::Rest && other.covers(&step.spot)) {
+                if failed.keys().any(|other| *other != ItemRef::Leftovers && other.covers(&step.item)) {
                     continue;
                 }
                 match kernel.change(step.request) {
-                    Ok(()) => changed.push((step.spot, step.difference)),
+                    Ok(()) => changed.push((step.item, step.difference)),
                     Err(error) => {
                         let refusal =
                             Refusal::Failed { message: error.to_string(), retryable: error.retryable() };
-                        failed.entry(step.spot).or_insert(refusal);
+                        failed.entry(step.item).or_insert(refusal);
                     }
                 }
             }
             continue;
         }
         for step in steps {
-            refused.entry(step.spot).or_insert(Refusal::Restless { difference: step.difference });
+            refused.entry(step.item).or_insert(Refusal::Unstable { difference: step.difference });
         }
         let networks = applied::applied(desired, &state, &refused);
         return Ok(HostApplied { networks, refused, changed, state });
     }
 }
 
-/// What was last brought about, and what the watch compares with.
+/// The last reconcile, with which the watch compares the observed state.
 #[derive(Default)]
-struct Settled {
-    /// `None` before the first time, while it is worked on, and after a failure.
+struct LastReconcile {
+    /// The desired state; `None` before the first reconcile, during one, and after a failed one.
     desired: Option<NodeDesired>,
-    refused: BTreeMap<Spot, Refusal>,
-    /// How often something of a network was put right.
+    /// Items that it did not realise.
+    refused: BTreeMap<ItemRef, Refusal>,
+    /// Repairs of drift so far, by network.
     repairs: BTreeMap<String, u64>,
 }
 
@@ -185,54 +191,56 @@ struct Settled {
 #[derive(Clone)]
 pub struct Host {
     namespace: Namespace,
-    settled: Arc<Mutex<Settled>>,
-    /// Held by the one who works.
-    lane: Arc<Mutex<()>>,
+    last: Arc<Mutex<LastReconcile>>,
+    /// Held during a reconcile.
+    reconcile_lock: Arc<Mutex<()>>,
     writes: Arc<AtomicU64>,
 }
 
 impl Host {
-    /// Works in that namespace.
+    /// The networks of that namespace.
     pub fn new(namespace: Namespace) -> Self {
-        Self { namespace, settled: Arc::default(), lane: Arc::default(), writes: Arc::default() }
+        Self { namespace, last: Arc::default(), reconcile_lock: Arc::default(), writes: Arc::default() }
     }
 
-    /// How many times the kernel was asked to change something.
+    /// Change requests sent to the kernel so far.
     pub fn writes(&self) -> u64 {
         self.writes.load(Ordering::Relaxed)
     }
 
-    /// Brings the networks to the state that is wanted, and tells what another hand had changed of them.
+    /// Brings the networks to the desired state. Returns the result, and a note for each network whose drift it
+    /// repaired.
     pub async fn reconcile(
         &self,
         desired: &NodeDesired,
-        current: impl Fn() -> bool + Send + 'static,
+        is_current: impl Fn() -> bool + Send + 'static,
     ) -> Result<(HostApplied, Vec<Note>), HostError> {
-        let (wanted, lane, writes) = (networks_of(desired), self.lane.clone(), self.writes.clone());
-        let settled = self.settled.clone();
+        let (wanted, reconcile_lock, writes) =
+            (networks_only(desired), self.reconcile_lock.clone(), self.writes.clone());
+        let last = self.last.clone();
         self.namespace
             .run(move || {
-                let _alone = lock(&lane);
-                let before = lock(&settled).desired.take();
-                let mut kernel = Counting { netlink: Netlink::open()?, writes };
-                let applied = reconcile(&mut kernel, &wanted, current)?;
-                let mut settled = lock(&settled);
-                let notes = repaired(&mut settled.repairs, before.as_ref(), &wanted, &applied);
-                settled.refused.clone_from(&applied.refused);
-                settled.desired = Some(wanted);
+                let _guard = lock(&reconcile_lock);
+                let before = lock(&last).desired.take();
+                let mut kernel = CountingKernel { netlink: Netlink::open()?, writes };
+                let applied = reconcile(&mut kernel, &wanted, is_current)?;
+                let mut last = lock(&last);
+                let notes = repair_notes(&mut last.repairs, before.as_ref(), &wanted, &applied);
+                last.refused.clone_from(&applied.refused);
+                last.desired = Some(wanted);
                 Ok((applied, notes))
             })
             .await?
     }
 
-    /// Yields when another hand has changed something of the networks, or what stood in the way of one.
+    /// Yields when the networks have drifted, or when the cause of a refusal has changed.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static {
-        watch::changed(self.namespace.clone(), self.settled.clone(), self.lane.clone())
+        watch::changed(self.namespace.clone(), self.last.clone(), self.reconcile_lock.clone())
     }
 }
 
-/// What is wanted of the host alone.
-fn networks_of(desired: &NodeDesired) -> NodeDesired {
+/// The desired state without pods.
+fn networks_only(desired: &NodeDesired) -> NodeDesired {
     NodeDesired {
         cluster: desired.cluster.clone(),
         networks: desired.networks.clone(),
@@ -240,16 +248,16 @@ fn networks_of(desired: &NodeDesired) -> NodeDesired {
     }
 }
 
-/// What was put right though nothing else was wanted than before.
-fn repaired(
+/// A note for each network that was changed although its desired state is the same as before: drift was repaired.
+fn repair_notes(
     repairs: &mut BTreeMap<String, u64>,
     before: Option<&NodeDesired>,
     desired: &NodeDesired,
     applied: &HostApplied,
 ) -> Vec<Note> {
     let mut differences: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (spot, difference) in &applied.changed {
-        let (Spot::Network(name) | Spot::Vlan(name, _)) = spot else { continue };
+    for (item, difference) in &applied.changed {
+        let (ItemRef::Network(name) | ItemRef::Vlan(name, _)) = item else { continue };
         let network: Option<&HostNetwork> = before.and_then(|before| before.networks.get(name));
         if network.is_some() && network == desired.networks.get(name) {
             differences.entry(name).or_default().push(difference);
@@ -267,12 +275,12 @@ fn repaired(
     notes
 }
 
-struct Counting {
+struct CountingKernel {
     netlink: Netlink,
     writes: Arc<AtomicU64>,
 }
 
-impl Kernel for Counting {
+impl Kernel for CountingKernel {
     fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
         Kernel::state(&mut self.netlink, group)
     }
@@ -283,7 +291,7 @@ impl Kernel for Counting {
     }
 }
 
-/// What a panic left behind is whole: it is replaced at once or not at all.
+/// Locks, also after a panic: the data is replaced at once or not at all, so it is never half-written.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,7 @@
-//! From what is wanted and what is there to what has to be done. Pure.
+//! Computes the changes that lead from the observed state to the desired one. Pure.
 //!
-//! A plan is about what can be done in one go. What depends on the number of an interface that is only made by it
-//! follows in the next one, from what is there then; a plan without steps says that all is as wanted.
+//! A plan holds the changes that are possible at once. A change that needs the index of an interface which the plan
+//! makes follows in the next plan. A plan without steps means that the observed state is as desired.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,28 +9,28 @@ use eno_schemas::{HostNetwork, NodeDesired, Uplink, VlanId, VlanSet};
 use rtnetlink::packet_route::link::{BondMode, LinkAttribute};
 use rtnetlink::{LinkBond, LinkBridge, LinkMessageBuilder, LinkVlan};
 
-use super::guard::{self, Refusal, User};
-use super::mark::{self, Was};
-use super::nic::{address_generation, can_carry};
-use super::state::{NO_ADDRESSES, State, kind_name};
+use super::guard::{self, NicUse, Refusal};
+use super::nic::{address_generation, check_mtu};
+use super::ownership::{self, OriginalSettings};
+use super::state::{ADDR_GEN_NONE, State, kind_name};
 use crate::netlink::{Kind, Link, PortVlan, Request};
 
-/// Milliseconds between looks at the carrier of a bond's members.
-const MONITORING: u32 = 100;
+/// Milliseconds between link checks of a bond's members (`miimon`).
+const MIIMON: u32 = 100;
 
-/// What a step or a refusal is about.
+/// The item of the desired state that a step or a refusal belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Spot {
-    /// What is not wanted any more.
-    Rest,
+pub enum ItemRef {
+    /// Interfaces that are not desired any more.
+    Leftovers,
     /// A network.
     Network(String),
-    /// One VLAN of it.
+    /// One VLAN of a network.
     Vlan(String, VlanId),
 }
 
-impl Spot {
-    /// True when what is wrong there concerns `other` too.
+impl ItemRef {
+    /// True when a failure of this item affects `other` too.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Network(network), Self::Vlan(name, _)) => network == name,
@@ -39,47 +39,47 @@ impl Spot {
     }
 }
 
-/// One thing to be done.
+/// One change.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// For what.
-    pub spot: Spot,
-    /// What the kernel is asked.
+    /// The item that it is for.
+    pub item: ItemRef,
+    /// The request to the kernel.
     pub request: Request,
-    /// Why, in words: what differs from what is wanted.
+    /// The difference from the desired state, as a message.
     pub difference: String,
 }
 
-/// All that can be done now.
+/// The changes that are possible at once.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In this order.
+    /// Changes, in the order of execution.
     pub steps: Vec<Step>,
-    /// What is left as it is.
-    pub refused: BTreeMap<Spot, Refusal>,
+    /// Items that are left as they are, and why.
+    pub refused: BTreeMap<ItemRef, Refusal>,
 }
 
-/// Works it out. What has `failed` is left alone, and so is what it is made of.
-pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<Spot, Refusal>) -> Plan {
+/// Computes the plan. Items in `failed` are left alone, with the interfaces that they consist of.
+pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<ItemRef, Refusal>) -> Plan {
     let mut planner = Planner {
         cluster: &desired.cluster,
-        group: mark::group(&desired.cluster),
+        group: ownership::group(&desired.cluster),
         state,
         steps: Vec::new(),
         refused: failed.clone(),
-        keep: BTreeSet::new(),
-        users: BTreeMap::new(),
+        desired_names: BTreeSet::new(),
+        nic_users: BTreeMap::new(),
         addresses: Vec::new(),
         rules: Vec::new(),
     };
     let mut claims = BTreeMap::new();
     for (name, network) in &desired.networks {
-        planner.keep_names(name, network);
+        planner.collect_names(name, network);
         claims.insert(name, planner.claim(name, network));
     }
     for (name, network) in &desired.networks {
-        let spot = Spot::Network(name.clone());
-        if planner.refused.contains_key(&spot) {
+        let item = ItemRef::Network(name.clone());
+        if planner.refused.contains_key(&item) {
             planner.keep_rules(name);
             continue;
         }
@@ -88,57 +88,63 @@ pub fn plan(desired: &NodeDesired, state: &State, failed: &BTreeMap<Spot, Refusa
         if let Err(refusal) = done {
             planner.steps.truncate(before);
             planner.keep_rules(name);
-            planner.refused.insert(spot, refusal);
+            planner.refused.insert(item, refusal);
         }
     }
-    let mut steps = planner.rest();
+    let mut steps = planner.cleanup();
     steps.append(&mut planner.steps);
     Plan { steps, refused: planner.refused }
 }
 
 pub(super) struct Planner<'a> {
+    /// The cluster's name in ownership marks.
     pub(super) cluster: &'a str,
+    /// [`ownership::group`] of the cluster.
     pub(super) group: u32,
+    /// The observed state.
     pub(super) state: &'a State,
+    /// The steps so far.
     pub(super) steps: Vec<Step>,
-    refused: BTreeMap<Spot, Refusal>,
-    /// Names of interfaces that a network consists of.
-    keep: BTreeSet<String>,
-    /// Which network uses a NIC, by the NIC's index.
-    users: BTreeMap<u32, String>,
-    /// Addresses of pod bridges, with the bridge.
+    /// The refusals so far.
+    refused: BTreeMap<ItemRef, Refusal>,
+    /// Names of the interfaces that desired networks consist of.
+    desired_names: BTreeSet<String>,
+    /// The network that uses a NIC, by the NIC's index.
+    nic_users: BTreeMap<u32, String>,
+    /// Addresses of pod bridges, each with its bridge.
     pub(super) addresses: Vec<(ipnet::IpNet, String)>,
-    /// Rules of pod bridges that are wanted or kept.
+    /// Policy rules of pod bridges that are desired or kept.
     pub(super) rules: Vec<crate::netlink::Rule>,
 }
 
 impl<'a> Planner<'a> {
-    pub(super) fn step(&mut self, spot: &Spot, request: Request, difference: impl Into<String>) {
-        self.steps.push(Step { spot: spot.clone(), request, difference: difference.into() });
+    pub(super) fn step(&mut self, item: &ItemRef, request: Request, difference: impl Into<String>) {
+        self.steps.push(Step { item: item.clone(), request, difference: difference.into() });
     }
 
-    fn keep_names(&mut self, name: &str, network: &HostNetwork) {
+    fn collect_names(&mut self, name: &str, network: &HostNetwork) {
         match network {
             HostNetwork::Ovs { .. } => {}
             HostNetwork::Bridge { uplink, .. } => {
-                self.keep.insert(name.to_owned());
+                self.desired_names.insert(name.to_owned());
                 if uplink.as_ref().is_some_and(|uplink| uplink.interfaces.len() > 1) {
-                    self.keep.insert(Uplink::bond_name(name));
+                    self.desired_names.insert(Uplink::bond_name(name));
                 }
             }
             HostNetwork::Master { bond, vlans, .. } => {
                 if !bond.is_empty() {
-                    self.keep.insert(name.to_owned());
+                    self.desired_names.insert(name.to_owned());
                 }
-                self.keep.extend(vlans.iter().filter_map(|vlan| guard::subinterface(name, vlan).ok()));
+                self.desired_names
+                    .extend(vlans.iter().filter_map(|vlan| guard::subinterface(name, vlan).ok()));
             }
             HostNetwork::PodBridge { .. } => {
-                self.keep.insert(name.to_owned());
+                self.desired_names.insert(name.to_owned());
             }
         }
     }
 
-    /// Writes down which NICs a network uses: no other may, and they are not given back.
+    /// Registers the NICs that a network uses: no other network may use them, and they are not restored.
     fn claim(&mut self, network: &str, spec: &HostNetwork) -> Result<(), Refusal> {
         let own = [network.to_owned()];
         let nics: &[String] = match spec {
@@ -151,10 +157,10 @@ impl<'a> Planner<'a> {
         };
         for name in nics {
             let Some(link) = self.state.named(name) else { continue };
-            if let Some(other) = self.users.get(&link.index).filter(|other| *other != network) {
+            if let Some(other) = self.nic_users.get(&link.index).filter(|other| *other != network) {
                 return Err(Refusal::Taken { name: link.name.clone(), other: other.clone() });
             }
-            self.users.insert(link.index, network.to_owned());
+            self.nic_users.insert(link.index, network.to_owned());
         }
         Ok(())
     }
@@ -172,14 +178,14 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Open vSwitch takes the NICs as its ports by itself; here they are made ready for it.
+    /// Prepares the NICs of an Open vSwitch uplink. Open vSwitch makes them its ports itself.
     fn ovs_uplink(&mut self, name: &str, uplink: &Uplink) -> Result<(), Refusal> {
-        let spot = Spot::Network(name.to_owned());
+        let item = ItemRef::Network(name.to_owned());
         for link in self.nics(&uplink.interfaces, uplink.mtu, true)? {
             let ours =
                 |master: u32| self.state.snapshot.link(master).is_some_and(|found| found.group == self.group);
             let master = link.master.filter(|master| !ours(*master));
-            self.take(&spot, link, uplink.mtu, master);
+            self.use_nic(&item, link, uplink.mtu, master);
         }
         Ok(())
     }
@@ -191,17 +197,17 @@ impl<'a> Planner<'a> {
         vlans: &VlanSet,
         mtu: Option<u32>,
     ) -> Result<(), Refusal> {
-        let spot = Spot::Network(name.to_owned());
-        let asked = mtu.max(uplink.and_then(|uplink| uplink.mtu));
+        let item = ItemRef::Network(name.to_owned());
+        let requested = mtu.max(uplink.and_then(|uplink| uplink.mtu));
         let nics = match uplink {
-            Some(uplink) => self.nics(&uplink.interfaces, asked, false)?,
+            Some(uplink) => self.nics(&uplink.interfaces, requested, false)?,
             None => Vec::new(),
         };
-        let found = self.made(&spot, name, |kind| matches!(kind, Kind::Bridge { .. }))?;
+        let found = self.owned_link(&item, name, |kind| matches!(kind, Kind::Bridge { .. }))?;
         let Some(bridge) = found else {
             let message =
                 bridge_message(name, self.group, mtu).vlan_filtering(true).vlan_default_pvid(0).build();
-            self.step(&spot, Request::add_link(name, message), format!("the bridge {name} was missing"));
+            self.step(&item, Request::add_link(name, message), format!("the bridge {name} was missing"));
             return Ok(());
         };
         if !matches!(bridge.kind, Kind::Bridge { vlan_filtering: true, default_pvid: 0 }) {
@@ -211,19 +217,19 @@ impl<'a> Planner<'a> {
                 .vlan_default_pvid(0)
                 .build();
             let request = Request::change_link(format!("have {name} filter VLANs"), message);
-            self.step(&spot, request, format!("the bridge {name} did not filter VLANs"));
+            self.step(&item, request, format!("the bridge {name} did not filter VLANs"));
         }
-        self.settle(&spot, bridge, mtu);
+        self.configure(&item, bridge, mtu);
         let port = match nics.as_slice() {
             [] => None,
             [nic] => {
-                self.take(&spot, nic, asked, Some(bridge.index));
+                self.use_nic(&item, nic, requested, Some(bridge.index));
                 Some(*nic)
             }
-            _ => self.bond(&spot, &Uplink::bond_name(name), &nics, asked, Some(bridge.index))?,
+            _ => self.bond(&item, &Uplink::bond_name(name), &nics, requested, Some(bridge.index))?,
         };
         if let Some(port) = port.filter(|port| port.master == Some(bridge.index)) {
-            self.port_vlans(&spot, port, vlans);
+            self.port_vlans(&item, port, vlans);
         }
         Ok(())
     }
@@ -235,24 +241,24 @@ impl<'a> Planner<'a> {
         vlans: &VlanSet,
         mtu: Option<u32>,
     ) -> Result<(), Refusal> {
-        let spot = Spot::Network(name.to_owned());
+        let item = ItemRef::Network(name.to_owned());
         let lower = if bond.is_empty() {
-            let nic = guard::nic(self.state, name, User { group: self.group, ovs: false })?;
-            can_carry(nic, mtu)?;
-            self.take(&spot, nic, mtu, None);
+            let nic = guard::nic(self.state, name, NicUse { group: self.group, ovs: false })?;
+            check_mtu(nic, mtu)?;
+            self.use_nic(&item, nic, mtu, None);
             nic
         } else {
             let nics = self.nics(bond, mtu, false)?;
-            let Some(bond) = self.bond(&spot, name, &nics, mtu, None)? else { return Ok(()) };
+            let Some(bond) = self.bond(&item, name, &nics, mtu, None)? else { return Ok(()) };
             bond
         };
         for vlan in vlans.iter() {
-            let spot = Spot::Vlan(name.to_owned(), vlan);
-            if self.refused.contains_key(&spot) {
+            let item = ItemRef::Vlan(name.to_owned(), vlan);
+            if self.refused.contains_key(&item) {
                 continue;
             }
-            if let Err(refusal) = self.subinterface(&spot, name, lower, vlan, mtu) {
-                self.refused.insert(spot, refusal);
+            if let Err(refusal) = self.subinterface(&item, name, lower, vlan, mtu) {
+                self.refused.insert(item, refusal);
             }
         }
         Ok(())
@@ -260,18 +266,18 @@ impl<'a> Planner<'a> {
 
     fn subinterface(
         &mut self,
-        spot: &Spot,
+        item: &ItemRef,
         master: &str,
         lower: &Link,
         vlan: VlanId,
         mtu: Option<u32>,
     ) -> Result<(), Refusal> {
         let name = guard::subinterface(master, vlan)?;
-        let found = self.made(spot, &name, |kind| matches!(kind, Kind::Vlan { .. }))?;
+        let found = self.owned_link(item, &name, |kind| matches!(kind, Kind::Vlan { .. }))?;
         let Some(link) = found else {
             let message = LinkVlan::new(&name, lower.index, vlan.get()).link_group(self.group).build();
             self.step(
-                spot,
+                item,
                 Request::add_link(&name, message),
                 format!("the VLAN subinterface {name} was missing"),
             );
@@ -279,92 +285,92 @@ impl<'a> Planner<'a> {
         };
         if link.kind != (Kind::Vlan { vid: vlan.get() }) || link.parent != Some(lower.index) {
             let difference = format!("{name} was not VLAN {vlan} of {master}");
-            self.step(spot, Request::delete_link(&name, link.index), difference);
+            self.step(item, Request::delete_link(&name, link.index), difference);
             return Ok(());
         }
-        self.settle(spot, link, mtu);
+        self.configure(item, link, mtu);
         Ok(())
     }
 
-    /// A bond of ours, as `active-backup`, with these members; `None`: it is made first.
+    /// Plans a bond of mode active-backup with these members. `None`: this plan makes the bond, the rest follows.
     fn bond(
         &mut self,
-        spot: &Spot,
+        item: &ItemRef,
         name: &str,
         nics: &[&'a Link],
-        asked: Option<u32>,
+        requested: Option<u32>,
         master: Option<u32>,
     ) -> Result<Option<&'a Link>, Refusal> {
-        let found = self.made(spot, name, |kind| matches!(kind, Kind::Bond { .. }))?;
+        let found = self.owned_link(item, name, |kind| matches!(kind, Kind::Bond { .. }))?;
         let Some(bond) = found else {
             let message =
-                LinkBond::new(name).mode(BondMode::ActiveBackup).miimon(MONITORING).link_group(self.group);
-            self.step(spot, Request::add_link(name, message.build()), format!("the bond {name} was missing"));
+                LinkBond::new(name).mode(BondMode::ActiveBackup).miimon(MIIMON).link_group(self.group);
+            self.step(item, Request::add_link(name, message.build()), format!("the bond {name} was missing"));
             return Ok(None);
         };
         if bond.kind != (Kind::Bond { active_backup: true }) {
             let difference = format!("the bond {name} was not of mode active-backup");
-            self.step(spot, Request::delete_link(name, bond.index), difference);
+            self.step(item, Request::delete_link(name, bond.index), difference);
             return Ok(None);
         }
-        // Members take over the MTU of their bond, and none may get less than it had.
-        let had = nics.iter().map(|nic| self.was(nic).mtu).max();
-        self.settle(spot, bond, asked.max(had));
+        // Members take over the MTU of their bond, and none may get a smaller one than it had.
+        let largest = nics.iter().map(|nic| self.original(nic).mtu).max();
+        self.configure(item, bond, requested.max(largest));
         for member in self.state.snapshot.links.iter().filter(|link| link.master == Some(bond.index)) {
             if nics.iter().all(|nic| nic.index != member.index) {
                 let request = Request::set_master(&member.name, member.index, 0);
-                self.step(spot, request, format!("{} was a member of {name}", member.name));
+                self.step(item, request, format!("{} was a member of {name}", member.name));
             }
         }
         for nic in nics {
-            self.note_what_was(spot, nic);
+            self.record_original(item, nic);
             if nic.master != Some(bond.index) {
                 if nic.up {
                     let request = Request::set_up(&nic.name, nic.index, false);
-                    self.step(spot, request, format!("{} was not a member of {name}", nic.name));
+                    self.step(item, request, format!("{} was not a member of {name}", nic.name));
                 }
                 let request = Request::set_master(&nic.name, nic.index, bond.index);
-                self.step(spot, request, format!("{} was not a member of {name}", nic.name));
+                self.step(item, request, format!("{} was not a member of {name}", nic.name));
             } else if !nic.up {
                 let request = Request::set_up(&nic.name, nic.index, true);
-                self.step(spot, request, format!("{} was down", nic.name));
+                self.step(item, request, format!("{} was down", nic.name));
             }
         }
         if bond.master != master {
             let request = Request::set_master(name, bond.index, master.unwrap_or(0));
-            self.step(spot, request, format!("{name} was a port of something else"));
+            self.step(item, request, format!("{name} was a port of something else"));
         }
         Ok(Some(bond))
     }
 
-    /// The interface of that name if it is ours. One of another kind is deleted first, and counts as missing.
-    pub(super) fn made(
+    /// The interface with that name, if ENO made it. An interface of the wrong kind is deleted and counts as missing.
+    pub(super) fn owned_link(
         &mut self,
-        spot: &Spot,
+        item: &ItemRef,
         name: &str,
-        right: impl Fn(&Kind) -> bool,
+        is_right_kind: impl Fn(&Kind) -> bool,
     ) -> Result<Option<&'a Link>, Refusal> {
         let Some(link) = self.state.named(name) else { return Ok(None) };
         if link.group != self.group {
             let kind = kind_name(&link.kind).to_owned();
             return Err(Refusal::Foreign { name: name.to_owned(), kind });
         }
-        if right(&link.kind) {
+        if is_right_kind(&link.kind) {
             return Ok(Some(link));
         }
         let difference = format!("{name} was a {}", kind_name(&link.kind));
-        self.step(spot, Request::delete_link(name, link.index), difference);
+        self.step(item, Request::delete_link(name, link.index), difference);
         Ok(None)
     }
 
-    /// Alias, MTU, no addresses of its own accord, up: of an interface of ours.
-    pub(super) fn settle(&mut self, spot: &Spot, link: &Link, mtu: Option<u32>) {
-        let network = match spot {
-            Spot::Network(name) | Spot::Vlan(name, _) => name.as_str(),
-            Spot::Rest => "",
+    /// Plans the settings of an interface that ENO made: alias, MTU, no automatic IPv6 addresses, up.
+    pub(super) fn configure(&mut self, item: &ItemRef, link: &Link, mtu: Option<u32>) {
+        let network = match item {
+            ItemRef::Network(name) | ItemRef::Vlan(name, _) => name.as_str(),
+            ItemRef::Leftovers => "",
         };
         let (mut attributes, mut differences) = (Vec::new(), Vec::new());
-        let alias = mark::alias(self.cluster, network);
+        let alias = ownership::alias(self.cluster, network);
         if link.alias.as_ref() != Some(&alias) {
             attributes.push(LinkAttribute::IfAlias(alias));
             differences.push(format!("{} had another alias", link.name));
@@ -373,22 +379,22 @@ impl<'a> Planner<'a> {
             attributes.push(LinkAttribute::Mtu(mtu));
             differences.push(format!("{} had an MTU of {}", link.name, link.mtu));
         }
-        if link.address_generation.is_some_and(|mode| mode != NO_ADDRESSES) {
-            attributes.push(address_generation(NO_ADDRESSES));
+        if link.address_generation.is_some_and(|mode| mode != ADDR_GEN_NONE) {
+            attributes.push(address_generation(ADDR_GEN_NONE));
             differences.push(format!("{} gave itself IPv6 addresses", link.name));
         }
         if !attributes.is_empty() {
             let request = Request::set(&link.name, link.index, "alias, MTU and IPv6 mode", attributes);
-            self.step(spot, request, differences.join(", "));
+            self.step(item, request, differences.join(", "));
         }
         if !link.up {
             let request = Request::set_up(&link.name, link.index, true);
-            self.step(spot, request, format!("{} was down", link.name));
+            self.step(item, request, format!("{} was down", link.name));
         }
     }
 
-    /// The VLANs of an uplink: exactly these, tagged.
-    fn port_vlans(&mut self, spot: &Spot, port: &Link, wanted: &VlanSet) {
+    /// Plans the VLANs of an uplink: exactly these, tagged.
+    fn port_vlans(&mut self, item: &ItemRef, port: &Link, wanted: &VlanSet) {
         let (tagged, untagged) = self.state.uplink_vlans(port.index);
         let extra = tagged.union(&untagged).difference(wanted);
         let missing = wanted.difference(&tagged);
@@ -397,44 +403,44 @@ impl<'a> Planner<'a> {
         };
         if !extra.is_empty() {
             let request = Request::delete_port_vlans(&port.name, port.index, &listed(&extra));
-            self.step(spot, request, format!("{} carried VLANs {extra} too", port.name));
+            self.step(item, request, format!("{} carried VLANs {extra} too", port.name));
         }
         if !missing.is_empty() {
             let request = Request::add_port_vlans(&port.name, port.index, &listed(&missing));
-            self.step(spot, request, format!("{} did not carry VLANs {missing}", port.name));
+            self.step(item, request, format!("{} did not carry VLANs {missing}", port.name));
         }
     }
 
-    /// What is ours and no network consists of goes; what was used and is not is as it was before.
-    fn rest(&mut self) -> Vec<Step> {
-        let spot = Spot::Rest;
-        if self.refused.contains_key(&spot) {
+    /// Deletes ENO's interfaces that are not desired, and restores NICs that are no longer used.
+    fn cleanup(&mut self) -> Vec<Step> {
+        let item = ItemRef::Leftovers;
+        if self.refused.contains_key(&item) {
             return Vec::new();
         }
         let before = std::mem::take(&mut self.steps);
         let state = self.state;
-        let goes = |link: &Link| link.group == self.group && !self.keep.contains(&link.name);
+        let goes = |link: &Link| link.group == self.group && !self.desired_names.contains(&link.name);
         let gone: BTreeSet<u32> =
             state.snapshot.links.iter().filter(|link| goes(link)).map(|link| link.index).collect();
         for link in state.snapshot.links.iter().filter(|link| gone.contains(&link.index)) {
             let request = Request::delete_link(&link.name, link.index);
-            self.step(&spot, request, format!("{} is not wanted", link.name));
+            self.step(&item, request, format!("{} is not wanted", link.name));
         }
         for nic in &state.snapshot.links {
-            if self.users.contains_key(&nic.index) {
+            if self.nic_users.contains_key(&nic.index) {
                 continue;
             }
-            if let Some((was, written)) = Was::of(nic, self.cluster) {
-                self.give_back(&spot, nic, was, written, &gone);
+            if let Some((original, altname)) = OriginalSettings::recorded(nic, self.cluster) {
+                self.restore_nic(&item, nic, original, altname, &gone);
             }
         }
-        self.stale_rules(&spot);
+        self.remove_stale_rules(&item);
         std::mem::replace(&mut self.steps, before)
     }
 }
 
-/// A bridge of ours that is yet to be made. A bridge keeps to an MTU only once that was changed: one that is given at
-/// its making follows its ports. So it is made with another one than the one that it is to have.
+/// A message that makes a bridge. A bridge keeps an MTU only after a change of it; an MTU given when the bridge is made
+/// follows those of its ports. So the bridge is made with another MTU than the desired one.
 pub(super) fn bridge_message(name: &str, group: u32, mtu: Option<u32>) -> LinkMessageBuilder<LinkBridge> {
     let message = LinkMessageBuilder::<LinkBridge>::new(name).link_group(group);
     match mtu {

@@ -1,22 +1,22 @@
-//! Bridges that only pods of this node are on.
+//! Pod bridges: bridges without an uplink, for pods of this node only.
 //!
-//! The bridge may have addresses, so that its pods can reach the host, and the main routing table must not change. So
-//! an address brings no route along (`IFA_F_NOPREFIXROUTE`); the route to its network is in a table of the bridge's
-//! own, and a rule has packets *from that address to that network* look there. The host thus answers its pods, and
-//! nothing else of the host's traffic ever takes that way.
+//! A pod bridge may have addresses, so that its pods can reach the host, and the main routing table must not change. So
+//! an address is added without its network's route (`IFA_F_NOPREFIXROUTE`). That route is in a table of the bridge,
+//! which a policy rule selects for packets *from that address to that network*. So the host answers its pods, and no
+//! other traffic of the host uses that route.
 
 use ipnet::IpNet;
 
 use super::guard::{self, Refusal};
-use super::mark;
-use super::plan::{Planner, Spot, bridge_message};
+use super::ownership;
+use super::plan::{ItemRef, Planner, bridge_message};
 use crate::netlink::{Kind, Link, PROTOCOL, Request, Route, Rule};
 
-/// Where our rules stand: before the one that leads to main (32766).
-const PRIORITY: u32 = 20_101;
+/// Priority of ENO's policy rules: before the rule for the main table (32766).
+const RULE_PRIORITY: u32 = 20_101;
 
 /// `RTPROT_KERNEL`.
-const KERNEL: u8 = 2;
+const PROTOCOL_KERNEL: u8 = 2;
 
 impl Planner<'_> {
     pub(super) fn pod_bridge(
@@ -25,8 +25,8 @@ impl Planner<'_> {
         addresses: &[IpNet],
         mtu: Option<u32>,
     ) -> Result<(), Refusal> {
-        let spot = Spot::Network(name.to_owned());
-        let found = self.made(&spot, name, |kind| matches!(kind, Kind::Bridge { .. }))?;
+        let item = ItemRef::Network(name.to_owned());
+        let found = self.owned_link(&item, name, |kind| matches!(kind, Kind::Bridge { .. }))?;
         for address in addresses {
             guard::bridge_address(self.state, found.map(|bridge| bridge.index), *address)?;
             if let Some((_, other)) = self.addresses.iter().find(|(taken, _)| taken.addr() == address.addr())
@@ -36,9 +36,9 @@ impl Planner<'_> {
         }
         self.addresses.extend(addresses.iter().map(|address| (*address, name.to_owned())));
         let Some(bridge) = found else {
-            let mac = mark::mac(self.cluster, name).to_vec();
+            let mac = ownership::mac(self.cluster, name).to_vec();
             let message = bridge_message(name, self.group, mtu).address(mac).build();
-            self.step(&spot, Request::add_link(name, message), format!("the bridge {name} was missing"));
+            self.step(&item, Request::add_link(name, message), format!("the bridge {name} was missing"));
             return Ok(());
         };
         if matches!(bridge.kind, Kind::Bridge { vlan_filtering: true, .. }) {
@@ -47,40 +47,40 @@ impl Planner<'_> {
                 .vlan_filtering(false)
                 .build();
             let request = Request::change_link(format!("have {name} not filter VLANs"), message);
-            self.step(&spot, request, format!("the bridge {name} filtered VLANs"));
+            self.step(&item, request, format!("the bridge {name} filtered VLANs"));
         }
-        self.bridge_addresses(&spot, bridge, addresses);
-        self.settle(&spot, bridge, mtu);
-        self.bridge_routes(&spot, bridge, addresses);
+        self.bridge_addresses(&item, bridge, addresses);
+        self.configure(&item, bridge, mtu);
+        self.bridge_routes(&item, bridge, addresses);
         Ok(())
     }
 
-    fn bridge_addresses(&mut self, spot: &Spot, bridge: &Link, wanted: &[IpNet]) {
+    fn bridge_addresses(&mut self, item: &ItemRef, bridge: &Link, wanted: &[IpNet]) {
         let state = self.state;
-        // An address that brought a route along was given again by another hand.
+        // An address with its network's route in the main table was added by another process.
         let routed = |net: &IpNet| {
             state
                 .main_routes_of(bridge.index)
-                .any(|route| route.protocol == KERNEL && route.prefix == net.trunc())
+                .any(|route| route.protocol == PROTOCOL_KERNEL && route.prefix == net.trunc())
         };
         let fine = |net: &IpNet| wanted.contains(net) && !routed(net);
         for address in state.addresses_of(bridge.index) {
             if address.permanent && !fine(&address.net) && !link_local(&address.net) {
                 let request = Request::delete_address(&bridge.name, address);
-                self.step(spot, request, format!("{} had the address {}", bridge.name, address.net));
+                self.step(item, request, format!("{} had the address {}", bridge.name, address.net));
             }
         }
         for net in wanted {
             let there = state.addresses_of(bridge.index).any(|address| address.net == *net);
             if !there || routed(net) {
                 let request = Request::add_address_alone(&bridge.name, bridge.index, *net);
-                self.step(spot, request, format!("{} did not have the address {net}", bridge.name));
+                self.step(item, request, format!("{} did not have the address {net}", bridge.name));
             }
         }
     }
 
-    fn bridge_routes(&mut self, spot: &Spot, bridge: &Link, addresses: &[IpNet]) {
-        let table = mark::table(bridge.index);
+    fn bridge_routes(&mut self, item: &ItemRef, bridge: &Link, addresses: &[IpNet]) {
+        let table = ownership::table(bridge.index);
         let mut routes: Vec<Route> = Vec::new();
         for net in addresses.iter().filter(|net| net.prefix_len() < net.max_prefix_len()) {
             let prefix = net.trunc();
@@ -99,7 +99,7 @@ impl Planner<'_> {
             let v6 = net.addr().is_ipv6();
             let rule = Rule {
                 v6,
-                priority: PRIORITY,
+                priority: RULE_PRIORITY,
                 table,
                 from: Some(from),
                 to: Some(prefix),
@@ -107,7 +107,7 @@ impl Planner<'_> {
             };
             if !self.state.snapshot.rules.contains(&rule) {
                 let difference = format!("the rule from {from} to {prefix} was missing");
-                self.step(spot, Request::add_rule(&rule), difference);
+                self.step(item, Request::add_rule(&rule), difference);
             }
             self.rules.push(rule);
         }
@@ -117,46 +117,46 @@ impl Planner<'_> {
         for found in self.state.snapshot.routes.iter().filter(|route| route.table == table) {
             if !routes.iter().any(|route| same(route, found)) {
                 let difference = format!("table {table} had a route to {}", found.prefix);
-                self.step(spot, Request::delete_route(found), difference);
+                self.step(item, Request::delete_route(found), difference);
             }
         }
         for route in &routes {
             if !self.state.snapshot.routes.iter().any(|found| found.table == table && same(route, found)) {
                 let difference = format!("the route to {} was missing", route.prefix);
-                self.step(spot, Request::add_route(route, false, false), difference);
+                self.step(item, Request::add_route(route, false, false), difference);
             }
         }
     }
 
-    /// The rules of a bridge that is left as it is.
+    /// Keeps the policy rules of a refused bridge.
     pub(super) fn keep_rules(&mut self, name: &str) {
         if let Some(bridge) = self.state.named(name).filter(|link| link.group == self.group) {
-            let table = mark::table(bridge.index);
+            let table = ownership::table(bridge.index);
             self.rules.extend(self.state.snapshot.rules.iter().filter(|rule| rule.table == table).cloned());
         }
     }
 
-    /// Rules of ours whose bridge has gone or has other addresses.
-    pub(super) fn stale_rules(&mut self, spot: &Spot) {
-        let theirs = |rule: &Rule| {
+    /// Deletes ENO's policy rules whose bridge is gone or has other addresses.
+    pub(super) fn remove_stale_rules(&mut self, item: &ItemRef) {
+        let foreign = |rule: &Rule| {
             self.state
                 .snapshot
                 .links
                 .iter()
-                .any(|link| mark::table(link.index) == rule.table && link.group != self.group)
+                .any(|link| ownership::table(link.index) == rule.table && link.group != self.group)
         };
         let stale: Vec<Rule> = self
             .state
             .snapshot
             .rules
             .iter()
-            .filter(|rule| rule.protocol == PROTOCOL && mark::is_table(rule.table))
-            .filter(|rule| !self.rules.contains(rule) && !theirs(rule))
+            .filter(|rule| rule.protocol == PROTOCOL && ownership::is_table(rule.table))
+            .filter(|rule| !self.rules.contains(rule) && !foreign(rule))
             .cloned()
             .collect();
         for rule in stale {
             let request = Request::delete_rule(&rule);
-            self.step(spot, request, format!("the rule to table {} is not wanted", rule.table));
+            self.step(item, request, format!("the rule to table {} is not wanted", rule.table));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel of a node says, as far as the networks of its host depend on it. Values only.
+//! The observed state of the kernel that the host's networks depend on, as plain values.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use eno_schemas::{VlanId, VlanSet};
 use crate::netlink::{Address, Kind, Link, PortVlan, Route, Snapshot};
 
 /// `RT_TABLE_MAIN`.
-pub const MAIN: u32 = 254;
-/// `IN6_ADDR_GEN_MODE_NONE`: an interface that is set up gets no link-local address, and so no route in main.
-pub const NO_ADDRESSES: u8 = 1;
+pub const TABLE_MAIN: u32 = 254;
+/// `IN6_ADDR_GEN_MODE_NONE`: no link-local address, and so no route in the main table, when the interface is set up.
+pub const ADDR_GEN_NONE: u8 = 1;
 
-/// All of it, at one time.
+/// The observed state at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Interfaces, addresses, routes and rules.
     pub snapshot: Snapshot,
-    /// The VLANs of those ports of our VLAN-filtering bridges that lead to the fabric, by index.
+    /// VLANs of the uplink ports of ENO's VLAN-filtering bridges, by the port's index.
     pub vlans: BTreeMap<u32, Vec<PortVlan>>,
 }
 
 impl State {
-    /// The interface of that name or alternative name.
+    /// The interface with that name or alternative name.
     pub fn named(&self, name: &str) -> Option<&Link> {
         let links = &self.snapshot.links;
         self.snapshot
@@ -29,7 +29,7 @@ impl State {
             .or_else(|| links.iter().find(|link| link.altnames.iter().any(|other| other == name)))
     }
 
-    /// What an interface is called; its number where it has just gone.
+    /// The name of an interface; `number <index>` if it does not exist.
     pub fn name(&self, index: u32) -> String {
         self.snapshot.link(index).map_or_else(|| format!("number {index}"), |link| link.name.clone())
     }
@@ -39,12 +39,15 @@ impl State {
         self.snapshot.addresses.iter().filter(move |address| address.index == index)
     }
 
-    /// Routes out of an interface, by the main table.
+    /// The main table's routes over an interface.
     pub fn main_routes_of(&self, index: u32) -> impl Iterator<Item = &Route> {
-        self.snapshot.routes.iter().filter(move |route| route.table == MAIN && route.index == Some(index))
+        self.snapshot
+            .routes
+            .iter()
+            .filter(move |route| route.table == TABLE_MAIN && route.index == Some(index))
     }
 
-    /// Interfaces made on this one, such as VLANs of it; not the other end of a pair.
+    /// Interfaces made on this one, such as its VLAN subinterfaces; not its veth peer.
     pub fn uppers(&self, index: u32) -> impl Iterator<Item = &Link> {
         self.snapshot.links.iter().filter(move |link| {
             link.parent == Some(index)
@@ -53,7 +56,7 @@ impl State {
         })
     }
 
-    /// The VLANs of an uplink: those that it carries tagged, and those that are there in another way.
+    /// The VLANs of an uplink: the tagged ones, and the others (PVID or untagged).
     pub fn uplink_vlans(&self, index: u32) -> (VlanSet, VlanSet) {
         let (mut tagged, mut other) = (VlanSet::EMPTY, VlanSet::EMPTY);
         for vlan in self.vlans.get(&index).into_iter().flatten() {
@@ -66,7 +69,7 @@ impl State {
     }
 }
 
-/// As `ip link` calls it.
+/// The kind's name in messages, mostly that of `ip link`.
 pub fn kind_name(kind: &Kind) -> &str {
     match kind {
         Kind::Device => "NIC",

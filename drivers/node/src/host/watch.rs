@@ -1,7 +1,7 @@
-//! Notices what another hand changes of the host's networks, by what the kernel tells of its own accord.
+//! Detects drift of the host's networks from netlink notifications.
 //!
-//! News says only that something has changed. So it is planned again what would have to be done: when that is nothing,
-//! as after our own changes and most of others', nobody is woken.
+//! A notification says only that something has changed. So the changes are planned again. An empty plan, as after ENO's
+//! own changes and most foreign ones, wakes nobody.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -15,36 +15,43 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::guard::Refusal;
-use super::{HostError, Kernel as _, Settled, lock, mark, plan};
+use super::{HostError, Kernel as _, LastReconcile, lock, ownership, plan};
 use crate::netlink::{Namespace, Netlink, Watch};
 
-/// News comes in bursts, such as the making of a pod's interfaces: they are looked at together.
-const BURST: Duration = Duration::from_millis(50);
-/// When listening did not work, it is tried again after this time.
-const AGAIN: Duration = Duration::from_secs(5);
-/// So many changes are told at once.
-const ALLOWANCE: f64 = 20.0;
-/// After that, one in this time.
-const EARNED: Duration = Duration::from_secs(2);
+/// Notifications come in bursts, such as for a pod's interfaces: they are handled together.
+const DEBOUNCE: Duration = Duration::from_millis(50);
+/// Delay before the next attempt after a failure.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum drift events yielded without delay (capacity of the token bucket).
+const MAX_TOKENS: f64 = 20.0;
+/// Time in which one token is refilled.
+const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 
 struct Watcher {
     namespace: Namespace,
-    settled: Arc<Mutex<Settled>>,
-    lane: Arc<Mutex<()>>,
-    listening: Option<Listening>,
-    /// How many more changes are told at once.
-    allowance: f64,
-    /// When that was last worked out.
-    counted: Instant,
+    last: Arc<Mutex<LastReconcile>>,
+    reconcile_lock: Arc<Mutex<()>>,
+    subscription: Option<Subscription>,
+    /// Drift events that may be yielded without delay.
+    tokens: f64,
+    /// When `tokens` was last computed.
+    refilled: Instant,
 }
 
+/// Yields when the observed state differs from the last reconcile.
 pub(super) fn changed(
     namespace: Namespace,
-    settled: Arc<Mutex<Settled>>,
-    lane: Arc<Mutex<()>>,
+    last: Arc<Mutex<LastReconcile>>,
+    reconcile_lock: Arc<Mutex<()>>,
 ) -> impl Stream<Item = ()> + Send + 'static {
-    let watcher =
-        Watcher { namespace, settled, lane, listening: None, allowance: ALLOWANCE, counted: Instant::now() };
+    let watcher = Watcher {
+        namespace,
+        last,
+        reconcile_lock,
+        subscription: None,
+        tokens: MAX_TOKENS,
+        refilled: Instant::now(),
+    };
     futures::stream::unfold(watcher, |mut watcher| async move {
         watcher.next().await;
         Some(((), watcher))
@@ -52,77 +59,79 @@ pub(super) fn changed(
 }
 
 impl Watcher {
-    /// Ends when something differs from what is wanted.
+    /// Waits until the observed state differs from the desired one.
     async fn next(&mut self) {
         loop {
-            self.news().await;
+            self.wait_for_notification().await;
             loop {
-                sleep(BURST).await;
-                if let Some(listening) = &self.listening {
-                    listening.watch.drain();
+                sleep(DEBOUNCE).await;
+                if let Some(subscription) = &self.subscription {
+                    subscription.watch.drain();
                 }
                 match self.differs().await {
                     Ok(None) => {}
                     Ok(Some(false)) => break,
                     Ok(Some(true)) => {
-                        self.pace().await;
+                        self.throttle().await;
                         return;
                     }
                     Err(error) => {
                         warn!(%error, "can't look at what has changed on the host");
-                        sleep(AGAIN).await;
+                        sleep(RETRY_INTERVAL).await;
                     }
                 }
             }
         }
     }
 
-    /// Waits for news. When it begins to listen, what came before may have been missed, which is news.
-    async fn news(&mut self) {
+    /// Waits for a notification. Also returns after subscribing: earlier changes may have been missed.
+    async fn wait_for_notification(&mut self) {
         loop {
-            match &self.listening {
-                Some(listening) => match listening.news().await {
+            match &self.subscription {
+                Some(subscription) => match subscription.wait_for_notification().await {
                     Ok(()) => return,
                     Err(error) => {
                         warn!(%error, "the kernel's news of the host can't be read, listening anew");
-                        self.listening = None;
+                        self.subscription = None;
                     }
                 },
-                None => match Listening::begin(&self.namespace).await {
-                    Ok(listening) => {
-                        self.listening = Some(listening);
+                None => match Subscription::open(&self.namespace).await {
+                    Ok(subscription) => {
+                        self.subscription = Some(subscription);
                         return;
                     }
                     Err(error) => {
                         warn!(%error, "can't listen to what changes on the host");
-                        sleep(AGAIN).await;
+                        sleep(RETRY_INTERVAL).await;
                     }
                 },
             }
         }
     }
 
-    /// Whether there would be something to do; `None`: it is being done just now.
+    /// True when a plan would not be empty, or its refusals differ; `None`: a reconcile is in progress.
     async fn differs(&self) -> Result<Option<bool>, HostError> {
-        let (settled, lane) = (self.settled.clone(), self.lane.clone());
+        let (last, reconcile_lock) = (self.last.clone(), self.reconcile_lock.clone());
         self.namespace
             .run(move || {
-                let _alone = match lane.try_lock() {
-                    Ok(alone) => alone,
+                let _guard = match reconcile_lock.try_lock() {
+                    Ok(guard) => guard,
                     Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                     Err(TryLockError::WouldBlock) => return Ok(None),
                 };
-                // Without a command nothing is wanted, and after a failure it is tried again anyway.
-                let (desired, refused) = match &*lock(&settled) {
-                    Settled { desired: Some(desired), refused, .. } => (desired.clone(), refused.clone()),
-                    Settled { desired: None, .. } => return Ok(Some(false)),
+                // Without a command nothing is desired, and a failed reconcile is retried anyway.
+                let (desired, refused) = match &*lock(&last) {
+                    LastReconcile { desired: Some(desired), refused, .. } => {
+                        (desired.clone(), refused.clone())
+                    }
+                    LastReconcile { desired: None, .. } => return Ok(Some(false)),
                 };
-                let state = Netlink::open()?.state(mark::group(&desired.cluster))?;
-                // What the kernel did not do is tried again by the host of this driver.
+                let state = Netlink::open()?.state(ownership::group(&desired.cluster))?;
+                // Requests that the kernel refused are retried by the driver's host.
                 let failed = refused.iter().filter(|(_, refusal)| {
-                    matches!(refusal, Refusal::Failed { .. } | Refusal::Restless { .. })
+                    matches!(refusal, Refusal::Failed { .. } | Refusal::Unstable { .. })
                 });
-                let failed = failed.map(|(spot, refusal)| (spot.clone(), refusal.clone())).collect();
+                let failed = failed.map(|(item, refusal)| (item.clone(), refusal.clone())).collect();
                 let plan = plan::plan(&desired, &state, &failed);
                 if let Some(step) = plan.steps.first() {
                     debug!(difference = %step.difference, "another hand has changed something");
@@ -132,35 +141,34 @@ impl Watcher {
             .await?
     }
 
-    /// Someone who undoes what we do, again and again, is answered at once only so often.
-    async fn pace(&mut self) {
+    /// Delays repairs when another process keeps undoing them.
+    async fn throttle(&mut self) {
         let now = Instant::now();
-        let earned = (now - self.counted).as_secs_f64() / EARNED.as_secs_f64();
-        self.allowance = (self.allowance + earned).min(ALLOWANCE);
-        self.counted = now;
-        if self.allowance < 1.0 {
-            sleep(EARNED.mul_f64(1.0 - self.allowance)).await;
+        let refill = (now - self.refilled).as_secs_f64() / TOKEN_INTERVAL.as_secs_f64();
+        self.tokens = (self.tokens + refill).min(MAX_TOKENS);
+        self.refilled = now;
+        if self.tokens < 1.0 {
+            sleep(TOKEN_INTERVAL.mul_f64(1.0 - self.tokens)).await;
         }
-        self.allowance -= 1.0;
+        self.tokens -= 1.0;
     }
 }
 
-/// A socket on which the kernel tells news.
-struct Listening {
+/// A subscription to netlink notifications that can be awaited.
+struct Subscription {
     watch: Watch,
-    /// The same socket: tokio has no type for one of this family that can be had without `unsafe`, and nothing but its
-    /// readiness is asked for.
+    /// The same socket, used for its readiness only. Tokio has no type for netlink sockets that works without `unsafe`.
     readiness: UnixDatagram,
 }
 
-impl Listening {
-    async fn begin(namespace: &Namespace) -> io::Result<Self> {
+impl Subscription {
+    async fn open(namespace: &Namespace) -> io::Result<Self> {
         let watch = namespace.run(Watch::open).await.map_err(io::Error::other)??;
-        let same = std::os::unix::net::UnixDatagram::from(watch.as_fd().try_clone_to_owned()?);
-        Ok(Self { watch, readiness: UnixDatagram::from_std(same)? })
+        let duplicate = std::os::unix::net::UnixDatagram::from(watch.as_fd().try_clone_to_owned()?);
+        Ok(Self { watch, readiness: UnixDatagram::from_std(duplicate)? })
     }
 
-    async fn news(&self) -> io::Result<()> {
+    async fn wait_for_notification(&self) -> io::Result<()> {
         loop {
             self.readiness.readable().await?;
             let drained = self.readiness.try_io(Interest::READABLE, || {

@@ -1,4 +1,4 @@
-//! From messages to a [`Snapshot`].
+//! Decodes rtnetlink messages into the values of a [`Snapshot`].
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,10 +18,10 @@ use super::snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunne
 use super::{Netlink, NetlinkError};
 
 /// `RT_TABLE_LOCAL`.
-const LOCAL: u32 = 255;
+const TABLE_LOCAL: u32 = 255;
 
 impl Netlink {
-    /// All of it. It is read in several dumps, between which something may change.
+    /// Reads the whole namespace. It takes several dumps, so changes in between may show in one and not in another.
     pub fn snapshot(&mut self) -> Result<Snapshot, NetlinkError> {
         Ok(Snapshot {
             links: self.links()?,
@@ -31,23 +31,24 @@ impl Netlink {
         })
     }
 
-    /// The interfaces.
+    /// All interfaces, ascending by index.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
-        let mut links = self.dump("list interfaces", &RouteNetlinkMessage::GetLink(asked()), new_link)?;
+        let mut links =
+            self.dump("list interfaces", &RouteNetlinkMessage::GetLink(link_request()), new_link)?;
         links.sort_by_key(|link| link.index);
         Ok(links)
     }
 
-    /// One interface, if it is there.
+    /// The interface with that index, if it exists.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
-        let mut message = asked();
+        let mut message = link_request();
         message.header.index = index;
         self.one_link(message)
     }
 
-    /// The interface called that, if it is there.
+    /// The interface with that name, if it exists.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
-        let mut message = asked();
+        let mut message = link_request();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
         self.one_link(message)
     }
@@ -78,7 +79,7 @@ impl Netlink {
         })
     }
 
-    /// The rules that lead to a table.
+    /// The policy rules that look up a table (`FR_ACT_TO_TBL`).
     pub fn rules(&mut self) -> Result<Vec<Rule>, NetlinkError> {
         let all = RouteNetlinkMessage::GetRule(RuleMessage::default());
         self.dump("list rules", &all, |message| match message {
@@ -88,8 +89,8 @@ impl Netlink {
     }
 }
 
-/// Statistics are half of an interface's message and nobody looks at them.
-fn asked() -> LinkMessage {
+/// A request for interfaces without statistics, which are half of an interface's message and not used.
+fn link_request() -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     message
@@ -166,7 +167,7 @@ fn address_generation(families: &[AfSpecUnspec]) -> Option<u8> {
     })
 }
 
-/// `None`: it is of no kind.
+/// The kind by `IFLA_LINKINFO`; `None`: that names no kind.
 fn kind(infos: Vec<LinkInfo>) -> Option<Kind> {
     let mut name = None;
     let mut data = None;
@@ -297,8 +298,12 @@ fn tun(data: &[InfoTun]) -> Kind {
             (nla.kind() == wanted).then_some(bytes)
         })
     };
-    let word = |wanted| value(wanted).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-    Kind::Tun { tap: value(3).is_some_and(|kind| kind.first() == Some(&2)), owner: word(1), group: word(2) }
+    let u32_value = |wanted| value(wanted).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    Kind::Tun {
+        tap: value(3).is_some_and(|kind| kind.first() == Some(&2)),
+        owner: u32_value(1),
+        group: u32_value(2),
+    }
 }
 
 fn specified(ip: IpAddr) -> Option<IpAddr> {
@@ -319,12 +324,12 @@ fn address(message: &AddressMessage) -> Option<Address> {
             _ => {}
         }
     }
-    // On a point-to-point interface IFA_ADDRESS is the other end's.
+    // On a point-to-point interface IFA_ADDRESS is the peer's address.
     let net = IpNet::new(local.or(remote)?, message.header.prefix_len).ok()?;
     Some(Address { index: message.header.index, net, protocol, permanent })
 }
 
-/// One for each next hop.
+/// The route, once for each next hop.
 fn routes(message: &RouteMessage) -> Vec<Route> {
     let Some(route) = route(message) else { return Vec::new() };
     let hops = find(&message.attributes, |attribute| match attribute {
@@ -369,9 +374,9 @@ fn route(message: &RouteMessage) -> Option<Route> {
             _ => {}
         }
     }
-    let destination = destination.unwrap_or_else(|| any(v6));
+    let destination = destination.unwrap_or_else(|| unspecified(v6));
     route.prefix = IpNet::new(destination, message.header.destination_prefix_length).ok()?;
-    (route.table != LOCAL).then_some(route)
+    (route.table != TABLE_LOCAL).then_some(route)
 }
 
 fn rule(message: &RuleMessage) -> Option<Rule> {
@@ -406,6 +411,6 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-pub(super) fn any(v6: bool) -> IpAddr {
+fn unspecified(v6: bool) -> IpAddr {
     if v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() }
 }

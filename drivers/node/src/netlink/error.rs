@@ -1,53 +1,53 @@
-//! What can go wrong, in words that an admin understands.
+//! Errors of netlink requests and network namespaces, with messages for administrators.
 
 use std::io;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-/// A request that the kernel did not carry out.
+/// Why a netlink request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// The kernel refused it.
+    /// The kernel answered with an error.
     #[error("can't {operation}: {}{}", errno.desc(), detail.as_deref().map(|text| format!(" ({text})")).unwrap_or_default())]
     Refused {
-        /// What was to be done to which object, such as `add address 10.0.0.2/24 to net1`.
+        /// The operation and its object, such as `add address 10.0.0.2/24 to net1`.
         operation: String,
-        /// Why.
+        /// The error code.
         errno: Errno,
-        /// The kernel's own words (`NLMSGERR_ATTR_MSG`).
+        /// The kernel's message (`NLMSGERR_ATTR_MSG`).
         detail: Option<String>,
     },
     /// The socket failed.
     #[error("can't {operation}: {source}")]
     Socket {
-        /// What was to be done.
+        /// The operation and its object.
         operation: String,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// An answer that is no rtnetlink.
+    /// The answer can't be decoded as rtnetlink.
     #[error("can't {operation}: the kernel's answer is not understood: {message}")]
-    Garbled {
-        /// What was to be done.
+    Malformed {
+        /// The operation and its object.
         operation: String,
-        /// What is wrong with it.
+        /// The decoder's message.
         message: String,
     },
 }
 
 impl NetlinkError {
-    /// The kernel's reason.
+    /// The error code, where the kernel or the socket gave one.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
             Self::Socket { source, .. } => source.raw_os_error().map(Errno::from_raw),
-            Self::Garbled { .. } => None,
+            Self::Malformed { .. } => None,
         }
     }
 
-    /// The same request may pass later: something is busy, something is about to go, or (of a namespace that ends)
-    /// something has just gone.
+    /// True when the same request may succeed later: an object is busy, is being deleted, or has just been deleted with
+    /// its namespace.
     pub fn retryable(&self) -> bool {
         match self.errno() {
             Some(errno) => matches!(
@@ -71,45 +71,45 @@ impl NetlinkError {
     }
 }
 
-/// A network namespace that can't be entered.
+/// Why a network namespace can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// It can't be opened.
+    /// The file can't be opened.
     #[error("can't open the network namespace {}: {source}", path.display())]
     Open {
-        /// Where it was looked for.
+        /// The path that was opened.
         path: PathBuf,
-        /// Why not; `NotFound` when it has ended.
+        /// The I/O error; `NotFound` when the namespace has ended.
         source: io::Error,
     },
-    /// What is there is something else.
+    /// The file is no network namespace.
     #[error("{} is not a network namespace", path.display())]
     Foreign {
-        /// Where it was looked for.
+        /// The path that was opened.
         path: PathBuf,
     },
-    /// What is there is another namespace: the old one has ended and its path was used again.
+    /// The file is another namespace: the expected one has ended and its path was reused.
     #[error("{} is another network namespace than the one that was named", path.display())]
     Replaced {
-        /// Where it was looked for.
+        /// The path that was opened.
         path: PathBuf,
     },
-    /// The kernel does not let us in.
+    /// `setns(2)` failed.
     #[error("can't enter the network namespace: {}", errno.desc())]
     Enter {
-        /// Why.
+        /// The error code.
         errno: Errno,
     },
-    /// No thread, or it did not come back.
+    /// The worker thread can't be started, or panicked.
     #[error("can't work in the network namespace: {message}")]
     Thread {
-        /// In words.
+        /// The reason.
         message: String,
     },
 }
 
 impl NamespaceError {
-    /// Another try may help: all but a missing privilege and what is no namespace.
+    /// True when a retry may help: all but a missing privilege and a file that is no namespace.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Open { source, .. } => source.kind() != io::ErrorKind::PermissionDenied,

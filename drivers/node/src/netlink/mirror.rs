@@ -1,11 +1,11 @@
-//! The interfaces of a namespace, kept as they are by what the kernel tells.
+//! A cache of the interfaces of a namespace, kept current by netlink notifications.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Link, Netlink, NetlinkError, PortVlan, PortsVlans, Watch};
 
-/// Interfaces of one namespace.
+/// The interfaces of one namespace, by index and by name.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     by_index: BTreeMap<u32, Link>,
@@ -13,23 +13,23 @@ pub struct Links {
 }
 
 impl Links {
-    /// That of this index.
+    /// The interface with that index.
     pub fn get(&self, index: u32) -> Option<&Link> {
         self.by_index.get(&index)
     }
 
-    /// That called so.
+    /// The interface with that name.
     pub fn named(&self, name: &str) -> Option<&Link> {
         self.get(*self.by_name.get(name)?)
     }
 
-    /// Ascending by index.
+    /// All interfaces, ascending by index.
     pub fn iter(&self) -> impl Iterator<Item = &Link> {
         self.by_index.values()
     }
 
     fn set(&mut self, index: u32, link: Option<Link>) {
-        // Another may have the name of the old one by now.
+        // Another interface may have taken the name meanwhile.
         if let Some(old) = self.by_index.remove(&index)
             && self.by_name.get(&old.name) == Some(&index)
         {
@@ -50,63 +50,65 @@ impl FromIterator<Link> for Links {
     }
 }
 
-/// Interfaces of a namespace, and the socket on which the kernel tells what becomes of them.
+/// The interfaces of a namespace, and the socket on which the kernel notifies changes of them.
 ///
-/// Of an interface that is down it does not tell that its alias, its group, an alternative name, its IPv6 mode or what
-/// is particular to its kind has changed (`netdev_state_change` in net/core/dev.c), nor, of the end of a pair that is
-/// made first, which one the other end is. Who changes those looks itself ([`Self::put`]); what others change is found
-/// by [`Self::list`]. VLANs of ports are not listed: those are heard of that were put in.
+/// The kernel does not notify all changes. For an interface that is down it leaves out changes of the alias, the group,
+/// alternative names, the IPv6 mode and attributes of the kind (`netdev_state_change` in net/core/dev.c). For the end
+/// of a veth pair that is made first it leaves out the peer's index. A caller that changes those reads the interface
+/// and hands it to [`Self::update`]; changes by others are found by [`Self::list`]. VLANs of ports are not listed: the
+/// mirror tracks only ports whose VLANs were handed to [`Self::update`].
 #[derive(Debug)]
 pub struct Mirror {
     watch: Arc<Watch>,
     links: Arc<Links>,
-    /// What was looked at since, in this order: taken in later, when as a rule nobody holds the list any more.
-    looked: Vec<(u32, Option<Link>)>,
-    /// Of the ports whose VLANs were looked at.
+    /// Interfaces handed to [`Self::update`], in this order. They are applied later, when as a rule nobody holds
+    /// `links`, so that the list is not copied.
+    pending: Vec<(u32, Option<Link>)>,
+    /// VLANs of the ports that are tracked.
     vlans: PortsVlans,
 }
 
 impl Mirror {
-    /// Of the namespace of the calling thread, in which `netlink` works as well.
+    /// Opens a mirror of the calling thread's namespace, which must be that of `netlink`.
     pub fn open(netlink: &mut Netlink) -> Result<Self, NetlinkError> {
         let watch = Watch::links().map_err(|source| NetlinkError::Socket {
             operation: "listen to what becomes of interfaces".to_owned(),
             source,
         })?;
         let links = Arc::new(netlink.links()?.into_iter().collect());
-        Ok(Self { watch: Arc::new(watch), links, looked: Vec::new(), vlans: PortsVlans::new() })
+        Ok(Self { watch: Arc::new(watch), links, pending: Vec::new(), vlans: PortsVlans::new() })
     }
 
-    /// Readable when something was told.
+    /// Readable when notifications are waiting.
     pub fn watch(&self) -> &Arc<Watch> {
         &self.watch
     }
 
-    /// As of when this was last brought up to date.
+    /// The interfaces as of the last [`Self::receive`], [`Self::list`] or [`Self::update`].
     pub fn links(&mut self) -> &Arc<Links> {
-        self.take_in();
+        self.apply_pending();
         &self.links
     }
 
-    /// Looks at all of them, but at no VLANs of ports. Returns those that are different from what was known, as they were
-    /// and as they are.
+    /// Lists all interfaces, without VLANs of ports. Returns those that changed: their cached state, then their new
+    /// one.
     pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
-        // What is told from now on is newer than the list.
+        // Notifications from here on are newer than the list.
         self.watch.drain();
-        self.take_in();
+        self.apply_pending();
         self.vlans.clear();
         let old = std::mem::replace(&mut self.links, Arc::new(netlink.links()?.into_iter().collect()));
         let indexes = old.by_index.keys().chain(self.links.by_index.keys());
-        Ok(self.different(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
+        Ok(self.changed(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
     }
 
-    /// Takes in what was told. Returns the interfaces that are different now, as they were and as they are. `None`:
-    /// more was told than fits into the socket, and some of it is lost.
-    pub fn hear(&mut self) -> Option<Vec<Link>> {
-        self.take_in();
-        let told = self.watch.read_links(|port| self.vlans.contains_key(&port))?;
+    /// Applies the waiting notifications. Returns the interfaces that changed: their cached state, then their new one.
+    /// `None`: the socket's buffer overflowed and notifications are lost.
+    pub fn receive(&mut self) -> Option<Vec<Link>> {
+        self.apply_pending();
+        let notifications = self.watch.read_links(|port| self.vlans.contains_key(&port))?;
         let mut before = BTreeMap::new();
-        for (index, link) in told.links {
+        for (index, link) in notifications.links {
             let links = Arc::make_mut(&mut self.links);
             before.insert(index, links.get(index).cloned());
             if link.is_none() {
@@ -114,34 +116,35 @@ impl Mirror {
             }
             links.set(index, link);
         }
-        let mut different = self.different(before);
-        for (index, vlans) in told.vlans {
+        let mut changed = self.changed(before);
+        for (index, vlans) in notifications.vlans {
             if let Some(known) = self.vlans.get_mut(&index).filter(|known| **known != vlans) {
                 *known = vlans;
-                different.extend(self.links.get(index).cloned());
+                changed.extend(self.links.get(index).cloned());
             }
         }
-        Some(different)
+        Some(changed)
     }
 
-    /// One was looked at: it is like that, or gone. `vlans`: those of a port, if they are of interest.
-    pub fn put(&mut self, index: u32, link: Option<Link>, vlans: Option<Vec<PortVlan>>) {
-        self.looked.push((index, link));
+    /// Takes the state of an interface that the caller has read; `None`: it does not exist. `vlans`: its VLANs as a
+    /// port, which are tracked from then on; `None` stops tracking them.
+    pub fn update(&mut self, index: u32, link: Option<Link>, vlans: Option<Vec<PortVlan>>) {
+        self.pending.push((index, link));
         match vlans {
             Some(vlans) => self.vlans.insert(index, vlans),
             None => self.vlans.remove(&index),
         };
     }
 
-    fn take_in(&mut self) {
-        if !self.looked.is_empty() {
+    fn apply_pending(&mut self) {
+        if !self.pending.is_empty() {
             let links = Arc::make_mut(&mut self.links);
-            self.looked.drain(..).for_each(|(index, link)| links.set(index, link));
+            self.pending.drain(..).for_each(|(index, link)| links.set(index, link));
         }
     }
 
-    /// The other end going up or down, or the kernel being done with what it began, makes none different.
-    fn different(&self, before: BTreeMap<u32, Option<Link>>) -> Vec<Link> {
+    /// Interfaces that differ from `before` in more than their carrier.
+    fn changed(&self, before: BTreeMap<u32, Option<Link>>) -> Vec<Link> {
         let mut found = Vec::new();
         for (index, before) in before {
             let after = self.links.get(index).cloned();

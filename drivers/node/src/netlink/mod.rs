@@ -1,9 +1,8 @@
 //! rtnetlink in one network namespace at a time.
 //!
-//! The kernel answers a netlink request within the call that sends it, so nothing here waits and nothing here is
-//! `async`: work is done on a thread that has entered the namespace ([`Namespace::run`]), where a round
-//! trip costs some 10 µs and several requests go in one system call ([`Netlink::batch`]). What such a thread reads
-//! or writes below `/proc/sys/net` is that namespace's too.
+//! The kernel answers a netlink request within the call that sends it, so nothing here is `async`. Work is done on a
+//! thread that has entered the namespace ([`Namespace::run`]). A round trip costs some 10 µs there, and several
+//! requests go in one system call ([`Netlink::batch`]). Such a thread also sees the namespace's own `/proc/sys/net`.
 //!
 //! ```no_run
 //! # use eno_driver_node::netlink::{Namespace, Netlink, Request};
@@ -18,23 +17,23 @@
 //! # Ok(()) }
 //! ```
 
+mod attribute_filter;
 mod decode;
 mod error;
-mod lean;
 mod mirror;
 mod namespace;
+mod notification;
 mod pool;
 mod request;
 mod snapshot;
 mod socket;
-mod told;
 mod vlan;
 mod watch;
 mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
 pub use mirror::{Links, Mirror};
-pub use namespace::{Namespace, NamespaceId, anywhere};
+pub use namespace::{Namespace, NamespaceId, run_on_worker};
 pub use pool::Pool;
 pub use request::Request;
 pub use snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
@@ -42,5 +41,6 @@ pub use socket::Netlink;
 pub use vlan::{PortVlan, PortsVlans};
 pub use watch::Watch;
 
-/// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of what is ours: told from others' by the kernel alone.
+/// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of the routes, rules and addresses that ENO makes. It marks them as
+/// ENO's.
 pub const PROTOCOL: u8 = 101;

@@ -1,4 +1,4 @@
-//! Network namespaces: opened, told apart by (device, inode), entered on threads that nothing else runs on.
+//! Network namespaces: identified by (device, inode), and entered on threads of their own.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -12,17 +12,17 @@ use nix::sys::statfs::{FsType, fstatfs};
 use tokio::sync::oneshot;
 
 use super::NamespaceError;
-use super::workers::{self, Tell};
+use super::workers::{self, Completion};
 
 thread_local! {
-    /// The thread is in a namespace that it has entered.
-    static AWAY: Cell<bool> = const { Cell::new(false) };
+    /// True while the thread is in a namespace that it has entered.
+    static MOVED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// `NSFS_MAGIC` of linux/magic.h.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
-/// Which namespace it is, for as long as it lives or is held open.
+/// Identifies a network namespace for as long as it exists or is held open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespaceId {
     /// `st_dev` of its file.
@@ -31,8 +31,8 @@ pub struct NamespaceId {
     pub inode: u64,
 }
 
-/// A network namespace that is held open: it stays that one whatever becomes of the path that it was opened by, and
-/// lives for as long as this does.
+/// A network namespace that is held open. It exists for as long as this value, whatever becomes of the path that it was
+/// opened by.
 #[derive(Clone, Debug)]
 pub struct Namespace {
     file: Arc<File>,
@@ -40,7 +40,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Opens the namespace at `path`, which is asked who it is only after that.
+    /// Opens the namespace at `path`. Its id is read from the open file, so that it can't be replaced in between.
     pub fn open(path: &Path) -> Result<Self, NamespaceError> {
         let failed = |source| NamespaceError::Open { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -53,7 +53,7 @@ impl Namespace {
         Ok(Self { file: Arc::new(file), id })
     }
 
-    /// Opens the namespace at `path` if it is still the one called `id`.
+    /// Opens the namespace at `path`. Fails with [`NamespaceError::Replaced`] if its id is not `id`.
     pub fn open_exactly(path: &Path, id: NamespaceId) -> Result<Self, NamespaceError> {
         let namespace = Self::open(path)?;
         if namespace.id == id {
@@ -63,12 +63,12 @@ impl Namespace {
         }
     }
 
-    /// That of the calling thread.
+    /// The namespace of the calling thread.
     pub fn current() -> Result<Self, NamespaceError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
-    /// A new, empty one, which ends with the last that holds it.
+    /// Makes a new, empty namespace. It ends when nothing holds it open.
     pub fn create() -> Result<Self, NamespaceError> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter { errno })?;
@@ -77,46 +77,46 @@ impl Namespace {
         made.join().map_err(|_| NamespaceError::Thread { message: "its thread crashed".to_owned() })?
     }
 
-    /// Which one it is.
+    /// Its identity.
     pub fn id(&self) -> NamespaceId {
         self.id
     }
 
-    /// The open file, as `IFLA_NET_NS_FD` takes it.
+    /// The descriptor of the open file, for `IFLA_NET_NS_FD`.
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// A path that leads to it for as long as this process holds it.
+    /// A path to it below `/proc/self/fd`, valid while this process holds it open.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.fd()))
     }
 
-    /// Moves the calling thread there for good: only for threads that nobody else uses, such as that of
-    /// [`Self::run`].
+    /// Moves the calling thread into the namespace and does not move it back. Only for dedicated threads, such as that
+    /// of [`Self::run`].
     pub fn enter(&self) -> Result<(), NamespaceError> {
-        AWAY.set(true);
+        MOVED.set(true);
         setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| NamespaceError::Enter { errno })
     }
 
-    /// Moves the calling thread back to this one, in which it was started. False when that failed.
-    pub(super) fn go_home(&self) -> bool {
-        if AWAY.get() && self.enter().is_ok() {
-            AWAY.set(false);
+    /// Moves the calling thread back to this namespace, in which it was started. False when that failed.
+    pub(super) fn return_home(&self) -> bool {
+        if MOVED.get() && self.enter().is_ok() {
+            MOVED.set(false);
         }
-        !AWAY.get()
+        !MOVED.get()
     }
 
-    /// Does `work` on a thread that is inside it. When the future is dropped the work goes on to its end.
+    /// Does `work` on a thread inside the namespace. The work runs to its end even if the future is dropped.
     pub async fn run<T, F>(&self, work: F) -> Result<T, NamespaceError>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
         let namespace = self.clone();
-        anywhere(move || {
+        run_on_worker(move || {
             let outcome = namespace.enter().map(|()| work());
-            // Nothing that waits keeps it alive.
+            // An idle worker must not keep the namespace alive.
             drop(namespace);
             outcome
         })
@@ -124,15 +124,15 @@ impl Namespace {
     }
 }
 
-/// Does `work` on a thread that may enter namespaces, and has to before it does anything else: it is anywhere at
-/// first. When the future is dropped the work goes on to its end.
-pub async fn anywhere<T, F>(work: F) -> Result<T, NamespaceError>
+/// Does `work` on a worker thread, whose current namespace is arbitrary: `work` has to enter one first. The work runs
+/// to its end even if the future is dropped.
+pub async fn run_on_worker<T, F>(work: F) -> Result<T, NamespaceError>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let (done, result) = oneshot::channel();
-    let job = move || -> Tell {
+    let job = move || -> Completion {
         let outcome = work();
         Box::new(move || drop(done.send(outcome)))
     };

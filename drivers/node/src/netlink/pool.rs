@@ -1,13 +1,13 @@
-//! Sockets of one namespace that are kept for the next who needs one.
+//! Netlink sockets of one namespace, kept open for reuse.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::{Namespace, NamespaceError, Netlink, NetlinkError};
 
-/// How many are kept.
-const KEPT: usize = 4;
+/// Maximum sockets kept open while unused.
+const MAX_FREE: usize = 4;
 
-/// Sockets of one namespace, each used by one at a time.
+/// Netlink sockets of one namespace, each lent to one user at a time.
 #[derive(Debug)]
 pub struct Pool {
     namespace: Namespace,
@@ -15,12 +15,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Of that namespace. None is open yet.
+    /// An empty pool for that namespace.
     pub fn new(namespace: Namespace) -> Self {
         Self { namespace, free: Mutex::default() }
     }
 
-    /// One of them. The calling thread may be in the namespace after that, or where it was.
+    /// Takes a socket from the pool, or opens one. In the latter case the calling thread enters the namespace and stays
+    /// there.
     pub fn take<E: From<NamespaceError> + From<NetlinkError>>(&self) -> Result<Netlink, E> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(netlink) = free {
@@ -30,10 +31,10 @@ impl Pool {
         Ok(Netlink::open()?)
     }
 
-    /// It is not needed any more, and works: one that failed is dropped instead.
+    /// Returns a working socket to the pool. A socket that failed is to be dropped instead.
     pub fn put(&self, netlink: Netlink) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < KEPT {
+        if free.len() < MAX_FREE {
             free.push(netlink);
         }
     }

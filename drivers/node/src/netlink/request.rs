@@ -1,4 +1,4 @@
-//! What the kernel is asked to change.
+//! Requests that change something in the kernel.
 
 use std::net::IpAddr;
 
@@ -20,13 +20,14 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use super::snapshot::{Address, Route, Rule};
 use super::{NetlinkError, PROTOCOL, PortVlan};
 
-/// A change, ready to be sent.
+/// A change request, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What it does, for errors: `add address 10.0.0.2/24 to net1`.
     pub(super) operation: String,
     pub(super) message: RouteNetlinkMessage,
     pub(super) flags: u16,
+    /// An error that counts as success.
     tolerated: Option<Errno>,
 }
 
@@ -35,7 +36,7 @@ impl Request {
         Self { operation, message, flags, tolerated: None }
     }
 
-    /// Makes an interface; fails with EEXIST when its name is taken. `message` is what `rtnetlink`'s builders make.
+    /// Makes an interface; fails with EEXIST when its name is taken. `message` comes from a builder of `rtnetlink`.
     pub fn add_link(name: &str, message: LinkMessage) -> Self {
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         Self::new(format!("make interface {name}"), RouteNetlinkMessage::NewLink(message), flags)
@@ -46,7 +47,7 @@ impl Request {
         Self::new(what.into(), RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Changes what is particular to the kind of an interface (`IFLA_INFO_DATA`); `what` completes "can't …".
+    /// Changes attributes of an interface's kind (`IFLA_INFO_DATA`); `what` completes "can't …".
     pub fn change_link(what: impl Into<String>, message: LinkMessage) -> Self {
         Self::new(what.into(), RouteNetlinkMessage::NewLink(message), 0)
     }
@@ -68,12 +69,12 @@ impl Request {
         Self::set_link(format!("set {name} {}", if up { "up" } else { "down" }), message)
     }
 
-    /// Makes an interface a port of another one, or (0) of none.
+    /// Makes an interface a port of the interface `master`; 0: of none.
     pub fn set_master(name: &str, index: u32, master: u32) -> Self {
         Self::set(name, index, "master", vec![LinkAttribute::Controller(master)])
     }
 
-    /// Deletes an interface; fine when it is gone already.
+    /// Deletes an interface. Succeeds when it does not exist.
     pub fn delete_link(name: &str, index: u32) -> Self {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -81,7 +82,7 @@ impl Request {
             .tolerating(Errno::ENODEV)
     }
 
-    /// Deletes all interfaces of a group at once; fine when there are none.
+    /// Deletes all interfaces of a group at once. Succeeds when there are none.
     pub fn delete_group(group: u32) -> Self {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::Group(group));
@@ -89,20 +90,20 @@ impl Request {
             .tolerating(Errno::ENODEV)
     }
 
-    /// Gives an interface one more name.
+    /// Gives an interface an alternative name (`IFLA_ALT_IFNAME`).
     pub fn add_altname(name: &str, index: u32, altname: &str) -> Self {
         let flags = NLM_F_CREATE | NLM_F_EXCL;
-        let message = RouteNetlinkMessage::NewLinkProp(property(index, altname));
+        let message = RouteNetlinkMessage::NewLinkProp(altname_message(index, altname));
         Self::new(format!("give {name} the alternative name {altname}"), message, flags)
     }
 
     /// Takes an alternative name from an interface.
     pub fn delete_altname(name: &str, index: u32, altname: &str) -> Self {
-        let message = RouteNetlinkMessage::DelLinkProp(property(index, altname));
+        let message = RouteNetlinkMessage::DelLinkProp(altname_message(index, altname));
         Self::new(format!("take the alternative name {altname} from {name}"), message, 0)
     }
 
-    /// Adds an address, marked as ours, usable at once (IPv6: without detection of duplicates).
+    /// Adds an address with protocol [`PROTOCOL`], usable at once (IPv6: without duplicate address detection).
     pub fn add_address(name: &str, index: u32, net: IpNet) -> Self {
         let mut message = address_message(index, net);
         let attributes = &mut message.attributes;
@@ -122,8 +123,8 @@ impl Request {
             .tolerating(Errno::EEXIST)
     }
 
-    /// Adds an address as [`Self::add_address`] does, but without the route to its network that the kernel makes in
-    /// the main table otherwise (`IFA_F_NOPREFIXROUTE`).
+    /// Adds an address as [`Self::add_address`] does, but without the kernel's route to its network in the main table
+    /// (`IFA_F_NOPREFIXROUTE`).
     pub fn add_address_alone(name: &str, index: u32, net: IpNet) -> Self {
         let mut request = Self::add_address(name, index, net);
         if let RouteNetlinkMessage::NewAddress(message) = &mut request.message {
@@ -134,14 +135,14 @@ impl Request {
         request
     }
 
-    /// Deletes an address; fine when it is gone already.
+    /// Deletes an address. Succeeds when it does not exist.
     pub fn delete_address(name: &str, address: &Address) -> Self {
         let message = address_message(address.index, address.net);
         let operation = format!("delete address {} from {name}", address.net);
         Self::new(operation, RouteNetlinkMessage::DelAddress(message), 0).tolerating(Errno::EADDRNOTAVAIL)
     }
 
-    /// Adds a route, marked as ours. `replace`: there is one of ours with that prefix, table and metric.
+    /// Adds a route with protocol [`PROTOCOL`]. `replace`: it replaces a route with the same prefix, table and metric.
     pub fn add_route(route: &Route, on_link: bool, replace: bool) -> Self {
         let mut message = route_message(route);
         message.header.protocol = PROTOCOL.into();
@@ -149,16 +150,16 @@ impl Request {
             message.header.flags = RouteFlags::Onlink;
         }
         let flags = NLM_F_CREATE | if replace { NLM_F_REPLACE } else { NLM_F_EXCL };
-        Self::new(format!("add {}", described(route)), RouteNetlinkMessage::NewRoute(message), flags)
+        Self::new(format!("add {}", route_description(route)), RouteNetlinkMessage::NewRoute(message), flags)
     }
 
-    /// Deletes a route; fine when it is gone already.
+    /// Deletes a route. Succeeds when it does not exist.
     pub fn delete_route(route: &Route) -> Self {
-        let operation = format!("delete {}", described(route));
+        let operation = format!("delete {}", route_description(route));
         Self::new(operation, RouteNetlinkMessage::DelRoute(route_message(route)), 0).tolerating(Errno::ESRCH)
     }
 
-    /// Adds a rule, marked as ours.
+    /// Adds a policy rule with protocol [`PROTOCOL`].
     pub fn add_rule(rule: &Rule) -> Self {
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         let message = RouteNetlinkMessage::NewRule(rule_message(rule, PROTOCOL));
@@ -169,7 +170,7 @@ impl Request {
         )
     }
 
-    /// Deletes a rule; fine when it is gone already.
+    /// Deletes a policy rule. Succeeds when it does not exist.
     pub fn delete_rule(rule: &Rule) -> Self {
         let message = RouteNetlinkMessage::DelRule(rule_message(rule, rule.protocol));
         Self::new(
@@ -180,7 +181,7 @@ impl Request {
         .tolerating(Errno::ENOENT)
     }
 
-    /// Adds VLANs to a bridge port (or changes their flags).
+    /// Adds VLANs to a bridge port, or changes their flags.
     pub fn add_port_vlans(name: &str, index: u32, vlans: &[PortVlan]) -> Self {
         Self::new(
             format!("add VLANs to bridge port {name}"),
@@ -198,19 +199,19 @@ impl Request {
         )
     }
 
-    /// Takes `errno` for success.
+    /// Counts `errno` as success.
     #[must_use]
     pub fn tolerating(mut self, errno: Errno) -> Self {
         self.tolerated = Some(errno);
         self
     }
 
-    /// What it does, to complete "can't …".
+    /// What it does; completes "can't …".
     pub fn operation(&self) -> &str {
         &self.operation
     }
 
-    pub(super) fn forgive(&self, error: NetlinkError) -> Result<(), NetlinkError> {
+    pub(super) fn tolerate(&self, error: NetlinkError) -> Result<(), NetlinkError> {
         if self.tolerated.is_some() && error.errno() == self.tolerated { Ok(()) } else { Err(error) }
     }
 }
@@ -219,7 +220,7 @@ fn family(ip: IpAddr) -> AddressFamily {
     if ip.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-fn property(index: u32, altname: &str) -> LinkMessage {
+fn altname_message(index: u32, altname: &str) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::PropList(vec![Prop::AltIfName(altname.to_owned())]));
@@ -274,7 +275,7 @@ fn route_message(route: &Route) -> RouteMessage {
     message
 }
 
-fn described(route: &Route) -> String {
+fn route_description(route: &Route) -> String {
     let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
     format!("route {}{via} in table {}", route.prefix, route.table)
 }
@@ -299,8 +300,8 @@ fn rule_message(rule: &Rule, protocol: u8) -> RuleMessage {
     message
 }
 
-/// Runs of VLANs with the same flags are written as ranges, so that 4,094 of them fit into one message; a PVID stands
-/// alone, as the kernel demands.
+/// A message with these VLANs. Consecutive VLANs with the same flags are written as ranges, so that 4,094 VLANs fit
+/// into one message. The kernel takes no PVID in a range.
 fn vlan_message(index: u32, vlans: &[PortVlan]) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;

@@ -1,4 +1,4 @@
-//! What is there in a namespace, as plain values.
+//! The observed state of a namespace, as plain values.
 
 use std::net::IpAddr;
 
@@ -6,16 +6,16 @@ use ipnet::IpNet;
 
 use super::PROTOCOL;
 
-/// All that counts of a namespace.
+/// The interfaces, addresses, routes and rules of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Ascending by index.
     pub links: Vec<Link>,
-    /// Of all interfaces.
+    /// Addresses of all interfaces.
     pub addresses: Vec<Address>,
     /// Unicast routes of all tables but `local`.
     pub routes: Vec<Route>,
-    /// Of both families.
+    /// Policy rules of IPv4 and IPv6.
     pub rules: Vec<Rule>,
 }
 
@@ -32,13 +32,13 @@ pub struct Link {
     pub up: bool,
     /// `IFF_LOWER_UP`.
     pub carrier: bool,
-    /// `IFLA_MTU`.
+    /// `IFLA_MTU`, in bytes.
     pub mtu: u32,
-    /// `IFLA_MAX_MTU`; 0: any.
+    /// `IFLA_MAX_MTU`, in bytes; 0: no limit.
     pub max_mtu: u32,
-    /// `IFLA_INET6_ADDR_GEN_MODE`; absent where it has no IPv6.
+    /// `IFLA_INET6_ADDR_GEN_MODE`; absent on interfaces without IPv6.
     pub address_generation: Option<u8>,
-    /// `IFLA_ADDRESS`, where it is an Ethernet address.
+    /// `IFLA_ADDRESS`, if it is an Ethernet address.
     pub mac: Option<[u8; 6]>,
     /// `IFLA_IFALIAS`.
     pub alias: Option<String>,
@@ -48,13 +48,13 @@ pub struct Link {
     pub group: u32,
     /// `IFLA_MASTER`.
     pub master: Option<u32>,
-    /// `IFLA_LINK`: what it is made on, or the other end of the pair.
+    /// `IFLA_LINK`: the index of its lower interface, or of its veth peer.
     pub parent: Option<u32>,
     /// `IFLA_LINK_NETNSID`: the parent is in another namespace.
     pub parent_namespace: Option<i32>,
 }
 
-/// What an interface is, with what can't be changed of it.
+/// The kind of an interface, with the attributes that can't be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// No `IFLA_LINKINFO`: a NIC.
@@ -99,9 +99,9 @@ pub enum Kind {
     Tun {
         /// TAP rather than TUN.
         tap: bool,
-        /// Who may open it.
+        /// The UID that may open it (`IFLA_TUN_OWNER`).
         owner: Option<u32>,
-        /// Which group may.
+        /// The GID that may open it (`IFLA_TUN_GROUP`).
         group: Option<u32>,
     },
     /// `dummy`.
@@ -116,50 +116,50 @@ pub enum Kind {
         /// `IFLA_BOND_MODE` is active-backup.
         active_backup: bool,
     },
-    /// Another one.
+    /// Any other kind, by its name (`IFLA_INFO_KIND`).
     Other(String),
 }
 
 /// A `vxlan` or `geneve` interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overlay {
-    /// 24 bits.
+    /// Virtual network identifier, 24 bits.
     pub vni: u32,
-    /// The other end.
+    /// The remote endpoint's address.
     pub remote: Option<IpAddr>,
-    /// Its own address.
+    /// The local endpoint's address.
     pub local: Option<IpAddr>,
-    /// UDP.
+    /// UDP port of the remote endpoint.
     pub port: u16,
 }
 
 /// A `gre`, `gretap` or `ipip` interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The other end.
+    /// The remote endpoint's address.
     pub remote: Option<IpAddr>,
-    /// Its own address.
+    /// The local endpoint's address.
     pub local: Option<IpAddr>,
-    /// In both directions.
+    /// The GRE key, of both directions.
     pub key: Option<u32>,
-    /// 0: inherited.
+    /// TTL; 0: inherited from the inner packet.
     pub ttl: u8,
 }
 
 /// An address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Of its interface.
+    /// The index of its interface.
     pub index: u32,
-    /// With the prefix length of its network.
+    /// The address with the prefix length of its network.
     pub net: IpNet,
-    /// `IFA_PROTO`; 0: not said.
+    /// `IFA_PROTO`; 0: unspecified.
     pub protocol: u8,
-    /// Made by someone, not learnt by the kernel from a router.
+    /// `IFA_F_PERMANENT`: configured, not learnt from router advertisements.
     pub permanent: bool,
 }
 
-/// A unicast route; one with several next hops is there once for each.
+/// A unicast route to one next hop. A multipath route is listed once for each next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// `RTA_TABLE`.
@@ -168,7 +168,7 @@ pub struct Route {
     pub prefix: IpNet,
     /// `RTA_GATEWAY`.
     pub gateway: Option<IpAddr>,
-    /// `RTA_OIF`, or that of the next hop.
+    /// `RTA_OIF`, or the interface of the next hop.
     pub index: Option<u32>,
     /// `RTA_PRIORITY`; 0: none.
     pub metric: u32,
@@ -178,7 +178,7 @@ pub struct Route {
     pub protocol: u8,
 }
 
-/// A rule that leads to a table.
+/// A policy rule that looks up a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// IPv6 rather than IPv4.
@@ -196,17 +196,17 @@ pub struct Rule {
 }
 
 impl Snapshot {
-    /// The interface called that.
+    /// The interface with that name.
     pub fn named(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|link| link.name == name)
     }
 
-    /// The interface of that index.
+    /// The interface with that index.
     pub fn link(&self, index: u32) -> Option<&Link> {
         self.links.iter().find(|link| link.index == index)
     }
 
-    /// A route or a rule is ours.
+    /// True when any route or rule has the protocol [`PROTOCOL`].
     pub fn has_routing_of_ours(&self) -> bool {
         self.routes.iter().any(|route| route.protocol == PROTOCOL)
             || self.rules.iter().any(|rule| rule.protocol == PROTOCOL)

@@ -1,4 +1,4 @@
-//! The socket: requests and their acknowledgements, dumps.
+//! The rtnetlink socket: requests with their acknowledgements, and dumps.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,30 +15,30 @@ use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
-use super::lean::lean;
+use super::attribute_filter::strip_attributes;
 use super::{NetlinkError, Request};
 
-/// `struct nlmsghdr`.
-const HEADER: usize = 16;
+/// Bytes of `struct nlmsghdr`.
+const HEADER_LEN: usize = 16;
 
-/// The kernel fills at most 32 KiB in one go.
-const BUFFER: usize = 64 * 1024;
+/// Bytes of the receive buffer. The kernel fills at most 32 KiB at once.
+const BUFFER_LEN: usize = 64 * 1024;
 
-/// Requests sent in one system call: their answers fit into the socket's receive buffer.
-const BATCH: usize = 64;
+/// Maximum requests per system call: their answers fit into the socket's receive buffer.
+const MAX_BATCH: usize = 64;
 
 /// `NLMSGERR_ATTR_MSG`.
 const ERROR_MESSAGE: u16 = 1;
 
-/// How often a dump is begun again that changes have torn.
-const DUMPS: usize = 5;
+/// Maximum attempts at a dump that concurrent changes interrupt (`NLM_F_DUMP_INTR`).
+const MAX_DUMPS: usize = 5;
 
 thread_local! {
-    /// Of the last socket that was closed on this thread.
+    /// The receive buffer of the last socket that was closed on this thread.
     static BUFFERS: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An rtnetlink socket, bound for ever to the namespace that its thread was in when it was opened.
+/// An rtnetlink socket. It stays bound to the namespace in which it was opened.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
@@ -47,7 +47,7 @@ pub struct Netlink {
     buffer: Buffer,
 }
 
-/// What is read goes there.
+/// The receive buffer.
 #[derive(Debug)]
 struct Buffer(Vec<u8>);
 
@@ -61,12 +61,12 @@ struct Part<'a> {
 
 impl Part<'_> {
     fn payload(&self) -> &[u8] {
-        self.whole.get(HEADER..).unwrap_or_default()
+        self.whole.get(HEADER_LEN..).unwrap_or_default()
     }
 }
 
 impl Netlink {
-    /// Opens one in the namespace of the calling thread.
+    /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, NetlinkError> {
         let failed = |source: io::Error| NetlinkError::Socket {
             operation: "open a netlink socket".to_owned(),
@@ -74,15 +74,15 @@ impl Netlink {
         };
         let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
         let port = socket.bind_auto().map_err(failed)?.port_number();
-        // The kernel's own words, and no copies of requests in acknowledgements.
+        // Acknowledgements carry the kernel's message, and no copy of the request.
         socket.set_ext_ack(true).map_err(failed)?;
         socket.set_cap_ack(true).map_err(failed)?;
-        // Answers are there when the request has been sent; this only keeps a thread from hanging for ever.
+        // Answers arrive while the request is being sent: the timeout only keeps a thread from hanging for ever.
         setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &TimeVal::new(10, 0))
             .map_err(|errno| failed(errno.into()))?;
         let mut buffer = BUFFERS.take();
         buffer.clear();
-        buffer.reserve_exact(BUFFER);
+        buffer.reserve_exact(BUFFER_LEN);
         Ok(Self { socket, port, sequence: 0, buffer: Buffer(buffer) })
     }
 
@@ -91,47 +91,53 @@ impl Netlink {
         self.batch(vec![request]).pop().unwrap_or(Ok(()))
     }
 
-    /// Carries out requests in their order, many in one system call. One that fails stops none of the others; there
-    /// is one result for each.
+    /// Carries out requests in their order, many in one system call. A failed request does not stop the others. Returns
+    /// one result for each request.
     pub fn batch(&mut self, requests: Vec<Request>) -> Vec<Result<(), NetlinkError>> {
         let mut results = Vec::with_capacity(requests.len());
         let mut rest = requests.into_iter().peekable();
         while rest.peek().is_some() {
-            self.send_some(rest.by_ref().take(BATCH).collect(), &mut results);
+            self.send_some(rest.by_ref().take(MAX_BATCH).collect(), &mut results);
         }
         results
     }
 
-    /// Errors are told of each, in their order; only of the last it is told that it was done, and with that that all
-    /// before it were done of which nothing was told.
+    /// Sends the requests in one system call. Only the last asks for an acknowledgement; the kernel answers errors of
+    /// all, in their order. With the last answer, earlier requests without an error have succeeded.
     fn send_some(&mut self, requests: Vec<Request>, results: &mut Vec<Result<(), NetlinkError>>) {
         let first = self.sequence + 1;
         let mut bytes = Vec::new();
-        let mut waiting: Vec<(Request, Option<Result<(), NetlinkError>>)> =
+        let mut pending: Vec<(Request, Option<Result<(), NetlinkError>>)> =
             Vec::with_capacity(requests.len());
         let last = requests.len().saturating_sub(1);
         for (at, request) in requests.into_iter().enumerate() {
             self.sequence += 1;
-            let told = if at == last { NLM_F_ACK } else { 0 };
-            append(&mut bytes, request.message.clone(), NLM_F_REQUEST | told | request.flags, self.sequence);
-            waiting.push((request, None));
+            let acknowledge = if at == last { NLM_F_ACK } else { 0 };
+            append(
+                &mut bytes,
+                request.message.clone(),
+                NLM_F_REQUEST | acknowledge | request.flags,
+                self.sequence,
+            );
+            pending.push((request, None));
         }
         let outcome = self.send(&bytes).and_then(|()| {
-            while waiting.last().is_some_and(|(_, answer)| answer.is_none()) {
+            while pending.last().is_some_and(|(_, answer)| answer.is_none()) {
                 self.receive(|part| {
-                    let slot = part.sequence.checked_sub(first).and_then(|at| waiting.get_mut(at as usize));
+                    let slot = part.sequence.checked_sub(first).and_then(|at| pending.get_mut(at as usize));
                     if let Some((request, answer @ None)) = slot
                         && part.kind == NLMSG_ERROR
                     {
-                        *answer =
-                            Some(verdict(&request.operation, part).or_else(|error| request.forgive(error)));
+                        *answer = Some(
+                            parse_status(&request.operation, part).or_else(|error| request.tolerate(error)),
+                        );
                     }
                 })?;
             }
             Ok(())
         });
         let failure = outcome.err();
-        results.extend(waiting.into_iter().map(|(request, answer)| match (answer, &failure) {
+        results.extend(pending.into_iter().map(|(request, answer)| match (answer, &failure) {
             (Some(answer), _) => answer,
             (None, None) => Ok(()),
             (None, Some(error)) => {
@@ -140,8 +146,8 @@ impl Netlink {
         }));
     }
 
-    /// What `read` makes of the objects that the kernel lists upon `message`, one after the other. Those that can't
-    /// be decoded are left out: an interface of a kind from the future is nobody's business here.
+    /// Dumps the objects that `message` asks for and converts each by `read`. Objects that can't be decoded are left
+    /// out, such as interfaces of unknown kinds.
     pub(super) fn dump<T, I: IntoIterator<Item = T>>(
         &mut self,
         operation: &str,
@@ -161,8 +167,8 @@ impl Netlink {
         Ok(found)
     }
 
-    /// As [`Self::dump`], with a request as bytes (the sequence number is filled in) and answers as bytes, both with
-    /// their headers.
+    /// As [`Self::dump`], with request and answers as bytes, both with their headers. The request's sequence number is
+    /// filled in.
     pub(super) fn dump_raw<T>(
         &mut self,
         operation: &str,
@@ -171,7 +177,7 @@ impl Netlink {
         mut each: impl FnMut(&mut Vec<T>, &[u8]),
     ) -> Result<(), NetlinkError> {
         let socket = |source| NetlinkError::Socket { operation: operation.to_owned(), source };
-        for _ in 0..DUMPS {
+        for _ in 0..MAX_DUMPS {
             found.clear();
             self.sequence += 1;
             let sequence = self.sequence;
@@ -180,15 +186,15 @@ impl Netlink {
             }
             self.send(request).map_err(socket)?;
             let mut end = None;
-            let mut torn = false;
+            let mut interrupted = false;
             while end.is_none() {
                 self.receive(|part| {
                     if part.sequence != sequence || end.is_some() {
                         return;
                     }
-                    torn |= part.flags & NLM_F_DUMP_INTR != 0;
+                    interrupted |= part.flags & NLM_F_DUMP_INTR != 0;
                     match part.kind {
-                        NLMSG_DONE | NLMSG_ERROR => end = Some(verdict(operation, part)),
+                        NLMSG_DONE | NLMSG_ERROR => end = Some(parse_status(operation, part)),
                         NLMSG_NOOP => {}
                         _ => each(found, part.whole),
                     }
@@ -196,7 +202,7 @@ impl Netlink {
                 .map_err(socket)?;
             }
             end.unwrap_or(Ok(()))?;
-            if !torn {
+            if !interrupted {
                 return Ok(());
             }
         }
@@ -207,7 +213,7 @@ impl Netlink {
         })
     }
 
-    /// The one object that the kernel answers `message` with.
+    /// Requests one object.
     pub(super) fn get(
         &mut self,
         operation: &str,
@@ -226,13 +232,13 @@ impl Netlink {
                     return;
                 }
                 answer = Some(match part.kind {
-                    NLMSG_ERROR => verdict(operation, part).map(|()| None),
+                    NLMSG_ERROR => parse_status(operation, part).map(|()| None),
                     _ => match decode(part.whole) {
                         Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
                             Ok(Some(message))
                         }
                         Ok(_) => Ok(None),
-                        Err(error) => Err(NetlinkError::Garbled {
+                        Err(error) => Err(NetlinkError::Malformed {
                             operation: operation.to_owned(),
                             message: error.to_string(),
                         }),
@@ -244,7 +250,7 @@ impl Netlink {
         answer.unwrap_or(Ok(None))
     }
 
-    /// That of the interface called `name`. Unlike a request this waits for nothing that the kernel is about to do to
+    /// The index of the interface `name` (`SIOCGIFINDEX`). Unlike a request this does not wait for pending changes of
     /// interfaces.
     pub fn index_of(&self, name: &str) -> Result<u32, NetlinkError> {
         rustix::net::netdevice::name_to_index(&self.socket, name).map_err(|error| NetlinkError::Refused {
@@ -254,7 +260,7 @@ impl Netlink {
         })
     }
 
-    /// The socket and its port, to listen with.
+    /// The socket and its port, for subscribing to notifications.
     pub(super) fn into_socket(self) -> (Socket, u32) {
         (self.socket, self.port)
     }
@@ -268,14 +274,14 @@ impl Netlink {
         }
     }
 
-    /// Reads once and hands over each message that came.
+    /// Reads once and calls `each` for every message in the datagram.
     fn receive(&mut self, mut each: impl FnMut(&Part<'_>)) -> io::Result<()> {
         self.buffer.0.clear();
         loop {
             match self.socket.recv_from(&mut self.buffer.0, 0) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
-                // Only the kernel (port 0) is listened to.
+                // Messages of other senders than the kernel (port 0) are dropped.
                 Ok((_, from)) if from.port_number() != 0 => self.buffer.0.clear(),
                 Ok(_) => break,
             }
@@ -289,17 +295,17 @@ impl Netlink {
     }
 }
 
-/// The next socket on the same thread, as comes with every pod, takes no memory anew.
+/// Leaves the buffer to the next socket of the thread: every pod's work opens one.
 impl Drop for Buffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.0);
-        let _ = BUFFERS.try_with(|kept| kept.replace(buffer));
+        let _ = BUFFERS.try_with(|buffers| buffers.replace(buffer));
     }
 }
 
 pub(super) fn decode(message: &[u8]) -> Result<NetlinkMessage<RouteNetlinkMessage>, DecodeError> {
-    match lean(message) {
-        Some(lean) => NetlinkMessage::deserialize(&lean),
+    match strip_attributes(message) {
+        Some(stripped) => NetlinkMessage::deserialize(&stripped),
         None => NetlinkMessage::deserialize(message),
     }
 }
@@ -315,28 +321,28 @@ fn append(bytes: &mut Vec<u8>, message: RouteNetlinkMessage, flags: u16, sequenc
     message.serialize(&mut bytes[start..start + length]);
 }
 
-/// The first message of a buffer and what comes after it.
+/// The first message of a buffer, and the rest of the buffer.
 fn split(bytes: &[u8]) -> Option<(Part<'_>, &[u8])> {
-    let word =
+    let u32_at =
         |at: usize| bytes.get(at..at + 4).and_then(|field| field.try_into().ok()).map(u32::from_ne_bytes);
-    let half =
+    let u16_at =
         |at: usize| bytes.get(at..at + 2).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
-    let length = word(0)? as usize;
-    let whole = bytes.get(..length).filter(|whole| whole.len() >= HEADER)?;
+    let length = u32_at(0)? as usize;
+    let whole = bytes.get(..length).filter(|whole| whole.len() >= HEADER_LEN)?;
     let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
-    Some((Part { kind: half(4)?, flags: half(6)?, sequence: word(8)?, whole }, rest))
+    Some((Part { kind: u16_at(4)?, flags: u16_at(6)?, sequence: u32_at(8)?, whole }, rest))
 }
 
-/// What an NLMSG_ERROR or NLMSG_DONE says.
-fn verdict(operation: &str, part: &Part<'_>) -> Result<(), NetlinkError> {
+/// The result that an NLMSG_ERROR or NLMSG_DONE carries.
+fn parse_status(operation: &str, part: &Part<'_>) -> Result<(), NetlinkError> {
     let payload = part.payload();
     let code = payload.get(..4).and_then(|field| field.try_into().ok()).map_or(0, i32::from_ne_bytes);
     if code == 0 {
         return Ok(());
     }
-    // An error repeats the header of the request, and the whole of it unless it is capped.
-    let request = payload.get(4..8).and_then(|field| field.try_into().ok()).map_or(HEADER, |length| {
-        if part.flags & NLM_F_CAPPED != 0 { HEADER } else { u32::from_ne_bytes(length) as usize }
+    // An error repeats the request: only its header when capped (`NLM_F_CAPPED`), else all of it.
+    let request = payload.get(4..8).and_then(|field| field.try_into().ok()).map_or(HEADER_LEN, |length| {
+        if part.flags & NLM_F_CAPPED != 0 { HEADER_LEN } else { u32::from_ne_bytes(length) as usize }
     });
     let attributes = if part.kind == NLMSG_DONE { 4 } else { 4 + request.next_multiple_of(4) };
     let detail = attribute(payload.get(attributes..).unwrap_or_default(), ERROR_MESSAGE)
@@ -344,7 +350,7 @@ fn verdict(operation: &str, part: &Part<'_>) -> Result<(), NetlinkError> {
     Err(NetlinkError::Refused { operation: operation.to_owned(), errno: Errno::from_raw(code.abs()), detail })
 }
 
-/// The value of the first attribute of that type.
+/// The value of the first attribute with that type.
 pub(super) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let (found, value, rest) = next_attribute(bytes)?;
@@ -355,7 +361,7 @@ pub(super) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
-/// The first attribute (type without its flags, value), and what comes after it.
+/// The first attribute (type without its flags, value), and the rest of the buffer.
 pub(super) fn next_attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = usize::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
     let kind = u16::from_ne_bytes(bytes.get(2..4)?.try_into().ok()?) & 0x3fff;

@@ -1,4 +1,4 @@
-//! VLANs of bridge ports (`RTM_GETVLAN`, linux/if_bridge.h), which the packet crates don't know.
+//! VLANs of bridge ports (`RTM_GETVLAN`, linux/if_bridge.h), which `rtnetlink` does not support.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const RTM_GETVLAN: u16 = 114;
 const AF_BRIDGE: u8 = 7;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const FLAGS: u16 = 0x301;
-/// `struct nlmsghdr` and `struct br_vlan_msg`.
+/// Bytes of `struct nlmsghdr` and `struct br_vlan_msg`.
 const LENGTH: u32 = 24;
 const ENTRY: u16 = 1;
 const ENTRY_INFO: u16 = 1;
@@ -22,9 +22,9 @@ const INFO_UNTAGGED: u16 = 1 << 2;
 pub struct PortVlan {
     /// 1 to 4094.
     pub vid: u16,
-    /// What comes in untagged belongs to it.
+    /// Untagged ingress frames belong to this VLAN (`BRIDGE_VLAN_INFO_PVID`).
     pub pvid: bool,
-    /// What goes out of it is untagged.
+    /// Egress frames leave untagged (`BRIDGE_VLAN_INFO_UNTAGGED`).
     pub untagged: bool,
 }
 
@@ -58,12 +58,12 @@ impl Netlink {
 
 /// The VLANs of one BRIDGE_VLANDB_ENTRY.
 fn vlans(entry: &[u8]) -> Vec<PortVlan> {
-    let half = |bytes: &[u8], at: usize| {
+    let u16_at = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map(u16::from_ne_bytes)
     };
     let Some(info) = attribute(entry, ENTRY_INFO) else { return Vec::new() };
-    let (Some(flags), Some(first)) = (half(info, 0), half(info, 2)) else { return Vec::new() };
-    let last = attribute(entry, ENTRY_RANGE).and_then(|range| half(range, 0)).unwrap_or(first);
+    let (Some(flags), Some(first)) = (u16_at(info, 0), u16_at(info, 2)) else { return Vec::new() };
+    let last = attribute(entry, ENTRY_RANGE).and_then(|range| u16_at(range, 0)).unwrap_or(first);
     (first..=last)
         .map(|vid| PortVlan { vid, pvid: flags & INFO_PVID != 0, untagged: flags & INFO_UNTAGGED != 0 })
         .collect()
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_may_be_a_range() {
+    fn vlan_range_entry_is_expanded() {
         let mut entry = vec![8, 0, 1, 0];
         entry.extend(INFO_UNTAGGED.to_ne_bytes());
         entry.extend(10_u16.to_ne_bytes());

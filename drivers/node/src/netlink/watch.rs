@@ -1,4 +1,4 @@
-//! News of what changes in a namespace.
+//! Subscription to netlink notifications of a namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,10 +10,10 @@ use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
 use super::Netlink;
-use super::told::{Last, Told};
+use super::notification::{LatestNotifications, Notifications};
 
-/// What is listened to: interfaces, and addresses, routes and rules of both families.
-const ALL: &[MulticastGroup] = &[
+/// Interfaces, and addresses, routes and rules of both families.
+const ALL_GROUPS: &[MulticastGroup] = &[
     MulticastGroup::Link,
     MulticastGroup::Ipv4Ifaddr,
     MulticastGroup::Ipv6Ifaddr,
@@ -23,93 +23,93 @@ const ALL: &[MulticastGroup] = &[
     MulticastGroup::Ipv6Rule,
 ];
 
-/// Bytes that may wait where it only counts that there is something.
-const BACKLOG: u32 = 32 * 1024;
+/// Bytes of the receive buffer where the content of notifications is not used.
+const SIGNAL_BUFFER: u32 = 32 * 1024;
 
-/// Bytes that may wait where everything counts: some 2 KiB are counted for a message, of which the end of a pair that
-/// is made takes about ten.
-const ROOM: usize = 4 * 1024 * 1024;
+/// Bytes of the receive buffer where notifications are decoded. The kernel accounts some 2 KiB per message, and making
+/// the end of a veth pair takes about ten messages.
+const LINKS_BUFFER: usize = 4 * 1024 * 1024;
 
-/// Tells that something has changed in one namespace. It holds the namespace alive.
+/// A subscription to changes in one namespace. It keeps the namespace alive.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
 }
 
 impl Watch {
-    /// Listens to all changes in the namespace of the calling thread.
+    /// Subscribes to all changes in the calling thread's namespace.
     pub fn open() -> io::Result<Self> {
-        Self::waiting(Socket::new(NETLINK_ROUTE)?, 0)
+        Self::signal_only(Socket::new(NETLINK_ROUTE)?, 0)
     }
 
-    /// Listens to changes of interfaces in the namespace of the calling thread.
+    /// Subscribes to changes of interfaces in the calling thread's namespace.
     pub(super) fn links() -> io::Result<Self> {
         let socket = Socket::new(NETLINK_ROUTE)?;
-        // Without CAP_NET_ADMIN it has the size that it has.
-        let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &ROOM);
+        // Without CAP_NET_ADMIN the default size remains.
+        let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &LINKS_BUFFER);
         Self::listen(socket, 0, &[MulticastGroup::Link])
     }
 
-    /// Listens to all changes, from now on, in the namespace where `netlink` has worked.
+    /// Turns a request socket into a subscription to all later changes in its namespace.
     pub fn instead_of(netlink: Netlink) -> io::Result<Self> {
         let (socket, port) = netlink.into_socket();
-        Self::waiting(socket, port)
+        Self::signal_only(socket, port)
     }
 
-    fn waiting(socket: Socket, port: u32) -> io::Result<Self> {
-        socket.set_rx_buf_sz(BACKLOG)?;
-        Self::listen(socket, port, ALL)
+    fn signal_only(socket: Socket, port: u32) -> io::Result<Self> {
+        socket.set_rx_buf_sz(SIGNAL_BUFFER)?;
+        Self::listen(socket, port, ALL_GROUPS)
     }
 
-    fn listen(mut socket: Socket, port: u32, to: &[MulticastGroup]) -> io::Result<Self> {
+    fn listen(mut socket: Socket, port: u32, groups: &[MulticastGroup]) -> io::Result<Self> {
         socket.set_non_blocking(true)?;
-        let groups = to.iter().fold(0_u32, |all, group| all | 1 << (*group as u32 - 1));
+        let groups = groups.iter().fold(0_u32, |all, group| all | 1 << (*group as u32 - 1));
         socket.bind(&SocketAddr::new(port, groups))?;
         Ok(Self { socket })
     }
 
-    /// Forgets what has come so far, such as one's own changes; true when there was something.
+    /// Discards the waiting notifications, such as those of ENO's own changes. True when there were any.
     pub fn drain(&self) -> bool {
         let mut any = false;
-        let whole = self.read(|_| any = true);
-        any || !whole
+        let complete = self.read(|_| any = true);
+        any || !complete
     }
 
-    /// What has come last of each interface, and of those `ports`. `None`: some was lost.
-    pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Told> {
-        let mut last = Last::default();
-        let whole = self.read(|message| last.keep(message, &ports));
-        whole.then(|| last.decode())
+    /// The latest notification of each interface, and of each port that `ports` accepts. `None`: some were lost.
+    pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Notifications> {
+        let mut latest = LatestNotifications::default();
+        let complete = self.read(|message| latest.keep(message, &ports));
+        complete.then(|| latest.decode())
     }
 
-    /// Each message that has come so far. False when some were lost.
+    /// Calls `each` for every waiting message. False when some were lost.
     fn read(&self, mut each: impl FnMut(&[u8])) -> bool {
         let mut buffer = Vec::with_capacity(8192);
-        let mut whole = true;
+        let mut complete = true;
         loop {
             buffer.clear();
             match self.socket.recv_from(&mut buffer, 0) {
-                // Only the kernel (port 0) is listened to.
+                // Messages of other senders than the kernel (port 0) are dropped.
                 Ok((_, from)) if from.port_number() != 0 => {}
                 Ok(_) => {
-                    whole &= is_whole(&buffer);
+                    complete &= is_complete(&buffer);
                     each(&buffer);
                 }
-                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => whole = false,
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => complete = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return whole,
+                Err(_) => return complete,
             }
         }
     }
 }
 
-/// It was not longer than the buffer.
-fn is_whole(message: &[u8]) -> bool {
+/// True when the message was not truncated to the buffer's length.
+fn is_complete(message: &[u8]) -> bool {
     let length = message.get(..4).and_then(|field| field.try_into().ok()).map(u32::from_ne_bytes);
     length.is_some_and(|length| length as usize <= message.len())
 }
 
-/// Readable when there is news.
+/// Readable when notifications are waiting.
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -1,6 +1,6 @@
-//! Threads that enter namespaces. One that has done its work goes home, to the namespace that it was started in, and
-//! waits a while for more: to start a thread costs more than most of what is done on it. Nobody waits for it to get
-//! there: all work begins with entering a namespace.
+//! Worker threads that enter namespaces. An idle worker returns to the namespace that it was started in and waits for
+//! more work, since starting a thread costs more than most jobs. A job may be sent before the worker has returned:
+//! every job begins with entering a namespace.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -10,29 +10,29 @@ use std::time::Duration;
 
 use super::Namespace;
 
-/// Work. What it gives tells of its end, once the thread can be had again.
-pub(super) type Job = Box<dyn FnOnce() -> Tell + Send>;
-pub(super) type Tell = Box<dyn FnOnce()>;
+/// A unit of work. It returns a callback that reports completion, which runs after the thread is available again.
+pub(super) type Job = Box<dyn FnOnce() -> Completion + Send>;
+pub(super) type Completion = Box<dyn FnOnce()>;
 
-/// Threads that wait at most.
-const KEPT: usize = 4;
+/// Maximum idle threads.
+const MAX_IDLE: usize = 4;
 
-/// How long one waits for more.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an idle thread waits for a job before it ends.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The last that became free comes first: what it needs is still in the caches.
+/// Idle threads. The most recently used is reused first: its data is still in the CPU caches.
 static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 
-/// A thread that waits at home.
+/// A thread that waits for a job.
 struct Idle {
     thread: ThreadId,
     jobs: Sender<Job>,
 }
 
-/// Does the work on a thread that may enter any namespace.
+/// Does the job on an idle worker, or on a new one.
 pub(super) fn spawn(job: Job) -> io::Result<()> {
-    let free = idle().pop();
-    let job = match free {
+    let parked = idle().pop();
+    let job = match parked {
         Some(Idle { jobs, .. }) => match jobs.send(job) {
             Ok(()) => return Ok(()),
             Err(mpsc::SendError(job)) => job,
@@ -40,48 +40,49 @@ pub(super) fn spawn(job: Job) -> io::Result<()> {
         None => job,
     };
     let builder = thread::Builder::new().name("netns".to_owned()).stack_size(512 * 1024);
-    builder.spawn(move || live(job)).map(drop)
+    builder.spawn(move || work_loop(job)).map(drop)
 }
 
-/// One that can't go home ends, unless it has work already: it would keep a namespace alive that has ended otherwise.
-fn live(first: Job) {
+/// Does jobs until the thread has been idle for too long. A thread that can't return to its own namespace ends at once,
+/// unless a job is on its way: it would keep another namespace alive.
+fn work_loop(first: Job) {
     let home = Namespace::current();
-    let (jobs, more) = mpsc::channel();
+    let (jobs, next_jobs) = mpsc::channel();
     let mut next = Some(first);
     while let Some(job) = next {
-        let tell = job();
-        let free = home.is_ok() && offer(&jobs);
-        tell();
-        let at_home = home.as_ref().is_ok_and(Namespace::go_home);
-        let patience = if at_home { PATIENCE } else { Duration::ZERO };
-        next = if free { wait(&more, patience) } else { None };
+        let complete = job();
+        let parked = home.is_ok() && park(&jobs);
+        complete();
+        let at_home = home.as_ref().is_ok_and(Namespace::return_home);
+        let timeout = if at_home { IDLE_TIMEOUT } else { Duration::ZERO };
+        next = if parked { wait(&next_jobs, timeout) } else { None };
     }
 }
 
-/// False when enough others wait.
-fn offer(jobs: &Sender<Job>) -> bool {
+/// Adds the calling thread to the idle ones. False when there are enough.
+fn park(jobs: &Sender<Job>) -> bool {
     let mut idle = idle();
-    let room = idle.len() < KEPT;
+    let room = idle.len() < MAX_IDLE;
     if room {
         idle.push(Idle { thread: thread::current().id(), jobs: jobs.clone() });
     }
     room
 }
 
-fn wait(more: &Receiver<Job>, patience: Duration) -> Option<Job> {
-    if let Ok(job) = more.recv_timeout(patience) {
+fn wait(next_jobs: &Receiver<Job>, timeout: Duration) -> Option<Job> {
+    if let Ok(job) = next_jobs.recv_timeout(timeout) {
         return Some(job);
     }
-    let me = thread::current().id();
+    let current = thread::current().id();
     let mut idle = idle();
-    let waits = idle.iter().position(|one| one.thread == me);
-    if let Some(at) = waits {
+    let position = idle.iter().position(|one| one.thread == current);
+    if let Some(at) = position {
         idle.remove(at);
         return None;
     }
     drop(idle);
-    // Someone has just taken it, with work that is on its way.
-    more.recv().ok()
+    // Another thread has just taken it from the list, and is about to send a job.
+    next_jobs.recv().ok()
 }
 
 fn idle() -> MutexGuard<'static, Vec<Idle>> {

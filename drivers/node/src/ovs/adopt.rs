@@ -1,44 +1,44 @@
-//! Ports of others that are our uplink: VLANs are added to their list, and only these are taken out again.
+//! Foreign ports that serve as uplinks: ENO adds VLANs to their `trunks`, and removes only those again.
 
 use std::collections::BTreeSet;
 
 use eno_ovsdb::{Condition, Mutation, Operation, Uuid, Value, read_ranges, row, write_ranges};
 
 use super::CLOSED;
-use super::plan::{Planner, set_id};
+use super::desired::PortSpec;
+use super::plan::{Planner, set_external_id};
 use super::view::{Port, View};
-use super::wanted::WantedPort;
 
-/// `external_ids` of ports of others: the VLANs that our cluster added to their list.
+/// The key in `external_ids` of foreign ports that records the VLANs that the cluster added to `trunks`.
 fn added_key(cluster: &str) -> String {
     format!("eno-vlans-{cluster}")
 }
 
 impl Planner<'_> {
-    /// Uses a port of somebody else as the uplink: only its `trunks` get what is missing.
-    pub(super) fn adopt(&mut self, wanted: &WantedPort, uuid: Uuid, port: &Port) {
-        let place = self.places.get(&uuid).copied().unwrap_or_default();
+    /// Uses a foreign port as the uplink: only the missing VLANs are added to its `trunks`.
+    pub(super) fn adopt(&mut self, wanted: &PortSpec, uuid: Uuid, port: &Port) {
+        let bridge = self.bridge_of_port.get(&uuid).copied().unwrap_or_default();
         let name = &port.name;
-        if let Err(reason) = adoptable(self.view, wanted, port, place) {
+        if let Err(reason) = adoptable(self.view, wanted, port, bridge) {
             self.reject(&wanted.item, true, reason);
             return;
         }
         let vlans = wanted.trunks();
         if port.trunks.is_empty() {
             let note =
-                format!("port {name} of bridge {place} is not ours and has no list: it carries all VLANs");
+                format!("port {name} of bridge {bridge} is not ours and has no list: it carries all VLANs");
             self.plan.notes.push(note);
         }
-        self.carry(uuid, port, &vlans);
+        self.set_added_vlans(uuid, port, &vlans);
     }
 
-    /// Brings what we added to the list of a port of others to these VLANs.
-    fn carry(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
+    /// Sets the VLANs that ENO adds to the `trunks` of a foreign port.
+    fn set_added_vlans(&mut self, uuid: Uuid, port: &Port, vlans: &BTreeSet<i64>) {
         let key = added_key(&self.desired.cluster);
-        let record = port.external_ids.get(&key);
-        let added = record.map(|text| parse_list(text)).unwrap_or_default();
-        // Without a list it carries all, and one VLAN in it would take the others away. It has one again where somebody
-        // emptied that with what we added.
+        let recorded = port.external_ids.get(&key);
+        let added = recorded.map(|text| parse_list(text)).unwrap_or_default();
+        // A port with empty `trunks` carries all VLANs, and adding one would cut off the others. But a list that
+        // someone emptied together with ENO's VLANs is filled again.
         let (mut list, mut ours) = (port.trunks.clone(), BTreeSet::new());
         let emptied = list.is_empty() && added.iter().any(|vlan| *vlan != i64::from(CLOSED));
         if !list.is_empty() || emptied {
@@ -48,17 +48,17 @@ impl Planner<'_> {
             list.extend(&ours);
             if list.is_empty() {
                 list.insert(CLOSED.into());
-                if !vlans.is_empty() || record.is_some() {
+                if !vlans.is_empty() || recorded.is_some() {
                     ours.insert(CLOSED.into());
                 }
             }
         }
-        // Once nothing of ours is left there, not even the list's end, nothing says that we were there.
+        // When no VLAN of ENO is left, the record is deleted.
         if vlans.is_empty() && ours.iter().all(|vlan| *vlan == i64::from(CLOSED)) {
             ours.clear();
         }
         let text = (!ours.is_empty()).then(|| write_ranges(&ours));
-        if list == port.trunks && text.as_ref() == record {
+        if list == port.trunks && text.as_ref() == recorded {
             return;
         }
         let seen = row([("trunks", Value::set(port.trunks.iter().copied()))]);
@@ -68,13 +68,13 @@ impl Planner<'_> {
             Mutation::insert("trunks", Value::set(list.difference(&port.trunks).copied())),
         ];
         match text {
-            Some(text) => mutations.extend(set_id(&key, &text)),
+            Some(text) => mutations.extend(set_external_id(&key, &text)),
             None => mutations.push(Mutation::delete("external_ids", Value::set([key]))),
         }
         self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
     }
 
-    /// Gives back the ports of others that are no uplink any more.
+    /// Removes ENO's VLANs from foreign ports that are no uplink any more.
     pub(super) fn release(&mut self) {
         let key = added_key(&self.desired.cluster);
         for (uuid, port) in &self.view.ports {
@@ -82,17 +82,17 @@ impl Planner<'_> {
                 && !self.ours(&port.external_ids)
                 && !self.kept.contains(uuid)
             {
-                self.carry(*uuid, port, &BTreeSet::new());
+                self.set_added_vlans(*uuid, port, &BTreeSet::new());
             }
         }
     }
 }
 
-/// May a port of somebody else be the uplink?
-fn adoptable(view: &View, wanted: &WantedPort, port: &Port, place: &str) -> Result<(), String> {
+/// Checks that a foreign port may serve as the uplink.
+fn adoptable(view: &View, wanted: &PortSpec, port: &Port, bridge: &str) -> Result<(), String> {
     let name = &port.name;
-    if place != wanted.bridge {
-        return Err(format!("{name} is a port that somebody else made on bridge {place}"));
+    if bridge != wanted.bridge {
+        return Err(format!("{name} is a port that somebody else made on bridge {bridge}"));
     }
     let there: BTreeSet<&str> =
         view.interfaces_of(port).map(|(_, interface)| interface.name.as_str()).collect();
@@ -111,7 +111,7 @@ fn adoptable(view: &View, wanted: &WantedPort, port: &Port, place: &str) -> Resu
     }
 }
 
-/// Reads what [`write_ranges`] wrote; what somebody else wrote there is nothing of ours.
+/// Parses the text of [`write_ranges`]. Anything else, which someone else wrote, yields no VLANs.
 fn parse_list(text: &str) -> BTreeSet<i64> {
     read_ranges(text, 0..=CLOSED).map(i64::from).collect()
 }

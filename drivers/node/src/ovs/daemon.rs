@@ -1,9 +1,8 @@
-//! ovs-vswitchd itself, as opposed to what its database says.
+//! Liveness of ovs-vswitchd.
 //!
-//! The database does not know whether anybody does what it says: while nothing is to be changed, `cur_cfg` is as it
-//! should be whether ovs-vswitchd runs or not. So it is asked for its version at the control socket that it makes
-//! beside that of the database (ovs-appctl(8); JSON-RPC 1.0), and the connection is kept: when it ends, so has
-//! ovs-vswitchd. Nothing is asked over and over.
+//! The database does not show whether ovs-vswitchd runs: without changes `cur_cfg` equals `next_cfg` in either case. So
+//! ovs-vswitchd is asked for its version at its control socket beside that of the database (ovs-appctl(8), JSON-RPC
+//! 1.0). The connection is kept open: its end shows the end of ovs-vswitchd, so nothing is polled.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,29 +16,29 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// How long an answer may take: ovs-vswitchd gives none while it changes many bridges.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum time for an answer. ovs-vswitchd does not answer while it changes many bridges.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer.
-const LONGEST: usize = 4096;
+/// Maximum bytes of an answer.
+const MAX_ANSWER: usize = 4096;
 
-const QUESTION: &[u8] = br#"{"id":0,"method":"version","params":[]}"#;
+const VERSION_REQUEST: &[u8] = br#"{"id":0,"method":"version","params":[]}"#;
 
-/// Why it is taken not to do what the database says.
+/// Why ovs-vswitchd is considered not to apply the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Silence {
-    /// Nobody is at its control socket.
+pub enum DaemonError {
+    /// There is no process at its control socket.
     #[error("ovs-vswitchd does not run: nobody is at its control socket in {}", folder.display())]
-    Gone {
-        /// Where that is, or should be.
+    NotRunning {
+        /// The folder of the control socket.
         folder: PathBuf,
     },
-    /// It was asked and said nothing that can be understood.
+    /// It gave no valid answer.
     #[error("ovs-vswitchd does not answer at {}: {reason}", socket.display())]
-    Mute {
+    NoAnswer {
         /// Its control socket.
         socket: PathBuf,
-        /// What was seen instead.
+        /// The error.
         reason: String,
     },
 }
@@ -47,11 +46,11 @@ pub enum Silence {
 /// The ovs-vswitchd of one database.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    /// Where its files are; `None` where the database is reached over the network, which tells nothing of it.
+    /// The folder of its files; `None` for a database over the network, where ovs-vswitchd can't be checked.
     folder: Option<PathBuf>,
-    /// It answered once, and has ended since.
+    /// True when it has answered and ended since.
     ended: watch::Sender<bool>,
-    listener: Mutex<Option<AbortHandle>>,
+    watcher: Mutex<Option<AbortHandle>>,
 }
 
 impl Daemon {
@@ -60,54 +59,58 @@ impl Daemon {
             Endpoint::Unix(socket) => socket.parent().map(Path::to_owned),
             Endpoint::Tcp { .. } | Endpoint::Tls { .. } => None,
         };
-        Self { folder, ended: watch::Sender::new(false), listener: Mutex::default() }
+        Self { folder, ended: watch::Sender::new(false), watcher: Mutex::default() }
     }
 
-    /// Tells when it has ended that answered last.
+    /// Becomes true when the process that answered last has ended.
     pub(super) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 
-    /// It is of no interest until it is asked again.
-    pub(super) fn ignore(&self) {
-        self.listen(None);
+    /// Stops watching for its end until the next check.
+    pub(super) fn stop_watching(&self) {
+        self.watch_connection(None);
     }
 
-    /// Asks it. Where it can't be found out whether it runs, it is taken to.
-    pub(super) async fn answers(&self) -> Result<(), Silence> {
+    /// Checks that it answers. It counts as running where that can't be checked.
+    pub(super) async fn check(&self) -> Result<(), DaemonError> {
         let Some(folder) = &self.folder else { return Ok(()) };
         let found = Files::read(folder);
-        let mut mute = None;
+        let mut no_answer = None;
         for socket in &found.sockets {
-            match tokio::time::timeout(PATIENCE, ask(socket)).await {
+            match tokio::time::timeout(ANSWER_TIMEOUT, query_version(socket)).await {
                 Ok(Ok(connection)) => {
-                    self.listen(Some(connection));
+                    self.watch_connection(Some(connection));
                     return Ok(());
                 }
                 Ok(Err(error)) => match error.kind() {
-                    // It was left behind by one that was killed.
+                    // A killed process left the socket behind.
                     io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => {}
                     io::ErrorKind::PermissionDenied => return Ok(()),
-                    _ => mute = Some((socket, error.to_string())),
+                    _ => no_answer = Some((socket, error.to_string())),
                 },
-                Err(_) => mute = Some((socket, format!("nothing came within {} s", PATIENCE.as_secs()))),
+                Err(_) => {
+                    no_answer = Some((socket, format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())))
+                }
             }
         }
-        match mute {
-            Some((socket, reason)) => Err(Silence::Mute { socket: socket.clone(), reason }),
-            None if found.tell_of_it || *self.ended.borrow() => Err(Silence::Gone { folder: folder.clone() }),
+        match no_answer {
+            Some((socket, reason)) => Err(DaemonError::NoAnswer { socket: socket.clone(), reason }),
+            None if found.is_expected || *self.ended.borrow() => {
+                Err(DaemonError::NotRunning { folder: folder.clone() })
+            }
             None => Ok(()),
         }
     }
 
-    /// Waits for the end of this connection in place of the one before.
-    fn listen(&self, connection: Option<UnixStream>) {
-        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = listener.take() {
+    /// Watches for the end of this connection instead of the previous one.
+    fn watch_connection(&self, connection: Option<UnixStream>) {
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(before) = watcher.take() {
             before.abort();
         }
         self.ended.send_replace(false);
-        *listener = connection.map(|mut connection| {
+        *watcher = connection.map(|mut connection| {
             let ended = self.ended.clone();
             let wait = async move {
                 let mut rest = [0; 64];
@@ -121,17 +124,17 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.ignore();
+        self.stop_watching();
     }
 }
 
-/// What daemons left in the folder of their database.
+/// The files of Open vSwitch's daemons in the folder of the database.
 struct Files {
-    /// Control sockets of ovs-vswitchd: `ovs-vswitchd.<pid>.ctl`, of those that were killed too.
+    /// Control sockets of ovs-vswitchd (`ovs-vswitchd.<pid>.ctl`), including those of killed processes.
     sockets: Vec<PathBuf>,
-    /// If it ran there would be one of them: there has been one, or that of ovsdb-server is here and nothing says
-    /// that the two were told different places.
-    tell_of_it: bool,
+    /// True when a running ovs-vswitchd would have its control socket here. This holds if there is such a socket, or if
+    /// there is that of ovsdb-server and no `ovs-vswitchd.pid` shows that the two have different folders.
+    is_expected: bool,
 }
 
 impl Files {
@@ -149,14 +152,14 @@ impl Files {
             .collect();
         let database = names.iter().any(|name| control(&name, "ovsdb-server."));
         let elsewhere = names.iter().any(|name| name == "ovs-vswitchd.pid");
-        Self { tell_of_it: !sockets.is_empty() || (database && !elsewhere), sockets }
+        Self { is_expected: !sockets.is_empty() || (database && !elsewhere), sockets }
     }
 }
 
-/// Gives the connection once an answer has come.
-async fn ask(socket: &Path) -> io::Result<UnixStream> {
+/// Queries the version, and returns the connection after the answer.
+async fn query_version(socket: &Path) -> io::Result<UnixStream> {
     let mut connection = UnixStream::connect(socket).await?;
-    connection.write_all(QUESTION).await?;
+    connection.write_all(VERSION_REQUEST).await?;
     let mut answer = Vec::new();
     loop {
         if connection.read_buf(&mut answer).await? == 0 {
@@ -164,7 +167,7 @@ async fn ask(socket: &Path) -> io::Result<UnixStream> {
         }
         match serde_json::Deserializer::from_slice(&answer).into_iter::<IgnoredAny>().next() {
             Some(Ok(_)) => return Ok(connection),
-            Some(Err(error)) if !error.is_eof() || answer.len() > LONGEST => return Err(error.into()),
+            Some(Err(error)) if !error.is_eof() || answer.len() > MAX_ANSWER => return Err(error.into()),
             Some(Err(_)) | None => {}
         }
     }
@@ -180,30 +183,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_missed_only_where_it_should_be() {
+    async fn missing_daemon_is_reported_only_where_its_socket_is_expected() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
-        let gone = Err(Silence::Gone { folder: folder.path().to_owned() });
-        assert_eq!(daemon.answers().await, Ok(()));
+        let gone = Err(DaemonError::NotRunning { folder: folder.path().to_owned() });
+        assert_eq!(daemon.check().await, Ok(()));
         std::fs::write(folder.path().join("ovsdb-server.7.ctl"), "").unwrap();
-        assert_eq!(daemon.answers().await, gone);
+        assert_eq!(daemon.check().await, gone);
         std::fs::write(folder.path().join("ovs-vswitchd.pid"), "8\n").unwrap();
-        assert_eq!(daemon.answers().await, Ok(()), "its control socket is elsewhere");
+        assert_eq!(daemon.check().await, Ok(()), "its control socket is elsewhere");
         drop(UnixListener::bind(folder.path().join("ovs-vswitchd.8.ctl")).unwrap());
-        assert_eq!(daemon.answers().await, gone);
-        assert_eq!(Daemon::of(&"tcp:192.0.2.1:6640".parse().unwrap()).answers().await, Ok(()));
+        assert_eq!(daemon.check().await, gone);
+        assert_eq!(Daemon::of(&"tcp:192.0.2.1:6640".parse().unwrap()).check().await, Ok(()));
     }
 
     #[tokio::test]
-    async fn its_end_is_told() {
+    async fn end_of_daemon_is_notified() {
         let folder = tempfile::tempdir().unwrap();
         let daemon = daemon(folder.path());
         let mut ended = daemon.ended();
         let socket = folder.path().join("ovs-vswitchd.9.ctl");
-        let listener = UnixListener::bind(&socket).unwrap();
-        let play = async |answer: &[&[u8]]| {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            let mut question = [0; QUESTION.len()];
+        let watcher = UnixListener::bind(&socket).unwrap();
+        let answer_with = async |answer: &[&[u8]]| {
+            let (mut connection, _) = watcher.accept().await.unwrap();
+            let mut question = [0; VERSION_REQUEST.len()];
             connection.read_exact(&mut question).await.unwrap();
             for part in answer {
                 connection.write_all(part).await.unwrap();
@@ -211,17 +214,17 @@ mod tests {
             }
             connection
         };
-        let (said, connection) =
-            tokio::join!(daemon.answers(), play(&[br#"{"error":null,"id":0,"#, br#""result":"3"}"#]));
-        assert_eq!(said, Ok(()));
+        let (checked, connection) =
+            tokio::join!(daemon.check(), answer_with(&[br#"{"error":null,"id":0,"#, br#""result":"3"}"#]));
+        assert_eq!(checked, Ok(()));
         assert!(!*ended.borrow_and_update());
         drop(connection);
         assert!(*ended.wait_for(|ended| *ended).await.unwrap());
-        let (said, _) = tokio::join!(daemon.answers(), play(&[b"what?"]));
-        assert!(matches!(said, Err(Silence::Mute { .. })), "{said:?}");
+        let (checked, _) = tokio::join!(daemon.check(), answer_with(&[b"what?"]));
+        assert!(matches!(checked, Err(DaemonError::NoAnswer { .. })), "{checked:?}");
         std::fs::remove_file(&socket).unwrap();
-        assert!(matches!(daemon.answers().await, Err(Silence::Gone { .. })), "it ended in peace");
-        daemon.ignore();
-        assert_eq!(daemon.answers().await, Ok(()));
+        assert!(matches!(daemon.check().await, Err(DaemonError::NotRunning { .. })), "it ended in peace");
+        daemon.stop_watching();
+        assert_eq!(daemon.check().await, Ok(()));
     }
 }

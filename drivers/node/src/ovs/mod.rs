@@ -1,95 +1,96 @@
 //! Open vSwitch on this node: bridges, their uplinks and patches, and the ports of pods.
 //!
-//! [`Ovs::reconcile`] takes the complete desired state and brings the database there in one transaction, waits
-//! until ovs-vswitchd has it (`cur_cfg`), and tells what is there. `plan` decides and does nothing; `session`
-//! speaks to the database; `daemon` knows whether ovs-vswitchd still runs.
+//! [`Ovs::reconcile`] takes the complete desired state. It changes the database in one transaction, waits until
+//! ovs-vswitchd has applied it (`cur_cfg`), and returns the observed state. `plan` is pure; `session` talks to the
+//! database; `daemon` checks that ovs-vswitchd runs.
 //!
-//! # What is ours
-//! Bridges and ports with `external_ids:eno-cluster` of our cluster; a port also has `eno-id`, which says what it
-//! is for. They are changed and removed as needed. All others belong to somebody else:
+//! # Ownership
+//! Bridges and ports with `external_ids:eno-cluster` of the cluster are ENO's. A port also has `eno-id`, which names
+//! its purpose. ENO changes and deletes them as needed. All other bridges and ports are foreign:
 //!
-//! - A bridge of the wanted name that is not ours is used and never removed; its settings stay.
-//! - A port that is the wanted uplink and not ours keeps its settings but one: VLANs that are missing in its
-//!   `trunks` are added, are listed in its `external_ids:eno-vlans-<cluster>`, and only these are taken out again. If it has
-//!   no list, it carries all VLANs: it stays so, and [`AppliedBridge::open`] says it, unless VLANs were added to its
-//!   list: then somebody emptied that, and it gets one again. If it is an access port, the wanted bridge is rejected.
-//! - An interface on a port of somebody else is never moved.
-//! - A bridge of ours stays as long as ports of others are on it.
+//! - A foreign bridge with the desired name is used and never deleted; its settings stay.
+//! - A foreign port that is the desired uplink keeps its settings but one. ENO adds missing VLANs to its `trunks`,
+//!   records them in `external_ids:eno-vlans-<cluster>`, and removes only these again.
+//! - A foreign uplink with empty `trunks` carries all VLANs. It stays so, and [`AppliedBridge::open`] reports it. If
+//!   ENO's record shows that the list was not empty before, the list is filled again.
+//! - A foreign access port is no uplink: the desired bridge is rejected.
+//! - An interface on a foreign port is never moved.
+//! - A bridge of ENO stays as long as foreign ports are on it.
 //!
-//! # Closed, not open
-//! In Open vSwitch a trunk port without a list carries all VLANs. A list that ours would leave empty is `4095`,
-//! which is no VLAN ([`CLOSED`]).
+//! # Closed trunks
+//! In Open vSwitch a trunk port with empty `trunks` carries all VLANs. So ENO writes `4095`, which is no VLAN, instead
+//! of an empty list ([`CLOSED`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 mod adopt;
 mod daemon;
+mod desired;
 mod observe;
 mod plan;
 mod session;
 mod view;
-mod wanted;
 
-pub use daemon::Silence;
+pub use daemon::DaemonError;
 pub use session::{Ovs, OvsError};
 
-/// The only entry of the list of a trunk that carries nothing: reserved by IEEE 802.1Q, so never a VLAN.
+/// The only entry in `trunks` of a port that carries no VLAN. IEEE 802.1Q reserves the number, so it is never a VLAN.
 pub const CLOSED: u16 = 4095;
 
-/// All that has to be in Open vSwitch by our cluster. What is ours and not in it goes.
+/// The desired state of Open vSwitch. Bridges and ports of the cluster that are not in it are deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OvsDesired {
-    /// What marks ours: `external_ids:eno-cluster`.
+    /// The cluster's name: `external_ids:eno-cluster`.
     pub cluster: String,
-    /// By name.
+    /// Bridges by name.
     pub bridges: BTreeMap<String, BridgeDesired>,
-    /// By interface of the host, which is there already.
+    /// Ports of pods, by the name of the host's interface, which must exist.
     pub ports: BTreeMap<String, PortDesired>,
 }
 
-/// A bridge.
+/// A desired bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeDesired {
     /// Absent: the node's default.
     pub datapath: Option<Datapath>,
-    /// What leads to the fabric.
+    /// The port that connects it to the fabric.
     pub uplink: Option<UplinkDesired>,
-    /// What uplink and patch carry, tagged; empty: nothing.
+    /// VLANs that uplink and patch carry, tagged; empty: none.
     pub vlans: BTreeSet<u16>,
-    /// A bridge that a pair of patch ports leads to, which carry `vlans`. It is wanted as well or there.
+    /// Another bridge to connect to by a pair of patch ports, which carry `vlans`. It must be desired or exist.
     pub patch: Option<String>,
 }
 
 /// The uplink of a bridge: one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UplinkDesired {
-    /// What the port is called: for one interface as that, for several the bond's name.
+    /// Name of the port: that of its only interface, or of the bond.
     pub port: String,
-    /// Interfaces of the host; several are a bond of which one is active.
+    /// Interfaces of the host; several form an active-backup bond.
     pub interfaces: Vec<String>,
-    /// Bytes that it has to carry at least; absent: as it is.
+    /// Minimum MTU in bytes; absent: unchanged.
     pub mtu: Option<u32>,
 }
 
-/// The port of a pod.
+/// A desired port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortDesired {
-    /// Which is wanted as well or there.
+    /// Name of the bridge, which must be desired or exist.
     pub bridge: String,
-    /// Whose it is: `external_ids:eno-id`.
+    /// Its purpose: `external_ids:eno-id`.
     pub id: String,
-    /// What it carries.
+    /// VLANs that it carries.
     pub vlans: PortVlans,
-    /// Bytes that it has to carry at least; absent: as it is.
+    /// Minimum MTU in bytes; absent: unchanged.
     pub mtu: Option<u32>,
 }
 
-/// What a port carries.
+/// VLANs of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortVlans {
     /// One VLAN, untagged.
     Access(u16),
-    /// These, tagged; empty: nothing.
+    /// These VLANs, tagged; empty: none.
     Trunk(BTreeSet<u16>),
 }
 
@@ -103,7 +104,7 @@ pub enum Datapath {
 }
 
 impl Datapath {
-    /// As the database has it.
+    /// The value in the database.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -112,55 +113,55 @@ impl Datapath {
     }
 }
 
-/// What of the desired state is there.
+/// The observed part of the desired state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OvsApplied {
-    /// Those that exist.
+    /// Bridges that exist, by name.
     pub bridges: BTreeMap<String, AppliedBridge>,
-    /// Those that exist and that Open vSwitch has opened.
+    /// Ports that exist and that Open vSwitch has opened, by interface.
     pub ports: BTreeMap<String, AppliedPort>,
-    /// What could not be done.
+    /// Items that could not be realised.
     pub rejected: Vec<Rejected>,
-    /// What somebody should know and nothing fails for.
+    /// Messages for administrators that are no failures.
     pub notes: Vec<String>,
 }
 
-/// A bridge that is there.
+/// An observed bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AppliedBridge {
-    /// We made it.
+    /// True when ENO made it.
     pub owned: bool,
-    /// Of the wanted VLANs those that get through its uplink and patch; all of them if it has neither.
+    /// Desired VLANs that its uplink and patch carry; all desired VLANs if it has neither.
     pub vlans: BTreeSet<u16>,
-    /// Its uplink belongs to somebody else and has no list: it carries every VLAN.
+    /// True when its uplink is foreign and has empty `trunks`, so that it carries every VLAN.
     pub open: bool,
-    /// Bytes that get through its uplink.
+    /// MTU of its uplink in bytes.
     pub mtu: Option<u32>,
 }
 
-/// A port that is there.
+/// An observed port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedPort {
-    /// What it is on.
+    /// Name of its bridge.
     pub bridge: String,
-    /// What it carries.
+    /// VLANs that it carries.
     pub vlans: PortVlans,
-    /// Bytes.
+    /// MTU in bytes.
     pub mtu: Option<u32>,
 }
 
-/// Something that could not be done.
+/// An item that could not be realised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
-    /// What.
+    /// The item.
     pub item: Item,
-    /// Why, with the remedy where there is one.
+    /// The reason, with a remedy where there is one.
     pub reason: String,
-    /// It may pass by itself.
+    /// True when a retry may succeed.
     pub retryable: bool,
 }
 
-/// What a [`Rejected`] is about.
+/// The item of a [`Rejected`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Item {
     /// A bridge with its uplink and patch, by name.

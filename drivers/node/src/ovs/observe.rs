@@ -1,10 +1,10 @@
-//! What of the wanted is there.
+//! Computes the observed part of the desired state. Pure.
 
 use std::collections::BTreeSet;
 
+use super::desired::{PortSpec, patch_port, uplink as uplink_spec};
 use super::plan::{Plan, is_ours};
 use super::view::{Bridge, Port, View};
-use super::wanted::{self, WantedPort};
 use super::{
     AppliedBridge, AppliedPort, BridgeDesired, Datapath, Item, OvsApplied, OvsDesired, PortDesired,
     PortVlans, Rejected,
@@ -13,7 +13,7 @@ use super::{
 /// `external_ids:owner` of the ports that ovs-cni makes.
 const OVS_CNI: &str = "ovs-cni.network.kubevirt.io";
 
-/// Tells what of the desired state is there, and adds to the plan's rejections what Open vSwitch refused.
+/// The observed part of the desired state, with the rejections of the plan and the errors of Open vSwitch.
 pub(super) fn observe(desired: &OvsDesired, view: &View, plan: &Plan) -> OvsApplied {
     let mut applied =
         OvsApplied { rejected: plan.rejected.clone(), notes: plan.notes.clone(), ..OvsApplied::default() };
@@ -26,7 +26,7 @@ pub(super) fn observe(desired: &OvsDesired, view: &View, plan: &Plan) -> OvsAppl
     for (interface, wanted) in &desired.ports {
         port(desired, view, (interface, wanted), &mut applied);
     }
-    stale(desired, view, &mut applied);
+    note_stale_ports(desired, view, &mut applied);
     applied
 }
 
@@ -45,12 +45,12 @@ fn bridge(
         reject(applied, &item, format!("Open vSwitch did not make bridge {name}: {fault}"));
         return result;
     }
-    if let Some(uplink) = wanted::uplink(name, wanted) {
+    if let Some(uplink) = uplink_spec(name, wanted) {
         match find(view, bridge, &uplink) {
             Some(port) => {
-                carried(&mut result.vlans, port);
+                retain_carried(&mut result.vlans, port);
                 result.open = !is_ours(&port.external_ids, &desired.cluster) && port.trunks.is_empty();
-                if faults(view, port, "uplink", &item, applied) {
+                if reject_if_faulty(view, port, "uplink", &item, applied) {
                     result.vlans.clear();
                 }
                 result.mtu = mtu(view, port);
@@ -67,12 +67,12 @@ fn bridge(
     }
     if let Some(other) = &wanted.patch {
         for (from, to) in [(name, other.as_str()), (other.as_str(), name)] {
-            let end = wanted::patch_port(from, to);
+            let end = patch_port(from, to);
             let bridge = view.bridges.get(from);
             let port = bridge.and_then(|bridge| view.ports_of(bridge).find(|(_, port)| port.name == end));
             match port {
-                Some((_, port)) if !faults(view, port, "patch", &item, applied) => {
-                    carried(&mut result.vlans, port);
+                Some((_, port)) if !reject_if_faulty(view, port, "patch", &item, applied) => {
+                    retain_carried(&mut result.vlans, port);
                 }
                 _ => result.vlans.clear(),
             }
@@ -81,7 +81,7 @@ fn bridge(
     result
 }
 
-/// Why a bridge is in the database and not in the switch. The interface that goes by its name shows it.
+/// Why Open vSwitch did not make a bridge of the database. Its local interface, which has its name, shows the error.
 fn local_fault(view: &View, name: &str, bridge: &Bridge) -> Option<String> {
     let (_, port) = view.ports_of(bridge).find(|(_, port)| port.name == name)?;
     let (_, interface) = view.interfaces_of(port).next()?;
@@ -90,8 +90,8 @@ fn local_fault(view: &View, name: &str, bridge: &Bridge) -> Option<String> {
     Some(format!("{fault}; has this node the datapath {datapath:?}?"))
 }
 
-/// The port on a bridge that is the wanted one: by its name, or one of others by its interfaces.
-fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &WantedPort) -> Option<&'a Port> {
+/// The port on a bridge that matches a desired one: by its name, or a foreign port by its interfaces.
+fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &PortSpec) -> Option<&'a Port> {
     let ports = || bridge.ports.iter().filter_map(|uuid| view.ports.get(uuid));
     let interfaces: BTreeSet<&str> = wanted.interfaces.iter().map(|one| one.name.as_str()).collect();
     ports().find(|port| port.name == wanted.name).or_else(|| {
@@ -101,8 +101,8 @@ fn find<'a>(view: &'a View, bridge: &Bridge, wanted: &WantedPort) -> Option<&'a 
     })
 }
 
-/// Leaves the VLANs that a trunk carries.
-fn carried(vlans: &mut BTreeSet<u16>, port: &Port) {
+/// Retains the VLANs that a trunk port carries.
+fn retain_carried(vlans: &mut BTreeSet<u16>, port: &Port) {
     if !port.trunks.is_empty() {
         vlans.retain(|vlan| port.trunks.contains(&i64::from(*vlan)));
     }
@@ -111,8 +111,8 @@ fn carried(vlans: &mut BTreeSet<u16>, port: &Port) {
     }
 }
 
-/// Rejects the item when nothing gets through a port; a bond of which a part works is a note.
-fn faults(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsApplied) -> bool {
+/// Rejects the item when no interface of a port works, and returns true then. A bond that works in part is a note.
+fn reject_if_faulty(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsApplied) -> bool {
     let mut working = false;
     let mut faults = Vec::new();
     for (_, interface) in view.interfaces_of(port) {
@@ -129,7 +129,7 @@ fn faults(view: &View, port: &Port, role: &str, item: &Item, applied: &mut OvsAp
     !working
 }
 
-/// What gets through all interfaces of a port.
+/// The smallest MTU of a port's interfaces, in bytes.
 fn mtu(view: &View, port: &Port) -> Option<u32> {
     view.interfaces_of(port).filter_map(|(_, interface)| u32::try_from(interface.mtu?).ok()).min()
 }
@@ -138,7 +138,9 @@ fn port(desired: &OvsDesired, view: &View, (name, wanted): (&str, &PortDesired),
     let Some(bridge) = view.bridges.get(&wanted.bridge) else { return };
     let Some((_, port)) = view.ports_of(bridge).find(|(_, port)| port.name == name) else { return };
     let item = Item::Port(name.to_owned());
-    if !is_ours(&port.external_ids, &desired.cluster) || faults(view, port, "interface", &item, applied) {
+    if !is_ours(&port.external_ids, &desired.cluster)
+        || reject_if_faulty(view, port, "interface", &item, applied)
+    {
         return;
     }
     let tag = port.tag.and_then(|tag| u16::try_from(tag).ok());
@@ -152,8 +154,8 @@ fn port(desired: &OvsDesired, view: &View, (name, wanted): (&str, &PortDesired),
     applied.ports.insert(name.to_owned(), there);
 }
 
-/// Ports that ovs-cni left behind on the wanted bridges.
-fn stale(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
+/// Adds a note for each stale port that ovs-cni left on a desired bridge.
+fn note_stale_ports(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
     for name in desired.bridges.keys() {
         let Some(bridge) = view.bridges.get(name) else { continue };
         for (_, port) in view.ports_of(bridge) {
@@ -169,7 +171,7 @@ fn stale(desired: &OvsDesired, view: &View, applied: &mut OvsApplied) {
     }
 }
 
-/// Unless it is rejected already.
+/// Rejects the item, unless it is rejected already.
 fn reject(applied: &mut OvsApplied, item: &Item, reason: String) {
     if applied.rejected.iter().all(|rejected| rejected.item != *item) {
         applied.rejected.push(Rejected { item: item.clone(), reason, retryable: true });

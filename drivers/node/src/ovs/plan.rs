@@ -1,40 +1,40 @@
-//! From what is wanted and what is there to the operations of one transaction.
+//! Computes the operations of one transaction that lead from the observed state to the desired one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::{Atom, Condition, Mutation, NamedUuid, Operation, Uuid, Value, row};
 
+use super::desired::{PortSpec, interface_name_error, port_specs};
 use super::view::{Bridge, Interface, Port, View};
-use super::wanted::{WantedPort, interface_name_fault, wanted_ports};
 use super::{Datapath, Item, OvsDesired, PortVlans, Rejected};
 
-/// `external_ids` of bridges and ports: the cluster whose they are.
+/// Key in `external_ids` of bridges and ports: the owning cluster.
 pub(super) const CLUSTER: &str = "eno-cluster";
-/// `external_ids` of ports: what they are for.
+/// Key in `external_ids` of ports: their purpose.
 pub(super) const ID: &str = "eno-id";
-/// `external_ids` of interfaces: the MTU that they had before more was asked for.
-const MTU: &str = "eno-mtu";
+/// Key in `external_ids` of interfaces: their MTU in bytes before ENO raised it.
+const ORIGINAL_MTU: &str = "eno-mtu";
 
-/// What has to be done.
+/// The changes to make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// In one transaction; none when everything is there.
+    /// Operations of one transaction; empty when the database is as desired.
     pub(super) operations: Vec<Operation>,
-    /// What can't be done.
+    /// Items that can't be realised.
     pub(super) rejected: Vec<Rejected>,
-    /// What somebody should know.
+    /// Messages for administrators.
     pub(super) notes: Vec<String>,
 }
 
-/// Works out what brings the database from what is there to what is wanted.
+/// Computes the plan.
 ///
-/// Ports are put on bridges and taken from them by mutations, so that what others put there meanwhile stays. What
-/// depends on values of others is guarded by a `wait` for these values: the transaction fails when they have
-/// changed, and is planned anew.
+/// Ports are added to bridges and removed from them by mutations, so that concurrent changes by others stay. Operations
+/// that depend on values of others are guarded by a `wait` for these values. If they have changed, the transaction
+/// fails and is planned again.
 pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan {
     let mut planner = Planner::new(desired, view);
     planner.bridges(default);
-    for port in wanted_ports(desired) {
+    for port in port_specs(desired) {
         planner.port(&port);
     }
     planner.release();
@@ -43,33 +43,38 @@ pub(super) fn plan(desired: &OvsDesired, default: Datapath, view: &View) -> Plan
     planner.finish()
 }
 
-/// Is it marked as ours?
+/// True when a row is marked as the cluster's.
 pub(super) fn is_ours(external_ids: &BTreeMap<String, String>, cluster: &str) -> bool {
-    external_ids.get(CLUSTER).is_some_and(|mark| mark == cluster)
+    external_ids.get(CLUSTER).is_some_and(|owner| owner == cluster)
 }
 
 pub(super) struct Planner<'a> {
+    /// The desired state.
     pub(super) desired: &'a OvsDesired,
+    /// The database.
     pub(super) view: &'a View,
     /// Port name to row.
-    names: BTreeMap<&'a str, Uuid>,
-    /// Interface name to its row and its port's.
+    ports_by_name: BTreeMap<&'a str, Uuid>,
+    /// Interface name to the rows of the interface and of its port.
     interfaces: BTreeMap<&'a str, (Uuid, Uuid)>,
-    /// Port to its bridge's name.
-    pub(super) places: BTreeMap<Uuid, &'a str>,
+    /// Port to the name of its bridge.
+    pub(super) bridge_of_port: BTreeMap<Uuid, &'a str>,
+    /// The plan so far.
     pub(super) plan: Plan,
-    /// Rows that are made: the next name's number.
+    /// Number of the last name that was given to a new row.
     next_name: usize,
-    /// Bridges that are made, with their columns but `ports`.
-    made: BTreeMap<&'a str, BTreeMap<String, Value>>,
+    /// Bridges that are made, by name, with their columns but `ports`.
+    new_bridges: BTreeMap<&'a str, BTreeMap<String, Value>>,
+    /// Ports to add to bridges, by the bridge's name.
     attach: BTreeMap<String, Vec<Atom>>,
+    /// Ports to remove from bridges, by the bridge's name.
     detach: BTreeMap<String, Vec<Atom>>,
-    /// Ports that are wanted, and those of others that a wanted one is about.
+    /// Ports that stay: desired ones, and foreign ones that match a desired one.
     pub(super) kept: BTreeSet<Uuid>,
-    /// Interfaces that a wanted port took.
+    /// Interface to the desired port that uses it.
     claimed: BTreeMap<String, String>,
-    /// Bridges that wait for the MTU of a port to be back.
-    busy: BTreeSet<&'a str>,
+    /// Bridges that wait for the MTU of a port to be restored.
+    restoring_bridges: BTreeSet<&'a str>,
 }
 
 impl<'a> Planner<'a> {
@@ -80,24 +85,24 @@ impl<'a> Planner<'a> {
                 interfaces.insert(row.name.as_str(), (interface, *port));
             }
         }
-        let places = view
+        let bridge_of_port = view
             .bridges
             .iter()
             .flat_map(|(name, bridge)| bridge.ports.iter().map(move |port| (*port, name.as_str())));
         Self {
             desired,
             view,
-            names: view.ports.iter().map(|(uuid, port)| (port.name.as_str(), *uuid)).collect(),
+            ports_by_name: view.ports.iter().map(|(uuid, port)| (port.name.as_str(), *uuid)).collect(),
             interfaces,
-            places: places.collect(),
+            bridge_of_port: bridge_of_port.collect(),
             plan: Plan::default(),
             next_name: 0,
-            made: BTreeMap::new(),
+            new_bridges: BTreeMap::new(),
             attach: BTreeMap::new(),
             detach: BTreeMap::new(),
             kept: BTreeSet::new(),
             claimed: BTreeMap::new(),
-            busy: BTreeSet::new(),
+            restoring_bridges: BTreeSet::new(),
         }
     }
 
@@ -113,7 +118,7 @@ impl<'a> Planner<'a> {
         self.plan.rejected.push(Rejected { item: item.clone(), reason: reason.into(), retryable });
     }
 
-    fn name(&mut self) -> NamedUuid {
+    fn next_row(&mut self) -> NamedUuid {
         self.next_name += 1;
         NamedUuid::numbered("row", self.next_name)
     }
@@ -140,24 +145,24 @@ impl<'a> Planner<'a> {
                     }
                 }
                 None => {
-                    if let Some(fault) = interface_name_fault(name) {
+                    if let Some(fault) = interface_name_error(name) {
                         self.reject(&item, false, fault);
-                    } else if self.names.contains_key(name.as_str())
+                    } else if self.ports_by_name.contains_key(name.as_str())
                         || self.interfaces.contains_key(name.as_str())
                     {
                         let reason = format!("{name} is the name of a port of Open vSwitch");
                         self.reject(&item, true, reason);
                     } else {
                         let datapath = wanted.datapath.unwrap_or(default);
-                        self.make_bridge(name, datapath);
+                        self.create_bridge(name, datapath);
                     }
                 }
             }
         }
     }
 
-    fn make_bridge(&mut self, name: &'a str, datapath: Datapath) {
-        let (interface, port) = (self.name(), self.name());
+    fn create_bridge(&mut self, name: &'a str, datapath: Datapath) {
+        let (interface, port) = (self.next_row(), self.next_row());
         let columns = row([("name", name.into()), ("type", "internal".into())]);
         self.push(Operation::insert_named("Interface", columns, interface.clone()));
         let columns = row([("name", name.into()), ("interfaces", Atom::from(interface).into())]);
@@ -168,12 +173,12 @@ impl<'a> Planner<'a> {
             ("datapath_type", datapath.as_str().into()),
             ("external_ids", Value::map([(CLUSTER, self.desired.cluster.as_str())])),
         ]);
-        self.made.insert(name, columns);
+        self.new_bridges.insert(name, columns);
     }
 
-    fn port(&mut self, wanted: &WantedPort) {
-        if let Some(fault) = &wanted.fault {
-            self.reject(&wanted.item, false, fault.clone());
+    fn port(&mut self, wanted: &PortSpec) {
+        if let Some(reason) = &wanted.invalid {
+            self.reject(&wanted.item, false, reason.clone());
             return;
         }
         for interface in &wanted.interfaces {
@@ -183,11 +188,12 @@ impl<'a> Planner<'a> {
                 return;
             }
         }
-        if !self.view.bridges.contains_key(&wanted.bridge) && !self.made.contains_key(wanted.bridge.as_str())
+        if !self.view.bridges.contains_key(&wanted.bridge)
+            && !self.new_bridges.contains_key(wanted.bridge.as_str())
         {
-            let own = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
-            // A bridge that was rejected says why itself.
-            if !own {
+            let is_own_bridge = matches!(&wanted.item, Item::Bridge(name) if *name == wanted.bridge);
+            // If the bridge was rejected, that rejection has the reason.
+            if !is_own_bridge {
                 self.reject(&wanted.item, true, format!("there is no bridge {}", wanted.bridge));
             }
             return;
@@ -196,7 +202,7 @@ impl<'a> Planner<'a> {
             let (_, port) = self.interfaces.get(wanted.interfaces.first()?.name.as_str())?;
             Some(*port)
         };
-        let present = self.names.get(wanted.name.as_str()).copied();
+        let present = self.ports_by_name.get(wanted.name.as_str()).copied();
         match present.or_else(by_interface).and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
             Some((uuid, port)) if !self.ours(&port.external_ids) => {
                 self.kept.insert(uuid);
@@ -210,23 +216,23 @@ impl<'a> Planner<'a> {
             found => match found
                 .filter(|(_, port)| self.view.interfaces_of(port).any(|(_, interface)| interface.is_gone()))
             {
-                // Made anew by the next plan.
+                // The next plan makes it again.
                 Some((uuid, _)) => self.detach(uuid),
-                None => self.own(wanted, present),
+                None => self.ensure_port(wanted, present),
             },
         }
     }
 
-    /// Takes a port of ours from its bridge, which is its end.
+    /// Removes a port of ENO from its bridge, which deletes it.
     fn detach(&mut self, uuid: Uuid) {
         self.kept.insert(uuid);
-        if let Some(place) = self.places.get(&uuid) {
+        if let Some(place) = self.bridge_of_port.get(&uuid) {
             self.detach.entry((*place).to_owned()).or_default().push(uuid.into());
         }
     }
 
-    /// Makes a port of ours, or makes it what it should be.
-    fn own(&mut self, wanted: &WantedPort, present: Option<Uuid>) {
+    /// Makes a port of ENO, or brings it to its desired state.
+    fn ensure_port(&mut self, wanted: &PortSpec, present: Option<Uuid>) {
         let mut interfaces = Vec::new();
         for interface in &wanted.interfaces {
             let Some((uuid, port)) = self.interfaces.get(interface.name.as_str()).copied() else {
@@ -234,7 +240,7 @@ impl<'a> Planner<'a> {
                 continue;
             };
             if self.view.ports.get(&port).is_some_and(|port| !self.ours(&port.external_ids)) {
-                let place = self.places.get(&port).copied().unwrap_or_default();
+                let place = self.bridge_of_port.get(&port).copied().unwrap_or_default();
                 let reason =
                     format!("{} is on a port of bridge {place} that somebody else made", interface.name);
                 self.reject(&wanted.item, true, reason);
@@ -251,7 +257,7 @@ impl<'a> Planner<'a> {
                 if there.kind != interface.kind {
                     columns.insert("type".to_owned(), interface.kind.into());
                 }
-                // Options of an interface of the host are not ours.
+                // Options of a host interface are not ENO's.
                 if !interface.options.is_empty() && there.options != interface.options {
                     columns.insert("options".to_owned(), Value::map(interface.options.clone()));
                 }
@@ -261,7 +267,7 @@ impl<'a> Planner<'a> {
                 self.mtu(uuid, there, interface.mtu);
                 atoms.push(Atom::from(uuid));
             } else {
-                let name = self.name();
+                let name = self.next_row();
                 let columns = row([
                     ("name", interface.name.as_str().into()),
                     ("type", interface.kind.into()),
@@ -275,11 +281,11 @@ impl<'a> Planner<'a> {
         let place = wanted.bridge.as_str();
         match present.and_then(|uuid| Some((uuid, self.view.ports.get(&uuid)?))) {
             None => {
-                let name = self.name();
+                let name = self.next_row();
                 let mut columns = columns;
                 columns.insert("name".into(), wanted.name.as_str().into());
-                let marks = [(CLUSTER, self.desired.cluster.as_str()), (ID, wanted.id.as_str())];
-                columns.insert("external_ids".into(), Value::map(marks));
+                let external_ids = [(CLUSTER, self.desired.cluster.as_str()), (ID, wanted.id.as_str())];
+                columns.insert("external_ids".into(), Value::map(external_ids));
                 self.push(Operation::insert_named("Port", columns, name.clone()));
                 self.attach.entry(place.to_owned()).or_default().push(name.into());
             }
@@ -287,16 +293,16 @@ impl<'a> Planner<'a> {
                 self.kept.insert(uuid);
                 let changed: BTreeMap<String, Value> = columns
                     .into_iter()
-                    .filter(|(column, value)| there(port, column).as_ref() != Some(value))
+                    .filter(|(column, value)| current_value(port, column).as_ref() != Some(value))
                     .collect();
                 if !changed.is_empty() {
                     self.push(Operation::update("Port", [Condition::uuid(uuid)], changed));
                 }
                 if port.external_ids.get(ID) != Some(&wanted.id) {
-                    let mutations = set_id(ID, &wanted.id);
+                    let mutations = set_external_id(ID, &wanted.id);
                     self.push(Operation::mutate("Port", [Condition::uuid(uuid)], mutations));
                 }
-                let present = self.places.get(&uuid).copied();
+                let present = self.bridge_of_port.get(&uuid).copied();
                 if present != Some(place) {
                     self.attach.entry(place.to_owned()).or_default().push(uuid.into());
                     if let Some(before) = present {
@@ -312,16 +318,16 @@ impl<'a> Planner<'a> {
             if !self.ours(&port.external_ids) || self.kept.contains(uuid) {
                 continue;
             }
-            let Some(place) = self.places.get(uuid).copied() else { continue };
+            let Some(place) = self.bridge_of_port.get(uuid).copied() else { continue };
             let mut restoring = false;
             for (interface, row) in self.view.interfaces_of(port) {
-                // One that goes on in another port keeps it.
+                // An interface that moves to another port keeps its MTU.
                 if !self.claimed.contains_key(&row.name) {
                     restoring |= self.mtu(interface, row, None);
                 }
             }
             if restoring {
-                self.busy.insert(place);
+                self.restoring_bridges.insert(place);
             } else {
                 self.detach.entry(place.to_owned()).or_default().push((*uuid).into());
             }
@@ -334,7 +340,7 @@ impl<'a> Planner<'a> {
             if !self.ours(&bridge.external_ids)
                 || self.desired.bridges.contains_key(name)
                 || wanted.contains(name.as_str())
-                || self.busy.contains(name.as_str())
+                || self.restoring_bridges.contains(name.as_str())
             {
                 continue;
             }
@@ -356,10 +362,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Asks for at least this MTU of an interface of ours, or gives back what it had. Tells whether that is asked
-    /// for by this plan.
+    /// Requests at least this MTU for an interface, or restores the original one. True when this plan changes the MTU.
     fn mtu(&mut self, uuid: Uuid, interface: &Interface, wanted: Option<u32>) -> bool {
-        let before = interface.external_ids.get(MTU).and_then(|text| text.parse::<i64>().ok());
+        let before = interface.external_ids.get(ORIGINAL_MTU).and_then(|text| text.parse::<i64>().ok());
         let wanted = wanted.map(i64::from);
         let target = match (before, wanted, interface.mtu) {
             (Some(before), wanted, Some(mtu)) => {
@@ -374,7 +379,7 @@ impl<'a> Planner<'a> {
         let columns = row([("mtu_request", target.into())]);
         self.push(Operation::update("Interface", [Condition::uuid(uuid)], columns));
         if let (None, Some(mtu)) = (before, interface.mtu) {
-            let mutations = set_id(MTU, &mtu.to_string());
+            let mutations = set_external_id(ORIGINAL_MTU, &mtu.to_string());
             self.push(Operation::mutate("Interface", [Condition::uuid(uuid)], mutations));
         }
         true
@@ -389,9 +394,9 @@ impl<'a> Planner<'a> {
         }
         let mut attach = std::mem::take(&mut self.attach);
         let mut bridges = Vec::new();
-        for (bridge, mut columns) in std::mem::take(&mut self.made) {
+        for (bridge, mut columns) in std::mem::take(&mut self.new_bridges) {
             columns.insert("ports".into(), Value::set(attach.remove(bridge).unwrap_or_default()));
-            let name = self.name();
+            let name = self.next_row();
             self.push(Operation::insert_named("Bridge", columns, name.clone()));
             bridges.push(name);
         }
@@ -409,7 +414,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The ports on a bridge of ours that are not, by name.
+/// Names of the foreign ports on a bridge of ENO.
 fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec<String> {
     view.ports_of(bridge)
         .filter(|(_, port)| port.name != name && !is_ours(&port.external_ids, cluster))
@@ -417,8 +422,8 @@ fn foreign_ports(view: &View, name: &str, bridge: &Bridge, cluster: &str) -> Vec
         .collect()
 }
 
-/// The columns of a port of ours, but its name and marks.
-fn columns(wanted: &WantedPort, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
+/// The desired columns of a port of ENO, but its name and `external_ids`.
+fn columns(wanted: &PortSpec, interfaces: Vec<Atom>) -> BTreeMap<String, Value> {
     let (tag, trunks, mode) = match &wanted.vlans {
         PortVlans::Access(vlan) => (Value::from(*vlan), Value::empty(), "access"),
         PortVlans::Trunk(_) => (Value::empty(), Value::set(wanted.closed_trunks()), "trunk"),
@@ -433,8 +438,8 @@ fn columns(wanted: &WantedPort, interfaces: Vec<Atom>) -> BTreeMap<String, Value
     ])
 }
 
-/// What a port has in a column of [`columns`].
-fn there(port: &Port, column: &str) -> Option<Value> {
+/// The present value of a column of [`columns`].
+fn current_value(port: &Port, column: &str) -> Option<Value> {
     Some(match column {
         "interfaces" => Value::set(port.interfaces.iter().copied()),
         "tag" => port.tag.into(),
@@ -445,8 +450,8 @@ fn there(port: &Port, column: &str) -> Option<Value> {
     })
 }
 
-/// Sets one of `external_ids`: `insert` alone leaves what a key has.
-pub(super) fn set_id(key: &str, value: &str) -> [Mutation; 2] {
+/// Sets a key of `external_ids`. An `insert` alone would not replace an existing value.
+pub(super) fn set_external_id(key: &str, value: &str) -> [Mutation; 2] {
     [
         Mutation::delete("external_ids", Value::set([key])),
         Mutation::insert("external_ids", Value::map([(key, value)])),

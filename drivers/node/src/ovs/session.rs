@@ -1,4 +1,4 @@
-//! The database of one Open vSwitch: plan, transact, wait until the switch has it, read back.
+//! Reconciles one Open vSwitch: plan, transact, wait until ovs-vswitchd has applied it, observe.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use eno_ovsdb::{
 use futures::Stream;
 use tokio::sync::{Mutex, watch};
 
-use super::daemon::{Daemon, Silence};
+use super::daemon::{Daemon, DaemonError};
 use super::observe::observe;
 use super::plan::{Plan, plan};
 use super::view::View;
@@ -18,103 +18,108 @@ use super::{Datapath, OvsApplied, OvsDesired};
 
 const DATABASE: &str = "Open_vSwitch";
 
-/// How long ovs-vswitchd may take to do what the database says.
-const APPLY: Duration = Duration::from_secs(10);
+/// Maximum time for ovs-vswitchd to apply the database.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the plan may change under our hands, by others or by what the switch says to it.
-const ROUNDS: usize = 8;
+/// Maximum plans per reconcile. A plan may be outdated by others, or by what ovs-vswitchd writes to the database.
+const MAX_PLANS: usize = 8;
 
-/// Why the state of Open vSwitch is not known to be the wanted one.
+/// Why a reconcile of Open vSwitch failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OvsError {
     /// The database can't be reached, or refuses.
     #[error("Open vSwitch at {endpoint}: {error}")]
     Database {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// What happened.
+        /// The error.
         error: Error,
     },
-    /// The database is new: Open vSwitch has not been started on it.
+    /// The database is empty: Open vSwitch was never started on it.
     #[error("Open vSwitch at {endpoint} is not initialised (ovs-vsctl init)")]
     NotInitialised {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
     },
-    /// It is in the database and not in the switch.
+    /// ovs-vswitchd did not apply the database in time.
     #[error("Open vSwitch at {endpoint}: ovs-vswitchd did not take its configuration within {} s", limit.as_secs())]
     NotApplied {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// The database is there, and what it says is not done.
-    #[error("Open vSwitch at {endpoint}: {silence}")]
-    Silent {
-        /// As in `unix:/run/openvswitch/db.sock`.
+    /// The database answers, but ovs-vswitchd does not run.
+    #[error("Open vSwitch at {endpoint}: {error}")]
+    Daemon {
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How it was noticed.
-        silence: Silence,
+        /// The reason.
+        error: DaemonError,
     },
-    /// Others change the same all the time.
+    /// Other processes keep changing the same rows.
     #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
     Contended {
-        /// As in `unix:/run/openvswitch/db.sock`.
+        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// How it was noticed.
+        /// The last failure.
         reason: String,
     },
 }
 
 impl OvsError {
-    /// May it pass by itself?
+    /// True when a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.retry_helps(),
             Self::NotInitialised { .. }
             | Self::NotApplied { .. }
-            | Self::Silent { .. }
+            | Self::Daemon { .. }
             | Self::Contended { .. } => true,
         }
     }
 
-    /// True when database or switch don't answer, so that what is there may work as it did.
+    /// True when the database or ovs-vswitchd does not answer. Existing bridges may go on working then.
     pub fn unreachable(&self) -> bool {
         match self {
             Self::Database { error, .. } => {
                 matches!(error, Error::NotSent { .. } | Error::Unknown { .. } | Error::TimedOut { .. })
             }
-            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Silent { .. } => true,
+            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Daemon { .. } => true,
             Self::Contended { .. } => false,
         }
     }
 }
 
-/// One Open vSwitch. Its database is watched for as long as this lives.
+/// One Open vSwitch. Its database is mirrored for as long as this exists.
 pub struct Ovs {
+    /// The connection to the database.
     client: Client,
+    /// The replicated tables.
     mirror: Mirror,
+    /// The datapath of bridges that name none.
     default: Datapath,
+    /// Liveness of ovs-vswitchd.
     daemon: Daemon,
-    /// One reconcile at a time.
-    turn: Mutex<()>,
-    known: watch::Sender<Known>,
+    /// Held during a reconcile.
+    reconcile_lock: Mutex<()>,
+    /// The result of the last reconcile.
+    last: watch::Sender<LastReconcile>,
 }
 
-/// What [`Ovs::changed`] compares with.
+/// The result of the last reconcile, with which [`Ovs::changed`] compares.
 #[derive(Clone, Debug)]
-enum Known {
-    /// Nothing was asked for yet, or a reconcile is under way.
-    Nothing,
-    /// A reconcile failed: any change may be what it waits for.
+enum LastReconcile {
+    /// There was no reconcile yet, or one is in progress.
+    Unknown,
+    /// The reconcile failed: any change may be a reason to retry.
     Failed,
-    /// A reconcile found this.
+    /// The desired and the observed state of the reconcile.
     Done(Arc<(OvsDesired, OvsApplied)>),
 }
 
 impl Ovs {
-    /// Starts to connect, within the present tokio runtime. `default` is for bridges that don't say.
+    /// Starts to connect, in the current tokio runtime. `default`: the datapath of bridges that name none.
     pub fn new(endpoint: Endpoint, default: Datapath) -> Self {
         let options = Options {
             patience: Duration::from_secs(2),
@@ -124,42 +129,42 @@ impl Ovs {
         let daemon = Daemon::of(&endpoint);
         let client = Client::new(endpoint, options);
         let mirror = client.mirror(DATABASE, View::request());
-        let known = watch::Sender::new(Known::Nothing);
-        Self { client, mirror, default, daemon, turn: Mutex::new(()), known }
+        let last = watch::Sender::new(LastReconcile::Unknown);
+        Self { client, mirror, default, daemon, reconcile_lock: Mutex::new(()), last }
     }
 
-    /// Brings Open vSwitch to the desired state and tells what is there then. Nothing is written when nothing
-    /// differs. It may be dropped and repeated at any point.
+    /// Brings Open vSwitch to the desired state and returns the observed one. Writes nothing when nothing differs. The
+    /// future may be dropped at any point.
     pub async fn reconcile(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
-        let _turn = self.turn.lock().await;
-        // Unless it gets to its end.
-        let mut outcome = Outcome { known: &self.known, found: Known::Failed };
-        self.known.send_replace(Known::Nothing);
-        let applied = self.bring(desired).await?;
-        outcome.found = Known::Done(Arc::new((desired.clone(), applied.clone())));
+        let _guard = self.reconcile_lock.lock().await;
+        // This remains the result if the future is dropped.
+        let mut guard = ResultGuard { last: &self.last, result: LastReconcile::Failed };
+        self.last.send_replace(LastReconcile::Unknown);
+        let applied = self.converge(desired).await?;
+        guard.result = LastReconcile::Done(Arc::new((desired.clone(), applied.clone())));
         Ok(applied)
     }
 
-    /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, by another hand or since an
-    /// interface came or went, or ovs-vswitchd ended; and after one that failed, when anything changed.
+    /// Yields when the observed state differs from the last [`reconcile`](Self::reconcile): by drift, by interfaces
+    /// that come or go, or by the end of ovs-vswitchd. After a failed reconcile, any change yields.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
-        let watch = Watch {
+        let watch = DriftWatch {
             changes: self.mirror.changes(),
-            known: self.known.subscribe(),
+            last: self.last.subscribe(),
             ended: self.daemon.ended(),
             default: self.default,
         };
         futures::stream::unfold(watch, |mut watch| async move {
-            watch.deviation().await?;
+            watch.drift().await?;
             Some(((), watch))
         })
     }
 
-    async fn bring(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
-        // Everything that the database had to tell before its answer is in the mirror then.
+    async fn converge(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
+        // After the echo, the mirror has all updates that the database sent before.
         self.client.echo().await.map_err(|error| self.failed(error))?;
         let mut reason = "the plan never came to an end".to_owned();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_PLANS {
             self.mirror.current().await.map_err(|error| self.failed(error))?;
             let view = self.mirror.read(View::read);
             let Some(root) = &view.root else {
@@ -168,20 +173,20 @@ impl Ovs {
             let plan = plan(desired, self.default, &view);
             if plan.operations.is_empty() {
                 if root.cur_cfg < root.next_cfg {
-                    self.applied(root.next_cfg).await?;
+                    self.wait_applied(root.next_cfg).await?;
                     continue;
                 }
                 if desired.bridges.is_empty() && desired.ports.is_empty() {
-                    self.daemon.ignore();
+                    self.daemon.stop_watching();
                 } else {
-                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
+                    self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
                 }
                 return Ok(observe(desired, &view, &plan));
             }
             match self.transact(&plan, root.uuid).await {
-                Ok(Some(config)) => self.applied(config).await?,
+                Ok(Some(config)) => self.wait_applied(config).await?,
                 Ok(None) => return Err(OvsError::NotInitialised { endpoint: self.endpoint() }),
-                // The mirror shows what came between: the next plan starts from there.
+                // The mirror has the concurrent change: the next plan starts from there.
                 Err(Error::Failed { failed, .. }) => reason = failed.to_string(),
                 Err(error) => return Err(self.failed(error)),
             }
@@ -189,7 +194,7 @@ impl Ovs {
         Err(OvsError::Contended { endpoint: self.endpoint(), reason })
     }
 
-    /// Does the plan in one transaction and gives its `next_cfg`.
+    /// Executes the plan in one transaction, and returns its `next_cfg`.
     async fn transact(&self, plan: &Plan, root: eno_ovsdb::Uuid) -> Result<Option<i64>, Error> {
         let mut transaction: Transaction = plan.operations.iter().cloned().collect();
         let root = || [Condition::uuid(root)];
@@ -200,20 +205,20 @@ impl Ovs {
         Ok(outcome.rows(select).first().and_then(|row| row.get("next_cfg")?.as_integer()))
     }
 
-    /// Waits until ovs-vswitchd has done this configuration.
-    async fn applied(&self, config: i64) -> Result<(), OvsError> {
+    /// Waits until ovs-vswitchd has applied this configuration (`cur_cfg`).
+    async fn wait_applied(&self, config: i64) -> Result<(), OvsError> {
         let done = self.mirror.wait_for(|replica| {
             let (_, row) = replica.table(DATABASE).next()?;
             (row.get("cur_cfg")?.as_integer()? >= config).then_some(())
         });
-        match tokio::time::timeout(APPLY, done).await {
+        match tokio::time::timeout(APPLY_TIMEOUT, done).await {
             Ok(done) => done.map_err(|error| self.failed(error)),
             Err(_) => match self.mirror.state() {
                 MirrorState::Current => {
-                    self.daemon.answers().await.map_err(|silence| self.silent(silence))?;
-                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY })
+                    self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
+                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY_TIMEOUT })
                 }
-                // It says why.
+                // The mirror has the error.
                 _ => self.mirror.current().await.map_err(|error| self.failed(error)),
             },
         }
@@ -223,8 +228,8 @@ impl Ovs {
         self.client.endpoint().to_string()
     }
 
-    fn silent(&self, silence: Silence) -> OvsError {
-        OvsError::Silent { endpoint: self.endpoint(), silence }
+    fn daemon_error(&self, error: DaemonError) -> OvsError {
+        OvsError::Daemon { endpoint: self.endpoint(), error }
     }
 
     fn failed(&self, error: Error) -> OvsError {
@@ -232,45 +237,45 @@ impl Ovs {
     }
 }
 
-/// Sets what is known when a reconcile ends, also by being dropped.
-struct Outcome<'a> {
-    known: &'a watch::Sender<Known>,
-    found: Known,
+/// Stores the result of a reconcile when that ends, also when its future is dropped.
+struct ResultGuard<'a> {
+    last: &'a watch::Sender<LastReconcile>,
+    result: LastReconcile,
 }
 
-impl Drop for Outcome<'_> {
+impl Drop for ResultGuard<'_> {
     fn drop(&mut self) {
-        self.known.send_replace(self.found.clone());
+        self.last.send_replace(self.result.clone());
     }
 }
 
-struct Watch {
+struct DriftWatch {
     changes: Changes,
-    known: watch::Receiver<Known>,
+    last: watch::Receiver<LastReconcile>,
     ended: watch::Receiver<bool>,
     default: Datapath,
 }
 
-impl Watch {
-    /// Waits for a change after which something is not as it was found. Ends with its [`Ovs`].
-    async fn deviation(&mut self) -> Option<()> {
+impl DriftWatch {
+    /// Waits until the observed state differs from the last reconcile. `None`: the [`Ovs`] was dropped.
+    async fn drift(&mut self) -> Option<()> {
         loop {
             tokio::select! {
                 changed = self.changes.next() => {
                     changed?;
-                    if matches!(*self.known.borrow(), Known::Failed) && self.changes.state() == MirrorState::Current {
+                    if matches!(*self.last.borrow(), LastReconcile::Failed) && self.changes.state() == MirrorState::Current {
                         return Some(());
                     }
                 }
-                changed = self.known.changed() => changed.ok()?,
+                changed = self.last.changed() => changed.ok()?,
                 changed = self.ended.changed() => changed.ok()?,
             }
-            let known = self.known.borrow().clone();
-            if let (Known::Done(found), MirrorState::Current) = (known, self.changes.state()) {
+            let last = self.last.borrow().clone();
+            if let (LastReconcile::Done(result), MirrorState::Current) = (last, self.changes.state()) {
                 if *self.ended.borrow() {
                     return Some(());
                 }
-                let (desired, applied) = &*found;
+                let (desired, applied) = &*result;
                 let view = self.changes.read(View::read);
                 let plan = plan(desired, self.default, &view);
                 if !plan.operations.is_empty() || observe(desired, &view, &plan) != *applied {

@@ -1,4 +1,4 @@
-//! The `Open_vSwitch` database (ovs-vswitchd.conf.db(5)), as far as this driver looks at it.
+//! The rows and columns of the `Open_vSwitch` database (ovs-vswitchd.conf.db(5)) that this driver reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid};
 pub(super) struct View {
     /// The only row of table `Open_vSwitch`; absent until `ovs-vsctl init`, which starting Open vSwitch does.
     pub(super) root: Option<Root>,
-    /// By name.
+    /// Bridges by name.
     pub(super) bridges: BTreeMap<String, Bridge>,
-    /// By row; all are on a bridge.
+    /// Ports by row; each is on a bridge.
     pub(super) ports: BTreeMap<Uuid, Port>,
-    /// By row; all are on a port.
+    /// Interfaces by row; each is on a port.
     pub(super) interfaces: BTreeMap<Uuid, Interface>,
 }
 
@@ -22,9 +22,9 @@ pub(super) struct View {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Root {
     pub(super) uuid: Uuid,
-    /// Counted up by whoever changes the configuration.
+    /// Incremented with every change of the configuration.
     pub(super) next_cfg: i64,
-    /// The `next_cfg` that ovs-vswitchd has done.
+    /// The `next_cfg` that ovs-vswitchd has applied.
     pub(super) cur_cfg: i64,
 }
 
@@ -40,41 +40,53 @@ pub(super) struct Bridge {
 /// `Port`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Port {
+    /// `name`.
     pub(super) name: String,
+    /// `interfaces`: rows of its interfaces.
     pub(super) interfaces: BTreeSet<Uuid>,
+    /// `tag`: the VLAN of an access port, or the native VLAN.
     pub(super) tag: Option<i64>,
+    /// `trunks`: VLANs of a trunk; empty: all.
     pub(super) trunks: BTreeSet<i64>,
+    /// `vlan_mode`.
     pub(super) vlan_mode: Option<String>,
+    /// `bond_mode`.
     pub(super) bond_mode: Option<String>,
+    /// `external_ids`.
     pub(super) external_ids: BTreeMap<String, String>,
 }
 
 /// `Interface`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Interface {
+    /// `name`.
     pub(super) name: String,
     /// `type`: empty for an interface of the host.
     pub(super) kind: String,
+    /// `options`.
     pub(super) options: BTreeMap<String, String>,
+    /// `external_ids`.
     pub(super) external_ids: BTreeMap<String, String>,
-    /// -1 when it could not be opened; absent until that was tried.
+    /// `ofport`: -1 when it could not be opened; absent until that was tried.
     pub(super) ofport: Option<i64>,
-    /// Why it could not be opened.
+    /// `error`: why it could not be opened.
     pub(super) error: Option<String>,
-    /// Of the host's interface that it had opened; 0 when that is gone.
+    /// `ifindex`: that of the host interface that was opened; 0 when that is gone.
     pub(super) ifindex: Option<i64>,
+    /// `mtu`, in bytes.
     pub(super) mtu: Option<i64>,
+    /// `mtu_request`, in bytes.
     pub(super) mtu_request: Option<i64>,
 }
 
 impl Interface {
-    /// The host has no such interface any more, and Open vSwitch holds on to what it had opened. It does so on the
-    /// userspace datapath, and takes no notice of a new one of that name: its port has to be made anew.
+    /// True when the host's interface is gone, but Open vSwitch still has it open. The userspace datapath does so, and
+    /// does not notice a new interface of that name: the port has to be made again.
     pub(super) fn is_gone(&self) -> bool {
         self.kind.is_empty() && self.ifindex == Some(0) && self.ofport.is_some_and(|ofport| ofport >= 0)
     }
 
-    /// Why nothing gets through it.
+    /// Why the interface does not work, as a message; `None`: it works.
     pub(super) fn fault(&self) -> Option<String> {
         match (&self.error, self.ofport) {
             (Some(error), _) => Some(error.clone()),
@@ -87,7 +99,7 @@ impl Interface {
 }
 
 impl View {
-    /// What a mirror has to keep.
+    /// The tables and columns to mirror.
     pub(super) fn request() -> MonitorRequest {
         MonitorRequest::new()
             .table("Open_vSwitch", ["next_cfg", "cur_cfg"])
@@ -109,7 +121,7 @@ impl View {
             )
     }
 
-    /// Reads a mirror.
+    /// Reads the mirrored tables.
     pub(super) fn read(replica: &Replica) -> Self {
         let root = replica.table("Open_vSwitch").next().map(|(uuid, row)| Root {
             uuid,
@@ -170,7 +182,7 @@ impl View {
     }
 }
 
-/// Of a column that every row has.
+/// The text in a column that every row has.
 fn name(row: &Row, column: &str) -> String {
     text(row, column).unwrap_or_default()
 }

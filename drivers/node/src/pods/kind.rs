@@ -1,4 +1,4 @@
-//! Kinds of interfaces: how they are made, and whether one that is there is of the wanted kind.
+//! Kinds of interfaces: the messages that make them, and the comparison of an observed kind with the desired one.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use rtnetlink::packet_route::link::{
     InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute, LinkInfo, LinkMessage, MacVlanMode, VlanProtocol,
 };
 
-use super::mark::GROUP;
+use super::ownership::GROUP;
 use crate::netlink::{Kind, Overlay, Tunnel};
 
-/// RFC 7348.
-const VXLAN: u16 = 4789;
-/// RFC 8926.
-const GENEVE: u16 = 6081;
+/// The default UDP port of VXLAN (RFC 7348).
+const VXLAN_PORT: u16 = 4789;
+/// The default UDP port of Geneve (RFC 8926).
+const GENEVE_PORT: u16 = 6081;
 
-/// What an interface is made on.
+/// The lower interface that an interface is made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base<'a> {
-    /// Nothing.
+    /// The interface has no lower interface.
     Nothing,
-    /// Another interface of ours in the pod, by id.
+    /// Another of ENO's interfaces in the pod, by its link's id.
     Link(&'a str),
     /// An interface in the pod, by name.
     Pod(&'a str),
@@ -29,7 +29,7 @@ pub enum Base<'a> {
     Host(&'a str),
 }
 
-/// What it is made on.
+/// The lower interface that a kind asks for.
 pub fn base(kind: &LinkKind) -> Base<'_> {
     match kind {
         LinkKind::Macvlan { master } | LinkKind::Ipvlan { master } => Base::Host(master),
@@ -40,7 +40,8 @@ pub fn base(kind: &LinkKind) -> Base<'_> {
     }
 }
 
-/// `IFLA_LINKINFO` of one that is to be made; `None` for those that are not made by RTM_NEWLINK, or with more.
+/// `IFLA_LINKINFO` of a new interface; `None` for veth, which needs a peer, and for TUN and TAP, which RTM_NEWLINK does
+/// not make.
 pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
     let (name, data) = match kind {
         LinkKind::Veth { .. } | LinkKind::Tun(_) | LinkKind::Tap(_) => return None,
@@ -58,7 +59,7 @@ pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
         LinkKind::Dummy {} => (InfoKind::Dummy, None),
         LinkKind::Vrf { table } => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
         LinkKind::Vxlan { vni, remote, local, port } => {
-            let mut data = vec![InfoVxlan::Id(*vni), InfoVxlan::Port(port.unwrap_or(VXLAN))];
+            let mut data = vec![InfoVxlan::Id(*vni), InfoVxlan::Port(port.unwrap_or(VXLAN_PORT))];
             data.extend(remote.map(|ip| match ip {
                 IpAddr::V4(ip) => InfoVxlan::Group(ip),
                 IpAddr::V6(ip) => InfoVxlan::Group6(ip),
@@ -74,7 +75,7 @@ pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
                 IpAddr::V4(ip) => InfoGeneve::Remote(*ip),
                 IpAddr::V6(ip) => InfoGeneve::Remote6(*ip),
             };
-            let data = vec![InfoGeneve::Id(*vni), remote, InfoGeneve::Port(port.unwrap_or(GENEVE))];
+            let data = vec![InfoGeneve::Id(*vni), remote, InfoGeneve::Port(port.unwrap_or(GENEVE_PORT))];
             (InfoKind::Geneve, Some(InfoData::Geneve(data)))
         }
         LinkKind::Gre(tunnel) => (InfoKind::GreTun, Some(InfoData::GreTun(gre(tunnel)))),
@@ -106,9 +107,9 @@ fn gre(tunnel: &eno_schemas::Tunnel) -> Vec<InfoGre> {
     data
 }
 
-/// True when what is there is of that kind, with all that can't be changed of it. What it is made on is compared
-/// elsewhere.
-pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
+/// True when an observed interface has the desired kind and all attributes of it that can't be changed. The lower
+/// interface is not compared.
+pub fn matches(wanted: &LinkKind, found: &Kind) -> bool {
     match (wanted, found) {
         (LinkKind::Veth { .. }, Kind::Veth)
         | (LinkKind::Bridge {}, Kind::Bridge { .. })
@@ -118,10 +119,16 @@ pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
         (LinkKind::Vlan { vlan, .. }, Kind::Vlan { vid }) => vlan.get() == *vid,
         (LinkKind::Vrf { table }, Kind::Vrf { table: found }) => table == found,
         (LinkKind::Vxlan { vni, remote, local, port }, Kind::Vxlan(found)) => {
-            *found == Overlay { vni: *vni, remote: *remote, local: *local, port: port.unwrap_or(VXLAN) }
+            *found == Overlay { vni: *vni, remote: *remote, local: *local, port: port.unwrap_or(VXLAN_PORT) }
         }
         (LinkKind::Geneve { vni, remote, port }, Kind::Geneve(found)) => {
-            *found == Overlay { vni: *vni, remote: Some(*remote), local: None, port: port.unwrap_or(GENEVE) }
+            *found
+                == Overlay {
+                    vni: *vni,
+                    remote: Some(*remote),
+                    local: None,
+                    port: port.unwrap_or(GENEVE_PORT),
+                }
         }
         (LinkKind::Gre(tunnel), Kind::Gre(found))
         | (LinkKind::Gretap(tunnel), Kind::Gretap(found))
@@ -142,11 +149,11 @@ pub fn fits(wanted: &LinkKind, found: &Kind) -> bool {
     }
 }
 
-/// A message that makes an interface of our group.
-pub fn message(name: &str, mtu: Option<u32>) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-    message.attributes.push(LinkAttribute::Group(GROUP));
-    message.attributes.extend(mtu.map(LinkAttribute::Mtu));
-    message
+/// A message that makes an interface in the group [`GROUP`].
+pub fn new_link_message(name: &str, mtu: Option<u32>) -> LinkMessage {
+    let mut new_link_message = LinkMessage::default();
+    new_link_message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    new_link_message.attributes.push(LinkAttribute::Group(GROUP));
+    new_link_message.attributes.extend(mtu.map(LinkAttribute::Mtu));
+    new_link_message
 }

@@ -1,23 +1,22 @@
-//! What running pods are given: interfaces, addresses, routes, rules and settings in their network namespaces, and
-//! the host's ends of them.
+//! Interfaces of running pods: addresses, routes, policy rules and sysctls in their network namespaces, and the host
+//! ends of veth pairs.
 //!
-//! [`Pods::reconcile`] brings all pods of the node to the wanted state, several at a time; one that fails or dies
-//! holds up no other. For each, [`plan`](plan::plan) says what to do next from what is there, and
-//! [`session`] does it on a thread that is in the pod's namespace, until there is nothing left to do. Nothing is
-//! remembered between two runs that the kernel could not tell ([`mark`]): stopped between any two steps and started
-//! again, it ends in the same state.
+//! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends
+//! does not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
+//! [`session`] applies them on a thread in the pod's namespace, until a plan is empty. The kernel holds all state
+//! ([`ownership`]): an agent that is stopped between any two steps and started again ends in the same state.
 
+mod cache;
 pub mod check;
+mod cleanup;
 mod host;
 mod kind;
-mod known;
-pub mod mark;
+mod monitor;
+pub mod ownership;
 mod plan;
 mod resolve;
 mod session;
-mod sweep;
 pub mod sysctl;
-mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -34,60 +33,62 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 pub use check::Refusal;
 pub use resolve::{Resolve, Sandbox, Unresolved};
 
+use self::cache::{Cache, CachedPod, ConvergedPod};
 use self::host::{Host, HostView};
-use self::known::{Known, KnownPod, Settled};
-use self::plan::Wanted;
-use self::session::{Outcome, Sockets, Trouble, converge};
-use self::watch::Ears;
-use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, anywhere};
+use self::monitor::NetlinkMonitor;
+use self::plan::DesiredPod;
+use self::session::{Outcome, PodError, Sockets, converge};
+use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, run_on_worker};
 
-/// Pods that are asked for at the same time.
-const AT_ONCE: usize = 16;
+/// Maximum pods in flight: resolved, or waiting for a worker.
+const MAX_IN_FLIGHT: usize = 16;
 
-/// Pods that are worked on at the same time. The kernel changes one interface at a time: more would wait for it.
-const THREADS: u32 = 4;
+/// Maximum worker threads. The kernel changes one interface at a time, so more workers would only wait.
+const MAX_WORKERS: u32 = 4;
 
-/// How it is set up.
+/// Settings of [`Pods`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the host's ends of pairs are: the agent's own namespace.
+    /// The namespace of the host ends: the agent's own.
     pub host: Namespace,
-    /// Interfaces of the host that pods' may be made on, besides the networks that are ours.
+    /// Names of host interfaces that pods' interfaces may be made on, besides those of networks.
     pub allowed_masters: BTreeSet<String>,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
-    /// All pods are looked at when nothing else is wanted than before and they were not for this long: the kernel does
-    /// not tell of everything. Zero: whenever nothing else is wanted.
+    /// Maximum time between two audits, which read all pods: the kernel does not notify every change. An audit is due
+    /// only in a reconcile with an unchanged desired state. Zero: in each of those.
     pub audit: Duration,
-    /// `/run/netns`: looked through once, for pods that stopped being wanted while nobody looked.
+    /// The folder of network namespaces, `/run/netns`. It is searched once for pods that became undesired while no
+    /// agent ran.
     pub namespaces: PathBuf,
 }
 
-/// What came of it.
+/// The result of a reconcile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodsApplied {
-    /// What is as wanted, by the pod's uid and the interface's id.
+    /// Links that are as desired, by the pod's uid and the link's id.
     pub pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
-    /// What is not.
+    /// Items that are not as desired.
     pub rejected: Vec<Rejection>,
-    /// `Repaired`: what another hand had changed and is as wanted again.
+    /// `Repaired`: pods whose drift was repaired.
     pub notes: Vec<Note>,
-    /// Host ends that are to be ports of an Open vSwitch bridge, by their names.
+    /// Host ends that are to be ports of an Open vSwitch bridge, by name.
     pub ovs_ports: BTreeMap<String, OvsPort>,
-    /// Interfaces of pods wait for Open vSwitch to open their ports ([`Pods::plugged`]), and get their addresses then.
-    pub held: bool,
+    /// True when interfaces wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]); they get their
+    /// addresses then.
+    pub awaiting_port: bool,
 }
 
-/// What a host end is to be a port of.
+/// The Open vSwitch port that a host end is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OvsPort {
-    /// The bridge.
+    /// Name of the bridge.
     pub bridge: String,
-    /// Which VLANs.
+    /// VLANs that it carries.
     pub vlans: PortVlans,
-    /// Whose it is.
+    /// The pod's uid.
     pub pod: String,
-    /// The id of its interface.
+    /// The link's id.
     pub link: String,
 }
 
@@ -105,39 +106,43 @@ impl<R> Clone for Pods<R> {
 
 #[derive(Debug)]
 struct Shared<R> {
+    /// Resolves pods to namespaces.
     resolver: R,
-    /// That of the node itself, where it can be told.
+    /// The node's own namespace, if it can be read.
     node: Option<NamespaceId>,
+    /// Settings.
     options: Options,
     /// Sockets in the host's namespace.
     sockets: Pool,
-    known: Mutex<Known>,
-    ears: Ears,
-    /// Held by threads, which go on to their end when the future that waits for them is dropped.
-    slots: Arc<Semaphore>,
+    /// State of the last reconcile; locked during a reconcile.
+    cache: Mutex<Cache>,
+    /// Subscriptions of the host and the pods.
+    monitor: NetlinkMonitor,
+    /// Permits of worker threads, which run to their end even if the waiting future is dropped.
+    workers: Arc<Semaphore>,
 }
 
-/// One pod's work.
+/// The work on one pod.
 struct Job {
     uid: String,
     wanted: NodePod,
-    known: Option<KnownPod>,
-    /// Nothing of ours is in it, unless there are interfaces of ours.
-    fresh: bool,
-    /// [`Known::plugged`].
-    plugged: Arc<BTreeSet<String>>,
+    cached: Option<CachedPod>,
+    /// True when the pod has no routes or rules of ENO unless it has interfaces of ENO.
+    is_new: bool,
+    /// [`Cache::open_ports`].
+    open_ports: Arc<BTreeSet<String>>,
 }
 
-/// How it ended.
-struct Done {
+/// The result of the work on one pod.
+struct JobResult {
     uid: String,
     wanted: NodePod,
-    known: Option<KnownPod>,
+    cached: Option<CachedPod>,
     result: Result<Outcome, Refusal>,
 }
 
 impl<R: Resolve> Pods<R> {
-    /// Nothing is touched before the first [`Self::reconcile`].
+    /// Changes nothing before the first [`Self::reconcile`].
     pub fn new(resolver: R, options: Options) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -145,197 +150,207 @@ impl<R: Resolve> Pods<R> {
                 node: Namespace::open("/proc/1/ns/net".as_ref()).ok().map(|node| node.id()),
                 sockets: Pool::new(options.host.clone()),
                 options,
-                known: Mutex::default(),
-                ears: Ears::default(),
-                slots: Arc::new(Semaphore::new(THREADS as usize)),
+                cache: Mutex::default(),
+                monitor: NetlinkMonitor::default(),
+                workers: Arc::new(Semaphore::new(MAX_WORKERS as usize)),
             }),
         }
     }
 
-    /// Yields whenever something has changed by another hand in the namespace of a pod that was given something, or
-    /// at the host's ends, and when it is time for an audit. Changes that come together are told once. For one
-    /// listener, who goes on listening: that is what lets the namespaces of pods that ended go.
+    /// Yields on drift in a pod's namespace or at host ends, and when an audit is due. Changes in quick succession are
+    /// combined. For one listener, which has to keep listening: only then the namespaces of pods that ended are
+    /// released.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + use<R> {
         let audit = self.shared.options.audit;
-        self.shared.ears.news(if audit.is_zero() { Duration::MAX } else { audit })
+        self.shared.monitor.changes(if audit.is_zero() { Duration::MAX } else { audit })
     }
 
-    /// Says which host ends are open ports of Open vSwitch: the next [`Self::reconcile`], and no later one, gives the pods'
-    /// ends of those their addresses. A host end that is made anew has the same name.
-    pub async fn plugged(&self, ends: BTreeSet<String>) {
-        self.shared.known.lock().await.plugged = Arc::new(ends);
+    /// Sets the host ends that are open ports of Open vSwitch, for the next [`Self::reconcile`] only. It gives the
+    /// pods' ends their addresses. Later reconciles must not use the set: a host end that is made again has the same
+    /// name.
+    pub async fn set_open_ports(&self, ends: BTreeSet<String>) {
+        self.shared.cache.lock().await.open_ports = Arc::new(ends);
     }
 
-    /// Brings all pods to the wanted state and reads back what is there. The bridges that they are to be ports of
-    /// have been made before. Pods of which the same is wanted as before, and of which there is no news, are not looked
-    /// at (`known.rs` has the exceptions). It may be dropped and called again at any time.
+    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Pods
+    /// with an unchanged desired state and without notifications are skipped, unless an audit is due
+    /// ([`Cache::skippable_pods`]). The future may be dropped at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
-        let mut told = PodsApplied::default();
-        let mut known = self.shared.known.lock().await;
-        // Nothing that an earlier run began is still under way.
-        drop(self.slots(THREADS).await);
-        let _quiet = self.shared.ears.hush();
-        let plugged = std::mem::take(&mut known.plugged);
-        let (ears, audit) = (&self.shared.ears, self.shared.options.audit);
-        let looked = known.looked.take();
-        // Where the kernel has told more of the host than could be heard, it may have been about any of them.
-        let resting = ears.host().and_then(|_| known.resting(desired, looked, audit, |uid| ears.quiet(uid)));
-        let whole = resting.is_none();
-        let resting = resting.unwrap_or_default();
-        for (uid, settled) in &resting {
-            told.add(uid, &settled.outcome);
+        let mut applied = PodsApplied::default();
+        let mut cache = self.shared.cache.lock().await;
+        // Waits for workers of an earlier reconcile that was dropped.
+        drop(self.workers(MAX_WORKERS).await);
+        let _paused = self.shared.monitor.pause();
+        let open_ports = std::mem::take(&mut cache.open_ports);
+        let (monitor, audit) = (&self.shared.monitor, self.shared.options.audit);
+        let last_audit = cache.last_audit.take();
+        // If notifications of the host were lost, any pod may have changed.
+        let skipped = monitor
+            .host_links()
+            .and_then(|_| cache.skippable_pods(desired, last_audit, audit, |uid| monitor.is_unchanged(uid)));
+        let full = skipped.is_none();
+        let skipped = skipped.unwrap_or_default();
+        for (uid, converged) in &skipped {
+            applied.add(uid, &converged.outcome);
         }
-        known.networks.clone_from(&desired.networks);
-        let host = match self.look_at_host(desired, &mut known, whole).await {
+        cache.networks.clone_from(&desired.networks);
+        let host = match self.read_host(desired, &mut cache, full).await {
             Ok(host) => Arc::new(host),
-            Err(trouble) => {
-                told.rejected.push(rejection(Item::TARGET, trouble.into()));
-                return told;
+            Err(error) => {
+                applied.rejected.push(rejection(Item::TARGET, error.into()));
+                return applied;
             }
         };
-        if !known.searched {
-            match self.search(desired, &mut known).await {
-                Ok(()) => known.searched = true,
-                Err(refusal) => told.rejected.push(rejection(Item::TARGET, refusal)),
+        if !cache.orphans_searched {
+            match self.search_orphans(desired, &mut cache).await {
+                Ok(()) => cache.orphans_searched = true,
+                Err(refusal) => applied.rejected.push(rejection(Item::TARGET, refusal)),
             }
         }
-        let departed = known.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
-        let wanted = desired.pods.iter().filter(|(uid, _)| !resting.contains_key(uid.as_str()));
+        let departed = cache.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
+        let wanted = desired.pods.iter().filter(|(uid, _)| !skipped.contains_key(uid.as_str()));
         let jobs: Vec<Job> = departed
-            .map(|uid| (uid, nothing()))
+            .map(|uid| (uid, empty_pod()))
             .chain(wanted.map(|(uid, pod)| (uid, pod.clone())))
             .map(|(uid, wanted)| {
-                let before = known.pods.get(uid).cloned();
-                let fresh = !whole && before.is_none() && !known.open.contains_key(uid);
-                Job { uid: uid.clone(), wanted, known: before, fresh, plugged: Arc::clone(&plugged) }
+                let before = cache.pods.get(uid).cloned();
+                let is_new = !full && before.is_none() && !cache.unconverged.contains_key(uid);
+                Job { uid: uid.clone(), wanted, cached: before, is_new, open_ports: Arc::clone(&open_ports) }
             })
             .collect();
-        // From now on they may be on their way to another state, whether or not this is waited for.
-        for (_, pod) in known.pods.iter_mut().filter(|(uid, _)| !resting.contains_key(uid.as_str())) {
-            pod.settled = None;
+        // From here on their state may change, even if this future is dropped.
+        for (_, pod) in cache.pods.iter_mut().filter(|(uid, _)| !skipped.contains_key(uid.as_str())) {
+            pod.converged = None;
         }
-        known.open.clear();
-        let mut work = futures::stream::iter(jobs)
-            .map(|job| self.work(job, &host, &desired.cluster))
-            .buffer_unordered(AT_ONCE);
-        while let Some(done) = work.next().await {
+        cache.unconverged.clear();
+        let mut run_job = futures::stream::iter(jobs)
+            .map(|job| self.run_job(job, &host, &desired.cluster))
+            .buffer_unordered(MAX_IN_FLIGHT);
+        while let Some(done) = run_job.next().await {
             let wanted = desired.pods.contains_key(&done.uid);
-            done.tell(wanted, &mut told, &mut known);
+            done.record(wanted, &mut applied, &mut cache);
         }
-        known.looked = if whole { Some(Instant::now()) } else { looked };
-        ears.keep(|uid| known.pods.contains_key(uid));
-        told.rejected.sort_by(|a, b| a.item.cmp(&b.item));
-        told
+        cache.last_audit = if full { Some(Instant::now()) } else { last_audit };
+        monitor.retain_pods(|uid| cache.pods.contains_key(uid));
+        applied.rejected.sort_by(|a, b| a.item.cmp(&b.item));
+        applied
     }
 
-    /// The host's side, as the kernel has told of it or, if `whole`, as it is listed; without the ends of pairs that
-    /// nothing wants: all of them are deleted at once.
-    async fn look_at_host(
+    /// The state of the host, from the monitor's cache or, if `full`, listed. Undesired host ends are deleted.
+    async fn read_host(
         &self,
         desired: &NodeDesired,
-        known: &mut Known,
-        whole: bool,
-    ) -> Result<Host, Trouble> {
+        cache: &mut Cache,
+        full: bool,
+    ) -> Result<Host, PodError> {
         let allowed = &self.shared.options.allowed_masters;
-        let heard = self.shared.ears.host().filter(|_| !whole && !host::has_parents(desired));
-        if let Some(links) = heard {
+        let known = self.shared.monitor.host_links().filter(|_| !full && !host::has_parents(desired));
+        if let Some(links) = known {
             let host = Host::new(links, &Snapshot::default(), desired, allowed);
-            if host.stale(desired).next().is_none() {
+            if host.stale_ends(desired).next().is_none() {
                 return Ok(host);
             }
         }
         let (shared, wanted) = (Arc::clone(&self.shared), desired.clone());
-        let slot = self.slots(1).await;
-        let look = move || -> Result<_, Trouble> {
-            let _slot = slot;
+        let permit = self.workers(1).await;
+        let read = move || -> Result<_, PodError> {
+            let _permit = permit;
             shared.options.host.enter()?;
-            let mut netlink: Netlink = shared.sockets.take::<Trouble>()?;
-            let found =
-                sweep::look(&mut netlink, &shared.ears, &wanted, &shared.options.allowed_masters, whole)?;
+            let mut netlink: Netlink = shared.sockets.take::<PodError>()?;
+            let found = cleanup::read_host(
+                &mut netlink,
+                &shared.monitor,
+                &wanted,
+                &shared.options.allowed_masters,
+                full,
+            )?;
             shared.sockets.put(netlink);
             Ok(found)
         };
-        let (host, swept) = anywhere(look).await??;
-        known.pods.retain(|uid, pod| desired.pods.contains_key(uid) || !pod.went_with(uid, &swept));
+        let (host, deleted_ends) = run_on_worker(read).await??;
+        cache.pods.retain(|uid, pod| {
+            desired.pods.contains_key(uid) || !pod.removed_with_host_ends(uid, &deleted_ends)
+        });
         Ok(host)
     }
 
-    /// Finds pods of earlier lives that are not wanted any more: marks of ours in namespaces of this node.
-    async fn search(&self, desired: &NodeDesired, known: &mut Known) -> Result<(), Refusal> {
+    /// Finds undesired pods that an earlier agent configured, by the marks in namespaces of this node.
+    async fn search_orphans(&self, desired: &NodeDesired, cache: &mut Cache) -> Result<(), Refusal> {
         let wanted: BTreeSet<String> = desired.pods.keys().cloned().collect();
         let (cluster, folder) = (desired.cluster.clone(), self.shared.options.namespaces.clone());
-        let look = move || sweep::marked(&folder, &cluster, &wanted);
-        let found = self.shared.options.host.run(look).await.map_err(Trouble::from)?;
+        let read = move || cleanup::find_marked_pods(&folder, &cluster, &wanted);
+        let found = self.shared.options.host.run(read).await.map_err(PodError::from)?;
         for (uid, id) in found {
-            // Namespaces of other nodes may be in the same folder: only what our own resolver knows is ours.
+            // The folder may contain namespaces of other nodes: only pods that the resolver knows run on this node.
             match self.shared.resolver.resolve(&uid, None).await {
                 Ok(sandbox) if sandbox.id == id => {
-                    let pod = KnownPod { sandbox, container: String::new(), settled: None };
-                    known.pods.insert(uid, pod);
+                    let pod = CachedPod { sandbox, container: String::new(), converged: None };
+                    cache.pods.insert(uid, pod);
                 }
                 Ok(_) => {}
                 Err(error) if error.gone || !error.retryable => {}
-                Err(error) => return Err(Refusal::for_now(error.to_string())),
+                Err(error) => return Err(Refusal::temporary(error.to_string())),
             }
         }
         Ok(())
     }
 
-    /// `None` can't be: nobody closes them.
-    async fn slots(&self, many: u32) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.shared.slots).acquire_many_owned(many).await.ok()
+    /// Permits for `many` workers. Never `None`: the semaphore is not closed.
+    async fn workers(&self, many: u32) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.shared.workers).acquire_many_owned(many).await.ok()
     }
 
-    async fn work(&self, mut job: Job, host: &Arc<Host>, cluster: &str) -> Done {
-        let result = self.attempt(&mut job, host, cluster).await;
-        Done { uid: job.uid, wanted: job.wanted, known: job.known, result }
+    async fn run_job(&self, mut job: Job, host: &Arc<Host>, cluster: &str) -> JobResult {
+        let result = self.converge_pod(&mut job, host, cluster).await;
+        JobResult { uid: job.uid, wanted: job.wanted, cached: job.cached, result }
     }
 
-    async fn attempt(&self, job: &mut Job, host: &Arc<Host>, cluster: &str) -> Result<Outcome, Refusal> {
+    async fn converge_pod(&self, job: &mut Job, host: &Arc<Host>, cluster: &str) -> Result<Outcome, Refusal> {
         let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
-        let Some(known) = &job.known else { return Ok(Outcome::default()) };
-        let ears = &self.shared.ears;
-        let watch = ears.hush_pod(&job.uid, &known.sandbox);
+        let Some(cached) = &job.cached else { return Ok(Outcome::default()) };
+        let monitor = &self.shared.monitor;
+        let watch = monitor.pause_pod(&job.uid, &cached.sandbox);
         let start = watch.is_none();
         let (shared, host, cluster) = (Arc::clone(&self.shared), Arc::clone(host), cluster.to_owned());
-        let (uid, pid, pod, fresh) = (job.uid.clone(), known.sandbox.pid, job.wanted.clone(), job.fresh);
+        let (uid, pid, pod, is_new) = (job.uid.clone(), cached.sandbox.pid, job.wanted.clone(), job.is_new);
         let runtime = tokio::runtime::Handle::current();
-        let slot = self.slots(1).await;
-        let quiet = watch.clone();
-        let plugged = Arc::clone(&job.plugged);
-        let run = move || -> Result<_, Trouble> {
-            let _slot = slot;
-            let socket: Netlink = shared.sockets.take::<Trouble>()?;
+        let permit = self.workers(1).await;
+        let own_watch = watch.clone();
+        let open_ports = Arc::clone(&job.open_ports);
+        let run = move || -> Result<_, PodError> {
+            let _permit = permit;
+            let socket: Netlink = shared.sockets.take::<PodError>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets = Sockets::open(socket, namespace, view, proc_sys_net, runtime, quiet, fresh)?;
-            let wanted = Wanted { cluster: &cluster, uid: &uid, pid, pod: &pod, plugged: &plugged };
+            let mut sockets =
+                Sockets::open(socket, namespace, view, proc_sys_net, runtime, own_watch, is_new)?;
+            let wanted = DesiredPod { cluster: &cluster, uid: &uid, pid, pod: &pod, open_ports: &open_ports };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();
-            shared.ears.saw(ends, vlans);
+            shared.monitor.update_links(ends, vlans);
             let outcome = outcome?;
             shared.sockets.put(socket);
-            // Begun last: what was done here is no news. What changed in between is found by the next audit.
+            // Subscribes last, so that ENO's own changes are not notified. The next audit finds changes in between.
             let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
-        let mut result = anywhere(run).await.map_err(Trouble::from).flatten();
+        let mut result = run_on_worker(run).await.map_err(PodError::from).flatten();
         let started = result.as_mut().ok().and_then(|(_, watch)| watch.take()).map(Arc::new);
         if let Some(watch) = started.or(watch) {
-            ears.listen(&job.uid, &known.sandbox, watch);
+            monitor.watch_pod(&job.uid, &cached.sandbox, watch);
         }
         Ok(result?.0)
     }
 
-    /// The pod's namespace, open, and surely the pod's. `None`: there is nothing of a pod that is not wanted.
+    /// The pod's namespace, opened, with its identity checked. `None`: the namespace of an undesired pod has ended.
     async fn namespace(&self, job: &mut Job) -> Result<Option<Namespace>, Refusal> {
-        let departed = job.wanted.container.is_empty() && job.wanted == nothing();
-        if let Some(known) = &job.known
-            && (departed || known.container == job.wanted.container)
+        let departed = job.wanted.container.is_empty() && job.wanted == empty_pod();
+        if let Some(cached) = &job.cached
+            && (departed || cached.container == job.wanted.container)
         {
-            match Namespace::open_exactly(&known.sandbox.path, known.sandbox.id) {
+            match Namespace::open_exactly(&cached.sandbox.path, cached.sandbox.id) {
                 Ok(namespace) => return Ok(Some(namespace)),
-                // It has ended, and all that was in it.
+                // It has ended with all its interfaces.
                 Err(_) if departed => return Ok(None),
                 Err(_) => {}
             }
@@ -349,19 +364,19 @@ impl<R: Resolve> Pods<R> {
             .map_err(|error| Refusal { retryable: error.retryable, reason: error.to_string() })?;
         let namespace = Namespace::open_exactly(&sandbox.path, sandbox.id)
             .map_err(|error| Refusal { retryable: error.retryable(), reason: error.to_string() })?;
-        if self.is_the_nodes(namespace.id()) {
-            return Err(Refusal::never("the pod uses the network of the node itself"));
+        if self.is_node_namespace(namespace.id()) {
+            return Err(Refusal::permanent("the pod uses the network of the node itself"));
         }
-        let same = job.known.as_ref().filter(|known| known.sandbox.id == sandbox.id);
-        job.known = Some(KnownPod {
-            settled: same.and_then(|known| known.settled.clone()),
+        let same = job.cached.as_ref().filter(|cached| cached.sandbox.id == sandbox.id);
+        job.cached = Some(CachedPod {
+            converged: same.and_then(|cached| cached.converged.clone()),
             container: job.wanted.container.clone(),
             sandbox,
         });
         Ok(Some(namespace))
     }
 
-    fn is_the_nodes(&self, id: NamespaceId) -> bool {
+    fn is_node_namespace(&self, id: NamespaceId) -> bool {
         id == self.shared.options.host.id() || Some(id) == self.shared.node
     }
 }
@@ -372,59 +387,60 @@ impl PodsApplied {
             let (bridge, vlans, link) = (bridge.clone(), vlans.clone(), link.clone());
             self.ovs_ports.insert(name.clone(), OvsPort { bridge, vlans, pod: uid.to_owned(), link });
         }
-        self.held |= !outcome.held.is_empty();
+        self.awaiting_port |= !outcome.awaiting_port.is_empty();
         self.pods.insert(uid.to_owned(), outcome.applied.clone());
     }
 }
 
-impl Done {
-    fn tell(self, wanted: bool, told: &mut PodsApplied, known: &mut Known) {
-        let Self { uid, wanted: pod, known: found, result } = self;
-        let mut found = found;
+impl JobResult {
+    fn record(self, wanted: bool, applied: &mut PodsApplied, cache: &mut Cache) {
+        let Self { uid, wanted: pod, cached, result } = self;
+        let mut found = cached;
         match result {
             Ok(outcome) => {
-                let complete = outcome.refused.is_empty() && outcome.pod.is_none() && outcome.held.is_empty();
+                let complete =
+                    outcome.refused.is_empty() && outcome.pod.is_none() && outcome.awaiting_port.is_empty();
                 if !complete {
-                    known.open.insert(uid.clone(), pod.clone());
+                    cache.unconverged.insert(uid.clone(), pod.clone());
                 }
-                let was = found.as_ref().and_then(|found| found.settled_as(&pod));
-                if outcome.steps > 0 && was.is_some() {
+                let was_converged = found.as_ref().and_then(|found| found.converged_as(&pod));
+                if outcome.steps > 0 && was_converged.is_some() {
                     let message = format!(
                         "{}/{}: what another hand had changed is as wanted again",
                         pod.namespace, pod.name
                     );
-                    told.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
+                    applied.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
                 }
                 let of_links = outcome.refused.iter().map(|(id, refusal)| (Item::link(&uid, id), refusal));
                 let of_pod = outcome.pod.iter().map(|refusal| (Item::pod(&uid), refusal));
                 let rejected = of_links.chain(of_pod).map(|(item, refusal)| rejection(item, refusal.clone()));
-                told.rejected.extend(rejected);
+                applied.rejected.extend(rejected);
                 if wanted {
-                    told.add(&uid, &outcome);
+                    applied.add(&uid, &outcome);
                 }
                 if complete && !wanted {
                     found = None;
                 } else if let Some(found) = &mut found {
-                    found.settled = (complete && wanted).then(|| Arc::new(Settled { pod, outcome }));
+                    found.converged = (complete && wanted).then(|| Arc::new(ConvergedPod { pod, outcome }));
                 }
             }
             Err(refusal) => {
-                told.rejected.push(rejection(Item::pod(&uid), refusal));
-                known.open.insert(uid.clone(), pod);
+                applied.rejected.push(rejection(Item::pod(&uid), refusal));
+                cache.unconverged.insert(uid.clone(), pod);
                 if let Some(found) = &mut found {
-                    found.settled = None;
+                    found.converged = None;
                 }
             }
         }
         match found {
-            Some(found) => drop(known.pods.insert(uid, found)),
-            None => drop(known.pods.remove(&uid)),
+            Some(found) => drop(cache.pods.insert(uid, found)),
+            None => drop(cache.pods.remove(&uid)),
         }
     }
 }
 
-/// What a pod that is not wanted is given.
-fn nothing() -> NodePod {
+/// The desired state of a pod that is not desired: no links.
+fn empty_pod() -> NodePod {
     NodePod {
         namespace: String::new(),
         name: String::new(),

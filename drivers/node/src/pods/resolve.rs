@@ -1,4 +1,4 @@
-//! From a pod to its network namespace.
+//! Resolves a pod to its network namespace.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -10,29 +10,29 @@ use crate::netlink::NamespaceId;
 /// A running pod's network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sandbox {
-    /// Where to open it.
+    /// The path to open.
     pub path: PathBuf,
-    /// Which one has to be there.
+    /// The identity that the namespace at `path` must have.
     pub id: NamespaceId,
-    /// Of the container that was named, in the host's count.
+    /// The PID of the named container, in the host's PID namespace.
     pub pid: Option<u32>,
 }
 
-/// Why a pod's namespace is not known.
+/// Why a pod's namespace can't be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unresolved {
-    /// In words.
+    /// The reason, as a message for administrators.
     pub message: String,
-    /// It may be known later.
+    /// True when a retry may succeed.
     pub retryable: bool,
-    /// The pod does not run on this node.
+    /// True when the pod does not run on this node.
     pub gone: bool,
 }
 
-/// Whoever knows the namespaces of pods: the resolver of `eno-cri`, or a test.
+/// Resolves pods to namespaces: the resolver of `eno-cri`, or a test.
 pub trait Resolve: Send + Sync + 'static {
-    /// Any number are asked at once. `container`: the pod's first, as in its status.
+    /// Resolves one pod; calls may run in parallel. `container`: the id of the pod's first container, as in its status.
     fn resolve(
         &self,
         uid: &str,

@@ -1,4 +1,4 @@
-//! The kernel's side of one pod: looks, and does the steps of plans. Runs on a thread of its own.
+//! Converges one pod: reads the observed state and applies the steps of plans. Runs on a thread of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,44 +10,44 @@ use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
 
 use super::check::Refusal;
 use super::host::HostView;
-use super::mark::{self, GROUP, Mark};
-use super::plan::{self, Op, Seen, Step, Wanted, watched_sysctls};
+use super::ownership::{self, GROUP, OwnershipMark};
+use super::plan::{self, DesiredPod, Observed, Op, Step, watched_sysctls};
 use super::sysctl;
 use crate::netlink::{
     Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
 };
 
-/// What went wrong while working on a pod.
+/// Why the work on a pod failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
-    /// The kernel refused.
+pub enum PodError {
+    /// A netlink request failed.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The namespace can't be entered.
+    /// The namespace can't be used.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A setting can't be read or written.
+    /// A sysctl can't be read or written.
     #[error("can't {operation} {}: {source}", path.display())]
     File {
         /// `read` or `write`.
         operation: &'static str,
-        /// What.
+        /// The sysctl's file.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
     /// A TUN or TAP device can't be made.
     #[error("can't make the TUN device {name}: {message}")]
     Tun {
-        /// What it was to be called at first.
+        /// The device's initial name.
         name: String,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
-impl Trouble {
-    /// It may pass by itself.
+impl PodError {
+    /// True when a retry may succeed.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Netlink(error) => error.retryable(),
@@ -60,211 +60,220 @@ impl Trouble {
     }
 }
 
-impl From<Trouble> for Refusal {
-    fn from(trouble: Trouble) -> Self {
-        Self { reason: trouble.to_string(), retryable: trouble.retryable() }
+impl From<PodError> for Refusal {
+    fn from(error: PodError) -> Self {
+        Self { reason: error.to_string(), retryable: error.retryable() }
     }
 }
 
-/// What looks and acts; tests put something in between.
+/// Access to the kernel; tests interrupt it.
 pub trait Kernel<'a> {
-    /// What is there.
-    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble>;
+    /// Reads the observed state.
+    fn read(&mut self, desired: &DesiredPod<'_>, scope: ReadScope) -> Result<Observed<'a>, PodError>;
 
-    /// Does the steps in their order; one that fails stops none of the others, but for those of a link whose interface
-    /// could not be made, or of which it could not be written down what it had: their results are good.
-    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>>;
+    /// Applies the steps in their order and returns one result for each. A failed step does not stop the others, with
+    /// one exception: when an interface could not be made, or an original value not recorded, the later steps of that
+    /// link are left out and count as successful.
+    fn apply(&mut self, steps: &[Step]) -> Vec<Result<(), PodError>>;
 }
 
-/// How much of a pod is looked at.
+/// How much of a pod is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// All of it: at the beginning, and for the proof at the end.
+pub enum ReadScope {
+    /// Everything: at the start, and for the final check.
     All,
-    /// Interfaces, and what their settings are: of the rest nothing can have changed since interfaces were made.
-    Made,
+    /// Interfaces and their settings only. After steps that only make interfaces nothing else has changed.
+    Links,
 }
 
-/// What came of a pod.
+/// The result for one pod.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// By id.
+    /// Links that are as desired, by id.
     pub applied: BTreeMap<String, AppliedLink>,
-    /// By id.
+    /// Links that are not realised, by id.
     pub refused: BTreeMap<String, Refusal>,
-    /// What can't be done of no link in particular.
+    /// A failure that belongs to no link.
     pub pod: Option<Refusal>,
-    /// Host ends that are to be ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
+    /// Host ends that are to be ports of an Open vSwitch bridge, by name: link id, bridge and VLANs.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
-    pub held: BTreeSet<String>,
-    /// How many steps were done.
+    pub awaiting_port: BTreeSet<String>,
+    /// Number of steps that were applied.
     pub steps: usize,
 }
 
-/// Plans and acts until there is nothing left to do, or what is left does not work.
-pub fn converge<'a>(kernel: &mut impl Kernel<'a>, wanted: &Wanted<'_>) -> Result<Outcome, Trouble> {
+/// Plans and applies steps until a plan is empty or its steps have failed.
+pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> Result<Outcome, PodError> {
     let mut outcome = Outcome::default();
     let mut created: BTreeSet<String> = BTreeSet::new();
-    // Making, marking, renaming, filling and what follows from that; and one interface made on the other.
-    let passes = 8 + 2 * wanted.pod.links.len();
-    let mut at = Look::All;
-    for _ in 0..passes {
-        let seen = kernel.look(wanted, at)?;
-        let mut plan = plan::plan(wanted, &seen, &outcome.refused);
+    // Interfaces are made, marked, renamed and configured in successive plans; and links may be made on each other.
+    let max_plans = 8 + 2 * desired.pod.links.len();
+    let mut scope = ReadScope::All;
+    for _ in 0..max_plans {
+        let observed = kernel.read(desired, scope)?;
+        let mut plan = plan::plan(desired, &observed, &outcome.refused);
         outcome.refused.append(&mut plan.refused);
         if outcome.pod.is_some() {
-            // What can't be undone is not tried over and over.
+            // Failed steps that belong to no link are not repeated.
             plan.steps.retain(|step| step.link.is_some());
         }
-        if plan.steps.is_empty() && at != Look::All {
-            at = Look::All;
+        if plan.steps.is_empty() && scope != ReadScope::All {
+            scope = ReadScope::All;
             continue;
         }
         if plan.steps.is_empty() {
-            // What was begun here and can't be finished does not stay.
-            let undone = undo(kernel, wanted, &seen, &created, &outcome.refused)?;
-            outcome.steps += undone;
+            // Interfaces that were made in this run and then refused are deleted.
+            let rolled_back = roll_back(kernel, desired, &observed, &created, &outcome.refused)?;
+            outcome.steps += rolled_back;
             outcome.applied = plan.applied;
-            outcome.held = plan.held;
+            outcome.awaiting_port = plan.awaiting_port;
             outcome.ovs =
                 plan.ovs.into_iter().filter(|(_, (id, ..))| outcome.applied.contains_key(id)).collect();
             return Ok(outcome);
         }
         outcome.steps += plan.steps.len();
         let makes = plan.steps.iter().all(|step| step.creates || matches!(step.op, Op::Host(_)));
-        at = if makes { Look::Made } else { Look::All };
-        for (step, result) in plan.steps.iter().zip(kernel.act(&plan.steps)) {
+        scope = if makes { ReadScope::Links } else { ReadScope::All };
+        for (step, result) in plan.steps.iter().zip(kernel.apply(&plan.steps)) {
             if step.creates && result.is_ok() {
                 created.extend(step.link.clone());
             }
             match (result, &step.link) {
                 (Ok(()), _) => {}
-                (Err(trouble), Some(id)) => {
-                    outcome.refused.entry(id.clone()).or_insert_with(|| trouble.into());
+                (Err(error), Some(id)) => {
+                    outcome.refused.entry(id.clone()).or_insert_with(|| error.into());
                 }
-                (Err(trouble), None) => {
-                    outcome.pod.get_or_insert_with(|| trouble.into());
+                (Err(error), None) => {
+                    outcome.pod.get_or_insert_with(|| error.into());
                 }
             }
         }
     }
-    let seen = kernel.look(wanted, Look::All)?;
-    let plan = plan::plan(wanted, &seen, &outcome.refused);
+    let observed = kernel.read(desired, ReadScope::All)?;
+    let plan = plan::plan(desired, &observed, &outcome.refused);
     for step in &plan.steps {
-        let refusal = Refusal::for_now("it does not stay as it is set");
+        let refusal = Refusal::temporary("it does not stay as it is set");
         match &step.link {
             Some(id) => drop(outcome.refused.entry(id.clone()).or_insert(refusal)),
             None => drop(outcome.pod.get_or_insert(refusal)),
         }
     }
-    undo(kernel, wanted, &seen, &created, &outcome.refused)?;
+    roll_back(kernel, desired, &observed, &created, &outcome.refused)?;
     outcome.applied = plan.applied;
     outcome.ovs = plan.ovs;
     Ok(outcome)
 }
 
-/// Deletes what was made in this run and refused later.
-fn undo<'a>(
+/// Deletes interfaces that were made in this run and refused later. Returns the number of steps.
+fn roll_back<'a>(
     kernel: &mut impl Kernel<'a>,
-    wanted: &Wanted<'_>,
-    seen: &Seen<'_>,
+    desired: &DesiredPod<'_>,
+    observed: &Observed<'_>,
     created: &BTreeSet<String>,
     refused: &BTreeMap<String, Refusal>,
-) -> Result<usize, Trouble> {
-    let half: BTreeSet<&str> =
+) -> Result<usize, PodError> {
+    let incomplete: BTreeSet<&str> =
         created.iter().filter(|id| refused.contains_key(*id)).map(String::as_str).collect();
-    if half.is_empty() {
+    if incomplete.is_empty() {
         return Ok(0);
     }
-    let mut rest = wanted.pod.clone();
-    rest.links.retain(|link| !half.contains(link.id.as_str()));
-    let plan = plan::plan(&Wanted { pod: &rest, ..*wanted }, seen, refused);
+    let mut rest = desired.pod.clone();
+    rest.links.retain(|link| !incomplete.contains(link.id.as_str()));
+    let plan = plan::plan(&DesiredPod { pod: &rest, ..*desired }, observed, refused);
     let steps: Vec<Step> = plan.steps.into_iter().filter(|step| step.link.is_none()).collect();
-    kernel.act(&steps).into_iter().collect::<Result<Vec<()>, Trouble>>()?;
-    // What has been done is no news.
-    kernel.look(wanted, Look::Made)?;
+    kernel.apply(&steps).into_iter().collect::<Result<Vec<()>, PodError>>()?;
+    // Discards the notifications of these changes.
+    kernel.read(desired, ReadScope::Links)?;
     Ok(steps.len())
 }
 
-/// The real one: two sockets, one in each namespace, and a thread that is in the pod's.
+/// The real kernel: one socket in the host's and one in the pod's namespace, on a thread in the latter.
 pub struct Sockets<'a> {
+    /// A socket in the host's namespace.
     host: Netlink,
+    /// A socket in the pod's namespace.
     pod: Netlink,
+    /// The pod's namespace.
     namespace: Namespace,
+    /// The host's interfaces.
     view: HostView<'a>,
+    /// `/proc/sys/net`, writable.
     proc_sys_net: PathBuf,
-    address_marks: bool,
+    /// True when the kernel has `IFA_PROTO`.
+    has_address_protocol: bool,
+    /// For making TUN devices.
     runtime: tokio::runtime::Handle,
-    /// What is told in the pod's namespace is not heard while this is at work.
-    quiet: Option<Arc<Watch>>,
-    /// Of the last look.
-    seen: Snapshot,
-    /// Of the last look.
+    /// The pod's paused subscription, drained before each read so that ENO's own changes are not notified.
+    watch: Option<Arc<Watch>>,
+    /// The pod's state at the last read.
+    observed: Snapshot,
+    /// VLANs of host ends at the last read.
     vlans: PortsVlans,
-    /// Whether there may be routes or rules of ours, or are to be; `None`: not looked at yet, and there are none of ours
-    /// without interfaces of ours.
-    routing: Option<bool>,
+    /// True when ENO's routes or rules may exist, or are desired. `None`: not read yet, and they exist only if
+    /// interfaces of ENO do.
+    has_routing: Option<bool>,
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host` works in the host's. `fresh`: the pod has nothing of ours
-    /// unless it has interfaces of ours.
+    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes
+    /// or rules of ENO unless it has interfaces of ENO.
     pub fn open(
         host: Netlink,
         namespace: Namespace,
         view: HostView<'a>,
         proc_sys_net: PathBuf,
         runtime: tokio::runtime::Handle,
-        quiet: Option<Arc<Watch>>,
-        fresh: bool,
-    ) -> Result<Self, Trouble> {
+        watch: Option<Arc<Watch>>,
+        is_new: bool,
+    ) -> Result<Self, PodError> {
         namespace.enter()?;
         let pod = Netlink::open()?;
-        let (address_marks, seen, vlans) = (address_marks(), Snapshot::default(), PortsVlans::new());
-        let routing = if fresh { None } else { Some(true) };
+        let (has_address_protocol, observed, vlans) =
+            (has_address_protocol(), Snapshot::default(), PortsVlans::new());
+        let has_routing = if is_new { None } else { Some(true) };
         Ok(Self {
             host,
             pod,
             namespace,
             view,
             proc_sys_net,
-            address_marks,
+            has_address_protocol,
             runtime,
-            quiet,
-            seen,
+            watch,
+            observed,
             vlans,
-            routing,
+            has_routing,
         })
     }
 
-    /// The sockets, the host's and the pod's, and what was seen of the host's interfaces.
+    /// The sockets of host and pod, the host interfaces that were read again, and the VLANs of host ends.
     pub fn close(self) -> (Netlink, Netlink, BTreeMap<u32, Option<Link>>, PortsVlans) {
-        (self.host, self.pod, self.view.into_fresh(), self.vlans)
+        (self.host, self.pod, self.view.into_refreshed(), self.vlans)
     }
 
-    /// Requests to one namespace, in one system call. `without`: links of which a step that all others need did not work,
-    /// as was told already; those are left out.
-    fn send(&mut self, steps: &[Step], without: &BTreeSet<&str>) -> Vec<Result<(), Trouble>> {
+    /// Sends a batch of steps to one namespace. Steps of `failed_links` are left out: a prerequisite of them has
+    /// failed, and that is reported already.
+    fn send(&mut self, steps: &[Step], failed_links: &BTreeSet<&str>) -> Vec<Result<(), PodError>> {
         let mut indexes = BTreeMap::new();
         let mut request = |step: &Step| {
-            if step.link.as_deref().is_some_and(|id| without.contains(id)) {
+            if step.link.as_deref().is_some_and(|id| failed_links.contains(id)) {
                 return Ok(None);
             }
             Ok(match &step.op {
-                Op::Host(request) | Op::Pod(request) | Op::Remember(request) => Some(request.clone()),
-                Op::Made { name, part } => {
+                Op::Host(request) | Op::Pod(request) | Op::RecordOriginal(request) => Some(request.clone()),
+                Op::OnNewLink { name, setting } => {
                     let index = match indexes.get(name) {
                         Some(index) => *index,
                         None => self.pod.index_of(name)?,
                     };
                     indexes.insert(name.clone(), index);
-                    Some(part.request(name, index))
+                    Some(setting.request(name, index))
                 }
                 Op::Tun { .. } | Op::Announce { .. } | Op::Sysctl { .. } => None,
             })
         };
-        let requests: Vec<Result<_, Trouble>> = steps.iter().map(&mut request).collect();
+        let requests: Vec<Result<_, PodError>> = steps.iter().map(&mut request).collect();
         let sent = requests.iter().filter_map(|request| request.as_ref().ok()?.clone()).collect();
         let on_host = matches!(steps, [Step { op: Op::Host(_), .. }, ..]);
         let socket = if on_host { &mut self.host } else { &mut self.pod };
@@ -272,33 +281,39 @@ impl<'a> Sockets<'a> {
         let result = |request| match request {
             Ok(Some(_)) => Ok(done.next().unwrap_or(Ok(()))?),
             Ok(None) => Ok(()),
-            Err(trouble) => Err(trouble),
+            Err(error) => Err(error),
         };
         requests.into_iter().map(result).collect()
     }
 
-    /// Only we make routes and rules of ours: where there were none and none are wanted there are none.
-    fn look_at_routing(&mut self, wanted: &Wanted<'_>) -> Result<(), Trouble> {
+    /// Reads routes and rules, but only if ENO's may exist or are desired: nobody else makes routes and rules of ENO.
+    fn read_routing(&mut self, desired: &DesiredPod<'_>) -> Result<(), PodError> {
         let ours = |link: &Link| {
-            link.group == GROUP || matches!(mark::read(wanted.cluster, link), Some((_, Mark::Link(_))))
+            link.group == GROUP
+                || matches!(ownership::read(desired.cluster, link), Some((_, OwnershipMark::Link(_))))
         };
-        let wants = |link: &PodLink| {
-            !link.routes.is_empty() || !link.rules.is_empty() || plan::is_measured_by_routes(link)
-        };
-        let wants = wanted.pod.links.iter().any(wants);
-        let links = self.seen.links.iter().any(ours);
-        if self.routing.unwrap_or(links || wants) {
-            // Routes go with their interfaces.
-            self.seen.routes = if links { self.pod.routes()? } else { Vec::new() };
-            self.seen.rules = self.pod.rules()?;
+        let wants =
+            |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty() || plan::is_path_routed(link);
+        let wants = desired.pod.links.iter().any(wants);
+        let links = self.observed.links.iter().any(ours);
+        if self.has_routing.unwrap_or(links || wants) {
+            // Routes are deleted with their interfaces.
+            self.observed.routes = if links { self.pod.routes()? } else { Vec::new() };
+            self.observed.rules = self.pod.rules()?;
         }
-        self.routing = Some(wants || self.seen.has_routing_of_ours());
+        self.has_routing = Some(wants || self.observed.has_routing_of_ours());
         Ok(())
     }
 
-    /// Opened without IFF_TUN_EXCL: no other interface has this name.
-    fn make_tun(&self, name: &str, tap: bool, owner: Option<u32>, group: Option<u32>) -> Result<(), Trouble> {
-        let failed = |message: String| Trouble::Tun { name: name.to_owned(), message };
+    /// Makes a persistent TUN or TAP device. It is opened without IFF_TUN_EXCL, since no other interface has this name.
+    fn make_tun(
+        &self,
+        name: &str,
+        tap: bool,
+        owner: Option<u32>,
+        group: Option<u32>,
+    ) -> Result<(), PodError> {
+        let failed = |message: String| PodError::Tun { name: name.to_owned(), message };
         let id = |id: u32| i32::try_from(id).map_err(|_| failed(format!("{id} is no user or group")));
         let _runtime = self.runtime.enter();
         let mut builder = tokio_tun::TunBuilder::new().name(name).persist();
@@ -317,38 +332,39 @@ impl<'a> Sockets<'a> {
     fn announce(&self, name: &str, v6: bool) {
         let key = if v6 { "ipv6/conf/ndisc_notify" } else { "ipv4/conf/arp_notify" };
         let written = sysctl::path(key, name).map(|path| self.write(&path, "1"));
-        if let Some(Err(trouble)) = written {
-            tracing::debug!(interface = name, error = %trouble, "its addresses are not announced");
+        if let Some(Err(error)) = written {
+            tracing::debug!(interface = name, error = %error, "its addresses are not announced");
         }
     }
 
-    fn write(&self, path: &std::path::Path, value: &str) -> Result<(), Trouble> {
+    fn write(&self, path: &std::path::Path, value: &str) -> Result<(), PodError> {
         let path = self.proc_sys_net.join(path);
-        fs::write(&path, value).map_err(|source| Trouble::File { operation: "write", path, source })
+        fs::write(&path, value).map_err(|source| PodError::File { operation: "write", path, source })
     }
 }
 
 impl<'a> Kernel<'a> for Sockets<'a> {
-    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble> {
-        // What has been done so far is no news; what comes after this look is.
-        if let Some(quiet) = &self.quiet {
-            quiet.drain();
+    fn read(&mut self, desired: &DesiredPod<'_>, scope: ReadScope) -> Result<Observed<'a>, PodError> {
+        // Notifications of changes up to here are discarded, later ones are not.
+        if let Some(watch) = &self.watch {
+            watch.drain();
         }
-        if at == Look::All {
-            // Interfaces come after them: one that has just come up is busy in the kernel for a while.
-            self.seen.addresses = self.pod.addresses()?;
+        if scope == ReadScope::All {
+            // Addresses are read before interfaces: the kernel is busy for a while with an interface that has just come
+            // up.
+            self.observed.addresses = self.pod.addresses()?;
         }
-        self.seen.links = self.pod.links()?;
-        if at == Look::All {
-            self.look_at_routing(wanted)?;
+        self.observed.links = self.pod.links()?;
+        if scope == ReadScope::All {
+            self.read_routing(desired)?;
         }
-        let pod = self.seen.clone();
+        let pod = self.observed.clone();
         let ends: BTreeSet<u32> = pod
             .links
             .iter()
             .filter(|link| link.kind == Kind::Veth && link.group == GROUP)
             .filter_map(|link| link.parent)
-            .chain(self.view.ends(wanted.cluster, wanted.uid).map(|(end, _)| end.index))
+            .chain(self.view.ends(desired.cluster, desired.uid).map(|(end, _)| end.index))
             .collect();
         for index in ends {
             let end = self.host.link(index)?;
@@ -360,14 +376,14 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             }
             self.view.refresh(index, end);
         }
-        let filtering = wanted.pod.links.iter().any(|link| {
+        let filtering = desired.pod.links.iter().any(|link| {
             matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) })
         });
         self.vlans.clear();
         if filtering {
             let ports: Vec<u32> = self
                 .view
-                .ends(wanted.cluster, wanted.uid)
+                .ends(desired.cluster, desired.uid)
                 .filter(|(end, _)| end.master.is_some())
                 .map(|(end, _)| end.index)
                 .collect();
@@ -376,40 +392,41 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             }
         }
         let mut sysctls = BTreeMap::new();
-        for link in &wanted.pod.links {
-            let key = mark::altname(wanted.cluster, wanted.uid, &link.id);
+        for link in &desired.pod.links {
+            let key = ownership::altname(desired.cluster, desired.uid, &link.id);
             let Some(found) = pod.links.iter().find(|found| found.altnames.contains(&key)) else { continue };
-            for path in watched_sysctls(wanted, link, found) {
+            for path in watched_sysctls(desired, link, found) {
                 let whole = self.proc_sys_net.join(&path);
                 match fs::read_to_string(&whole) {
                     Ok(value) => drop(sysctls.insert(path, value)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(source) => return Err(Trouble::File { operation: "read", path: whole, source }),
+                    Err(source) => return Err(PodError::File { operation: "read", path: whole, source }),
                 }
             }
         }
-        Ok(Seen {
+        Ok(Observed {
             pod,
             host: self.view.clone(),
             vlans: self.vlans.clone(),
             sysctls,
-            address_marks: self.address_marks,
+            has_address_protocol: self.has_address_protocol,
             namespace: self.namespace.fd(),
         })
     }
 
-    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {
-        let mut results: Vec<Result<(), Trouble>> = Vec::with_capacity(steps.len());
-        for run in steps.chunk_by(together) {
+    fn apply(&mut self, steps: &[Step]) -> Vec<Result<(), PodError>> {
+        let mut results: Vec<Result<(), PodError>> = Vec::with_capacity(steps.len());
+        for run in steps.chunk_by(is_same_batch) {
             let [first, ..] = run else { continue };
             let done = steps.iter().zip(&results);
-            let first_of_all = |step: &Step| step.creates || matches!(step.op, Op::Remember(_));
-            let without = done.filter(|(step, result)| first_of_all(step) && result.is_err());
-            let without: BTreeSet<&str> = without.filter_map(|(step, _)| step.link.as_deref()).collect();
-            let left_out = first.link.as_deref().is_some_and(|id| without.contains(id));
+            let is_prerequisite = |step: &Step| step.creates || matches!(step.op, Op::RecordOriginal(_));
+            let failed_links = done.filter(|(step, result)| is_prerequisite(step) && result.is_err());
+            let failed_links: BTreeSet<&str> =
+                failed_links.filter_map(|(step, _)| step.link.as_deref()).collect();
+            let left_out = first.link.as_deref().is_some_and(|id| failed_links.contains(id));
             match &first.op {
-                Op::Host(_) | Op::Pod(_) | Op::Remember(_) | Op::Made { .. } => {
-                    results.extend(self.send(run, &without));
+                Op::Host(_) | Op::Pod(_) | Op::RecordOriginal(_) | Op::OnNewLink { .. } => {
+                    results.extend(self.send(run, &failed_links));
                 }
                 _ if left_out => results.push(Ok(())),
                 Op::Announce { name, v6 } => {
@@ -426,22 +443,24 @@ impl<'a> Kernel<'a> for Sockets<'a> {
     }
 }
 
-/// They may go in one system call. What comes after an interface was made waits for that: its name may be another's.
-fn together(a: &Step, b: &Step) -> bool {
+/// True when two steps may be sent in one system call. Steps that follow the making of an interface wait for its
+/// result: the name may belong to another interface.
+fn is_same_batch(a: &Step, b: &Step) -> bool {
     a.creates == b.creates
         && matches!(
             (&a.op, &b.op),
             (Op::Host(_), Op::Host(_))
                 | (Op::Pod(_), Op::Pod(_))
-                | (Op::Remember(_), Op::Remember(_))
-                | (Op::Made { .. }, Op::Made { .. })
+                | (Op::RecordOriginal(_), Op::RecordOriginal(_))
+                | (Op::OnNewLink { .. }, Op::OnNewLink { .. })
         )
 }
 
-/// `IFA_PROTO` came with Linux 5.18.
-fn address_marks() -> bool {
+/// True when the kernel has `IFA_PROTO`, which Linux 5.18 introduced.
+fn has_address_protocol() -> bool {
     let Ok(name) = nix::sys::utsname::uname() else { return false };
     let release = name.release().to_string_lossy().into_owned();
-    let mut parts = release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+    let mut parts =
+        release.split(|c: char| !c.is_ascii_digit()).filter_map(|setting| setting.parse::<u32>().ok());
     (parts.next(), parts.next()) >= (Some(5), Some(18))
 }

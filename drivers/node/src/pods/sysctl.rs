@@ -1,4 +1,4 @@
-//! Settings of one interface below `/proc/sys/net`. What is safe is checked here too, whatever the engine says.
+//! Sysctls of one interface, below `/proc/sys/net`. The allow list is checked here too, independently of the engine.
 
 use std::path::{Path, PathBuf};
 
@@ -6,33 +6,35 @@ use eno_schemas::safe_sysctls;
 
 use super::check::Refusal;
 
-/// What turns IPv6 off on an interface: it has to be on for one that gets an IPv6 address.
+/// The sysctl that disables IPv6 on an interface. It must be 0 on an interface with an IPv6 address.
 pub const DISABLE_IPV6: &str = "ipv6/conf/disable_ipv6";
 
-/// Digits that a value has at most, with its sign.
-const VALUE: usize = 11;
+/// Maximum characters of a value, with its sign.
+const MAX_VALUE_LEN: usize = 11;
 
-/// Refuses what is not on the list, and values that are no numbers.
+/// Refuses sysctls that are not on the allow list, and values that are no numbers.
 pub fn check(key: &str, value: &str) -> Result<(), Refusal> {
     let list = |(family, group, name)| Some((safe_sysctls(family, group)?, name));
     let known = parts(key).and_then(list).is_some_and(|(safe, name)| safe.contains(&name));
     if !known {
-        return Err(Refusal::never(format!("the sysctl {key} is not on the list of those that are safe")));
+        return Err(Refusal::permanent(format!(
+            "the sysctl {key} is not on the list of those that are safe"
+        )));
     }
-    if value.is_empty() || value.len() > VALUE || value.parse::<i64>().is_err() {
-        return Err(Refusal::never(format!("the value of the sysctl {key} is not a number")));
+    if value.is_empty() || value.len() > MAX_VALUE_LEN || value.parse::<i64>().is_err() {
+        return Err(Refusal::permanent(format!("the value of the sysctl {key} is not a number")));
     }
     Ok(())
 }
 
-/// Where it is for one interface, below `/proc/sys/net`. The name of an interface has no `/` in it.
+/// The path of an interface's sysctl, below `/proc/sys/net`. Interface names contain no `/`.
 pub fn path(key: &str, interface: &str) -> Option<PathBuf> {
     let (family, group, name) = parts(key)?;
     Some(Path::new(family).join(group).join(interface).join(name))
 }
 
-/// The same number.
-pub fn same(a: &str, b: &str) -> bool {
+/// True when two values are the same number, or the same text.
+pub fn is_same(a: &str, b: &str) -> bool {
     match (a.trim().parse::<i64>(), b.trim().parse::<i64>()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a.trim() == b.trim(),
@@ -50,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed() {
+    fn only_listed_sysctls_with_numbers_are_accepted() {
         assert!(check("ipv4/conf/rp_filter", "2").is_ok());
         assert!(check("ipv6/conf/accept_ra", "0").is_ok());
         assert!(check("ipv4/neigh/gc_stale_time", "60").is_ok());
@@ -71,6 +73,6 @@ mod tests {
             assert!(check("ipv4/conf/rp_filter", bad).is_err(), "{bad:?}");
         }
         assert_eq!(path("ipv4/conf/rp_filter", "eth0.1"), Some("ipv4/conf/eth0.1/rp_filter".into()));
-        assert!(same("1\n", "1") && same("-1", " -1 ") && !same("1", "2"));
+        assert!(is_same("1\n", "1") && is_same("-1", " -1 ") && !is_same("1", "2"));
     }
 }

@@ -1,4 +1,4 @@
-//! Stopped after every single step, and begun again by a process that remembers nothing.
+//! Convergence of a pod when the agent is stopped after any step and started again without its cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,43 +10,43 @@ use eno_schemas::{
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
 use super::host::{Host, HostView};
-use super::plan::{Seen, Step, Wanted};
-use super::session::{Kernel, Look, Outcome, Sockets, Trouble, converge};
+use super::plan::{DesiredPod, Observed, Step};
+use super::session::{Kernel, Outcome, PodError, ReadScope, Sockets, converge};
 use crate::netlink::{Namespace, Netlink, Request, Snapshot};
 
 const CLUSTER: &str = "t1";
 
-/// Does so many steps and no more, as a process does that is killed then.
-struct Mortal<K> {
+/// A kernel that fails after a number of steps, as for an agent that is killed.
+struct InterruptedKernel<K> {
     inner: K,
     left: usize,
 }
 
-impl<'a, K: Kernel<'a>> Kernel<'a> for Mortal<K> {
-    fn look(&mut self, wanted: &Wanted<'_>, at: Look) -> Result<Seen<'a>, Trouble> {
-        if self.left == 0 { Err(killed()) } else { self.inner.look(wanted, at) }
+impl<'a, K: Kernel<'a>> Kernel<'a> for InterruptedKernel<K> {
+    fn read(&mut self, pod_desired: &DesiredPod<'_>, at: ReadScope) -> Result<Observed<'a>, PodError> {
+        if self.left == 0 { Err(killed()) } else { self.inner.read(pod_desired, at) }
     }
 
-    fn act(&mut self, steps: &[Step]) -> Vec<Result<(), Trouble>> {
+    fn apply(&mut self, steps: &[Step]) -> Vec<Result<(), PodError>> {
         let done = steps.len().min(self.left);
         self.left -= done;
-        let mut results = self.inner.act(&steps[..done]);
+        let mut results = self.inner.apply(&steps[..done]);
         results.resize_with(steps.len(), || Err(killed()));
         results
     }
 }
 
-fn killed() -> Trouble {
-    Trouble::Tun { name: String::new(), message: "killed".to_owned() }
+fn killed() -> PodError {
+    PodError::Tun { name: String::new(), message: "killed".to_owned() }
 }
 
-struct Rig {
+struct TestNode {
     host: Namespace,
     pod: Namespace,
     desired: NodeDesired,
 }
 
-impl Rig {
+impl TestNode {
     async fn new() -> Self {
         let (host, pod) = (Namespace::create().unwrap(), Namespace::create().unwrap());
         bridge(&host, "br0").await;
@@ -60,11 +60,11 @@ impl Rig {
         Self { host, pod, desired }
     }
 
-    /// One life of the agent: it ends after `steps`.
-    async fn live(&self, wanted: &NodePod, steps: usize) -> Result<Outcome, Trouble> {
-        let (pod, desired, wanted) = (self.pod.clone(), self.desired.clone(), wanted.clone());
+    /// Runs the agent on the pod; it is killed after `steps`.
+    async fn run_agent(&self, pod_desired: &NodePod, steps: usize) -> Result<Outcome, PodError> {
+        let (pod, desired, pod_desired) = (self.pod.clone(), self.desired.clone(), pod_desired.clone());
         let runtime = tokio::runtime::Handle::current();
-        let life = move || {
+        let run = move || {
             let found = Netlink::open()?.snapshot()?;
             let links = Arc::new(found.links.iter().cloned().collect());
             let host = Host::new(links, &found, &desired, &BTreeSet::new());
@@ -77,53 +77,53 @@ impl Rig {
                 None,
                 false,
             )?;
-            let wanted = Wanted {
+            let pod_desired = DesiredPod {
                 cluster: CLUSTER,
                 uid: "0-1",
                 pid: Some(42),
-                pod: &wanted,
-                plugged: &BTreeSet::new(),
+                pod: &pod_desired,
+                open_ports: &BTreeSet::new(),
             };
-            converge(&mut Mortal { inner, left: steps }, &wanted)
+            converge(&mut InterruptedKernel { inner, left: steps }, &pod_desired)
         };
-        self.host.run(life).await.unwrap()
+        self.host.run(run).await.unwrap()
     }
 
-    /// All that does not depend on the order of things.
-    async fn shape(&self) -> BTreeSet<String> {
-        let look = || Netlink::open().unwrap().snapshot().unwrap();
+    /// The state of both namespaces, without indexes and other values that depend on the order of changes.
+    async fn state(&self) -> BTreeSet<String> {
+        let read = || Netlink::open().unwrap().snapshot().unwrap();
         let (host, pod): (Snapshot, Snapshot) =
-            (self.host.run(look).await.unwrap(), self.pod.run(look).await.unwrap());
-        let mut shape = BTreeSet::new();
+            (self.host.run(read).await.unwrap(), self.pod.run(read).await.unwrap());
+        let mut state = BTreeSet::new();
         for (place, all) in [("host", &host), ("pod", &pod)] {
             let name =
                 |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| link.name.clone());
             for link in &all.links {
                 let master = name(link.master);
-                // A hardware address is given by chance.
+                // MAC addresses are random.
                 let known = |name: &String| name.split_inclusive(".was.mac.").next().map(str::to_owned);
                 let names: Vec<String> = link.altnames.iter().filter_map(known).collect();
                 let kind = &link.kind;
-                shape.insert(format!(
+                state.insert(format!(
                     "{place} {} {kind:?} {master:?} {} {} {names:?} {:?} {}",
                     link.name, link.mtu, link.up, link.alias, link.group
                 ));
             }
             for address in all.addresses.iter().filter(|address| !address.net.to_string().starts_with("fe80"))
             {
-                shape.insert(format!("{place} {:?} {}", name(Some(address.index)), address.net));
+                state.insert(format!("{place} {:?} {}", name(Some(address.index)), address.net));
             }
             for route in all.routes.iter().filter(|route| route.protocol == crate::netlink::PROTOCOL) {
-                shape.insert(format!("{place} {:?} {} {:?}", name(route.index), route.prefix, route.gateway));
+                state.insert(format!("{place} {:?} {} {:?}", name(route.index), route.prefix, route.gateway));
             }
-            shape.extend(
+            state.extend(
                 all.rules
                     .iter()
                     .filter(|rule| rule.protocol == crate::netlink::PROTOCOL)
                     .map(|rule| format!("{place} {rule:?}")),
             );
         }
-        shape
+        state
     }
 }
 
@@ -131,7 +131,7 @@ async fn bridge(namespace: &Namespace, name: &'static str) {
     let make = move || {
         let mut message = LinkMessage::default();
         message.attributes.push(LinkAttribute::IfName(name.to_owned()));
-        message.attributes.push(LinkAttribute::Group(crate::host::mark::group(CLUSTER)));
+        message.attributes.push(LinkAttribute::Group(crate::host::ownership::group(CLUSTER)));
         message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
         let mut netlink = Netlink::open().unwrap();
         netlink.execute(Request::add_link(name, message)).unwrap();
@@ -159,8 +159,8 @@ fn link(id: &str, kind: LinkKind) -> PodLink {
     }
 }
 
-/// One of nearly everything.
-fn rich() -> NodePod {
+/// A pod with nearly every setting.
+fn full_pod() -> NodePod {
     let mut pair = link(
         "net",
         LinkKind::Veth { master: Some(Master::Bridge { bridge: "br0".to_owned(), vlans: None }) },
@@ -201,37 +201,37 @@ fn rich() -> NodePod {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn killed_anywhere_it_ends_in_the_same_state() {
-    let (all, nothing) = (rich(), super::nothing());
-    let rig = Rig::new().await;
-    let empty = rig.shape().await;
-    let outcome = rig.live(&all, usize::MAX).await.unwrap();
+async fn pod_converges_after_kill_at_any_step() {
+    let (all, empty_pod) = (full_pod(), super::empty_pod());
+    let node = TestNode::new().await;
+    let empty = node.state().await;
+    let outcome = node.run_agent(&all, usize::MAX).await.unwrap();
     assert_eq!((outcome.refused.len(), outcome.pod), (0, None));
     assert_eq!(outcome.applied.len(), 5);
-    let full = rig.shape().await;
+    let full = node.state().await;
     let steps = outcome.steps;
     assert!(steps > 25, "{steps}");
-    assert_eq!(rig.live(&all, 1).await.unwrap().steps, 0, "what is done is done");
-    let undoing = rig.live(&nothing, usize::MAX).await.unwrap().steps;
-    assert_eq!(rig.shape().await, empty);
+    assert_eq!(node.run_agent(&all, 1).await.unwrap().steps, 0, "what is done is done");
+    let undoing = node.run_agent(&empty_pod, usize::MAX).await.unwrap().steps;
+    assert_eq!(node.state().await, empty);
     for killed_after in 1..=steps {
-        for then in [&all, &nothing] {
-            let rig = Rig::new().await;
-            assert!(rig.live(&all, killed_after).await.is_err());
-            let outcome = rig.live(then, usize::MAX).await.unwrap();
+        for then in [&all, &empty_pod] {
+            let node = TestNode::new().await;
+            assert!(node.run_agent(&all, killed_after).await.is_err());
+            let outcome = node.run_agent(then, usize::MAX).await.unwrap();
             assert_eq!((outcome.refused.len(), outcome.pod), (0, None), "killed after {killed_after}");
             let expected = if then.links.is_empty() { &empty } else { &full };
-            assert_eq!(rig.shape().await, *expected, "killed after {killed_after}");
+            assert_eq!(node.state().await, *expected, "killed after {killed_after}");
         }
     }
     for killed_after in 1..=undoing {
-        for then in [&all, &nothing] {
-            let rig = Rig::new().await;
-            rig.live(&all, usize::MAX).await.unwrap();
-            assert!(rig.live(&nothing, killed_after).await.is_err());
-            rig.live(then, usize::MAX).await.unwrap();
+        for then in [&all, &empty_pod] {
+            let node = TestNode::new().await;
+            node.run_agent(&all, usize::MAX).await.unwrap();
+            assert!(node.run_agent(&empty_pod, killed_after).await.is_err());
+            node.run_agent(then, usize::MAX).await.unwrap();
             let expected = if then.links.is_empty() { &empty } else { &full };
-            assert_eq!(rig.shape().await, *expected, "killed while undoing after {killed_after}");
+            assert_eq!(node.state().await, *expected, "killed while undoing after {killed_after}");
         }
     }
 }

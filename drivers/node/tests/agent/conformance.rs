@@ -1,5 +1,5 @@
-//! The conformance suite, with bridges of pods as items. A kernel is always reachable and refuses nothing that it
-//! would take later, so the checks of that don't apply.
+//! The conformance suite, with pod bridges as items. The kernel is always reachable and refuses nothing temporarily, so
+//! the checks of those cases are left out.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use eno_conformance::{DriverFixture, checks};
 use eno_driver_node::driver::{NodeDriver, Switch};
-use eno_driver_node::host::{Host, mark};
+use eno_driver_node::host::{Host, ownership};
 use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods, Resolve, Sandbox, Unresolved};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired};
 
-use crate::host::common::{Net, steady};
+use crate::host::common::{Net, without_transients};
 
-/// Knows no pod.
-pub struct Nobody;
+/// A resolver that knows no pods.
+pub struct NoPods;
 
-impl Resolve for Nobody {
+impl Resolve for NoPods {
     async fn resolve(&self, _uid: &str, _container: Option<&str>) -> Result<Sandbox, Unresolved> {
         Err(Unresolved { message: "no pods here".into(), retryable: false, gone: true })
     }
@@ -45,10 +45,10 @@ fn name(item: usize) -> String {
 }
 
 impl DriverFixture for Node {
-    type Driver = NodeDriver<Nobody>;
+    type Driver = NodeDriver<NoPods>;
     const ITEMS: usize = 3;
 
-    fn driver(&self) -> NodeDriver<Nobody> {
+    fn driver(&self) -> NodeDriver<NoPods> {
         let host = Host::new(self.net.0.clone());
         self.hosts.lock().unwrap().push(host.clone());
         let options = Options {
@@ -60,7 +60,7 @@ impl DriverFixture for Node {
         };
         let socket = self.folder.path().join("no-ovsdb");
         let ovs = Ovs::new(format!("unix:{}", socket.display()).parse().unwrap(), Datapath::Netdev);
-        NodeDriver::new("node1", host, Pods::new(Nobody, options), Switch::new(ovs, Some(socket)))
+        NodeDriver::new("node1", host, Pods::new(NoPods, options), Switch::new(ovs, Some(socket)))
     }
 
     fn target(&self) -> String {
@@ -88,8 +88,8 @@ impl DriverFixture for Node {
     }
 
     async fn foreign(&self) -> String {
-        let all = self.net.ip("-o link show") + &self.net.ip("-o address show") + &self.net.untouched();
-        steady(&all.lines().filter(|line| !line.contains("item")).collect::<Vec<_>>().join("\n"))
+        let all = self.net.ip("-o link show") + &self.net.ip("-o address show") + &self.net.foreign_state();
+        without_transients(&all.lines().filter(|line| !line.contains("item")).collect::<Vec<_>>().join("\n"))
     }
 
     async fn writes(&self) -> u64 {
@@ -103,7 +103,7 @@ impl DriverFixture for Node {
     async fn edit(&self, item: usize, present: bool) {
         let name = name(item);
         if present {
-            self.net.ip(&format!("link add {name} group {} type bridge", mark::group("test")));
+            self.net.ip(&format!("link add {name} group {} type bridge", ownership::group("test")));
         } else {
             self.net.ip(&format!("link del {name}"));
         }

@@ -1,7 +1,7 @@
-//! The whole driver: by the suite that every driver must pass, as a process with the privileges that it gets, and
-//! killed wherever it changes something.
+//! The whole driver: the conformance suite of all drivers, the program with its restricted capabilities, and the
+//! program killed at its changes.
 
 mod conformance;
 mod killed;
+mod ovs_unreachable;
 mod process;
-mod unanswered;

@@ -1,4 +1,4 @@
-//! The program, in a namespace that is its node, with `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` and no other capability.
+//! The program in a namespace that acts as its node, with the capabilities `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` only.
 
 use std::path::Path;
 use std::process::{self, Stdio};
@@ -14,10 +14,11 @@ use nix::unistd::Pid;
 
 use crate::host::common::{Net, desired};
 
-/// KiB that the program may have in memory.
-const MEMORY: u64 = 25 * 1024;
+/// Maximum resident memory of the program in KiB.
+const MAX_MEMORY: u64 = 25 * 1024;
 
-/// The program, with the socket of Open vSwitch's database and where pods' namespaces are.
+/// The command of the program. `ovsdb`: the socket of Open vSwitch's database; `namespaces`: the folder of pods'
+/// namespaces.
 pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> process::Command {
     let mut command = process::Command::new("setpriv");
     command
@@ -34,22 +35,22 @@ pub fn agent(nats_url: &str, ovsdb: &Path, namespaces: &Path) -> process::Comman
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn two_capabilities_suffice() {
+fn agent_works_with_two_capabilities_and_bounded_memory() {
     let node = Net::new();
     let namespace = node.0.clone();
-    // Sockets and children of this thread are in the namespace.
+    // Sockets and children of this thread are in the node's namespace.
     let inside = std::thread::spawn(move || {
         namespace.enter().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(life(node));
+        runtime.block_on(run_agent(node));
     });
     inside.join().unwrap();
 }
 
-async fn life(node: Net) {
+async fn run_agent(node: Net) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let before = node.everything();
+    let before = node.restorable_state();
     let folder = tempfile::tempdir().unwrap();
     let ovsdb = folder.path().join("no-ovsdb");
     let command = agent(&server.args().nats_url, &ovsdb, folder.path());
@@ -92,11 +93,11 @@ async fn life(node: Net) {
     assert_eq!(u64::from_str_radix(&number("CapEff"), 16).unwrap(), 1 << 12 | 1 << 21);
     let memory: u64 = number("VmHWM").parse().unwrap();
     println!("the agent had at most {memory} KiB in memory");
-    assert!(memory < MEMORY, "{memory} KiB in memory");
+    assert!(memory < MAX_MEMORY, "{memory} KiB in memory");
 
     engine.command(&command(2, desired([]))).await;
     engine.report("node", "node1", done(2)).await;
-    assert_eq!(node.everything(), before, "something is left over");
+    assert_eq!(node.restorable_state(), before, "something is left over");
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(20), agent.wait()).await.unwrap().unwrap();
     assert!(ended.success(), "{ended}");

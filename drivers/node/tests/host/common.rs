@@ -1,4 +1,4 @@
-//! Namespaces and what is looked at from outside, with iproute2.
+//! Network namespaces, observed from outside with iproute2.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -8,7 +8,7 @@ use eno_driver_node::host::{HostApplied, HostError, Kernel, reconcile};
 use eno_driver_node::netlink::{Namespace, Netlink, NetlinkError, Request};
 use eno_schemas::{HostNetwork, NodeDesired};
 
-/// A network namespace that `ip netns` does not know.
+/// A network namespace without a name in `ip netns`.
 pub struct Net(pub Namespace);
 
 impl Net {
@@ -18,7 +18,7 @@ impl Net {
         net
     }
 
-    /// Runs a program inside.
+    /// Runs a program in the namespace. Returns its standard output, or all its output as an error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let namespace = self.0.clone();
         let (program, arguments) =
@@ -37,7 +37,7 @@ impl Net {
         .expect("no panic")
     }
 
-    /// `ip` with these words.
+    /// Runs `ip` with these arguments.
     #[track_caller]
     pub fn ip(&self, words: &str) -> String {
         self.run("ip", &words.split_whitespace().collect::<Vec<_>>()).expect("ip")
@@ -48,7 +48,7 @@ impl Net {
         self.run("ip", &words.split_whitespace().collect::<Vec<_>>()).is_ok()
     }
 
-    /// A veth pair whose other end is elsewhere: a NIC as far as this namespace can tell.
+    /// Makes a veth pair whose peer is in another namespace. It acts as a NIC in this one.
     #[track_caller]
     pub fn nic(&self, name: &str, other: &Self, peer: &str) {
         self.ip(&format!("link add {name} type veth peer name {peer}"));
@@ -56,13 +56,13 @@ impl Net {
         self.ip(&format!("link set {peer} netns {fd}"));
     }
 
-    /// All of it that is not ours to change: the main table, firewall rules, rules of others.
-    pub fn untouched(&self) -> String {
+    /// The state that ENO must never change: the main routing table and firewall rules.
+    pub fn foreign_state(&self) -> String {
         let mut all = String::new();
         for words in ["-4 route show table main", "-6 route show table main"] {
             all += &self.ip(words);
         }
-        // The virtual machine has neither; where they are, the kernel has them.
+        // The virtual machine has no firewall programs.
         for (program, arguments) in [("nft", &["list", "ruleset"][..]), ("iptables-save", &[])] {
             if std::env::var_os("ENO_VM_LANE").is_none() {
                 all += &self.run(program, arguments).expect(program);
@@ -71,17 +71,17 @@ impl Net {
         all
     }
 
-    /// Everything that a life cycle must leave as it was.
-    pub fn everything(&self) -> String {
-        let mut all = self.untouched();
+    /// The state that must be restored after all networks are deleted.
+    pub fn restorable_state(&self) -> String {
+        let mut all = self.foreign_state();
         for words in ["-d link show", "-o address show", "rule show", "-6 rule show"] {
             all += &self.ip(words);
         }
-        steady(&all)
+        without_transients(&all)
     }
 
-    /// Reconciles the host's networks, counting; after `most` changes it dies.
-    pub fn reconcile_some(
+    /// Reconciles the host's networks and counts the changes; panics after `most` changes. `None`: it panicked.
+    pub fn reconcile_until_killed(
         &self,
         desired: &NodeDesired,
         most: usize,
@@ -90,25 +90,25 @@ impl Net {
         let (count, counted) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new().name("dies".into()).spawn(move || {
             namespace.enter().expect("enter");
-            let mut kernel = Mortal { netlink: Netlink::open().expect("netlink"), count, left: most };
+            let mut kernel =
+                InterruptedKernel { netlink: Netlink::open().expect("netlink"), count, left: most };
             reconcile(&mut kernel, &desired, || true)
         });
         let ended = thread.expect("a thread").join().ok();
         (ended, counted.iter().count())
     }
 
-    /// Reconciles the host's networks; what came of it, and how many changes it took.
+    /// Reconciles the host's networks. Returns the result and the number of changes.
     #[track_caller]
     pub fn reconcile(&self, desired: &NodeDesired) -> (HostApplied, usize) {
-        let (ended, writes) = self.reconcile_some(desired, usize::MAX);
+        let (ended, writes) = self.reconcile_until_killed(desired, usize::MAX);
         (ended.expect("no panic").expect("reconcile"), writes)
     }
 }
 
-/// The lines without what passes by itself: an interface that was up has another queue when it is down than one that
-/// never was, IPv6 is busy for a moment with one that has just come up, and the kernel takes its time to say that it has
-/// a carrier or not.
-pub fn steady(all: &str) -> String {
+/// The lines without transient values: the queue of an interface that is down depends on its history, an IPv6 address
+/// is tentative at first, and the carrier is notified with a delay.
+pub fn without_transients(all: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in all.lines() {
         let mut words = line.split(' ');
@@ -126,14 +126,14 @@ pub fn steady(all: &str) -> String {
     lines.join("\n")
 }
 
-/// A kernel that is there for a number of changes.
-struct Mortal {
+/// A kernel that panics after a number of changes.
+struct InterruptedKernel {
     netlink: Netlink,
     count: std::sync::mpsc::Sender<()>,
     left: usize,
 }
 
-impl Kernel for Mortal {
+impl Kernel for InterruptedKernel {
     fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
         Kernel::state(&mut self.netlink, group)
     }
@@ -146,7 +146,7 @@ impl Kernel for Mortal {
     }
 }
 
-/// What is wanted: these networks.
+/// A desired state with these networks.
 pub fn desired<const N: usize>(networks: [(&str, HostNetwork); N]) -> NodeDesired {
     NodeDesired {
         cluster: "test".into(),
@@ -155,7 +155,7 @@ pub fn desired<const N: usize>(networks: [(&str, HostNetwork); N]) -> NodeDesire
     }
 }
 
-/// What the kernel lacks of these, where that may be: the virtual machine's lacks nothing.
+/// The first of these kinds that the kernel lacks. `None` on the virtual machine, which must support all.
 pub fn lacks(kinds: &[&str]) -> Option<String> {
     if std::env::var_os("ENO_VM_LANE").is_some() {
         return None;

@@ -1,6 +1,6 @@
-//! What the node itself needs is left alone, whatever is asked for.
+//! Interfaces that the node itself uses are left alone.
 
-use eno_driver_node::host::plan::Spot;
+use eno_driver_node::host::plan::ItemRef;
 use eno_schemas::{HostNetwork, Uplink};
 
 use crate::host::common::{Net, desired};
@@ -12,7 +12,7 @@ fn ovs(nic: &str) -> HostNetwork {
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn nothing_is_changed_of_what_is_refused() {
+fn refused_networks_change_nothing() {
     let (node, rest) = (Net::new(), Net::new());
     for name in ["eth0", "eth1", "eth2", "eth3", "cali1"] {
         node.nic(name, &rest, &format!("p-{name}"));
@@ -23,7 +23,7 @@ fn nothing_is_changed_of_what_is_refused() {
     node.ip("route add 203.0.113.0/24 dev eth1");
     node.ip("link add br9 type bridge");
     node.ip("link set eth2 master br9");
-    let before = node.everything();
+    let before = node.restorable_state();
     let words = [
         ("eth0", "the default route"),
         ("eth1", "the route to 203.0.113.0/24"),
@@ -37,11 +37,11 @@ fn nothing_is_changed_of_what_is_refused() {
     for (nic, words) in words {
         let (applied, writes) = node.reconcile(&desired([("ovs0", ovs(nic))]));
         assert_eq!(writes, 0, "{nic} was touched");
-        let reason = applied.refused[&Spot::Network("ovs0".into())].to_string();
+        let reason = applied.refused[&ItemRef::Network("ovs0".into())].to_string();
         assert!(reason.contains(words) && reason.contains(nic), "{reason}");
         assert!(applied.networks.is_empty());
     }
-    // Names of others are not taken, and no address of theirs.
+    // Foreign interface names and addresses in use are refused.
     let pods =
         |address: &str| HostNetwork::PodBridge { addresses: vec![address.parse().unwrap()], mtu: None };
     for (name, address, words) in [
@@ -52,31 +52,31 @@ fn nothing_is_changed_of_what_is_refused() {
     ] {
         let (applied, writes) = node.reconcile(&desired([(name, pods(address))]));
         assert_eq!(writes, 0, "{name}");
-        let reason = applied.refused[&Spot::Network(name.into())].to_string();
+        let reason = applied.refused[&ItemRef::Network(name.into())].to_string();
         assert!(reason.contains(words), "{reason}");
     }
-    // What can be done is done all the same, and one NIC is for one network.
+    // Other networks are realised all the same, and a NIC belongs to one network only.
     let wanted = desired([("ovs0", ovs("eth0")), ("ovs1", ovs("eth3")), ("ovs2", ovs("eth3"))]);
     let (applied, writes) = node.reconcile(&wanted);
     assert!(writes > 0);
     assert_eq!(applied.networks.keys().collect::<Vec<_>>(), ["ovs1"]);
-    assert!(applied.refused[&Spot::Network("ovs2".into())].to_string().contains("by the network ovs1"));
+    assert!(applied.refused[&ItemRef::Network("ovs2".into())].to_string().contains("by the network ovs1"));
     node.reconcile(&desired([]));
-    assert_eq!(node.everything(), before);
+    assert_eq!(node.restorable_state(), before);
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn what_became_impossible_keeps_what_it_has() {
+fn network_refused_later_keeps_its_nic_settings() {
     let (node, rest) = (Net::new(), Net::new());
     node.nic("eth1", &rest, "p-eth1");
     let wanted = desired([("ovs0", ovs("eth1"))]);
     node.reconcile(&wanted);
     node.ip("address add 192.0.2.1/24 dev eth1");
-    let before = node.everything();
+    let before = node.restorable_state();
     let (applied, writes) = node.reconcile(&wanted);
     assert_eq!(writes, 0);
-    assert!(applied.refused[&Spot::Network("ovs0".into())].retryable());
-    assert_eq!(node.everything(), before);
+    assert!(applied.refused[&ItemRef::Network("ovs0".into())].retryable());
+    assert_eq!(node.restorable_state(), before);
     assert!(node.ip("link show eth1").contains("mtu 2000"));
 }

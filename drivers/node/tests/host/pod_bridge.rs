@@ -1,4 +1,4 @@
-//! Bridges of pods.
+//! Pod bridges.
 
 use eno_schemas::HostNetwork;
 
@@ -11,15 +11,15 @@ fn bridge(addresses: &[&str], mtu: Option<u32>) -> HostNetwork {
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn pods_reach_the_bridge_and_main_stays_as_it_is() {
+fn pods_reach_bridge_addresses_without_changes_to_main_table() {
     let (node, pod) = (Net::new(), Net::new());
-    let (everything, main) = (node.everything(), node.untouched());
+    let (restorable_state, main) = (node.restorable_state(), node.foreign_state());
     let wanted = desired([("pods", bridge(&["10.66.0.1/24", "fd66::1/64"], Some(1400)))]);
     let (applied, writes) = node.reconcile(&wanted);
     assert!(applied.refused.is_empty(), "{:?}", applied.refused);
     assert_eq!(applied.networks["pods"].mtu, Some(1400));
     assert!(writes > 0);
-    assert_eq!(node.untouched(), main, "the main table was changed");
+    assert_eq!(node.foreign_state(), main, "the main table was changed");
 
     node.nic("hpod", &pod, "eth1");
     node.ip("link set hpod master pods up");
@@ -35,5 +35,5 @@ fn pods_reach_the_bridge_and_main_stays_as_it_is() {
     node.ip("link del hpod");
     let (_, writes) = node.reconcile(&desired([]));
     assert!(writes > 0);
-    assert_eq!(node.everything(), everything, "something is left over");
+    assert_eq!(node.restorable_state(), restorable_state, "something is left over");
 }

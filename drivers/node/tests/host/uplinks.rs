@@ -1,5 +1,4 @@
-//! What leads to the fabric: bridges that filter VLANs, bonds, VLAN subinterfaces. Most of it needs kinds of
-//! interfaces that small kernels lack.
+//! Uplinks: VLAN-filtering bridges, bonds, VLAN subinterfaces. Most tests need interface kinds that small kernels lack.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ fn master(bond: &[&str], vlans: &str, mtu: Option<u32>) -> HostNetwork {
     HostNetwork::Master { bond, vlans: vlans.parse().unwrap(), mtu }
 }
 
-/// A node with three NICs: `eth1` up, `eth2` down, `eth3` up and of 4000 bytes; and what they lead to.
+/// A node with three NICs (`eth1` up, `eth2` down, `eth3` up with an MTU of 4000), and the namespace of their peers.
 fn node() -> (Net, Net) {
     let (node, fabric) = (Net::new(), Net::new());
     for number in 1..=3 {
@@ -30,10 +29,11 @@ fn node() -> (Net, Net) {
     }
     node.ip("link set eth1 up");
     node.ip("link set eth3 up mtu 4000");
-    // The kernel takes its time to give them their link-local addresses, and the routes that come with these.
+    // Link-local addresses and their routes appear with a delay.
     let deadline = Instant::now() + Duration::from_secs(10);
-    let settled = |nic: &&str| node.ip(&format!("-6 route show table main dev {nic}")).contains("fe80");
-    while !["eth1", "eth3"].iter().all(settled) {
+    let has_link_local =
+        |nic: &&str| node.ip(&format!("-6 route show table main dev {nic}")).contains("fe80");
+    while !["eth1", "eth3"].iter().all(has_link_local) {
         assert!(Instant::now() < deadline, "no link-local addresses");
     }
     (node, fabric)
@@ -56,9 +56,9 @@ fn vlans(node: &Net, port: &str) -> (BTreeSet<u16>, bool) {
     (found, !text.contains("PVID") && !text.contains("ntagged"))
 }
 
-/// Twice the same: all is as wanted, and the second time nothing is written.
+/// Reconciles twice: nothing is refused, and the second time nothing is written.
 #[track_caller]
-fn settled(node: &Net, wanted: &NodeDesired) -> eno_driver_node::host::HostApplied {
+fn reconcile_twice(node: &Net, wanted: &NodeDesired) -> eno_driver_node::host::HostApplied {
     let (applied, _) = node.reconcile(wanted);
     assert!(applied.refused.is_empty(), "{:?}", applied.refused);
     let (again, writes) = node.reconcile(wanted);
@@ -69,73 +69,73 @@ fn settled(node: &Net, wanted: &NodeDesired) -> eno_driver_node::host::HostAppli
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn a_bridge_lets_through_exactly_its_vlans() {
+fn bridge_carries_exactly_its_vlans() {
     if let Some(lack) = lacks(&["filtering"]) {
         eprintln!("not run here, the VM lane runs it: no {lack}");
         return;
     }
     let (node, _fabric) = node();
-    let (before, main) = (node.everything(), node.untouched());
+    let (before, main) = (node.restorable_state(), node.foreign_state());
     let wanted = desired([("brdata", bridge(&["eth1"], "10-12,20", Some(1600)))]);
-    let applied = settled(&node, &wanted);
+    let applied = reconcile_twice(&node, &wanted);
     assert_eq!(applied.networks["brdata"].vlans.to_string(), "10-12,20");
     assert_eq!(applied.networks["brdata"].mtu, Some(1600));
     assert_eq!(vlans(&node, "eth1"), (BTreeSet::from([10, 11, 12, 20]), true));
     assert_eq!(vlans(&node, "brdata").0, BTreeSet::new());
-    assert_eq!(node.untouched(), main);
+    assert_eq!(node.foreign_state(), main);
 
-    // By another hand: one more, one less, one untagged.
+    // Drift: one VLAN added, one deleted, one untagged.
     node.run("bridge", &["vlan", "add", "dev", "eth1", "vid", "30"]).unwrap();
     node.run("bridge", &["vlan", "del", "dev", "eth1", "vid", "11"]).unwrap();
     node.run("bridge", &["vlan", "add", "dev", "eth1", "vid", "12", "pvid", "untagged"]).unwrap();
-    settled(&node, &wanted);
+    reconcile_twice(&node, &wanted);
     assert_eq!(vlans(&node, "eth1"), (BTreeSet::from([10, 11, 12, 20]), true));
 
-    // Nothing wanted is nothing let through, not everything.
-    let closed = settled(&node, &desired([("brdata", bridge(&["eth1"], "", None))]));
+    // Without VLANs the bridge carries none, rather than all.
+    let closed = reconcile_twice(&node, &desired([("brdata", bridge(&["eth1"], "", None))]));
     assert!(closed.networks["brdata"].vlans.is_empty());
     assert_eq!(vlans(&node, "eth1").0, BTreeSet::new());
     assert!(node.ip("-d link show brdata").contains("vlan_filtering 1"));
 
-    // Another NIC: the first one is given back.
-    settled(&node, &desired([("brdata", bridge(&["eth3"], "10", None))]));
+    // Another NIC: the first one is restored.
+    reconcile_twice(&node, &desired([("brdata", bridge(&["eth3"], "10", None))]));
     assert_eq!(vlans(&node, "eth3").0, BTreeSet::from([10]));
     assert!(!node.ip("link show eth1").contains("master"));
-    settled(&node, &desired([]));
-    assert_eq!(node.everything(), before, "something is left over");
+    reconcile_twice(&node, &desired([]));
+    assert_eq!(node.restorable_state(), before, "something is left over");
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn all_vlans_fit() {
+fn bridge_carries_all_4094_vlans() {
     if let Some(lack) = lacks(&["filtering"]) {
         eprintln!("not run here, the VM lane runs it: no {lack}");
         return;
     }
     let (node, _fabric) = node();
     for set in ["1-4094", "2,4,6,8,10,100-200,1000-4000"] {
-        let applied = settled(&node, &desired([("br0", bridge(&["eth1"], set, None))]));
+        let applied = reconcile_twice(&node, &desired([("br0", bridge(&["eth1"], set, None))]));
         assert_eq!(applied.networks["br0"].vlans.to_string(), set);
     }
     let odd: eno_schemas::VlanSet =
         (1..4094).step_by(2).map(|vid| eno_schemas::VlanId::new(vid).unwrap()).collect();
     let network =
         HostNetwork::Bridge { uplink: Some(uplink(&["eth1"], None)), vlans: odd.clone(), mtu: None };
-    assert_eq!(settled(&node, &desired([("br0", network)])).networks["br0"].vlans, odd);
+    assert_eq!(reconcile_twice(&node, &desired([("br0", network)])).networks["br0"].vlans, odd);
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn several_nics_are_a_bond() {
+fn several_nics_form_an_active_backup_bond() {
     if let Some(lack) = lacks(&["filtering", "bond"]) {
         eprintln!("not run here, the VM lane runs it: no {lack}");
         return;
     }
     let (node, _fabric) = node();
-    let before = node.everything();
+    let before = node.restorable_state();
     let wanted = desired([("br0", bridge(&["eth1", "eth2", "eth3"], "7", None))]);
     let bond = Uplink::bond_name("br0");
-    let applied = settled(&node, &wanted);
+    let applied = reconcile_twice(&node, &wanted);
     assert_eq!(applied.networks["br0"].vlans.to_string(), "7");
     assert_eq!(vlans(&node, &bond), (BTreeSet::from([7]), true));
     let shown = node.ip(&format!("-d link show {bond}"));
@@ -144,34 +144,34 @@ fn several_nics_are_a_bond() {
     for nic in ["eth1", "eth2", "eth3"] {
         assert!(node.ip(&format!("link show {nic}")).contains(&format!("master {bond}")));
     }
-    // One less, then none.
-    settled(&node, &desired([("br0", bridge(&["eth1", "eth2"], "7", None))]));
+    // One NIC less, then none.
+    reconcile_twice(&node, &desired([("br0", bridge(&["eth1", "eth2"], "7", None))]));
     assert!(!node.ip("link show eth3").contains("master"));
-    settled(&node, &desired([]));
-    assert_eq!(node.everything(), before, "something is left over");
+    reconcile_twice(&node, &desired([]));
+    assert_eq!(node.restorable_state(), before, "something is left over");
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn vlans_of_a_nic_and_of_a_bond() {
+fn masters_get_vlan_subinterfaces_on_nic_and_bond() {
     if let Some(lack) = lacks(&["vlan", "bond"]) {
         eprintln!("not run here, the VM lane runs it: no {lack}");
         return;
     }
     let (node, fabric) = node();
-    let before = node.everything();
+    let before = node.restorable_state();
     let wanted = desired([
         ("bond7", master(&["eth2", "eth3"], "5", None)),
         ("eth1", master(&[], "100,200", Some(1800))),
     ]);
-    let applied = settled(&node, &wanted);
+    let applied = reconcile_twice(&node, &wanted);
     assert_eq!(applied.networks["eth1"].vlans.to_string(), "100,200");
     assert_eq!(applied.networks["eth1"].mtu, Some(1800));
     assert_eq!(applied.networks["bond7"].vlans.to_string(), "5");
     for name in ["eth1.100", "eth1.200"] {
         assert!(node.ip(&format!("link show {name}")).contains("mtu 1800"));
     }
-    // A packet gets through, tagged.
+    // A tagged packet gets through.
     fabric.ip("link add link port1 name port1.100 type vlan id 100");
     fabric.ip("link set port1.100 up");
     fabric.ip("address add 192.0.2.2/24 dev port1.100");
@@ -183,61 +183,62 @@ fn vlans_of_a_nic_and_of_a_bond() {
     pod.run("ping", &["-c", "1", "-W", "10", "192.0.2.2"]).unwrap();
     drop(pod);
 
-    let less = settled(&node, &desired([("eth1", master(&[], "200", None))]));
+    let less = reconcile_twice(&node, &desired([("eth1", master(&[], "200", None))]));
     assert_eq!(less.networks["eth1"].vlans.to_string(), "200");
     assert!(!node.ip_works("link show eth1.100"));
     assert!(node.ip("link show eth1").contains("mtu 1500"), "the MTU of before is not back");
-    settled(&node, &desired([]));
-    assert_eq!(node.everything(), before, "something is left over");
+    reconcile_twice(&node, &desired([]));
+    assert_eq!(node.restorable_state(), before, "something is left over");
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn nics_of_an_open_vswitch_are_made_ready_and_given_back() {
+fn ovs_uplink_nics_are_prepared_and_restored() {
     let (node, _fabric) = node();
-    let before = node.everything();
+    let before = node.restorable_state();
     let ovs = |mtu| HostNetwork::Ovs {
         datapath: None,
         uplink: Some(uplink(&["eth2", "eth3"], mtu)),
         patch: None,
         vlans: "1-5".parse().unwrap(),
     };
-    let applied = settled(&node, &desired([("ovs0", ovs(Some(2000)))]));
+    let applied = reconcile_twice(&node, &desired([("ovs0", ovs(Some(2000)))]));
     assert_eq!(applied.networks["ovs0"].mtu, Some(2000));
     assert!(node.ip("link show eth2").contains("mtu 2000"));
     assert!(node.ip("link show eth3").contains("mtu 4000"), "it has less than it had");
-    settled(&node, &desired([("ovs0", ovs(Some(1600)))]));
+    reconcile_twice(&node, &desired([("ovs0", ovs(Some(1600)))]));
     assert!(node.ip("link show eth2").contains("mtu 1600"));
-    settled(&node, &desired([]));
-    assert_eq!(node.everything(), before, "something is left over");
+    reconcile_twice(&node, &desired([]));
+    assert_eq!(node.restorable_state(), before, "something is left over");
 }
 
-/// Killed before any change, and started again: the same end, and nothing left over when all is taken away.
+/// The agent is killed before each change and started again. It reaches the same state, and leaves nothing behind once
+/// all networks are deleted.
 #[track_caller]
-fn killed_at_every_change(wanted: &NodeDesired, other: &NodeDesired) {
+fn assert_converges_after_kills(wanted: &NodeDesired, other: &NodeDesired) {
     let (node, _fabric) = node();
-    let before = node.everything();
+    let before = node.restorable_state();
     let (reference, most) = node.reconcile(wanted);
     assert!(reference.refused.is_empty(), "{:?}", reference.refused);
     assert!(most > 0);
     node.reconcile(&desired([]));
-    assert_eq!(node.everything(), before);
+    assert_eq!(node.restorable_state(), before);
     for life in 0..most {
-        let (ended, _) = node.reconcile_some(wanted, life);
+        let (ended, _) = node.reconcile_until_killed(wanted, life);
         assert!(ended.is_none(), "it was to be killed at change {life}");
         let (again, _) = node.reconcile(wanted);
         assert_eq!((again.networks, again.refused), (reference.networks.clone(), reference.refused.clone()));
-        // On its way to something else, and to nothing.
-        node.reconcile_some(other, life);
-        node.reconcile_some(&desired([]), life);
+        // Killed on the way to another desired state, and to an empty one.
+        node.reconcile_until_killed(other, life);
+        node.reconcile_until_killed(&desired([]), life);
         node.reconcile(&desired([]));
-        assert_eq!(node.everything(), before, "killed at change {life}");
+        assert_eq!(node.restorable_state(), before, "killed at change {life}");
     }
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_every_change_of_plain_networks() {
+fn pod_bridge_and_ovs_converge_after_kill_at_any_change() {
     let addresses = vec!["10.66.0.1/24".parse().unwrap(), "fd66::1/64".parse().unwrap()];
     let ovs = HostNetwork::Ovs {
         datapath: None,
@@ -250,12 +251,12 @@ fn killed_at_every_change_of_plain_networks() {
         ("pods", HostNetwork::PodBridge { addresses: vec!["10.67.0.1/16".parse().unwrap()], mtu: None }),
         ("eth2", master(&[], "", Some(3000))),
     ]);
-    killed_at_every_change(&wanted, &other);
+    assert_converges_after_kills(&wanted, &other);
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_every_change_of_bonds_and_vlans() {
+fn bonds_and_vlans_converge_after_kill_at_any_change() {
     if let Some(lack) = lacks(&["filtering", "vlan", "bond"]) {
         eprintln!("not run here, the VM lane runs it: no {lack}");
         return;
@@ -266,5 +267,5 @@ fn killed_at_every_change_of_bonds_and_vlans() {
     ]);
     let other =
         desired([("br0", bridge(&["eth3"], "10", None)), ("bond1", master(&["eth1", "eth2"], "9", None))]);
-    killed_at_every_change(&wanted, &other);
+    assert_converges_after_kills(&wanted, &other);
 }

@@ -1,4 +1,4 @@
-//! Changes by another hand are noticed at once, and our own are not.
+//! Drift is notified at once, ENO's own changes are not.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use futures::StreamExt as _;
 
 use crate::host::common::{Net, desired};
 
-/// Virtual machines take their time.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long nothing must happen.
+/// Maximum time until drift is notified; virtual machines are slow.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Time without any notification that proves silence.
 const QUIET: Duration = Duration::from_millis(700);
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces"]
-async fn another_hand_is_noticed_and_put_right() {
+async fn drift_is_notified_and_repaired() {
     let (node, rest) = (Net::new(), Net::new());
     node.nic("eth1", &rest, "p-eth1");
     let host = Host::new(node.0.clone());
@@ -27,11 +27,11 @@ async fn another_hand_is_noticed_and_put_right() {
         ("ovs0", HostNetwork::Ovs { datapath: None, uplink, patch: None, vlans: "1".parse().unwrap() }),
     ]);
     let mut changed = pin!(host.changed());
-    // It begins to listen, and nothing is wanted yet.
+    // It subscribes, and nothing is desired yet.
     assert!(tokio::time::timeout(QUIET, changed.next()).await.is_err());
     let (applied, notes) = host.reconcile(&wanted, || true).await.unwrap();
     assert!(applied.refused.is_empty() && notes.is_empty(), "{:?} {notes:?}", applied.refused);
-    let state = node.everything();
+    let state = node.restorable_state();
     for (words, network, said) in [
         ("link set pods down", "pods", "pods was down"),
         ("link set pods mtu 1300", "pods", "MTU of 1300"),
@@ -44,11 +44,11 @@ async fn another_hand_is_noticed_and_put_right() {
         ("link set eth1 mtu 1500", "ovs0", "MTU of 1500"),
         ("link set eth1 down", "ovs0", "eth1 was down"),
     ] {
-        // Our own changes wake nobody.
+        // ENO's own changes are not notified.
         assert!(tokio::time::timeout(QUIET, changed.next()).await.is_err(), "woken before {words:?}");
         let begun = Instant::now();
         node.ip(words);
-        tokio::time::timeout(PATIENCE, changed.next()).await.expect(words);
+        tokio::time::timeout(TIMEOUT, changed.next()).await.expect(words);
         if std::env::var_os("ENO_VM_LANE").is_none() {
             assert!(
                 begun.elapsed() < Duration::from_secs(1),
@@ -62,15 +62,15 @@ async fn another_hand_is_noticed_and_put_right() {
         assert_eq!((note.kind.as_str(), note.item.port.as_deref()), ("Repaired", Some(network)));
         assert!(note.message.contains(said), "{words}: {}", note.message);
         if words != "link del pods" {
-            assert_eq!(node.untouched(), {
+            assert_eq!(node.foreign_state(), {
                 let (_, notes) = host.reconcile(&wanted, || true).await.unwrap();
                 assert!(notes.is_empty(), "{notes:?}");
-                node.untouched()
+                node.foreign_state()
             });
         }
     }
     drop(state);
-    // What is none of ours wakes nobody.
+    // Changes of foreign interfaces are not notified.
     node.ip("link add other type bridge");
     node.ip("address add 198.51.100.1/24 dev other");
     assert!(tokio::time::timeout(QUIET, changed.next()).await.is_err());
@@ -78,7 +78,7 @@ async fn another_hand_is_noticed_and_put_right() {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces"]
-async fn a_nic_that_comes_is_noticed() {
+async fn appearance_of_missing_nic_is_notified() {
     let (node, rest) = (Net::new(), Net::new());
     let host = Host::new(node.0.clone());
     let uplink = Some(Uplink { interfaces: vec!["eth7".into()], mtu: None });
@@ -91,12 +91,12 @@ async fn a_nic_that_comes_is_noticed() {
     assert!(applied.rejected().any(|rejected| rejected.reason.contains("eth7") && rejected.retryable));
     assert!(tokio::time::timeout(QUIET, changed.next()).await.is_err());
     node.nic("eth7", &rest, "p-eth7");
-    tokio::time::timeout(PATIENCE, changed.next()).await.expect("news");
+    tokio::time::timeout(TIMEOUT, changed.next()).await.expect("news");
     let (applied, notes) = host.reconcile(&wanted, || true).await.unwrap();
     assert!(applied.refused.is_empty());
     assert_eq!(notes.len(), 1, "{notes:?}");
     let unwanted = host.reconcile(&wanted, || false).await.unwrap();
     assert!(unwanted.0.changed.is_empty());
     let overtaken = host.reconcile(&desired([]), || false).await;
-    assert!(matches!(overtaken, Err(eno_driver_node::host::HostError::Overtaken)), "{overtaken:?}");
+    assert!(matches!(overtaken, Err(eno_driver_node::host::HostError::Superseded)), "{overtaken:?}");
 }

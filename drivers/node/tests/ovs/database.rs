@@ -1,4 +1,4 @@
-//! What is written to the database, with a switch that is played.
+//! Writes to a real database, with a fake switch.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use eno_driver_node::ovs::{BridgeDesired, Item, OvsDesired, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::rig::{DB, Database, PlayedSwitch, access, add_foreign, bridge, desired, soon};
+use crate::ovs::fixture::{DB, Database, FakeSwitch, access, add_foreign, bridge, desired, soon};
 
-/// Something of everything.
+/// A desired state with bridges, bonds, patches and all kinds of ports.
 fn full() -> OvsDesired {
     let mut desired = desired();
     desired.bridges.insert("br1".into(), bridge(&["eth1"], &[10, 20]));
@@ -24,10 +24,10 @@ fn full() -> OvsDesired {
 }
 
 #[tokio::test]
-async fn all_of_it_is_made_changed_and_removed() {
+async fn bridges_and_ports_are_made_changed_and_removed() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
-    let empty = database.all().await;
+    let _switch = FakeSwitch::start(&database);
+    let empty = database.all_rows().await;
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     assert_eq!(applied.rejected, []);
@@ -50,7 +50,7 @@ async fn all_of_it_is_made_changed_and_removed() {
     assert_eq!(get(&["get", "interface", "br1:br3", "options:peer"]), "\"br3:br1\"");
     assert_eq!(get(&["get", "bridge", "br1", "datapath_type", "external_ids"]), "netdev\n{eno-cluster=c1}");
 
-    // Nothing differs, also for one that has just been started.
+    // A second reconcile writes nothing, also in a new process.
     let before = database.next_cfg().await;
     assert_eq!(ovs.reconcile(&full()).await.unwrap(), applied);
     assert_eq!(database.ovs().reconcile(&full()).await.unwrap(), applied);
@@ -72,19 +72,19 @@ async fn all_of_it_is_made_changed_and_removed() {
 
     let applied = ovs.reconcile(&desired()).await.unwrap();
     assert_eq!((applied.bridges.len(), applied.ports.len(), applied.rejected.len()), (0, 0, 0));
-    assert_eq!(database.all().await, empty);
+    assert_eq!(database.all_rows().await, empty);
 }
 
 #[tokio::test]
-async fn what_others_made_stays() {
+async fn foreign_bridges_and_ports_stay() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "set", "bridge", "br1", "other_config:theirs=1"]);
     database.vsctl(&["add-port", "br1", "eth1", "trunks=5,10", "--", "add-port", "br1", "other", "tag=7"]);
     database.vsctl(&["add-br", "br2", "--", "add-port", "br2", "eth2"]);
     database.vsctl(&["add-br", "br3", "--", "add-port", "br3", "eth3", "tag=9"]);
     database.vsctl(&["add-br", "br4", "--", "add-port", "br4", "pod1"]);
-    let before = database.all().await;
+    let before = database.all_rows().await;
     let ovs = database.ovs();
     let mut wanted = desired();
     wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[10, 20, 21]));
@@ -119,18 +119,18 @@ async fn what_others_made_stays() {
     assert_eq!(reasons.len(), 5, "{reasons:?}");
     assert!(applied.ports.contains_key("pod2"));
 
-    // Less, and nothing of what was there before us goes.
+    // With fewer VLANs, only those that ENO added are removed.
     wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[20]));
     ovs.reconcile(&wanted).await.unwrap();
     assert_eq!(get(&["get", "port", "eth1", "trunks"]), "[5, 10, 20]");
     ovs.reconcile(&desired()).await.unwrap();
-    assert_eq!(database.all().await, before);
+    assert_eq!(database.all_rows().await, before);
 }
 
 #[tokio::test]
-async fn an_uplink_of_others_whose_list_somebody_empties_is_closed_again() {
+async fn emptied_trunks_of_foreign_uplink_are_filled_again() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "add-port", "br1", "eth1", "trunks=5,10"]);
     let ovs = database.ovs();
     let mut wanted = desired();
@@ -148,9 +148,9 @@ async fn an_uplink_of_others_whose_list_somebody_empties_is_closed_again() {
 }
 
 #[tokio::test]
-async fn the_list_of_others_is_never_left_open() {
+async fn released_foreign_uplink_is_closed_rather_than_open() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "br1", "--", "add-port", "br1", "eth1", "trunks=5"]);
     let ovs = database.ovs();
     let mut wanted = desired();
@@ -162,9 +162,9 @@ async fn the_list_of_others_is_never_left_open() {
 }
 
 #[tokio::test]
-async fn a_bridge_stays_for_the_ports_of_others() {
+async fn unwanted_bridge_stays_while_it_has_foreign_ports() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     ovs.reconcile(&full()).await.unwrap();
     database.vsctl(&["add-port", "br1", "vethcni", "--", "set", "port", "vethcni", "external_ids:owner=x"]);
@@ -173,7 +173,7 @@ async fn a_bridge_stays_for_the_ports_of_others() {
     assert_eq!(database.vsctl(&["list-br"]), "br1");
     assert_eq!(database.vsctl(&["list-ports", "br1"]), "vethcni");
     let mut changed = std::pin::pin!(ovs.changed());
-    let gone = tokio::join!(soon("word of it", changed.next()), async {
+    let gone = tokio::join!(soon("a notification", changed.next()), async {
         database.vsctl(&["del-port", "vethcni"]);
     });
     assert!(gone.0.is_some());
@@ -182,21 +182,21 @@ async fn a_bridge_stays_for_the_ports_of_others() {
 }
 
 #[tokio::test]
-async fn two_clusters_leave_each_other_alone() {
+async fn clusters_leave_each_others_bridges_alone() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let (a, b) = (database.ovs(), database.ovs());
     a.reconcile(&full()).await.unwrap();
-    let there = database.all().await;
+    let there = database.all_rows().await;
     let other = OvsDesired { cluster: "c2".into(), ..desired() };
     b.reconcile(&other).await.unwrap();
-    assert_eq!(database.all().await, there);
+    assert_eq!(database.all_rows().await, there);
 }
 
 #[tokio::test]
-async fn what_can_not_be_is_refused_before_anything_is_touched() {
+async fn invalid_items_are_rejected_and_valid_ones_are_applied() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database).without("gone0");
+    let _switch = FakeSwitch::start(&database).without("gone0");
     let mut wanted = desired();
     for name in ["", "a-name-of-16-chr", "sla/sh", "co:lon", ".."] {
         wanted.bridges.insert(name.into(), bridge(&[], &[]));
@@ -221,9 +221,9 @@ async fn what_can_not_be_is_refused_before_anything_is_touched() {
 }
 
 #[tokio::test]
-async fn more_bytes_are_asked_of_an_uplink_and_given_back() {
+async fn uplink_mtu_is_raised_and_restored() {
     let database = Database::start();
-    let switch = PlayedSwitch::start(&database);
+    let switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let with = |mtu: Option<u32>| {
         let mut wanted = desired();
@@ -247,12 +247,12 @@ async fn more_bytes_are_asked_of_an_uplink_and_given_back() {
 }
 
 #[tokio::test]
-async fn changes_by_hand_are_told_and_repaired() {
+async fn drift_is_notified_and_repaired() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
-    let there = database.all().await;
+    let there = database.all_rows().await;
     for by_hand in [
         &["set", "port", "pod1", "tag=99"][..],
         &["clear", "port", "eth1", "trunks"],
@@ -263,14 +263,14 @@ async fn changes_by_hand_are_told_and_repaired() {
     ] {
         let mut changed = std::pin::pin!(ovs.changed());
         database.vsctl(by_hand);
-        assert!(soon("word of it", changed.next()).await.is_some());
+        assert!(soon("a notification", changed.next()).await.is_some());
         assert_eq!(ovs.reconcile(&full()).await.unwrap(), applied, "{by_hand:?}");
-        assert_eq!(database.all().await, there, "{by_hand:?}");
+        assert_eq!(database.all_rows().await, there, "{by_hand:?}");
     }
     for by_hand in [&["del-port", "pod1"][..], &["del-br", "br2"], &["del-port", "br3:br1"]] {
         let mut changed = std::pin::pin!(ovs.changed());
         database.vsctl(by_hand);
-        assert!(soon("word of it", changed.next()).await.is_some());
+        assert!(soon("a notification", changed.next()).await.is_some());
         assert_eq!(ovs.reconcile(&full()).await.unwrap(), applied, "{by_hand:?}");
     }
     let changed = ovs.changed();
@@ -279,9 +279,9 @@ async fn changes_by_hand_are_told_and_repaired() {
 }
 
 #[tokio::test]
-async fn stopped_anywhere_and_started_again() {
+async fn reconcile_converges_after_being_dropped_at_any_point() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let less = {
         let mut less = full();
         less.bridges.remove("br2");
@@ -310,13 +310,13 @@ async fn stopped_anywhere_and_started_again() {
     }
     database.ovs().reconcile(&less).await.unwrap();
     database.ovs().reconcile(&desired()).await.unwrap();
-    assert_eq!(database.all().await, []);
+    assert_eq!(database.all_rows().await, []);
 }
 
 #[tokio::test]
-async fn ports_that_others_add_meanwhile_stay() {
+async fn ports_added_concurrently_by_others_stay() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     database.vsctl(&["add-br", "theirs"]);
     let ovs = database.ovs();
     let mut wanted = full();
@@ -340,13 +340,13 @@ async fn ports_that_others_add_meanwhile_stay() {
                 flapping.bridges.remove("br1");
                 flapping.bridges.remove("br3");
             }
-            // Losing every race is an error that passes.
+            // A reconcile may lose every race, but only with a retryable error.
             if let Err(error) = ovs.reconcile(&flapping).await {
                 assert!(error.retryable(), "{error}");
             }
         }
     };
-    // The first port of others is what keeps the bridge.
+    // The first foreign port keeps the bridge.
     client.transact(DB, &add_foreign("br1", "first")).await.unwrap();
     tokio::join!(others, us);
     assert_eq!(database.vsctl(&["list-ports", "br1"]).matches("other").count(), 60);
@@ -354,9 +354,9 @@ async fn ports_that_others_add_meanwhile_stay() {
 }
 
 #[tokio::test]
-async fn a_database_that_restarts() {
+async fn restart_of_database_is_survived() {
     let mut database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     database.kill();
@@ -365,8 +365,8 @@ async fn a_database_that_restarts() {
     assert!(error.to_string().contains(&database.path("db.sock").display().to_string()), "{error}");
     let mut changed = std::pin::pin!(ovs.changed());
     database.resume();
-    assert!(soon("word of its return", changed.next()).await.is_some());
-    // What the switch only tells comes back by and by.
+    assert!(soon("a notification of its return", changed.next()).await.is_some());
+    // Columns that only the switch writes are restored with a delay.
     let same = async {
         while ovs.reconcile(&full()).await.unwrap() != applied {
             changed.next().await.unwrap();
@@ -376,15 +376,15 @@ async fn a_database_that_restarts() {
 }
 
 #[tokio::test]
-async fn stale_ports_of_ovs_cni_are_told_and_left() {
+async fn stale_ovs_cni_ports_are_noted_and_kept() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database).without("vethgone");
+    let _switch = FakeSwitch::start(&database).without("vethgone");
     let ovs = database.ovs();
     ovs.reconcile(&full()).await.unwrap();
     let owner = "external_ids:owner=ovs-cni.network.kubevirt.io";
     let mut changed = std::pin::pin!(ovs.changed());
     database.vsctl(&["add-port", "br1", "vethgone", "--", "set", "port", "vethgone", owner]);
-    assert!(soon("word of it", changed.next()).await.is_some());
+    assert!(soon("a notification", changed.next()).await.is_some());
     let note = async {
         loop {
             let applied = ovs.reconcile(&full()).await.unwrap();
@@ -399,20 +399,20 @@ async fn stale_ports_of_ovs_cni_are_told_and_left() {
 }
 
 #[tokio::test]
-async fn a_switch_that_does_not_run_is_said() {
+async fn missing_vswitchd_is_a_retryable_error() {
     let database = Database::start();
     let ovs = database.ovs();
     let error =
         tokio::time::timeout(Duration::from_secs(30), ovs.reconcile(&full())).await.unwrap().unwrap_err();
     assert!(error.retryable() && error.to_string().contains("ovs-vswitchd"), "{error}");
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     assert_eq!(ovs.reconcile(&full()).await.unwrap().rejected, []);
 }
 
 #[tokio::test]
-async fn a_database_that_hangs_is_unreachable_and_nothing_is_wrong() {
+async fn hanging_database_is_reported_as_unreachable() {
     let database = Database::start();
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let ovs = database.ovs();
     let applied = ovs.reconcile(&full()).await.unwrap();
     database.freeze(true);

@@ -1,5 +1,5 @@
-//! Open vSwitch: the driver against a real database, and against a real switch with real packets.
+//! Open vSwitch: the driver against a real database with a fake switch, and against a real switch with real packets.
 
 mod database;
+pub mod fixture;
 mod packets;
-pub mod rig;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, OvsError, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::rig::{Node, access, bridge, desired, soon};
+use crate::ovs::fixture::{Node, access, bridge, desired, soon};
 
-/// Two bridges on one cable, and pods `a` and `c` on the one, `b` and `d` on the other.
+/// Two bridges on one cable, with pods `a` and `c` on the first and `b` and `d` on the second.
 fn two_bridges(node: &mut Node) -> OvsDesired {
     node.cable("eth1", "eth2");
     for (pod, last) in [("a", 1), ("b", 2), ("c", 3), ("d", 4)] {
@@ -24,7 +24,7 @@ fn two_bridges(node: &mut Node) -> OvsDesired {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
-async fn vlans_get_through_where_they_are_wanted_and_nowhere_else() {
+async fn packets_pass_only_on_desired_vlans() {
     let mut node = Node::start();
     let mut wanted = two_bridges(&mut node);
     let ovs = node.database.ovs();
@@ -38,13 +38,13 @@ async fn vlans_get_through_where_they_are_wanted_and_nowhere_else() {
     ovs.reconcile(&wanted).await.unwrap();
     assert!(node.reaches("c", 4));
 
-    // The last VLAN goes: nothing gets through, rather than everything.
+    // Without VLANs nothing passes, rather than everything.
     wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[]));
     let applied = ovs.reconcile(&wanted).await.unwrap();
     assert_eq!(applied.bridges["br1"].vlans, BTreeSet::new());
     assert!(!node.reaches("a", 2) && !node.reaches("c", 4));
 
-    // A pod's port without VLANs is closed as well.
+    // A pod's port without VLANs is closed, too.
     wanted.bridges.insert("br1".into(), bridge(&["eth1"], &[10]));
     ovs.reconcile(&wanted).await.unwrap();
     assert!(node.reaches("a", 2));
@@ -65,7 +65,7 @@ async fn bonds_and_patches_carry_packets() {
     let ovs = node.database.ovs();
     let applied = ovs.reconcile(&wanted).await.unwrap();
     assert_eq!(applied.rejected, []);
-    // Whichever is active: eth1 is the only one that leads anywhere.
+    // Only eth1 has a working peer, whichever member is active.
     node.ip(&["link", "set", "eth4", "down"]);
     let reached = async {
         while !node.reaches("a", 2) {
@@ -74,7 +74,7 @@ async fn bonds_and_patches_carry_packets() {
     };
     soon("a ping over the bond", reached).await;
 
-    // No cable at all: by a patch, for what it carries.
+    // Without a cable: the patch carries its VLANs only.
     wanted.bridges.insert("br1".into(), BridgeDesired { patch: Some("br2".into()), ..bridge(&[], &[20]) });
     wanted.bridges.insert("br2".into(), bridge(&[], &[]));
     let applied = ovs.reconcile(&wanted).await.unwrap();
@@ -86,7 +86,7 @@ async fn bonds_and_patches_carry_packets() {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
-async fn interfaces_come_and_go() {
+async fn missing_interfaces_are_rejected_until_they_appear() {
     let mut node = Node::start();
     let wanted = {
         let mut wanted = desired();
@@ -113,7 +113,7 @@ async fn interfaces_come_and_go() {
     soon("the interfaces in the switch", working).await;
     assert!(node.reaches("a", 2));
     node.ip(&["link", "del", "dev", "a"]);
-    soon("word of its loss", changed.next()).await.unwrap();
+    soon("a notification of its loss", changed.next()).await.unwrap();
     let lost = async {
         while ovs.reconcile(&wanted).await.unwrap().rejected.is_empty() {
             changed.next().await.unwrap();
@@ -121,8 +121,8 @@ async fn interfaces_come_and_go() {
     };
     soon("a rejection", lost).await;
 
-    // Another one of that name.
-    node.plug("a", 1);
+    // A new interface of the same name.
+    node.attach_pod("a", 1);
     let working = async {
         while !ovs.reconcile(&wanted).await.unwrap().rejected.is_empty() {
             changed.next().await.unwrap();
@@ -134,7 +134,7 @@ async fn interfaces_come_and_go() {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
-async fn a_switch_that_is_killed_and_comes_back() {
+async fn reconcile_completes_after_restart_of_vswitchd() {
     let mut node = Node::start();
     let mut wanted = two_bridges(&mut node);
     let ovs = node.database.ovs();
@@ -151,7 +151,7 @@ async fn a_switch_that_is_killed_and_comes_back() {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
-async fn a_switch_that_is_dead_is_no_success() {
+async fn dead_vswitchd_is_notified_and_fails_reconciles() {
     let mut node = Node::start();
     let wanted = two_bridges(&mut node);
     let ovs = node.database.ovs();
@@ -159,19 +159,19 @@ async fn a_switch_that_is_dead_is_no_success() {
     let written = node.database.next_cfg().await;
     let mut changed = std::pin::pin!(ovs.changed());
     node.kill();
-    soon("word of its end", changed.next()).await.unwrap();
+    soon("a notification of its end", changed.next()).await.unwrap();
     for ovs in [&ovs, &node.database.ovs()] {
         let error = ovs.reconcile(&wanted).await.unwrap_err();
         assert!(error.to_string().contains("ovs-vswitchd does not run") && error.retryable(), "{error}");
     }
-    // Where nothing is wanted of it, it may be dead.
+    // Without desired bridges and ports, ovs-vswitchd need not run.
     node.database.ovs().reconcile(&OvsDesired { cluster: "other".into(), ..desired() }).await.unwrap();
     node.resume();
     let back = async {
         loop {
             match ovs.reconcile(&wanted).await {
                 Ok(again) if again == applied => return,
-                Ok(_) | Err(OvsError::Silent { .. }) => tokio::task::yield_now().await,
+                Ok(_) | Err(OvsError::Daemon { .. }) => tokio::task::yield_now().await,
                 Err(error) => panic!("{error}"),
             }
         }
@@ -183,7 +183,7 @@ async fn a_switch_that_is_dead_is_no_success() {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and ovs-vswitchd"]
-async fn a_datapath_that_the_node_does_not_have_is_said() {
+async fn unavailable_datapath_is_rejected() {
     let node = Node::start();
     let mut wanted = desired();
     wanted

@@ -1,12 +1,12 @@
-//! A node of namespaces: nothing of the machine's own is touched.
+//! A node made of network namespaces: the machine's own network is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_node::host::mark::group;
+use eno_driver_node::host::ownership::group;
 use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, Snapshot};
-use eno_driver_node::pods::mark::GROUP;
+use eno_driver_node::pods::ownership::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
     AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PortVlans, VlanSet,
@@ -15,9 +15,9 @@ use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribut
 
 pub const CLUSTER: &str = "t1";
 pub const BRIDGE: &str = "br-data";
-pub const BRIDGE_OF_VLANS: &str = "br-vlan";
+pub const VLAN_BRIDGE: &str = "br-vlan";
 
-/// Why a test can't run here, unless this is the virtual machine, where nothing may be lacking.
+/// Why a test can't run here. `None` on the virtual machine, which must support all kinds.
 pub async fn lacks(kinds: &[&str]) -> Option<String> {
     if std::env::var_os("ENO_VM_LANE").is_some() {
         return None;
@@ -49,14 +49,14 @@ pub fn bare(name: &str, kind: &str) -> LinkMessage {
     message
 }
 
-/// As ENO makes them.
+/// An interface as ENO makes it for networks of the host.
 pub fn made(name: &str, kind: &str) -> LinkMessage {
     let mut message = bare(name, kind);
     message.attributes.push(LinkAttribute::Group(group(CLUSTER)));
     message
 }
 
-/// Pods by uid; those that are missing don't run.
+/// Running pods by uid, with namespace and PID.
 #[derive(Clone, Default)]
 pub struct Runtime(Arc<Mutex<BTreeMap<String, Running>>>);
 
@@ -87,7 +87,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// With a bridge of ours.
+    /// A node with a pod bridge.
     pub async fn new() -> Self {
         let host = Namespace::create().unwrap();
         let runtime = Runtime::default();
@@ -101,7 +101,7 @@ impl Node {
         };
         let folder = tempfile::tempdir().unwrap();
         let allowed = BTreeSet::new();
-        // When nothing else is wanted, all are looked at.
+        // Every reconcile with an unchanged desired state is an audit.
         let audit = Duration::ZERO;
         let pods = pods(&host, &runtime, &allowed, audit, &folder);
         let node = Self { host, runtime, pods, desired, allowed, audit, folder };
@@ -114,11 +114,11 @@ impl Node {
         node
     }
 
-    /// Another bridge of ours, which filters VLANs.
-    pub async fn filter_vlans(&mut self) {
+    /// Adds a bridge that filters VLANs.
+    pub async fn add_vlan_bridge(&mut self) {
         self.on_host(|netlink| {
             let mut message = LinkMessage::default();
-            message.attributes.push(LinkAttribute::IfName(BRIDGE_OF_VLANS.to_owned()));
+            message.attributes.push(LinkAttribute::IfName(VLAN_BRIDGE.to_owned()));
             message.attributes.push(LinkAttribute::Group(group(CLUSTER)));
             message.attributes.push(LinkAttribute::LinkInfo(vec![
                 LinkInfo::Kind(InfoKind::Bridge),
@@ -127,16 +127,16 @@ impl Node {
                     InfoBridge::VlanDefaultPvid(1),
                 ])),
             ]));
-            netlink.execute(Request::add_link(BRIDGE_OF_VLANS, message))?;
-            let index = netlink.link_named(BRIDGE_OF_VLANS)?.unwrap().index;
-            netlink.execute(Request::set_up(BRIDGE_OF_VLANS, index, true))
+            netlink.execute(Request::add_link(VLAN_BRIDGE, message))?;
+            let index = netlink.link_named(VLAN_BRIDGE)?.unwrap().index;
+            netlink.execute(Request::set_up(VLAN_BRIDGE, index, true))
         })
         .await;
         let network = self.desired.networks[BRIDGE].clone();
-        self.desired.networks.insert(BRIDGE_OF_VLANS.to_owned(), network);
+        self.desired.networks.insert(VLAN_BRIDGE.to_owned(), network);
     }
 
-    /// Another process of the agent: it remembers nothing.
+    /// Restarts the agent, which loses its cache.
     pub fn restart(&mut self) {
         self.pods = pods(&self.host, &self.runtime, &self.allowed, self.audit, &self.folder);
     }
@@ -151,20 +151,20 @@ impl Node {
         self.restart();
     }
 
-    /// A pod that runs, with its loopback up.
+    /// Starts a pod, with its loopback up.
     pub async fn run_pod(&mut self, uid: &str, pid: u32) -> Namespace {
         let namespace = Namespace::create().unwrap();
-        inside(&namespace, |netlink| netlink.execute(Request::set_up("lo", 1, true))).await;
+        in_namespace(&namespace, |netlink| netlink.execute(Request::set_up("lo", 1, true))).await;
         self.runtime.0.lock().unwrap().insert(uid.to_owned(), (namespace.clone(), Some(pid)));
         namespace
     }
 
-    /// The pod ends: nobody holds its namespace any more but who was given it.
+    /// Ends a pod: the runtime does not hold its namespace any more.
     pub fn end_pod(&mut self, uid: &str) {
         self.runtime.0.lock().unwrap().remove(uid);
     }
 
-    pub fn place(&self, uid: &str, namespace: Namespace, pid: Option<u32>) {
+    pub fn set_sandbox(&self, uid: &str, namespace: Namespace, pid: Option<u32>) {
         self.runtime.0.lock().unwrap().insert(uid.to_owned(), (namespace, pid));
     }
 
@@ -184,7 +184,7 @@ impl Node {
         self.pods.reconcile(&self.desired).await
     }
 
-    /// All of it is there.
+    /// Reconciles, and checks that all links are as desired.
     pub async fn settle(&self) -> PodsApplied {
         let done = self.reconcile().await;
         assert_eq!(done.rejected, Vec::new());
@@ -204,10 +204,10 @@ impl Node {
         &self,
         work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send + 'static,
     ) -> T {
-        inside(&self.host, work).await
+        in_namespace(&self.host, work).await
     }
 
-    /// The host's ends of pairs.
+    /// Names of the host ends of veth pairs.
     pub async fn host_ends(&self) -> Vec<String> {
         let links = self.on_host(Netlink::links).await;
         links.into_iter().filter(|link| link.group == GROUP).map(|link| link.name).collect()
@@ -231,7 +231,7 @@ fn pods(
     Pods::new(runtime.clone(), options)
 }
 
-pub async fn inside<T: Send + 'static>(
+pub async fn in_namespace<T: Send + 'static>(
     namespace: &Namespace,
     work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send + 'static,
 ) -> T {
@@ -239,11 +239,11 @@ pub async fn inside<T: Send + 'static>(
 }
 
 pub async fn snapshot(namespace: &Namespace) -> Snapshot {
-    inside(namespace, Netlink::snapshot).await
+    in_namespace(namespace, Netlink::snapshot).await
 }
 
-/// All of it but what the kernel changes by itself in its own time.
-pub async fn still(namespace: &Namespace) -> Snapshot {
+/// A snapshot without values that the kernel changes with a delay.
+pub async fn stable_snapshot(namespace: &Namespace) -> Snapshot {
     let mut all = snapshot(namespace).await;
     all.links.iter_mut().for_each(|link| link.carrier = false);
     all.addresses.retain(|address| !address.net.to_string().starts_with("fe80"));
@@ -273,19 +273,19 @@ pub fn link(id: &str, kind: LinkKind) -> PodLink {
     }
 }
 
-/// A pair whose other end is a port of the bridge.
+/// A veth link whose host end is a port of the bridge.
 pub fn bridged(id: &str, address: &str) -> PodLink {
     let master = Master::Bridge { bridge: BRIDGE.to_owned(), vlans: None };
     PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
 }
 
-/// A pair whose other end is a port of the bridge that filters VLANs.
+/// A veth link whose host end is a port of the VLAN-filtering bridge.
 pub fn port(id: &str, address: &str, vlans: PortVlans) -> PodLink {
-    let master = Master::Bridge { bridge: BRIDGE_OF_VLANS.to_owned(), vlans: Some(vlans) };
+    let master = Master::Bridge { bridge: VLAN_BRIDGE.to_owned(), vlans: Some(vlans) };
     PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
 }
 
-/// Interfaces of ours in a pod.
+/// Names of ENO's interfaces in a pod.
 pub fn ours(all: &Snapshot) -> Vec<&str> {
     all.links.iter().filter(|link| link.group == GROUP).map(|link| &link.name[..]).collect()
 }
@@ -296,12 +296,12 @@ pub fn addresses(snapshot: &Snapshot, name: &str) -> BTreeSet<String> {
     mine.map(|address| address.net.to_string()).filter(|net| !net.starts_with("fe80")).collect()
 }
 
-/// What of it does not depend on the order of things.
+/// The applied state of one link.
 pub fn applied<'a>(done: &'a PodsApplied, uid: &str, id: &str) -> &'a AppliedLink {
     &done.pods[uid][id]
 }
 
-/// Sends a datagram from one namespace to an address in another; true when it came.
+/// Sends datagrams from one namespace to an address in another; true when one arrived.
 pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
     use std::net::UdpSocket;
     use std::time::Duration;
@@ -327,7 +327,7 @@ pub fn trunk(text: &str) -> VlanSet {
     text.parse().unwrap()
 }
 
-/// Below `/proc/sys/net`, in the pod.
+/// Reads a sysctl of a pod; `path` is below `/proc/sys/net`.
 pub async fn sysctl(pod: &Namespace, path: &'static str) -> String {
     let read = move || std::fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim().to_owned();
     pod.run(read).await.unwrap()

@@ -1,4 +1,4 @@
-//! Every kind of interface, in a real namespace.
+//! Every kind of interface, in real namespaces.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,18 +7,28 @@ use eno_schemas::{LinkKind, LinkName, Parent, PodLink, PodRoute, PortVlans, TunD
 
 use crate::pods::common::*;
 
-/// The link is made, is what it is to be, is found again by another process which changes nothing, takes a new MTU
-/// and alias without being made anew, and goes.
-async fn lives(node: &mut Node, pod: &Namespace, uid: &str, wanted: Vec<PodLink>, id: &str) -> Link {
+/// Checks the lifecycle of a link: it is made; a restarted agent recognises it and changes nothing; MTU and alias are
+/// changed in place; it is deleted. Returns its first state.
+async fn check_lifecycle(
+    node: &mut Node,
+    pod: &Namespace,
+    uid: &str,
+    wanted: Vec<PodLink>,
+    id: &str,
+) -> Link {
     node.want(uid, wanted);
     let first = node.settle().await;
     let name = applied(&first, uid, id).name.clone();
     let link = named(pod, &name).await;
 
-    let before = (still(pod).await, still(&node.host).await);
+    let before = (stable_snapshot(pod).await, stable_snapshot(&node.host).await);
     node.restart();
     assert_eq!(node.settle().await.pods, first.pods);
-    assert_eq!((still(pod).await, still(&node.host).await), before, "another process changed something");
+    assert_eq!(
+        (stable_snapshot(pod).await, stable_snapshot(&node.host).await),
+        before,
+        "another process changed something"
+    );
 
     let kept = (link.index, link.mac, link.name.clone());
     let changed =
@@ -49,19 +59,19 @@ async fn parent(node: &mut Node) -> u32 {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn veth() {
+async fn veth_is_made_changed_and_deleted() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.mac = Some("02:00:00:00:00:17".to_owned());
-    let link = lives(&mut node, &pod, "a", vec![wanted], "net1").await;
+    let link = check_lifecycle(&mut node, &pod, "a", vec![wanted], "net1").await;
     assert_eq!(link.mac, Some([2, 0, 0, 0, 0, 0x17]));
     assert!(node.host_ends().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn macvlan() {
+async fn macvlan_is_made_changed_and_deleted() {
     let mut node = Node::new().await;
     let index = parent(&mut node).await;
     let pod = node.run_pod("a", 7).await;
@@ -69,14 +79,14 @@ async fn macvlan() {
         addresses: vec!["10.8.0.2/28".parse().unwrap()],
         ..link("mv0", LinkKind::Macvlan { master: "parent0".to_owned() })
     };
-    let found = lives(&mut node, &pod, "a", vec![wanted], "mv0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "mv0").await;
     assert_eq!(found.kind, Kind::Macvlan { bridge: true });
     assert_eq!(found.parent, Some(index));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn ipvlan() {
+async fn ipvlan_is_made_changed_and_deleted() {
     if skip(lacks(&["ipvlan"]).await) {
         return;
     }
@@ -84,21 +94,21 @@ async fn ipvlan() {
     parent(&mut node).await;
     let pod = node.run_pod("a", 7).await;
     let wanted = link("iv0", LinkKind::Ipvlan { master: "parent0".to_owned() });
-    let found = lives(&mut node, &pod, "a", vec![wanted], "iv0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "iv0").await;
     assert_eq!(found.kind, Kind::Ipvlan { l2: true });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn vlan_of_the_host_of_the_pod_and_of_another_link() {
+async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
     if skip(lacks(&["vlan"]).await) {
         return;
     }
     let mut node = Node::new().await;
     parent(&mut node).await;
     let pod = node.run_pod("a", 7).await;
-    // A VLAN can't be up where what it is made on is down.
-    inside(&pod, |netlink| {
+    // A VLAN interface can't be up while its lower interface is down.
+    in_namespace(&pod, |netlink| {
         netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))?;
         let index = netlink.link_named("eth0")?.unwrap().index;
         netlink.execute(Request::set_up("eth0", index, true))
@@ -114,10 +124,10 @@ async fn vlan_of_the_host_of_the_pod_and_of_another_link() {
     for (id, vid) in [("v-link", 12), ("v-pod", 11), ("v-host", 10)] {
         let mut links = wanted.clone();
         links.retain(|link| link.id == id || link.id == "net1");
-        let found = lives(&mut node, &pod, "a", links, id).await;
+        let found = check_lifecycle(&mut node, &pod, "a", links, id).await;
         assert_eq!(found.kind, Kind::Vlan { vid });
     }
-    // What is made on something that is made anew is made anew with it.
+    // When the lower interface is replaced, the VLAN interface is replaced, too.
     node.want("a", wanted);
     node.settle().await;
     node.desired.pods.get_mut("a").unwrap().links[2].kind = LinkKind::Tap(TunDevice::default());
@@ -128,7 +138,7 @@ async fn vlan_of_the_host_of_the_pod_and_of_another_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn bridge_with_a_member() {
+async fn bridge_with_member_is_made_changed_and_deleted() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
     let bridge =
@@ -145,29 +155,29 @@ async fn bridge_with_a_member() {
     node.desired.pods.get_mut("a").unwrap().links[1].member_of = None;
     node.settle().await;
     assert_eq!(named(&pod, "port0").await.master, None);
-    // Without its bridge the member can't be what it is to be, and says so.
+    // Without its bridge the member is rejected.
     node.want("a", vec![member]);
     let refused = node.reconcile().await.rejected;
     assert!(refused[0].reason.contains("no interface br0"), "{refused:?}");
     assert!(snapshot(&pod).await.named("br0").is_none());
-    lives(&mut node, &pod, "a", vec![bridge], "br0").await;
+    check_lifecycle(&mut node, &pod, "a", vec![bridge], "br0").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn dummy() {
+async fn dummy_is_made_changed_and_deleted() {
     if skip(lacks(&["dummy"]).await) {
         return;
     }
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
-    let found = lives(&mut node, &pod, "a", vec![link("d0", LinkKind::Dummy {})], "d0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![link("d0", LinkKind::Dummy {})], "d0").await;
     assert_eq!(found.kind, Kind::Dummy);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn vrf_with_a_member_and_routes() {
+async fn vrf_with_member_and_routes_is_made_changed_and_deleted() {
     if skip(lacks(&["vrf"]).await) {
         return;
     }
@@ -189,19 +199,19 @@ async fn vrf_with_a_member_and_routes() {
     assert_eq!(all.named("red").unwrap().kind, Kind::Vrf { table: 1001 });
     assert_eq!(all.named("net1").unwrap().master, Some(all.named("red").unwrap().index));
     assert!(all.routes.iter().any(|route| route.table == 1001 && route.gateway.is_some()));
-    lives(&mut node, &pod, "a", vec![vrf], "red").await;
+    check_lifecycle(&mut node, &pod, "a", vec![vrf], "red").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn vxlan() {
+async fn vxlan_is_made_replaced_and_deleted() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
     let remote: IpAddr = "10.9.0.7".parse().unwrap();
     let kind = LinkKind::Vxlan { vni: 4096, remote: Some(remote), local: None, port: None };
-    let found = lives(&mut node, &pod, "a", vec![link("vx0", kind)], "vx0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![link("vx0", kind)], "vx0").await;
     assert_eq!(found.kind, Kind::Vxlan(Overlay { vni: 4096, remote: Some(remote), local: None, port: 4789 }));
-    // Another one of that name is made anew.
+    // Attributes that can't be changed replace the interface.
     let v6 = |vni| LinkKind::Vxlan {
         vni,
         remote: Some("fd00::7".parse().unwrap()),
@@ -220,7 +230,7 @@ async fn vxlan() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn geneve() {
+async fn geneve_is_made_changed_and_deleted() {
     if skip(lacks(&["geneve"]).await) {
         return;
     }
@@ -228,7 +238,7 @@ async fn geneve() {
     let pod = node.run_pod("a", 7).await;
     let remote: IpAddr = "10.9.0.7".parse().unwrap();
     let wanted = link("gnv0", LinkKind::Geneve { vni: 12, remote, port: None });
-    let found = lives(&mut node, &pod, "a", vec![wanted], "gnv0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "gnv0").await;
     assert_eq!(found.kind, Kind::Geneve(Overlay { vni: 12, remote: Some(remote), local: None, port: 6081 }));
 }
 
@@ -238,7 +248,7 @@ fn tunnel(key: Option<u32>) -> Tunnel {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn gre() {
+async fn gre_is_made_changed_and_deleted() {
     if skip(lacks(&["gre"]).await) {
         return;
     }
@@ -246,62 +256,63 @@ async fn gre() {
     let pod = node.run_pod("a", 7).await;
     let mut wanted = link("tun-gre", LinkKind::Gre(tunnel(Some(77))));
     wanted.addresses = vec!["192.0.2.1/31".parse().unwrap()];
-    let found = lives(&mut node, &pod, "a", vec![wanted], "tun-gre").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "tun-gre").await;
     assert!(matches!(found.kind, Kind::Gre(tunnel) if tunnel.key == Some(77) && tunnel.ttl == 64));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn gretap() {
+async fn gretap_is_made_changed_and_deleted() {
     if skip(lacks(&["gretap"]).await) {
         return;
     }
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
     let wanted = link("tap-gre", LinkKind::Gretap(tunnel(None)));
-    let found = lives(&mut node, &pod, "a", vec![wanted], "tap-gre").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "tap-gre").await;
     assert!(matches!(found.kind, Kind::Gretap(tunnel) if tunnel.key.is_none()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn ipip() {
+async fn ipip_is_made_changed_and_deleted() {
     if skip(lacks(&["ipip"]).await) {
         return;
     }
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
-    let found = lives(&mut node, &pod, "a", vec![link("ii0", LinkKind::Ipip(tunnel(None)))], "ii0").await;
+    let found =
+        check_lifecycle(&mut node, &pod, "a", vec![link("ii0", LinkKind::Ipip(tunnel(None)))], "ii0").await;
     assert!(matches!(found.kind, Kind::Ipip(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn tun_and_tap() {
+async fn tun_and_tap_are_made_changed_and_deleted() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
     let device = TunDevice { owner: Some(1000), group: Some(2000) };
     let mut tap = link("tap0", LinkKind::Tap(device.clone()));
     tap.mac = Some("02:00:00:00:00:18".to_owned());
-    let found = lives(&mut node, &pod, "a", vec![tap], "tap0").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![tap], "tap0").await;
     assert_eq!(found.kind, Kind::Tun { tap: true, owner: Some(1000), group: Some(2000) });
     assert_eq!(found.mac, Some([2, 0, 0, 0, 0, 0x18]));
     let mut tun = link("t", LinkKind::Tun(TunDevice::default()));
     tun.name = LinkName::WithPid("tun".to_owned());
     tun.addresses = vec!["192.0.2.2/32".parse().unwrap()];
-    let found = lives(&mut node, &pod, "a", vec![tun], "t").await;
+    let found = check_lifecycle(&mut node, &pod, "a", vec![tun], "t").await;
     assert_eq!(found.name, "tun7");
     assert_eq!(found.kind, Kind::Tun { tap: false, owner: None, group: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn ports_of_a_bridge_that_filters_vlans() {
+async fn bridge_ports_carry_exactly_their_vlans() {
     if skip(lacks(&["vlan"]).await) {
         return;
     }
     let mut node = Node::new().await;
-    node.filter_vlans().await;
+    node.add_vlan_bridge().await;
     let access = |vid| PortVlans::Access(VlanId::new(vid).unwrap());
     let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
     node.want("a", vec![port("net1", "10.7.0.1/24", access(10))]);
@@ -329,7 +340,7 @@ async fn ports_of_a_bridge_that_filters_vlans() {
     let found = vlans(applied(&done, "b", "net2").host_name.clone().unwrap()).await;
     assert_eq!(found.len(), 3991);
     assert!(found.iter().all(|vlan| !vlan.pvid && !vlan.untagged));
-    // In place, and the last VLAN gone means none.
+    // VLANs are changed in place, and an empty trunk carries none.
     let before = named(&a, "net1").await;
     node.want("a", vec![port("net1", "10.7.0.1/24", access(20))]);
     node.settle().await;

@@ -1,4 +1,4 @@
-//! What the kernel tells of interfaces is what it lists.
+//! The mirror of interfaces equals the list of the kernel after any changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use rtnetlink::packet_route::link::LinkAttribute;
 
 use crate::pods::common::*;
 
-/// The last are those that the kernel gives to the other ends of pairs.
+/// Names of interfaces. The kernel gives the last ones to peers of veth pairs.
 const NAMES: [&str; 5] = ["a", "b", "c", "veth0", "veth1"];
 
 #[derive(Clone, Debug)]
-enum Act {
+enum Change {
     Add(&'static str, &'static str),
     Delete(&'static str),
     Rename(&'static str, &'static str),
@@ -23,57 +23,59 @@ enum Act {
     Alias(&'static str, String),
     Group(&'static str, u32),
     Altname(&'static str, String),
-    /// It is looked at.
-    Look(&'static str),
+    /// The interface is read and handed to the mirror.
+    Read(&'static str),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn change() -> impl Strategy<Value = Change> {
     let name = || prop::sample::select(&NAMES[..]);
     prop_oneof![
-        4 => (name(), prop::sample::select(&["bridge", "veth"][..])).prop_map(|(name, kind)| Act::Add(name, kind)),
-        1 => name().prop_map(Act::Delete),
-        2 => (name(), name()).prop_map(|(from, to)| Act::Rename(from, to)),
-        3 => (name(), any::<bool>()).prop_map(|(name, up)| Act::Up(name, up)),
-        1 => (name(), 1300..1500_u32).prop_map(|(name, mtu)| Act::Mtu(name, mtu)),
-        2 => (name(), prop::option::of(name())).prop_map(|(name, master)| Act::Master(name, master)),
-        1 => (name(), "[a-z]{1,9}").prop_map(|(name, alias)| Act::Alias(name, alias)),
-        1 => (name(), 1..9_u32).prop_map(|(name, group)| Act::Group(name, group)),
-        1 => (name(), "[a-z]{17,30}").prop_map(|(name, other)| Act::Altname(name, other)),
-        2 => name().prop_map(Act::Look),
+        4 => (name(), prop::sample::select(&["bridge", "veth"][..])).prop_map(|(name, kind)| Change::Add(name, kind)),
+        1 => name().prop_map(Change::Delete),
+        2 => (name(), name()).prop_map(|(from, to)| Change::Rename(from, to)),
+        3 => (name(), any::<bool>()).prop_map(|(name, up)| Change::Up(name, up)),
+        1 => (name(), 1300..1500_u32).prop_map(|(name, mtu)| Change::Mtu(name, mtu)),
+        2 => (name(), prop::option::of(name())).prop_map(|(name, master)| Change::Master(name, master)),
+        1 => (name(), "[a-z]{1,9}").prop_map(|(name, alias)| Change::Alias(name, alias)),
+        1 => (name(), 1..9_u32).prop_map(|(name, group)| Change::Group(name, group)),
+        1 => (name(), "[a-z]{17,30}").prop_map(|(name, other)| Change::Altname(name, other)),
+        2 => name().prop_map(Change::Read),
     ]
 }
 
-/// Whether the kernel wants it or not.
-fn try_to(netlink: &mut Netlink, act: Act) {
+/// Tries a change; the kernel may refuse it.
+fn try_change(netlink: &mut Netlink, change: Change) {
     let index = |netlink: &mut Netlink, name: &str| {
         netlink.link_named(name).unwrap().map_or(u32::MAX, |link| link.index)
     };
-    let request = match act {
-        Act::Add(name, kind) => Request::add_link(name, bare(name, kind)),
-        Act::Delete(name) => Request::delete_link(name, index(netlink, name)),
-        Act::Rename(from, to) => {
+    let request = match change {
+        Change::Add(name, kind) => Request::add_link(name, bare(name, kind)),
+        Change::Delete(name) => Request::delete_link(name, index(netlink, name)),
+        Change::Rename(from, to) => {
             Request::set(from, index(netlink, from), "name", vec![LinkAttribute::IfName(to.to_owned())])
         }
-        Act::Up(name, up) => Request::set_up(name, index(netlink, name), up),
-        Act::Mtu(name, mtu) => Request::set(name, index(netlink, name), "MTU", vec![LinkAttribute::Mtu(mtu)]),
-        Act::Master(name, master) => {
+        Change::Up(name, up) => Request::set_up(name, index(netlink, name), up),
+        Change::Mtu(name, mtu) => {
+            Request::set(name, index(netlink, name), "MTU", vec![LinkAttribute::Mtu(mtu)])
+        }
+        Change::Master(name, master) => {
             let master = master.map_or(0, |master| index(netlink, master));
             Request::set_master(name, index(netlink, name), master)
         }
-        Act::Alias(name, alias) => {
+        Change::Alias(name, alias) => {
             Request::set(name, index(netlink, name), "alias", vec![LinkAttribute::IfAlias(alias)])
         }
-        Act::Group(name, group) => {
+        Change::Group(name, group) => {
             Request::set(name, index(netlink, name), "group", vec![LinkAttribute::Group(group)])
         }
-        Act::Altname(name, other) => Request::add_altname(name, index(netlink, name), &other),
-        Act::Look(_) => return,
+        Change::Altname(name, other) => Request::add_altname(name, index(netlink, name), &other),
+        Change::Read(_) => return,
     };
     drop(netlink.execute(request));
 }
 
-/// What is told of an interface, which is less of one that is down.
-fn told<'a>(links: impl IntoIterator<Item = &'a Link>) -> BTreeMap<u32, Link> {
+/// The comparable state of interfaces: the kernel does not notify all changes of those that are down.
+fn comparable_links<'a>(links: impl IntoIterator<Item = &'a Link>) -> BTreeMap<u32, Link> {
     let comparable = |link: &Link| {
         let mut link = Link { carrier: false, ..link.clone() };
         if !link.up {
@@ -86,51 +88,52 @@ fn told<'a>(links: impl IntoIterator<Item = &'a Link>) -> BTreeMap<u32, Link> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_is_told_is_what_is_there() {
+async fn mirror_equals_listed_interfaces() {
     let run = || {
         let mut runner =
             TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
-        runner.run(&prop::collection::vec(prop::collection::vec(act(), 1..6), 1..8), |bursts| {
+        runner.run(&prop::collection::vec(prop::collection::vec(change(), 1..6), 1..8), |bursts| {
             Namespace::create().unwrap().enter().unwrap();
             let mut netlink = Netlink::open().unwrap();
             let mut mirror = Mirror::open(&mut netlink).unwrap();
             for burst in bursts {
-                let before = told(mirror.links().iter());
-                let mut looked = BTreeSet::new();
-                for act in burst {
-                    if let Act::Look(name) = act
+                let before = comparable_links(mirror.links().iter());
+                let mut read = BTreeSet::new();
+                for change in burst {
+                    if let Change::Read(name) = change
                         && let Some(link) = netlink.link_named(name).unwrap()
                     {
-                        looked.insert(link.index);
-                        mirror.put(link.index, Some(link), None);
+                        read.insert(link.index);
+                        mirror.update(link.index, Some(link), None);
                     }
-                    try_to(&mut netlink, act);
+                    try_change(&mut netlink, change);
                 }
-                let different = mirror.hear().expect("nothing is lost");
-                let there = netlink.links().unwrap();
-                let known = told(mirror.links().iter());
-                prop_assert_eq!(&known, &told(&there));
+                let changed = mirror.receive().expect("nothing is lost");
+                let listed = netlink.links().unwrap();
+                let mirrored = comparable_links(mirror.links().iter());
+                prop_assert_eq!(&mirrored, &comparable_links(&listed));
                 for name in NAMES {
-                    let listed = there.iter().find(|link| link.name == name).map(|link| link.index);
-                    prop_assert_eq!(mirror.links().named(name).map(|link| link.index), listed);
+                    let listed_index = listed.iter().find(|link| link.name == name).map(|link| link.index);
+                    prop_assert_eq!(mirror.links().named(name).map(|link| link.index), listed_index);
                 }
-                let changed = |index: &u32| !looked.contains(index) && before.get(index) != known.get(index);
-                for index in before.keys().chain(known.keys()).filter(|index| changed(index)) {
-                    prop_assert!(different.iter().any(|link| link.index == *index));
+                let is_changed =
+                    |index: &u32| !read.contains(index) && before.get(index) != mirrored.get(index);
+                for index in before.keys().chain(mirrored.keys()).filter(|index| is_changed(index)) {
+                    prop_assert!(changed.iter().any(|link| link.index == *index));
                 }
-                prop_assert!(mirror.hear().unwrap().is_empty());
+                prop_assert!(mirror.receive().unwrap().is_empty());
                 prop_assert!(mirror.list(&mut netlink).unwrap().iter().all(|link| !link.up));
             }
             Ok(())
         })
     };
-    let nowhere = Namespace::create().unwrap();
-    nowhere.run(run).await.unwrap().unwrap();
+    let namespace = Namespace::create().unwrap();
+    namespace.run(run).await.unwrap().unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_is_lost_is_listed() {
+async fn lost_notifications_are_recovered_by_listing() {
     let namespace = Namespace::create().unwrap();
     let lost = namespace.run(|| {
         let mut netlink = Netlink::open().unwrap();
@@ -141,10 +144,10 @@ async fn what_is_lost_is_listed() {
         for _ in 0..100 {
             assert!(netlink.batch((1300..1500).map(mtu).collect()).iter().all(Result::is_ok));
         }
-        assert_eq!(mirror.hear(), None);
+        assert_eq!(mirror.receive(), None);
         let found = mirror.list(&mut netlink).unwrap();
         assert!(found.iter().any(|link| link.index == index && link.mtu == 1499), "{found:?}");
-        assert_eq!(mirror.hear(), Some(Vec::new()));
+        assert_eq!(mirror.receive(), Some(Vec::new()));
         assert_eq!(mirror.links().iter().count(), netlink.links().unwrap().len());
     });
     lost.await.unwrap();

@@ -1,10 +1,10 @@
-//! Pods in network namespaces of their own, and a host that is one too.
+//! Pods and the host in network namespaces of their own.
 
 mod common;
+mod drift;
 mod kinds;
-mod life;
-mod limits;
+mod lifecycle;
 mod mirror;
-mod news;
 mod path;
-mod undone;
+mod refusals;
+mod restore;

@@ -1,16 +1,17 @@
-//! What has to be done to a pod next, from what is there and what is wanted. Pure.
+//! Computes the next steps for a pod from its observed and desired state. Pure.
 //!
-//! A [`Plan`] holds what can be done at once: interfaces are made, and given what needs no look at them ([`Part`]).
-//! What needs something that is not there yet (the index of an interface that is still to be made) comes with the next
-//! one, made from a new look. A link without steps is as wanted; an empty plan is the end, and the proof.
+//! A [`Plan`] holds the steps that are possible at once: interfaces are made, and get settings that do not depend on
+//! reading them ([`Setting`]). A step that needs more, such as the index of an interface that is yet to be made,
+//! follows in the next plan, which is made from a new read. A link without steps is as desired; an empty plan means
+//! convergence.
 
 mod content;
-mod former;
 mod link;
+mod original;
 mod path;
 mod primary;
 
-pub use content::{wanted_sysctls, watched_sysctls};
+pub use content::{desired_sysctls, watched_sysctls};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -22,62 +23,61 @@ use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::check::Refusal;
 use super::host::HostView;
-use super::mark::{self, GROUP, LEAVING, Mark};
+use super::ownership::{self, DELETION_GROUP, GROUP, OwnershipMark};
 use crate::netlink::{Kind, Link, PortsVlans, Request, Snapshot};
 
-/// A pod and what it is to be given.
+/// A pod and its desired state.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The cluster of the marks.
+pub struct DesiredPod<'a> {
+    /// The cluster's name in ownership marks.
     pub cluster: &'a str,
-    /// The pod's.
+    /// The pod's uid.
     pub uid: &'a str,
-    /// Of its first container.
+    /// PID of the pod's first container, in the host's PID namespace.
     pub pid: Option<u32>,
-    /// What it is given; nothing: all of ours goes.
+    /// The desired state; without links all interfaces of ENO are deleted.
     pub pod: &'a NodePod,
     /// Host ends that are open ports of Open vSwitch.
-    pub plugged: &'a BTreeSet<String>,
+    pub open_ports: &'a BTreeSet<String>,
 }
 
-/// What is there.
+/// The observed state of a pod.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
-    /// In the pod. Routes and rules only if any may be of interest.
+pub struct Observed<'a> {
+    /// State of the pod's namespace. Routes and rules are read only if needed.
     pub pod: Snapshot,
-    /// On the host.
+    /// The host's interfaces.
     pub host: HostView<'a>,
-    /// VLANs of host ends that are ports of bridges which filter them.
+    /// VLANs of host ends that are ports of VLAN-filtering bridges, by index.
     pub vlans: PortsVlans,
-    /// Values of the sysctls that are wanted, or were, by their path below `/proc/sys/net`; those that are not there
-    /// are missing here.
+    /// Values of the sysctls that are desired or to be restored, by their path below `/proc/sys/net`. Files that do not
+    /// exist are missing here.
     pub sysctls: BTreeMap<PathBuf, String>,
-    /// The kernel says whose an address is (`IFA_PROTO`, since 5.18).
-    pub address_marks: bool,
-    /// The pod's namespace, open in this process.
+    /// True when the kernel has `IFA_PROTO` (since Linux 5.18), which marks ENO's addresses.
+    pub has_address_protocol: bool,
+    /// Descriptor of the pod's namespace, open in this process.
     pub namespace: RawFd,
 }
 
-/// One thing to do.
+/// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// In the namespace of the host.
+    /// A request in the host's namespace.
     Host(Request),
-    /// In the pod's.
+    /// A request in the pod's namespace.
     Pod(Request),
-    /// In the pod's: writes down what an interface has before it is changed. Where that fails nothing of the link is
-    /// changed.
-    Remember(Request),
-    /// In the pod's, of an interface that a step before this one makes: only then it has an index.
-    Made {
-        /// What the interface is called.
+    /// A request in the pod's namespace that records an original value. If it fails, nothing of the link is changed.
+    RecordOriginal(Request),
+    /// A setting of an interface in the pod that an earlier step makes. Its index is read after that step.
+    OnNewLink {
+        /// The interface's name.
         name: String,
-        /// What it is given.
-        part: Part,
+        /// The setting.
+        setting: Setting,
     },
     /// Make a persistent TUN or TAP device in the pod.
     Tun {
-        /// What it is called at first.
+        /// Its initial name.
         name: String,
         /// TAP rather than TUN.
         tap: bool,
@@ -86,38 +86,38 @@ pub enum Op {
         /// `TUNSETGROUP`.
         group: Option<u32>,
     },
-    /// Have the kernel announce the addresses of an interface when it comes up, to neighbours that know them elsewhere. That
-    /// this fails refuses nothing.
+    /// Has the kernel announce the addresses of an interface when it comes up, so that neighbours update their caches.
+    /// A failure of this refuses nothing.
     Announce {
-        /// What the interface is called.
+        /// The interface's name.
         name: String,
         /// IPv6 rather than IPv4.
         v6: bool,
     },
-    /// Write below `/proc/sys/net`, in the pod.
+    /// Writes a sysctl of the pod.
     Sysctl {
-        /// Below it.
+        /// Its path below `/proc/sys/net`.
         path: PathBuf,
-        /// What.
+        /// The value.
         value: String,
     },
 }
 
-/// What an interface is given once it is made.
+/// A setting of a new interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// One more name: the mark.
+pub enum Setting {
+    /// Its alternative name, the ownership mark.
     Altname(String),
     /// Its alias.
     Alias(String),
     /// An address.
     Address(IpNet),
-    /// It is set up.
+    /// It is set up administratively.
     Up,
 }
 
-impl Part {
-    /// For the interface `index`, called `name`.
+impl Setting {
+    /// The request for the interface `index`, called `name`.
     pub fn request(&self, name: &str, index: u32) -> Request {
         match self {
             Self::Altname(altname) => Request::add_altname(name, index, altname),
@@ -128,50 +128,50 @@ impl Part {
     }
 }
 
-/// One thing to do, and for which link.
+/// One change, and the link that it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Whose failure it would be; absent: the pod's.
+    /// The id of the link that a failure refuses; `None`: the failure is the pod's.
     pub link: Option<String>,
-    /// It makes the link's interface.
+    /// True when the step makes the link's interface.
     pub creates: bool,
-    /// What.
+    /// The change.
     pub op: Op,
 }
 
-/// What can be done at once.
+/// The steps that are possible at once.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// In this order.
+    /// Steps, in the order of execution.
     pub steps: Vec<Step>,
-    /// What is not done, by id, and why.
+    /// Links that are not realised, by id.
     pub refused: BTreeMap<String, Refusal>,
-    /// What is as wanted, by id.
+    /// Links that are as desired, by id.
     pub applied: BTreeMap<String, AppliedLink>,
-    /// Host ends that the driver is to make ports of an Open vSwitch bridge: id, bridge and VLANs by their names.
+    /// Host ends that are to be ports of an Open vSwitch bridge, by name: link id, bridge and VLANs.
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
-    pub held: BTreeSet<String>,
+    pub awaiting_port: BTreeSet<String>,
 }
 
-/// Works out the next steps. `failed`: links that are left as they are, since something of them did not work.
-pub fn plan(wanted: &Wanted<'_>, seen: &Seen<'_>, failed: &BTreeMap<String, Refusal>) -> Plan {
+/// Computes the next steps. `failed`: links that are left as they are, since a step of them has failed.
+pub fn plan(desired: &DesiredPod<'_>, observed: &Observed<'_>, failed: &BTreeMap<String, Refusal>) -> Plan {
     let mut planner = Planner {
-        wanted,
-        seen,
+        desired,
+        observed,
         failed,
         ours: BTreeMap::new(),
-        doomed: BTreeSet::new(),
+        deleted: BTreeSet::new(),
         waiting: BTreeSet::new(),
-        parts: Vec::new(),
+        new_link_settings: Vec::new(),
         plan: Plan::default(),
     };
-    planner.recognise();
-    planner.routing_that_goes();
-    planner.links_that_go();
-    for (at, link) in wanted.pod.links.iter().enumerate() {
+    planner.recognise_owned();
+    planner.delete_unwanted_routing();
+    planner.delete_unwanted_links();
+    for (at, link) in desired.pod.links.iter().enumerate() {
         if !failed.contains_key(&link.id) {
-            planner.consider(at, link);
+            planner.plan_link(at, link);
         }
     }
     planner.primary();
@@ -179,17 +179,19 @@ pub fn plan(wanted: &Wanted<'_>, seen: &Seen<'_>, failed: &BTreeMap<String, Refu
 }
 
 struct Planner<'a> {
-    wanted: &'a Wanted<'a>,
-    seen: &'a Seen<'a>,
+    desired: &'a DesiredPod<'a>,
+    observed: &'a Observed<'a>,
+    /// Links that are left as they are, by id.
     failed: &'a BTreeMap<String, Refusal>,
-    /// By id, also of links that failed.
+    /// Existing interfaces of links, by the link's id; also of links that failed.
     ours: BTreeMap<&'a str, &'a Link>,
-    /// Interfaces in the pod that go.
-    doomed: BTreeSet<u32>,
-    /// Ids of links that need something which is being made.
+    /// Indexes of the pod's interfaces that this plan deletes.
+    deleted: BTreeSet<u32>,
+    /// Ids of links that wait for something that this plan makes or deletes.
     waiting: BTreeSet<String>,
-    /// What comes after all other steps: of interfaces that those make.
-    parts: Vec<Step>,
+    /// Settings of interfaces that this plan makes; they come after all other steps.
+    new_link_settings: Vec<Step>,
+    /// The plan so far.
     plan: Plan,
 }
 
@@ -210,36 +212,36 @@ impl Planner<'_> {
         self.plan.steps.push(Step { link: Some(link.id.clone()), creates: true, op });
     }
 
-    fn doom(&mut self, owner: Option<&str>, link: &Link) {
-        if self.doomed.insert(link.index) {
+    fn delete_link(&mut self, owner: Option<&str>, link: &Link) {
+        if self.deleted.insert(link.index) {
             self.push(owner, Op::Pod(Request::delete_link(&link.name, link.index)));
         }
     }
 
-    /// Finds ours, marks what is ours and isn't marked.
-    fn recognise(&mut self) {
-        let (cluster, uid) = (self.wanted.cluster, self.wanted.uid);
-        let links = &self.wanted.pod.links;
+    /// Finds the interfaces of links, and marks unfinished ones that fit a link.
+    fn recognise_owned(&mut self) {
+        let (cluster, uid) = (self.desired.cluster, self.desired.uid);
+        let links = &self.desired.pod.links;
         let keys: BTreeMap<String, &PodLink> =
-            links.iter().map(|link| (mark::digest(&[&link.id]), link)).collect();
-        for found in &self.seen.pod.links {
-            if let Some((owner, Mark::Link(key))) = mark::read(cluster, found)
+            links.iter().map(|link| (ownership::digest(&[&link.id]), link)).collect();
+        for found in &self.observed.pod.links {
+            if let Some((owner, OwnershipMark::Link(key))) = ownership::read(cluster, found)
                 && owner == uid
                 && let Some(link) = keys.get(&key)
             {
                 self.ours.insert(&link.id, found);
             }
         }
-        let seen = self.seen;
-        for found in &seen.pod.links {
-            if !self.half_made(found) {
+        let observed = self.observed;
+        for found in &observed.pod.links {
+            if !self.is_unfinished(found) {
                 continue;
             }
             let unfinished = links.iter().find(|link| {
                 !self.ours.contains_key(link.id.as_str())
-                    && super::kind::fits(&link.kind, &found.kind)
-                    && (found.name == mark::stable_name(uid, &link.id)
-                        || super::check::pod_name(&link.name, self.wanted.pid)
+                    && super::kind::matches(&link.kind, &found.kind)
+                    && (found.name == ownership::stable_name(uid, &link.id)
+                        || super::check::pod_name(&link.name, self.desired.pid)
                             .is_ok_and(|name| name == found.name))
             });
             if let Some(link) = unfinished {
@@ -250,50 +252,50 @@ impl Planner<'_> {
                 if found.group != GROUP {
                     self.in_pod(link, set_group(found, GROUP));
                 }
-                let name = mark::altname(cluster, uid, &link.id);
+                let name = ownership::altname(cluster, uid, &link.id);
                 self.in_pod(link, Request::add_altname(&found.name, found.index, &name));
             }
         }
     }
 
-    /// Ours, but not marked: whoever made it died before.
-    fn half_made(&self, found: &Link) -> bool {
-        let born_so = matches!(found.kind, Kind::Tun { .. }) && mark::is_stable_name(&found.name);
-        (found.group == GROUP || born_so)
-            && mark::read(self.wanted.cluster, found).is_none()
+    /// True for an interface that ENO made and did not mark: the agent died in between.
+    fn is_unfinished(&self, found: &Link) -> bool {
+        let is_stable_tun = matches!(found.kind, Kind::Tun { .. }) && ownership::is_stable_name(&found.name);
+        (found.group == GROUP || is_stable_tun)
+            && ownership::read(self.desired.cluster, found).is_none()
             && found.altnames.iter().all(|name| !name.starts_with("eno."))
     }
 
-    /// Interfaces of ours in the pod that nothing wants, and host ends whose other end is elsewhere.
-    fn links_that_go(&mut self) {
+    /// Deletes ENO's undesired interfaces in the pod, and host ends without their peer in the pod.
+    fn delete_unwanted_links(&mut self) {
         let kept: BTreeSet<u32> = self.ours.values().map(|link| link.index).collect();
-        for found in &self.seen.pod.links {
-            let marked = mark::read(self.wanted.cluster, found)
-                .is_some_and(|(uid, mark)| uid == self.wanted.uid && matches!(mark, Mark::Link(_)));
-            let ours = marked || self.half_made(found) || found.group == LEAVING;
+        for found in &self.observed.pod.links {
+            let marked = ownership::read(self.desired.cluster, found)
+                .is_some_and(|(uid, kind)| uid == self.desired.uid && matches!(kind, OwnershipMark::Link(_)));
+            let ours = marked || self.is_unfinished(found) || found.group == DELETION_GROUP;
             if ours && !kept.contains(&found.index) {
-                self.doom(None, found);
+                self.delete_link(None, found);
             }
         }
-        let seen = self.seen;
-        for (end, id) in seen.host.ends(self.wanted.cluster, self.wanted.uid) {
+        let observed = self.observed;
+        for (end, id) in observed.host.ends(self.desired.cluster, self.desired.uid) {
             let other = self.ours.get(id).filter(|link| paired(link, end));
             if other.is_none() {
                 let owner =
-                    self.wanted.pod.links.iter().find(|link| link.id == id).map(|link| link.id.as_str());
+                    self.desired.pod.links.iter().find(|link| link.id == id).map(|link| link.id.as_str());
                 self.push(owner, Op::Host(Request::delete_link(&end.name, end.index)));
             }
         }
     }
 
     fn finish(mut self) -> Plan {
-        // One namespace after the other.
-        self.parts.sort_by_key(|step| !matches!(step.op, Op::Host(_)));
-        self.plan.steps.append(&mut self.parts);
-        // Two that wait for each other, or for what failed: nothing moves any more.
+        // Grouped by namespace, so that they can be sent in batches.
+        self.new_link_settings.sort_by_key(|step| !matches!(step.op, Op::Host(_)));
+        self.plan.steps.append(&mut self.new_link_settings);
+        // Links that wait for each other, or for a failed link, make no progress.
         if self.plan.steps.is_empty() {
             for id in std::mem::take(&mut self.waiting) {
-                let refusal = Refusal::for_now("what it is made on, or a member of, is not there");
+                let refusal = Refusal::temporary("what it is made on, or a member of, is not there");
                 self.plan.refused.insert(id, refusal);
             }
         }
@@ -310,12 +312,12 @@ impl Planner<'_> {
     }
 }
 
-/// What carries the link, and how much, is told by the pod's routes.
-pub fn is_measured_by_routes(link: &PodLink) -> bool {
+/// True when the link's path depends on the pod's routes: a tunnel with a desired MTU.
+pub fn is_path_routed(link: &PodLink) -> bool {
     link.mtu.is_some() && path::overhead(&link.kind).is_some()
 }
 
-/// The two ends of one pair.
+/// True when these are the two ends of one veth pair.
 fn paired(pod: &Link, host: &Link) -> bool {
     pod.kind == Kind::Veth
         && host.kind == Kind::Veth

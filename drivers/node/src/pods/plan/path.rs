@@ -1,41 +1,41 @@
-//! What the way from an interface of a pod carries, where an MTU is asked of that interface.
+//! The path MTU of a pod's interface with a desired MTU.
 
 use std::net::IpAddr;
 
 use eno_schemas::{LinkKind, PathMtu, PodLink};
 
 use super::Planner;
-use super::content::MAIN;
+use super::content::TABLE_MAIN;
 use crate::netlink::{Kind, Link};
 use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
 
 impl<'a> Planner<'a> {
-    /// What is on the way of a link that is there, and carries less than is asked of the link.
+    /// The bottleneck of a link's path: an interface with a smaller MTU than the desired one.
     pub(super) fn path(&self, link: &PodLink, found: &'a Link) -> Option<PathMtu> {
         let mtu = link.mtu?;
         if let Some(overhead) = overhead(&link.kind) {
             let under = self.route_to(remote(&link.kind)?)?;
-            return narrower(mtu, overhead, [under].into_iter());
+            return bottleneck(mtu, overhead, [under].into_iter());
         }
         match kind::base(&link.kind) {
             Base::Nothing => self.path_of_pair(mtu, found),
-            _ => narrower(mtu, 0, self.made_on(link).into_iter()),
+            _ => bottleneck(mtu, 0, self.made_on(link).into_iter()),
         }
     }
 
-    /// Of a pair: its other end on the host, and the bridge that this is a port of.
+    /// The bottleneck of a veth pair's path: its host end, or the bridge of that.
     pub(super) fn path_of_pair(&self, mtu: u32, found: &'a Link) -> Option<PathMtu> {
         let end = self.host_end(found)?;
-        let master = end.master.and_then(|index| self.seen.host.link(index));
+        let master = end.master.and_then(|index| self.observed.host.link(index));
         let bridge = master.filter(|master| matches!(master.kind, Kind::Bridge { .. }));
-        narrower(mtu, 0, bridge.into_iter().chain([end]))
+        bottleneck(mtu, 0, bridge.into_iter().chain([end]))
     }
 
-    /// Refuses an MTU that what the link is made on does not carry: the kernel does not always.
-    pub(super) fn fits(&self, link: &PodLink) -> Result<(), Refusal> {
+    /// Refuses an MTU above that of the lower interface, which the kernel does not for all kinds.
+    pub(super) fn check_mtu(&self, link: &PodLink) -> Result<(), Refusal> {
         match (link.mtu, self.made_on(link)) {
-            (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::for_now(format!(
+            (Some(mtu), Some(lower)) if mtu > lower.mtu => Err(Refusal::temporary(format!(
                 "an MTU of {mtu} can't be: {}, which it is made on, has an MTU of {}",
                 lower.name, lower.mtu
             ))),
@@ -43,39 +43,39 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The interface that a link is made on.
+    /// The lower interface of a link.
     pub(super) fn made_on(&self, link: &PodLink) -> Option<&Link> {
         match kind::base(&link.kind) {
             Base::Nothing => None,
-            Base::Host(name) => self.seen.host.link(self.seen.host.rules().parent(name).ok()?),
-            Base::Pod(name) => self.seen.pod.named(name),
+            Base::Host(name) => self.observed.host.link(self.observed.host.guard().parent(name).ok()?),
+            Base::Pod(name) => self.observed.pod.named(name),
             Base::Link(id) => self.ours.get(id).copied(),
         }
     }
 
-    /// The interface of the pod by which the main table leads to an address.
+    /// The pod's interface over which its main table routes an address.
     fn route_to(&self, address: IpAddr) -> Option<&Link> {
-        let routes = self.seen.pod.routes.iter();
-        let leading = routes.filter(|route| route.table == MAIN && route.prefix.contains(&address));
-        let best = leading.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
-        self.seen.pod.link(best.index?)
+        let routes = self.observed.pod.routes.iter();
+        let matching = routes.filter(|route| route.table == TABLE_MAIN && route.prefix.contains(&address));
+        let best = matching.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
+        self.observed.pod.link(best.index?)
     }
 }
 
-/// The one of `way` that carries the least, if that is less than `mtu` and what goes around it. Of equals the first.
-fn narrower<'a>(mtu: u32, overhead: u32, way: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
-    let least = way.min_by_key(|link| link.mtu)?;
+/// The link with the smallest MTU, if that is less than `mtu` plus `overhead`. Of equals the first.
+fn bottleneck<'a>(mtu: u32, overhead: u32, links: impl Iterator<Item = &'a Link>) -> Option<PathMtu> {
+    let least = links.min_by_key(|link| link.mtu)?;
     let less = least.mtu < mtu.saturating_add(overhead);
     less.then(|| PathMtu { interface: least.name.clone(), mtu: least.mtu, overhead })
 }
 
-/// Bytes that a tunnel puts around each of its packets; `None`: it is none.
+/// Bytes of encapsulation that a tunnel adds to each packet; `None`: the link is no tunnel.
 pub(super) fn overhead(kind: &LinkKind) -> Option<u32> {
     const ETHERNET: u32 = 14;
     const IPV4: u32 = 20;
     const IPV6: u32 = 40;
     const UDP: u32 = 8;
-    // Of VXLAN, and of Geneve without options.
+    // The header of VXLAN, and of Geneve without options.
     const OVERLAY: u32 = 8;
     let gre = |tunnel: &eno_schemas::Tunnel| IPV4 + 4 + if tunnel.key.is_some() { 4 } else { 0 };
     Some(match kind {
@@ -107,7 +107,7 @@ mod tests {
     use eno_schemas::Tunnel;
 
     #[test]
-    fn what_tunnels_put_around_their_packets() {
+    fn tunnel_overhead_matches_encapsulation() {
         let tunnel = |key| Tunnel { remote: "192.0.2.1".parse().unwrap(), local: None, key, ttl: None };
         let vxlan = |remote: &str| LinkKind::Vxlan {
             vni: 1,

@@ -1,8 +1,8 @@
-//! The program is killed where it changes something, before that is sent and after it took effect but before the
-//! answer: it ends as if nothing had happened, and leaves nothing behind.
+//! The program is killed at its changes: before a change is sent, and after it took effect but before the answer. After
+//! a restart it reaches the same state as undisturbed, and leaves nothing behind.
 
+mod fixture;
 mod proxy;
-mod scene;
 mod tracer;
 
 use std::fmt;
@@ -12,252 +12,266 @@ use std::time::{Duration, Instant};
 use eno_schemas::{Applied, Outcome, Report};
 use tokio::sync::watch;
 
+use self::fixture::{AgentProcess, State, TestNode, stages};
 use self::proxy::Proxy;
-use self::scene::{Found, Scene, Untraced, stages};
-use self::tracer::Traced;
+use self::tracer::TracedAgent;
 
-/// Asks for all points.
+/// Environment variable: `1` kills the program at all changes.
 const ALL: &str = "ENO_CRASH_ALL";
-/// Asks for those whose description, such as `Before change 7 `, contains its value.
+/// Environment variable: kills only at points whose description, such as `Before change 7 `, contains its value.
 const ONLY: &str = "ENO_CRASH_ONLY";
-/// Changes that the program dies of, unless all are asked for.
-const SLICE: usize = 3;
-/// What [`stages`] are about.
+/// Changes at which the program is killed, unless [`ALL`] is set.
+const DEFAULT_KILLS: usize = 3;
+/// Names of the [`stages`].
 const STAGES: [&str; 5] = ["create", "change", "take from pods", "give to pods", "delete"];
-/// How long a life may take.
-const LIFE: Duration = Duration::from_mins(4);
-/// How long what is known may take to come.
-const SETTLED: Duration = Duration::from_secs(30);
+/// Maximum time for all stages of one run.
+const RUN_TIMEOUT: Duration = Duration::from_mins(4);
+/// Maximum time until the expected state is observed.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When the program dies at a change.
+/// When the program is killed: before a change is sent, or after it took effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
+enum Timing {
     Before,
     After,
 }
 
-/// A death in each stage that has so many changes: at the change of this number, the first being 1.
+/// A point at which the program is killed in each stage: at the change number `at`, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Death {
-    place: &'static str,
+struct KillPoint {
+    kind: &'static str,
     at: usize,
-    when: When,
+    timing: Timing,
 }
 
-impl fmt::Display for Death {
+impl fmt::Display for KillPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {} {} ", self.when, self.place, self.at)
+        write!(f, "{:?} {} {} ", self.timing, self.kind, self.at)
     }
 }
 
-/// What a stage's changes were so far.
+/// The changes of a stage so far.
 #[derive(Debug, Default)]
-struct Seen {
+struct Changes {
     changes: Vec<String>,
-    death: Option<Death>,
-    /// It is about to die.
-    met: bool,
-    /// It is as good as dead: nothing comes of it any more.
-    struck: bool,
+    kill_point: Option<KillPoint>,
+    /// True once the kill point is reached: the program is about to be killed.
+    reached: bool,
+    /// True once the program is killed, or can't take effect any more.
+    killed: bool,
 }
 
-impl Seen {
-    /// Takes a change in; tells when the program is to die of it.
-    fn meets(&mut self, change: String) -> Option<When> {
+impl Changes {
+    /// Records a change. Returns when the program is to be killed, if this is the kill point.
+    fn record(&mut self, change: String) -> Option<Timing> {
         self.changes.push(change);
-        let death = self.death.filter(|death| death.at == self.changes.len())?;
-        self.met = true;
-        Some(death.when)
+        let kill_point = self.kill_point.filter(|kill_point| kill_point.at == self.changes.len())?;
+        self.reached = true;
+        Some(kill_point.timing)
     }
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Debug)]
-struct End {
-    found: Found,
-    /// What the program said is there.
-    told: Applied,
+struct StageResult {
+    state: State,
+    /// The applied state that the program reported.
+    applied: Applied,
     changes: Vec<String>,
-    struck: bool,
-    /// What was there when it was dead of the first change of all.
-    at_death: Option<Found>,
+    killed: bool,
+    /// The state while the program was dead, if it was killed at the first change of the first stage.
+    state_at_kill: Option<State>,
 }
 
-/// Lives of the program in a scene.
-struct Lives<'a, Start> {
-    scene: &'a Scene,
-    seen: watch::Sender<Seen>,
-    /// Starts the program; it ends when that is dropped.
+/// Runs of the program on a test node.
+struct AgentRuns<'a, Start> {
+    node: &'a TestNode,
+    changes_seen: watch::Sender<Changes>,
+    /// Starts the program, which ends when the returned value is dropped.
     start: Start,
     sequence: u64,
 }
 
-impl<Program, Start: Fn() -> Program> Lives<'_, Start> {
-    /// Goes through the stages. Ends that are known are waited for.
-    async fn live(&mut self, death: Option<Death>, known: &[End]) -> Vec<End> {
-        let mut ends = Vec::new();
+impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
+    /// Runs the program through the stages, and waits for the expected states.
+    async fn run_stages(
+        &mut self,
+        kill_point: Option<KillPoint>,
+        expected: &[StageResult],
+    ) -> Vec<StageResult> {
+        let mut results = Vec::new();
         let mut program = None;
         for (stage, desired) in stages().into_iter().enumerate() {
             self.sequence += 1;
             let sequence = self.sequence;
-            // What is refused for now is tried again.
+            // Temporary rejections are retried.
             let done = |report: &Report| {
                 report.generation.sequence == sequence
                     && report.outcome == Outcome::Applied
                     && !report.rejected.iter().any(|rejected| rejected.retryable)
             };
-            self.seen.send_replace(Seen { death, ..Seen::default() });
-            self.scene.command(sequence, desired).await;
+            self.changes_seen.send_replace(Changes { kill_point, ..Changes::default() });
+            self.node.command(sequence, desired).await;
             let alive = program.take().unwrap_or_else(&self.start);
-            let mut seen = self.seen.subscribe();
+            let mut changes_seen = self.changes_seen.subscribe();
             let mut report = tokio::select! {
-                report = self.scene.report(done) => Some(report),
-                struck = seen.wait_for(|seen| seen.struck) => { struck.unwrap(); None }
+                report = self.node.report(done) => Some(report),
+                killed = changes_seen.wait_for(|changes_seen| changes_seen.killed) => { killed.unwrap(); None }
             };
-            // When it has reported it is not to die any more, unless it is about to.
-            self.seen.send_modify(|seen| seen.death = None);
-            let mut at_death = None;
-            if seen.borrow_and_update().met {
-                seen.wait_for(|seen| seen.struck).await.unwrap();
+            // After its report it is not killed any more, unless the kill point is reached already.
+            self.changes_seen.send_modify(|changes_seen| changes_seen.kill_point = None);
+            let mut state_at_kill = None;
+            if changes_seen.borrow_and_update().reached {
+                changes_seen.wait_for(|changes_seen| changes_seen.killed).await.unwrap();
                 drop(alive);
-                if let (0, Some(Death { at: 1, when, .. })) = (stage, death) {
-                    let nothing = known.last().map(|end| &end.found);
-                    at_death = Some(self.until(nothing.filter(|_| when == When::Before)).await);
+                if let (0, Some(KillPoint { at: 1, timing, .. })) = (stage, kill_point) {
+                    let empty = expected.last().map(|result| &result.state);
+                    state_at_kill =
+                        Some(self.settled_state(empty.filter(|_| timing == Timing::Before)).await);
                 }
                 program = Some((self.start)());
             } else {
                 program = Some(alive);
             }
             if report.is_none() {
-                report = Some(self.scene.report(done).await);
+                report = Some(self.node.report(done).await);
             }
-            let Seen { changes, struck, .. } = self.seen.send_replace(Seen::default());
+            let Changes { changes, killed, .. } = self.changes_seen.send_replace(Changes::default());
             let Report { applied, rejected, .. } = report.unwrap();
             assert!(rejected.is_empty(), "{rejected:?}");
-            let told = scene::steady(applied.unwrap());
-            let found = self.until(known.get(stage).map(|end| &end.found)).await;
-            ends.push(End { found, told, changes, struck, at_death });
+            let applied = fixture::without_random_macs(applied.unwrap());
+            let state = self.settled_state(expected.get(stage).map(|result| &result.state)).await;
+            results.push(StageResult { state, applied, changes, killed, state_at_kill });
         }
-        ends
+        results
     }
 
-    /// What is there, in the end what is known if that comes.
-    async fn until(&self, known: Option<&Found>) -> Found {
+    /// The observed state, once it is the expected one or time is up.
+    async fn settled_state(&self, expected: Option<&State>) -> State {
         let begun = Instant::now();
         loop {
-            let found = self.scene.found().await;
-            if known.is_none_or(|known| *known == found) || begun.elapsed() > SETTLED {
-                return found;
+            let state = self.node.state().await;
+            if expected.is_none_or(|expected| *expected == state) || begun.elapsed() > SETTLE_TIMEOUT {
+                return state;
             }
             tokio::task::yield_now().await;
         }
     }
 
-    /// Dies at as many changes as are asked for, `slice` unless others are. How it ended undisturbed, and each time.
-    async fn die(&mut self, place: &'static str, slice: usize) -> (Vec<End>, Vec<(Death, Vec<End>)>) {
+    /// Runs the program undisturbed, then once for each kill point. `kills`: the number of changes at which it is
+    /// killed by default. Returns the results of the undisturbed run and of the others.
+    async fn run_all(
+        &mut self,
+        kind: &'static str,
+        kills: usize,
+    ) -> (Vec<StageResult>, Vec<(KillPoint, Vec<StageResult>)>) {
         let begun = Instant::now();
-        let before = self.scene.found().await;
-        let known = self.live(None, &[]).await;
-        same("nothing is wanted any more", &known[known.len() - 1].found, &before);
-        let compare = |how: &str, ends: &[End]| {
-            for ((end, known), stage) in ends.iter().zip(&known).zip(STAGES) {
-                same(&format!("{how} in the stage {stage}"), &end.found, &known.found);
-                assert_eq!(end.told, known.told, "{how} in the stage {stage}");
+        let before = self.node.state().await;
+        let expected = self.run_stages(None, &[]).await;
+        assert_same_state("nothing is wanted any more", &expected[expected.len() - 1].state, &before);
+        let compare = |how: &str, results: &[StageResult]| {
+            for ((result, expected), stage) in results.iter().zip(&expected).zip(STAGES) {
+                assert_same_state(&format!("{how} in the stage {stage}"), &result.state, &expected.state);
+                assert_eq!(result.applied, expected.applied, "{how} in the stage {stage}");
             }
         };
-        compare("undisturbed, for the second time,", &self.live(None, &known).await);
-        let changes: Vec<usize> = known.iter().map(|end| end.changes.len()).collect();
+        compare("undisturbed, for the second time,", &self.run_stages(None, &expected).await);
+        let changes: Vec<usize> = expected.iter().map(|result| result.changes.len()).collect();
         assert!(changes.iter().all(|changes| *changes > 0), "{changes:?}");
         let most = changes.iter().copied().max().unwrap_or_default();
-        let mut lives = Vec::new();
-        for death in tried(place, most, slice) {
-            let live = tokio::time::timeout(LIFE, self.live(Some(death), &known)).await;
-            let ends = live.unwrap_or_else(|_| panic!("killed {death}: it has no end"));
-            let of: Vec<_> = ends.iter().map(|end| end.changes.get(death.at - 1)).collect();
-            compare(&format!("killed {death}(of {of:?})"), &ends);
-            lives.push((death, ends));
+        let mut runs = Vec::new();
+        for kill_point in kill_points(kind, most, kills) {
+            let run = tokio::time::timeout(RUN_TIMEOUT, self.run_stages(Some(kill_point), &expected)).await;
+            let results = run.unwrap_or_else(|_| panic!("killed {kill_point}: it has no end"));
+            let of: Vec<_> = results.iter().map(|result| result.changes.get(kill_point.at - 1)).collect();
+            compare(&format!("killed {kill_point}(of {of:?})"), &results);
+            runs.push((kill_point, results));
         }
-        let struck: usize = lives.iter().map(|(_, ends)| ends.iter().filter(|end| end.struck).count()).sum();
-        let (lived, all, seconds) = (lives.len(), 2 * most, begun.elapsed().as_secs());
-        say(&format!(
-            "{place}: {changes:?} undisturbed, {lived} of {all} lives, {struck} deaths, {seconds} s"
+        let killed: usize =
+            runs.iter().map(|(_, results)| results.iter().filter(|result| result.killed).count()).sum();
+        let (ran, all, seconds) = (runs.len(), 2 * most, begun.elapsed().as_secs());
+        print_uncaptured(&format!(
+            "{kind}: {changes:?} undisturbed, {ran} of {all} lives, {killed} deaths, {seconds} s"
         ));
-        if lived < all {
-            say(&format!("{ALL}=1 has it die at each {place}"));
+        if ran < all {
+            print_uncaptured(&format!("{ALL}=1 has it die at each {kind}"));
         }
-        (known, lives)
+        (expected, runs)
     }
 }
 
-/// Deaths that the environment asks for, else at so many changes, spread over all.
-fn tried(place: &'static str, most: usize, slice: usize) -> Vec<Death> {
-    let at = |at| [When::Before, When::After].map(|when| Death { place, at, when });
+/// The kill points that the environment asks for, else those at `kills` changes, spread evenly.
+fn kill_points(kind: &'static str, most: usize, kills: usize) -> Vec<KillPoint> {
+    let at = |at| [Timing::Before, Timing::After].map(|timing| KillPoint { kind, at, timing });
     let all = (1..=most).flat_map(at);
     if let Ok(only) = std::env::var(ONLY) {
-        return all.filter(|death| death.to_string().contains(&only)).collect();
+        return all.filter(|kill_point| kill_point.to_string().contains(&only)).collect();
     }
-    if slice >= most || std::env::var_os(ALL).is_some_and(|value| value == "1") {
+    if kills >= most || std::env::var_os(ALL).is_some_and(|value| value == "1") {
         return all.collect();
     }
-    (0..slice).flat_map(|n| at(1 + n * most / slice)).collect()
+    (0..kills).flat_map(|n| at(1 + n * most / kills)).collect()
 }
 
-/// Compares; what is different is told, not all.
+/// Compares two states, and prints only the differences.
 #[track_caller]
-fn same(when: &str, found: &Found, known: &Found) {
-    let more: Vec<&String> = found.difference(known).collect();
-    let less: Vec<&String> = known.difference(found).collect();
-    assert!(more.is_empty() && less.is_empty(), "{when}: too much: {more:#?}, missing: {less:#?}");
+fn assert_same_state(case: &str, state: &State, expected: &State) {
+    let more: Vec<&String> = state.difference(expected).collect();
+    let less: Vec<&String> = expected.difference(state).collect();
+    assert!(more.is_empty() && less.is_empty(), "{case}: too much: {more:#?}, missing: {less:#?}");
 }
 
-/// Past the capture of tests' output: what was not run is never silent.
-fn say(text: &str) {
+/// Prints past the capture of test output, so that left-out runs are always visible.
+fn print_uncaptured(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Runs it on a thread whose sockets and children are in the namespace of a node.
-fn on_a_node<F: Future<Output = ()>>(run: impl FnOnce(Scene) -> F + Send + 'static) {
+/// Runs a test on a thread whose sockets and children are in the node's namespace.
+fn on_a_node<F: Future<Output = ()>>(run: impl FnOnce(TestNode) -> F + Send + 'static) {
     let inside = std::thread::spawn(move || {
-        let node = Scene::enter();
+        let node = TestNode::enter();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async { run(Scene::set(node).await).await });
+        runtime.block_on(async { run(TestNode::start(node).await).await });
     });
     inside.join().unwrap();
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_any_transaction_it_ends_alike() {
-    on_a_node(async |scene| {
-        let seen = watch::Sender::default();
-        let socket = scene.beside_the_database("proxy.sock");
-        let _proxy = Proxy::start(&socket, &scene.database(), &seen);
-        let start = || Untraced::start(scene.agent(&socket));
-        let mut lives = Lives { scene: &scene, seen, start, sequence: 0 };
-        lives.die("transaction", usize::MAX).await;
+fn agent_killed_at_any_transaction_reaches_the_same_state() {
+    on_a_node(async |node| {
+        let changes_seen = watch::Sender::default();
+        let socket = node.beside_the_database("proxy.sock");
+        let _proxy = Proxy::start(&socket, &node.database(), &changes_seen);
+        let start = || AgentProcess::start(node.agent(&socket));
+        let mut runs = AgentRuns { node: &node, changes_seen, start, sequence: 0 };
+        runs.run_all("transaction", usize::MAX).await;
     });
 }
 
 #[test]
 #[ignore = "needs root: network namespaces"]
-fn killed_at_any_change_of_the_kernel_it_ends_alike() {
-    on_a_node(async |scene| {
-        let seen = watch::Sender::default();
-        let start = || Traced::start(&scene.agent(&scene.database()), seen.clone());
-        let mut lives = Lives { scene: &scene, seen: seen.clone(), start, sequence: 0 };
-        let (known, lives) = lives.die("change", SLICE).await;
-        let changes: String = known.iter().flat_map(|end| &end.changes).map(String::as_str).collect();
+fn agent_killed_at_any_kernel_change_reaches_the_same_state() {
+    on_a_node(async |node| {
+        let changes_seen = watch::Sender::default();
+        let start = || TracedAgent::start(&node.agent(&node.database()), changes_seen.clone());
+        let mut runs = AgentRuns { node: &node, changes_seen: changes_seen.clone(), start, sequence: 0 };
+        let (expected, runs) = runs.run_all("change", DEFAULT_KILLS).await;
+        let changes: String =
+            expected.iter().flat_map(|result| &result.changes).map(String::as_str).collect();
         for what in
             ["new link", "set link", "new address", "new route", "new rule", "delete link", "write", "ioctl"]
         {
             assert!(changes.contains(what), "no {what} was seen: {changes}");
         }
-        let nothing = &known[known.len() - 1].found;
-        for (death, ends) in lives {
-            // It is struck where it is said to be.
-            match (&ends[0].at_death, death.when) {
-                (Some(there), When::Before) => same(&format!("killed {death}"), there, nothing),
-                (Some(there), When::After) => assert_ne!(there, nothing, "killed {death}"),
+        let empty = &expected[expected.len() - 1].state;
+        for (kill_point, results) in runs {
+            // The kill takes effect before or after the change, as its timing says.
+            match (&results[0].state_at_kill, kill_point.timing) {
+                (Some(at_kill), Timing::Before) => {
+                    assert_same_state(&format!("killed {kill_point}"), at_kill, empty)
+                }
+                (Some(at_kill), Timing::After) => assert_ne!(at_kill, empty, "killed {kill_point}"),
                 (None, _) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Between the program and the database of Open vSwitch.
+//! A proxy between the program and the database of Open vSwitch.
 
 use std::path::Path;
 
@@ -9,58 +9,58 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Seen, When};
+use super::{Changes, Timing};
 
-/// It passes everything on until it is dropped, but for the transaction that the program dies of.
+/// Forwards all messages until it is dropped, except at the kill point.
 pub struct Proxy(#[expect(dead_code, reason = "ends with it")] JoinSet<()>);
 
 impl Proxy {
-    pub fn start(socket: &Path, database: &Path, seen: &watch::Sender<Seen>) -> Self {
+    pub fn start(socket: &Path, database: &Path, changes_seen: &watch::Sender<Changes>) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
-        let (seen, database) = (seen.clone(), database.to_owned());
+        let (changes_seen, database) = (changes_seen.clone(), database.to_owned());
         let mut connections = JoinSet::new();
         connections.spawn(async move {
-            let mut all = JoinSet::new();
+            let mut forwarders = JoinSet::new();
             while let Ok((program, _)) = listener.accept().await {
                 let server = UnixStream::connect(&database).await.unwrap();
-                all.spawn(pass(program, server, seen.clone()));
+                forwarders.spawn(forward(program, server, changes_seen.clone()));
             }
         });
         Self(connections)
     }
 }
 
-async fn pass(program: UnixStream, server: UnixStream, seen: watch::Sender<Seen>) {
+async fn forward(program: UnixStream, server: UnixStream, changes_seen: watch::Sender<Changes>) {
     let (mut from_program, mut to_program) = program.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let (mut said, mut answered) = (Vec::new(), Vec::new());
+    let (mut requests, mut answers) = (Vec::new(), Vec::new());
     loop {
         let read = tokio::select! {
-            read = from_program.read_buf(&mut said) => read,
-            read = from_server.read_buf(&mut answered) => read,
+            read = from_program.read_buf(&mut requests) => read,
+            read = from_server.read_buf(&mut answers) => read,
         };
         if !matches!(read, Ok(1..)) {
             return;
         }
-        while let Some((message, bytes)) = take(&mut said) {
-            let mut dies = None;
+        while let Some((message, bytes)) = take_message(&mut requests) {
+            let mut timing = None;
             if let Some(change) = change(&message) {
-                seen.send_modify(|seen| dies = seen.meets(change));
+                changes_seen.send_modify(|changes_seen| timing = changes_seen.record(change));
             }
-            if dies != Some(When::Before) && to_server.write_all(&bytes).await.is_err() {
+            if timing != Some(Timing::Before) && to_server.write_all(&bytes).await.is_err() {
                 return;
             }
-            if dies == Some(When::After) {
-                until_answered(&mut from_server, &mut answered, &message["id"]).await;
+            if timing == Some(Timing::After) {
+                wait_for_answer(&mut from_server, &mut answers, &message["id"]).await;
             }
-            if dies.is_some() {
-                seen.send_modify(|seen| seen.struck = true);
-                // Until it is dead.
-                while matches!(from_program.read_buf(&mut said).await, Ok(1..)) {}
+            if timing.is_some() {
+                changes_seen.send_modify(|changes_seen| changes_seen.killed = true);
+                // Waits until the program is dead.
+                while matches!(from_program.read_buf(&mut requests).await, Ok(1..)) {}
                 return;
             }
         }
-        while let Some((_, bytes)) = take(&mut answered) {
+        while let Some((_, bytes)) = take_message(&mut answers) {
             if to_program.write_all(&bytes).await.is_err() {
                 return;
             }
@@ -68,7 +68,7 @@ async fn pass(program: UnixStream, server: UnixStream, seen: watch::Sender<Seen>
     }
 }
 
-/// The operations of a transaction that changes something.
+/// The changing operations of a transaction; `None`: it changes nothing.
 fn change(message: &Value) -> Option<String> {
     if message["method"] != "transact" {
         return None;
@@ -83,22 +83,22 @@ fn change(message: &Value) -> Option<String> {
     (!changes.is_empty()).then(|| changes.join(", "))
 }
 
-/// Takes the first message that is complete.
-fn take(buffer: &mut Vec<u8>) -> Option<(Value, Vec<u8>)> {
+/// Takes the first complete message, with its bytes, from the buffer.
+fn take_message(buffer: &mut Vec<u8>) -> Option<(Value, Vec<u8>)> {
     let mut messages = serde_json::Deserializer::from_slice(buffer).into_iter();
     let message = messages.next()?.ok()?;
     let length = messages.byte_offset();
     Some((message, buffer.drain(..length).collect()))
 }
 
-async fn until_answered(server: &mut OwnedReadHalf, answered: &mut Vec<u8>, id: &Value) {
+async fn wait_for_answer(server: &mut OwnedReadHalf, answers: &mut Vec<u8>, id: &Value) {
     loop {
-        while let Some((answer, _)) = take(answered) {
+        while let Some((answer, _)) = take_message(answers) {
             if answer["id"] == *id {
                 return;
             }
         }
-        let read = server.read_buf(answered).await;
+        let read = server.read_buf(answers).await;
         assert!(matches!(read, Ok(1..)), "the database does not answer: {read:?}");
     }
 }

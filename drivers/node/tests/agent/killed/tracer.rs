@@ -1,6 +1,6 @@
-//! The program under ptrace(2): it is stopped as it enters and leaves system calls, and killed at one of those that
-//! change the kernel. One that is killed as it enters a call does not make it; as it leaves, the kernel has done it and
-//! nothing has been read of the answer.
+//! The program under ptrace(2): it is stopped as it enters and leaves system calls, and killed at one that changes the
+//! kernel. Killed on entry, the call has no effect. Killed on exit, the kernel has made the change, and the program has
+//! not read the answer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,30 +21,30 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use super::{Seen, When};
+use super::{Changes, Timing};
 
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
 
-/// A program that is traced until it is dropped, which ends it.
-pub struct Traced {
+/// A traced program, which is killed when this is dropped.
+pub struct TracedAgent {
     pid: Pid,
     alive: Arc<AtomicBool>,
     tracer: Option<JoinHandle<()>>,
 }
 
-impl Traced {
+impl TracedAgent {
     /// Starts it in the namespace of the calling thread.
-    pub fn start(command: &Command, seen: watch::Sender<Seen>) -> Self {
-        // It has not begun, and has no threads, before it is traced.
+    pub fn start(command: &Command, changes_seen: watch::Sender<Changes>) -> Self {
+        // The shell waits for a line, so that the program starts only once it is traced.
         let mut held = Command::new("sh");
         held.args(["-c", "read go && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
         held.stdin(Stdio::piped()).stdout(Stdio::null());
         let here = Namespace::current().unwrap();
         let alive = Arc::new(AtomicBool::new(true));
-        let (say, said) = mpsc::channel();
-        let tell = Arc::clone(&alive);
-        // Only the thread that traces hears of what is traced.
+        let (pid_sender, pid_receiver) = mpsc::channel();
+        let tracer_alive = Arc::clone(&alive);
+        // Only the tracing thread is notified of the traced threads.
         let tracer = std::thread::spawn(move || {
             here.enter().unwrap();
             #[expect(clippy::zombie_processes, reason = "it is waited for as all that is traced")]
@@ -60,15 +60,15 @@ impl Traced {
                 panic!("ptrace(2) is needed, and not allowed here: {error}");
             }
             child.stdin.take().unwrap().write_all(b"\n").unwrap();
-            say.send(pid).unwrap();
-            Tracer { program: pid, seen, alive: tell, within: BTreeMap::new() }.run();
+            pid_sender.send(pid).unwrap();
+            Tracer { program: pid, changes_seen, alive: tracer_alive, within: BTreeMap::new() }.run();
         });
-        let pid = said.recv().expect("a program that can be traced");
+        let pid = pid_receiver.recv().expect("a program that can be traced");
         Self { pid, alive, tracer: Some(tracer) }
     }
 }
 
-impl Drop for Traced {
+impl Drop for TracedAgent {
     fn drop(&mut self) {
         if self.alive.load(Ordering::Acquire) {
             let _ = kill(self.pid, Signal::SIGKILL);
@@ -81,17 +81,17 @@ impl Drop for Traced {
 
 struct Tracer {
     program: Pid,
-    seen: watch::Sender<Seen>,
+    changes_seen: watch::Sender<Changes>,
     alive: Arc<AtomicBool>,
-    /// Threads that are in a system call; true: they die when they leave it.
+    /// Threads that are in a system call; true: the program is killed when they leave it.
     within: BTreeMap<Pid, bool>,
 }
 
 impl Tracer {
-    /// Until the program has ended.
+    /// Traces until the program has ended.
     fn run(mut self) {
         loop {
-            // No thread but this one waits for it, and this one for nothing else.
+            // Waits for the children of this thread only: the program and its threads.
             let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
                 Err(Errno::EINTR) => continue,
                 status => status.unwrap(),
@@ -112,35 +112,35 @@ impl Tracer {
                         continue;
                     }
                     self.alive.store(false, Ordering::Release);
-                    self.seen.send_modify(|seen| seen.struck |= seen.met);
+                    self.changes_seen.send_modify(|changes_seen| changes_seen.killed |= changes_seen.reached);
                     return;
                 }
                 _ => None,
             };
             let Some(thread) = status.pid() else { continue };
             match ptrace::syscall(thread, signal) {
-                // It is being killed.
+                // The program is being killed.
                 Ok(()) | Err(Errno::ESRCH) => {}
                 Err(error) => panic!("a thread does not go on: {error}"),
             }
         }
     }
 
-    /// A thread enters or leaves a system call.
+    /// Handles entry or exit of a system call. True when the program is to be killed.
     fn dies(&mut self, thread: Pid) -> bool {
         if let Some(dies) = self.within.remove(&thread) {
             return dies;
         }
         let mut dies = None;
         if let Some(change) = change(thread) {
-            self.seen.send_modify(|seen| dies = seen.meets(change));
+            self.changes_seen.send_modify(|changes_seen| dies = changes_seen.record(change));
         }
-        self.within.insert(thread, dies == Some(When::After));
-        dies == Some(When::Before)
+        self.within.insert(thread, dies == Some(Timing::After));
+        dies == Some(Timing::Before)
     }
 }
 
-/// What the system call that a thread enters changes of the kernel.
+/// The change that the system call which a thread enters makes in the kernel; `None`: it makes none.
 fn change(thread: Pid) -> Option<String> {
     let call = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
     let mut words = call.split_whitespace();
@@ -174,7 +174,8 @@ fn bytes(thread: Pid, at: u64, length: usize) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What rtnetlink messages change. Of four types in a row the third asks, the others change.
+/// The changes of rtnetlink messages. Each object has four types (new, delete, get, set), of which `get` changes
+/// nothing.
 fn changes(mut messages: &[u8]) -> Vec<String> {
     let mut changes = Vec::new();
     while messages.len() >= HEADER {

@@ -1,23 +1,28 @@
-//! The ports that a desired state asks for, all in one shape.
+//! Uplinks, patch ports and pods' ports of a desired state, in a common form.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BridgeDesired, CLOSED, Item, OvsDesired, PortVlans};
 
-/// A port that has to be there.
+/// A desired port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedPort {
-    /// What it is rejected as.
+pub(super) struct PortSpec {
+    /// The item that a rejection names.
     pub(super) item: Item,
+    /// Name of the port.
     pub(super) name: String,
+    /// Name of its bridge.
     pub(super) bridge: String,
     /// `external_ids:eno-id`.
     pub(super) id: String,
+    /// Its role.
     pub(super) role: Role,
-    pub(super) interfaces: Vec<WantedInterface>,
+    /// Its interfaces; several form a bond.
+    pub(super) interfaces: Vec<InterfaceSpec>,
+    /// VLANs that it carries.
     pub(super) vlans: PortVlans,
-    /// Why it can't be there whatever is there.
-    pub(super) fault: Option<String>,
+    /// Why it is invalid, whatever the observed state; `None`: it is valid.
+    pub(super) invalid: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +33,7 @@ pub(super) enum Role {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WantedInterface {
+pub(super) struct InterfaceSpec {
     pub(super) name: String,
     /// `type`: empty for an interface of the host.
     pub(super) kind: &'static str,
@@ -36,12 +41,12 @@ pub(super) struct WantedInterface {
     pub(super) mtu: Option<u32>,
 }
 
-impl WantedPort {
+impl PortSpec {
     pub(super) fn is_uplink(&self) -> bool {
         self.role == Role::Uplink
     }
 
-    /// The VLANs of a trunk; of an access port none.
+    /// The VLANs of a trunk; empty for an access port.
     pub(super) fn trunks(&self) -> BTreeSet<i64> {
         match &self.vlans {
             PortVlans::Access(_) => BTreeSet::new(),
@@ -49,7 +54,7 @@ impl WantedPort {
         }
     }
 
-    /// `trunks`, which is never empty: that would mean all.
+    /// The value of `trunks`. It is never empty, which would mean all VLANs.
     pub(super) fn closed_trunks(&self) -> BTreeSet<i64> {
         let mut trunks = self.trunks();
         if trunks.is_empty() {
@@ -59,15 +64,15 @@ impl WantedPort {
     }
 }
 
-/// Uplinks, patches, pods' ports.
-pub(super) fn wanted_ports(desired: &OvsDesired) -> Vec<WantedPort> {
+/// The uplinks, patch ports and pods' ports of a desired state.
+pub(super) fn port_specs(desired: &OvsDesired) -> Vec<PortSpec> {
     let mut ports = Vec::new();
     for (name, bridge) in &desired.bridges {
         ports.extend(uplink(name, bridge));
         ports.extend(patch(desired, name, bridge));
     }
     for (interface, port) in &desired.ports {
-        ports.push(checked(WantedPort {
+        ports.push(checked(PortSpec {
             item: Item::Port(interface.clone()),
             name: interface.clone(),
             bridge: port.bridge.clone(),
@@ -75,16 +80,16 @@ pub(super) fn wanted_ports(desired: &OvsDesired) -> Vec<WantedPort> {
             role: Role::Pod,
             interfaces: vec![host_interface(interface, port.mtu)],
             vlans: port.vlans.clone(),
-            fault: None,
+            invalid: None,
         }));
     }
     ports
 }
 
-pub(super) fn uplink(name: &str, bridge: &BridgeDesired) -> Option<WantedPort> {
+pub(super) fn uplink(name: &str, bridge: &BridgeDesired) -> Option<PortSpec> {
     let uplink = bridge.uplink.as_ref()?;
     let names: BTreeSet<&String> = uplink.interfaces.iter().collect();
-    Some(checked(WantedPort {
+    Some(checked(PortSpec {
         item: Item::Bridge(name.into()),
         name: uplink.port.clone(),
         bridge: name.into(),
@@ -92,12 +97,12 @@ pub(super) fn uplink(name: &str, bridge: &BridgeDesired) -> Option<WantedPort> {
         role: Role::Uplink,
         interfaces: names.into_iter().map(|interface| host_interface(interface, uplink.mtu)).collect(),
         vlans: PortVlans::Trunk(bridge.vlans.clone()),
-        fault: None,
+        invalid: None,
     }))
 }
 
-/// Both ends of the patch that a bridge asks for; the second of two that ask for each other has none left.
-pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) -> Vec<WantedPort> {
+/// Both ends of the patch that a bridge asks for. When two bridges ask for each other, the second one yields none.
+pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) -> Vec<PortSpec> {
     let Some(other) = &bridge.patch else { return vec![] };
     let mut vlans = bridge.vlans.clone();
     if let Some(back) = desired.bridges.get(other).filter(|back| back.patch.as_deref() == Some(name)) {
@@ -107,37 +112,32 @@ pub(super) fn patch(desired: &OvsDesired, name: &str, bridge: &BridgeDesired) ->
         vlans.extend(&back.vlans);
     }
     let end = |from: &str, to: &str| {
-        // No name of an interface of the host has a colon in it.
+        // Names with a colon can't clash with host interfaces, whose names contain none.
         let options = BTreeMap::from([("peer".to_owned(), patch_port(to, from))]);
-        WantedPort {
+        PortSpec {
             item: Item::Bridge(name.into()),
             name: patch_port(from, to),
             bridge: from.into(),
             id: format!("patch/{name}"),
             role: Role::Patch,
-            interfaces: vec![WantedInterface {
-                name: patch_port(from, to),
-                kind: "patch",
-                options,
-                mtu: None,
-            }],
+            interfaces: vec![InterfaceSpec { name: patch_port(from, to), kind: "patch", options, mtu: None }],
             vlans: PortVlans::Trunk(vlans.clone()),
-            fault: (from == to).then(|| format!("a patch from {from} to itself")),
+            invalid: (from == to).then(|| format!("a patch from {from} to itself")),
         }
     };
     vec![checked(end(name, other)), checked(end(other, name))]
 }
 
-/// The end on one bridge of a patch to another.
+/// Name of the patch port on the bridge `from` to the bridge `to`.
 pub(super) fn patch_port(from: &str, to: &str) -> String {
     format!("{from}:{to}")
 }
 
-fn host_interface(name: &str, mtu: Option<u32>) -> WantedInterface {
-    WantedInterface { name: name.into(), kind: "", options: BTreeMap::new(), mtu }
+fn host_interface(name: &str, mtu: Option<u32>) -> InterfaceSpec {
+    InterfaceSpec { name: name.into(), kind: "", options: BTreeMap::new(), mtu }
 }
 
-fn checked(mut port: WantedPort) -> WantedPort {
+fn checked(mut port: PortSpec) -> PortSpec {
     let vlans: Vec<u16> = match &port.vlans {
         PortVlans::Access(vlan) => vec![*vlan],
         PortVlans::Trunk(vlans) => vlans.iter().copied().collect(),
@@ -147,20 +147,21 @@ fn checked(mut port: WantedPort) -> WantedPort {
         Role::Uplink | Role::Pod => Some(&port.name),
     });
     let hosts = port.interfaces.iter().filter(|interface| interface.kind.is_empty());
-    let fault = vlans
+    let invalid = vlans
         .iter()
         .find(|vlan| !(1..=4094).contains(*vlan))
         .map(|vlan| format!("{vlan} is no VLAN: they are 1 to 4094"))
         .or_else(|| {
-            names.chain(hosts.map(|interface| &interface.name)).find_map(|name| interface_name_fault(name))
+            names.chain(hosts.map(|interface| &interface.name)).find_map(|name| interface_name_error(name))
         })
         .or_else(|| port.interfaces.is_empty().then(|| "an uplink without interfaces".to_owned()));
-    port.fault = port.fault.or(fault);
+    port.invalid = port.invalid.or(invalid);
     port
 }
 
-/// Why this can't be the name of an interface of the host (`dev_valid_name` of Linux), which bridges are as well.
-pub(super) fn interface_name_fault(name: &str) -> Option<String> {
+/// Why a name is not valid for a host interface (`dev_valid_name` of Linux); `None`: it is valid. Bridges are
+/// interfaces, too.
+pub(super) fn interface_name_error(name: &str) -> Option<String> {
     let bad = |char: char| char == '/' || char == ':' || char.is_whitespace() || char.is_control();
     let reason = if name.is_empty() {
         "it is empty"
@@ -178,15 +179,16 @@ pub(super) fn interface_name_fault(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn patched(to: &str, vlan: u16) -> BridgeDesired {
+    fn bridge_with_patch(to: &str, vlan: u16) -> BridgeDesired {
         BridgeDesired { patch: Some(to.into()), vlans: BTreeSet::from([vlan]), ..BridgeDesired::default() }
     }
 
     #[test]
-    fn two_bridges_that_ask_for_each_other_have_one_patch() {
-        let bridges = [("a".to_owned(), patched("b", 1)), ("b".to_owned(), patched("a", 2))];
+    fn mutual_patches_share_one_pair_of_ports() {
+        let bridges =
+            [("a".to_owned(), bridge_with_patch("b", 1)), ("b".to_owned(), bridge_with_patch("a", 2))];
         let desired = OvsDesired { bridges: bridges.into(), ..OvsDesired::default() };
-        let ports = wanted_ports(&desired);
+        let ports = port_specs(&desired);
         let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
         assert_eq!(names, ["a:b", "b:a"]);
         assert!(ports.iter().all(|port| port.trunks() == BTreeSet::from([1, 2])));
@@ -194,17 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_that_the_kernel_takes() {
+    fn invalid_interface_names_are_rejected() {
         for good in ["eth0", "br-ex", "a.b", "exactly15bytes."] {
-            assert_eq!(interface_name_fault(good), None);
+            assert_eq!(interface_name_error(good), None);
         }
         for bad in ["", ".", "..", "a b", "a/b", "a:b", "a\n", "sixteen-bytes-ab"] {
-            assert!(interface_name_fault(bad).is_some(), "{bad:?}");
+            assert!(interface_name_error(bad).is_some(), "{bad:?}");
         }
     }
 
     #[test]
-    fn an_empty_trunk_is_closed() {
+    fn trunk_without_vlans_is_closed() {
         let bridge = BridgeDesired {
             uplink: Some(super::super::UplinkDesired {
                 port: "eth0".into(),

@@ -1,4 +1,4 @@
-//! What the kernel tells of interfaces of its own accord.
+//! Netlink notifications about interfaces (`RTNLGRP_LINK`).
 
 use std::collections::BTreeMap;
 
@@ -12,71 +12,76 @@ use super::{Link, PortVlan, PortsVlans};
 
 /// `RTM_NEWLINK`, `RTM_DELLINK` and `RTM_SETLINK`.
 const NEW_LINK: u16 = 16;
-const DELETED_LINK: u16 = 17;
+const DEL_LINK: u16 = 17;
 const SET_LINK: u16 = 19;
 /// `ifi_family` and `ifi_index` of `struct ifinfomsg`, behind `struct nlmsghdr`.
-const FAMILY: usize = 16;
-const INDEX: usize = 20;
+const FAMILY_OFFSET: usize = 16;
+const INDEX_OFFSET: usize = 20;
 
-/// What was told of interfaces, by their index.
+/// The latest state of each notified interface, by its index.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    /// It is like that now, or gone.
+pub(super) struct Notifications {
+    /// `None`: the interface was deleted.
     pub links: BTreeMap<u32, Option<Link>>,
-    /// Of ports, as [`Netlink::port_vlans`](super::Netlink::port_vlans) has them.
+    /// VLANs of bridge ports, in the form of [`Netlink::port_vlans`](super::Netlink::port_vlans).
     pub vlans: PortsVlans,
 }
 
-/// The last message of each interface, and of each port: all of them are whole.
+/// The latest message about each interface and each bridge port. A later message replaces an earlier one: each carries
+/// the complete state.
 #[derive(Debug, Default)]
-pub(super) struct Last(BTreeMap<About, Vec<u8>>);
+pub(super) struct LatestNotifications(BTreeMap<Subject, Vec<u8>>);
 
-impl Last {
-    /// Keeps it if it is about an interface, or about one of those `ports`.
+impl LatestNotifications {
+    /// Keeps a message about an interface, or about a bridge port that `ports` accepts by its index.
     pub fn keep(&mut self, message: &[u8], ports: impl Fn(u32) -> bool) {
-        let about = match about(message) {
-            Some(About::Port(index)) if !ports(index) => return,
-            Some(about) => about,
+        let subject = match subject(message) {
+            Some(Subject::Port(index)) if !ports(index) => return,
+            Some(subject) => subject,
             None => return,
         };
-        let kept = self.0.entry(about).or_default();
+        let kept = self.0.entry(subject).or_default();
         kept.clear();
         kept.extend_from_slice(message);
     }
 
-    /// What can't be decoded is left out.
-    pub fn decode(self) -> Told {
-        let mut told = Told::default();
-        for (about, message) in self.0 {
-            match about {
-                About::Link(index) => told.links.extend(link(&message).map(|link| (index, link))),
-                About::Port(index) => told.vlans.extend(vlans(&message).map(|vlans| (index, vlans))),
+    /// Decodes the kept messages. Messages that can't be decoded are left out.
+    pub fn decode(self) -> Notifications {
+        let mut notifications = Notifications::default();
+        for (subject, message) in self.0 {
+            match subject {
+                Subject::Link(index) => {
+                    notifications.links.extend(link_state(&message).map(|link| (index, link)))
+                }
+                Subject::Port(index) => {
+                    notifications.vlans.extend(vlans(&message).map(|vlans| (index, vlans)))
+                }
             }
         }
-        told
+        notifications
     }
 }
 
-/// What a message is about that the kernel sends of its own accord: an interface, by its index, or (`AF_BRIDGE`) what an
-/// interface is to the bridge that it is a port of.
+/// The subject of a notification, by the interface's index: the interface itself, or (`AF_BRIDGE`) its role as a
+/// bridge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum About {
+enum Subject {
     Link(u32),
     Port(u32),
 }
 
-fn about(message: &[u8]) -> Option<About> {
-    let index = message.get(INDEX..INDEX + 4)?.try_into().map(u32::from_ne_bytes).ok()?;
-    match (AddressFamily::from(*message.get(FAMILY)?), message_type(message)?) {
-        (AddressFamily::Unspec, NEW_LINK | DELETED_LINK) => Some(About::Link(index)),
-        (AddressFamily::Bridge, NEW_LINK | DELETED_LINK | SET_LINK) => Some(About::Port(index)),
+fn subject(message: &[u8]) -> Option<Subject> {
+    let index = message.get(INDEX_OFFSET..INDEX_OFFSET + 4)?.try_into().map(u32::from_ne_bytes).ok()?;
+    match (AddressFamily::from(*message.get(FAMILY_OFFSET)?), message_type(message)?) {
+        (AddressFamily::Unspec, NEW_LINK | DEL_LINK) => Some(Subject::Link(index)),
+        (AddressFamily::Bridge, NEW_LINK | DEL_LINK | SET_LINK) => Some(Subject::Port(index)),
         _ => None,
     }
 }
 
-/// What a message about an interface tells: it is like that now, or there is none of that index any more.
-fn link(message: &[u8]) -> Result<Option<Link>, DecodeError> {
-    if message_type(message) == Some(DELETED_LINK) {
+/// The state of the interface that a message carries; `None`: the interface was deleted.
+fn link_state(message: &[u8]) -> Result<Option<Link>, DecodeError> {
+    if message_type(message) == Some(DEL_LINK) {
         return Ok(None);
     }
     Ok(match decode(message)?.payload {
@@ -85,9 +90,8 @@ fn link(message: &[u8]) -> Result<Option<Link>, DecodeError> {
     })
 }
 
-/// The VLANs that a port has after what a message about it tells, ascending. A VLAN that is added or taken away by
-/// `RTM_NEWVLAN` or `RTM_DELVLAN` is told of as `RTM_SETLINK` or `RTM_DELLINK` (`br_vlan_rtm_process_one`). Nothing
-/// where it can't be decoded.
+/// The VLANs of a port after the change that the message notifies, ascending. The kernel notifies `RTM_NEWVLAN` and
+/// `RTM_DELVLAN` as `RTM_SETLINK` and `RTM_DELLINK` (`br_vlan_rtm_process_one`). `None`: it can't be decoded.
 fn vlans(message: &[u8]) -> Option<Vec<PortVlan>> {
     let NetlinkPayload::InnerMessage(message) = NetlinkMessage::deserialize(message).ok()?.payload else {
         return None;
@@ -103,12 +107,12 @@ fn vlans(message: &[u8]) -> Option<Vec<PortVlan>> {
         _ => None,
     });
     let mut found = Vec::new();
-    let mut begun = None;
+    let mut range_start = None;
     for spec in specs.flatten() {
         let AfSpecBridge::VlanInfo(BridgeVlanInfo { flags, vid: last }) = spec else { continue };
-        let first = begun.take().unwrap_or(last);
+        let first = range_start.take().unwrap_or(last);
         if flags.contains(BridgeVlanInfoFlags::RangeBegin) {
-            begun = Some(last);
+            range_start = Some(last);
             continue;
         }
         let pvid = flags.contains(BridgeVlanInfoFlags::Pvid);
@@ -137,14 +141,14 @@ mod tests {
         bytes
     }
 
-    fn told(message: RouteNetlinkMessage) -> Option<Vec<PortVlan>> {
+    fn port_vlans_of(message: RouteNetlinkMessage) -> Option<Vec<PortVlan>> {
         let bytes = bytes(message);
-        assert_eq!(about(&bytes), Some(About::Port(7)));
+        assert_eq!(subject(&bytes), Some(Subject::Port(7)));
         super::vlans(&bytes)
     }
 
     #[test]
-    fn the_last_word_counts_and_what_is_not_understood_does_not() {
+    fn latest_notification_wins_and_undecodable_ones_are_skipped() {
         let link = |index, name: &str| {
             let mut message = LinkMessage::default();
             message.header.index = index;
@@ -154,7 +158,7 @@ mod tests {
         let mut odd = bytes(RouteNetlinkMessage::NewLink(link(3, "c")));
         let end = odd.len();
         odd[end - 8..end - 6].copy_from_slice(&[255, 255]);
-        let mut last = Last::default();
+        let mut latest = LatestNotifications::default();
         for message in [
             bytes(RouteNetlinkMessage::NewLink(link(1, "a"))),
             bytes(RouteNetlinkMessage::NewLink(link(2, "b"))),
@@ -162,20 +166,22 @@ mod tests {
             bytes(RouteNetlinkMessage::NewLink(link(1, "d"))),
             bytes(RouteNetlinkMessage::DelLink(link(2, "b"))),
         ] {
-            last.keep(&message, |_| false);
+            latest.keep(&message, |_| false);
         }
-        let told = last.decode();
-        let names =
-            told.links.iter().map(|(index, link)| (*index, link.as_ref().map(|link| link.name.as_str())));
+        let notifications = latest.decode();
+        let names = notifications
+            .links
+            .iter()
+            .map(|(index, link)| (*index, link.as_ref().map(|link| link.name.as_str())));
         assert_eq!(names.collect::<Vec<_>>(), [(1, Some("d")), (2, None)]);
     }
 
     #[test]
-    fn vlans_of_a_port_are_told() {
+    fn port_notification_yields_vlans() {
         let mut port = LinkMessage::default();
         port.header.interface_family = AddressFamily::Bridge;
         port.header.index = 7;
-        assert_eq!(told(RouteNetlinkMessage::NewLink(port.clone())), Some(Vec::new()));
+        assert_eq!(port_vlans_of(RouteNetlinkMessage::NewLink(port.clone())), Some(Vec::new()));
         let info = |flags, vid| AfSpecBridge::VlanInfo(BridgeVlanInfo { flags, vid });
         let (begin, end) = (BridgeVlanInfoFlags::RangeBegin, BridgeVlanInfoFlags::RangeEnd);
         let untagged = BridgeVlanInfoFlags::Untagged;
@@ -196,9 +202,9 @@ mod tests {
             (32, false, false),
         ];
         let expected = Some(expected.map(|(vid, pvid, untagged)| PortVlan { vid, pvid, untagged }).to_vec());
-        assert_eq!(told(RouteNetlinkMessage::NewLink(port.clone())), expected);
-        assert_eq!(told(RouteNetlinkMessage::SetLink(port.clone())), expected);
-        assert_eq!(told(RouteNetlinkMessage::DelLink(port)), expected);
+        assert_eq!(port_vlans_of(RouteNetlinkMessage::NewLink(port.clone())), expected);
+        assert_eq!(port_vlans_of(RouteNetlinkMessage::SetLink(port.clone())), expected);
+        assert_eq!(port_vlans_of(RouteNetlinkMessage::DelLink(port)), expected);
         assert_eq!(super::vlans(&[]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! A private Open vSwitch: a real ovsdb-server, and a switch that is played or real.
+//! A private Open vSwitch: a real ovsdb-server, with a fake or a real switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::net::UnixStream;
@@ -62,10 +62,10 @@ impl Database {
     }
 
     pub fn kill(&mut self) {
-        end(self.server.take());
+        kill_child(self.server.take());
     }
 
-    /// Stops or continues it: a server that is stopped takes connections and answers nothing.
+    /// Stops or continues the server: a stopped one accepts connections and does not answer.
     pub fn freeze(&self, frozen: bool) {
         let pid = self.server.as_ref().expect("ovsdb-server runs").id();
         let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
@@ -98,14 +98,14 @@ impl Database {
         command
     }
 
-    /// What an administrator does by hand, without waiting for a switch.
+    /// Runs `ovs-vsctl` as an administrator would, without waiting for a switch.
     pub fn vsctl(&self, args: &[&str]) -> String {
         let remote = format!("--db=unix:{}", self.path("db.sock").display());
-        said(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
+        run_checked(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
     }
 
-    /// All bridges and ports and interfaces, for comparing.
-    pub async fn all(&self) -> Vec<Row> {
+    /// All rows of bridges, ports and interfaces, for comparison.
+    pub async fn all_rows(&self) -> Vec<Row> {
         let tables = [
             ("Bridge", &["name", "datapath_type", "external_ids", "other_config", "ports"][..]),
             ("Port", &["name", "tag", "trunks", "vlan_mode", "bond_mode", "external_ids", "interfaces"]),
@@ -132,50 +132,50 @@ impl Drop for Database {
     }
 }
 
-/// Does in the database what ovs-vswitchd does there.
-pub struct PlayedSwitch {
+/// A task that writes to the database what ovs-vswitchd would write.
+pub struct FakeSwitch {
     task: JoinHandle<()>,
     host: Arc<Mutex<Host>>,
 }
 
-/// The interfaces of the host.
+/// The simulated interfaces of the host.
 #[derive(Default)]
 struct Host {
-    /// That it doesn't have.
+    /// Names of interfaces that don't exist.
     missing: BTreeSet<String>,
     mtus: BTreeMap<String, i64>,
 }
 
-impl PlayedSwitch {
+impl FakeSwitch {
     pub fn start(database: &Database) -> Self {
         let client = database.client();
         let host = Arc::new(Mutex::new(Host::default()));
         let task = tokio::spawn({
             let host = Arc::clone(&host);
-            async move { play(&client, &host).await }
+            async move { run_fake_switch(&client, &host).await }
         });
         Self { task, host }
     }
 
-    /// Interfaces that the host doesn't have.
+    /// Simulates that the host lacks an interface.
     pub fn without(self, interface: &str) -> Self {
         self.host.lock().unwrap().missing.insert(interface.into());
         self
     }
 
-    /// What an interface carries, as it was set last.
+    /// The MTU of an interface in bytes.
     pub fn mtu(&self, interface: &str) -> Option<i64> {
         self.host.lock().unwrap().mtus.get(interface).copied()
     }
 }
 
-impl Drop for PlayedSwitch {
+impl Drop for FakeSwitch {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-async fn play(client: &Client, host: &Mutex<Host>) {
+async fn run_fake_switch(client: &Client, host: &Mutex<Host>) {
     let request = MonitorRequest::new()
         .table(DB, ["next_cfg", "cur_cfg"])
         .table("Interface", ["name", "ofport", "mtu", "mtu_request"]);
@@ -212,14 +212,14 @@ async fn play(client: &Client, host: &Mutex<Host>) {
             })
             .await;
         match transaction {
-            // A database that restarts is asked again.
+            // After a restart of the database the loop tries again.
             Ok(transaction) => drop(client.transact(DB, &transaction).await),
             Err(_) => return,
         }
     }
 }
 
-/// A port of somebody else, and what it is on.
+/// A transaction that adds a foreign port to a bridge.
 pub fn add_foreign(bridge: &str, name: &str) -> Transaction {
     let (interface, port) = (eno_ovsdb::NamedUuid::numbered("i", 0), eno_ovsdb::NamedUuid::numbered("p", 0));
     let interfaces = Value::set([&interface]);
@@ -258,13 +258,13 @@ pub fn access(bridge: &str, vlan: u16) -> PortDesired {
     PortDesired { bridge: bridge.into(), id: "pod/a".into(), vlans: PortVlans::Access(vlan), mtu: None }
 }
 
-/// What must happen, within the time that a busy machine needs.
+/// Waits for a future that must complete, with a limit that suits a busy machine.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
 }
 
-/// ovs-vswitchd in a network namespace that plays the node's, and further namespaces that play pods.
+/// ovs-vswitchd in a network namespace that acts as the node, and further namespaces that act as pods.
 pub struct Node {
     pub database: Database,
     name: String,
@@ -284,14 +284,14 @@ impl Node {
     }
 
     fn add_namespace(&mut self, name: String) {
-        said(Command::new("ip").args(["netns", "add", &name]));
-        said(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
+        run_checked(Command::new("ip").args(["netns", "add", &name]));
+        run_checked(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
         self.namespaces.push(name);
     }
 
     /// `ip` in the node's namespace.
     pub fn ip(&self, args: &[&str]) {
-        said(Command::new("ip").args(["-n", &self.name]).args(args));
+        run_checked(Command::new("ip").args(["-n", &self.name]).args(args));
     }
 
     /// The node's namespace.
@@ -299,25 +299,25 @@ impl Node {
         Path::new("/run/netns").join(&self.name)
     }
 
-    /// A pod that has no interface yet; its namespace.
+    /// Adds a pod without an interface, and returns the path of its namespace.
     pub fn bare_pod(&mut self, name: &str) -> PathBuf {
         let namespace = format!("{}-{name}", self.name);
         self.add_namespace(namespace.clone());
         Path::new("/run/netns").join(namespace)
     }
 
-    /// A pod with the address `10.0.0.<last>/24`, and its interface `<name>` on the node.
+    /// Adds a pod with the address `10.0.0.<last>/24` and the interface `<name>` on the node.
     pub fn pod(&mut self, name: &str, last: u8) {
         self.add_namespace(format!("{}-{name}", self.name));
-        self.plug(name, last);
+        self.attach_pod(name, last);
     }
 
     /// Gives a pod its interface.
-    pub fn plug(&self, name: &str, last: u8) {
+    pub fn attach_pod(&self, name: &str, last: u8) {
         let namespace = format!("{}-{name}", self.name);
         self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
         self.ip(&["link", "set", "dev", name, "up"]);
-        let in_pod = |args: &[&str]| said(Command::new("ip").args(["-n", &namespace]).args(args));
+        let in_pod = |args: &[&str]| run_checked(Command::new("ip").args(["-n", &namespace]).args(args));
         in_pod(&["address", "add", &format!("10.0.0.{last}/24"), "dev", "eth0"]);
         in_pod(&["link", "set", "eth0", "up"]);
     }
@@ -329,11 +329,11 @@ impl Node {
         self.ip(&["link", "set", other, "up"]);
     }
 
-    /// Does a ping get through? The switch has done all that was asked of it before.
+    /// True when a ping gets through, after the switch has applied all earlier changes.
     pub fn reaches(&self, pod: &str, last: u8) -> bool {
         let pid = self.switch.as_ref().unwrap().id();
         let control = self.database.path(&format!("ovs-vswitchd.{pid}.ctl")).display().to_string();
-        said(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
+        run_checked(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let namespace = format!("{}-{pod}", self.name);
         let mut ping = Command::new("ip");
         ping.args(["netns", "exec", &namespace, "ping", "-c", "3", "-i", "0.2", "-W", "1"]);
@@ -341,14 +341,14 @@ impl Node {
     }
 
     pub fn kill(&mut self) {
-        end(self.switch.take());
+        kill_child(self.switch.take());
     }
 
     pub fn resume(&mut self) {
         let remote = format!("unix:{}", self.database.path("db.sock").display());
         let daemon = self.database.daemon("ovs-vswitchd");
         let mut command = Command::new("ip");
-        // `ip` becomes the daemon.
+        // `ip netns exec` replaces itself by the daemon.
         command.args(["netns", "exec", &self.name]).arg(daemon.get_program()).args(daemon.get_args());
         command.arg(remote);
         for (key, value) in daemon.get_envs() {
@@ -363,13 +363,13 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.kill();
         for namespace in &self.namespaces {
-            // While a test fails, no second panic.
+            // Errors are ignored: a second panic would abort a failing test.
             let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }
 }
 
-fn end(child: Option<Child>) {
+fn kill_child(child: Option<Child>) {
     if let Some(mut child) = child {
         // It may have ended by itself.
         let _ = child.kill();
@@ -384,7 +384,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> String {
+fn run_checked(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).trim().to_owned()

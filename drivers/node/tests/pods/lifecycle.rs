@@ -1,10 +1,10 @@
-//! The life of pods and of what they are given.
+//! The lifecycle of pods and of their links.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use eno_driver_node::netlink::{Namespace, Request};
-use eno_driver_node::pods::mark::stable_name;
+use eno_driver_node::pods::ownership::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
     HostNetwork, LinkKind, LinkName, Master, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice,
@@ -16,7 +16,7 @@ use crate::pods::common::*;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn two_pods_on_a_bridge_reach_each_other() {
+async fn pods_on_a_bridge_reach_each_other_and_restart_changes_nothing() {
     let mut node = Node::new().await;
     let a = node.run_pod("a", 101).await;
     let b = node.run_pod("b", 102).await;
@@ -27,14 +27,14 @@ async fn two_pods_on_a_bridge_reach_each_other() {
     assert!(reaches(&a, &b, "10.9.0.3").await);
     let link = named(&a, "net1").await;
     assert!(link.up);
-    let told = applied(&done, "a", "net1");
-    assert_eq!((told.mtu, &told.name[..]), (1500, "net1"));
+    let reported = applied(&done, "a", "net1");
+    assert_eq!((reported.mtu, &reported.name[..]), (1500, "net1"));
     assert_eq!(node.host_ends().await.len(), 2);
-    // Nothing to do the second time, nor for another process.
-    let before = (still(&a).await, still(&node.host).await);
+    // Neither a second reconcile nor a restarted agent changes anything.
+    let before = (stable_snapshot(&a).await, stable_snapshot(&node.host).await);
     node.restart();
     assert_eq!(node.settle().await.pods, done.pods);
-    assert_eq!(before, (still(&a).await, still(&node.host).await));
+    assert_eq!(before, (stable_snapshot(&a).await, stable_snapshot(&node.host).await));
     node.desired.pods.clear();
     assert_eq!(node.reconcile().await, PodsApplied::default());
     assert!(node.host_ends().await.is_empty());
@@ -43,9 +43,9 @@ async fn two_pods_on_a_bridge_reach_each_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn an_address_that_moves_to_another_pod_is_reached_at_once() {
+async fn address_moved_to_another_pod_is_reachable_at_once() {
     let mut node = Node::new().await;
-    let a = address_moves(&mut node, |address| bridged("net1", address)).await;
+    let a = move_address(&mut node, |address| bridged("net1", address)).await;
     node.want("a", vec![bridged("net6", "fd00:9::2/64")]);
     node.settle().await;
     assert_eq!(sysctl(&a, "ipv6/conf/net6/ndisc_notify").await, "1");
@@ -53,18 +53,18 @@ async fn an_address_that_moves_to_another_pod_is_reached_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn an_address_that_moves_on_a_bridge_that_filters_vlans_is_reached_at_once() {
+async fn address_moved_on_a_vlan_bridge_is_reachable_at_once() {
     if skip(lacks(&["vlan"]).await) {
         return;
     }
     let mut node = Node::new().await;
-    node.filter_vlans().await;
+    node.add_vlan_bridge().await;
     let vlan = PortVlans::Access(VlanId::new(7).unwrap());
-    address_moves(&mut node, |address| port("net1", address, vlan.clone())).await;
+    move_address(&mut node, |address| port("net1", address, vlan.clone())).await;
 }
 
-/// One pod ends, another one gets its address, and a third one, which is returned, reaches both.
-async fn address_moves(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Namespace {
+/// Moves the address of a pod that ends to a new pod. A third pod, which is returned, has to reach both.
+async fn move_address(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Namespace {
     let a = node.run_pod("a", 101).await;
     let b = node.run_pod("b", 102).await;
     let c = node.run_pod("c", 103).await;
@@ -76,14 +76,14 @@ async fn address_moves(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Names
     node.settle().await;
     node.want("c", vec![link("10.9.0.3/24")]);
     node.settle().await;
-    // It knows the neighbour by the hardware address of the former pod, and would for tens of seconds.
+    // Its neighbour cache has the MAC address of the former pod, and would keep it for tens of seconds.
     assert!(reaches(&a, &c, "10.9.0.3").await);
     a
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn an_address_that_moves_to_an_interface_that_is_up_is_reached_at_once() {
+async fn address_moved_to_an_interface_that_is_up_is_reachable_at_once() {
     for (own, moving) in [("10.9.0", "10.9.0.9/24"), ("fd00:9:", "fd00:9::9/64")] {
         let mut node = Node::new().await;
         let length = moving.split_once('/').unwrap().1;
@@ -108,14 +108,15 @@ async fn an_address_that_moves_to_an_interface_that_is_up_is_reached_at_once() {
         node.settle().await;
         more(&mut node, "c");
         node.settle().await;
-        // The first pod knows the neighbour by the hardware address of the second, and would for tens of seconds.
+        // The neighbour cache of the first pod has the MAC address of the second, and would keep it for tens of
+        // seconds.
         assert!(reaches(&pods[0], &pods[2], target).await, "{moving}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn who_asks_for_silence_is_not_announced() {
+async fn desired_arp_notify_overrides_announcements() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
@@ -130,7 +131,7 @@ async fn who_asks_for_silence_is_not_announced() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn on_open_vswitch_addresses_come_after_the_port() {
+async fn ovs_links_get_addresses_once_their_port_is_open() {
     let mut node = Node::new().await;
     let bridge = HostNetwork::Ovs { datapath: None, uplink: None, patch: None, vlans: trunk("7") };
     node.desired.networks.insert("br-ovs".to_owned(), bridge);
@@ -141,28 +142,28 @@ async fn on_open_vswitch_addresses_come_after_the_port() {
     node.want("a", vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }]);
     let done = node.settle().await;
     let port = done.ovs_ports.keys().next().unwrap().clone();
-    assert!(done.held && named(&pod, "net1").await.up);
+    assert!(done.awaiting_port && named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
-    node.pods.plugged([port].into()).await;
+    node.pods.set_open_ports([port].into()).await;
     let done = node.settle().await;
-    assert!(!done.held && named(&pod, "net1").await.up);
+    assert!(!done.awaiting_port && named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "1");
-    // An agent that knows of no port yet leaves it as it is.
+    // A restarted agent, which knows no open ports, leaves the addresses.
     node.restart();
-    assert!(!node.settle().await.held);
+    assert!(!node.settle().await.awaiting_port);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
-    // It waits again when it is made anew: its port has to be opened anew, too.
+    // A link that is made again waits again: its port has to be opened again, too.
     let links = std::mem::take(&mut node.desired.pods.get_mut("a").unwrap().links);
     node.settle().await;
     node.want("a", links);
-    assert!(node.settle().await.held);
+    assert!(node.settle().await.awaiting_port);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_changes_is_changed_in_place() {
+async fn link_settings_are_changed_in_place() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
@@ -220,7 +221,7 @@ async fn what_changes_is_changed_in_place() {
     node.desired.pods.get_mut("a").unwrap().links[0].up = true;
     node.settle().await;
     assert_eq!(snapshot(&pod).await.routes.iter().filter(|route| route.protocol == 101).count(), 5);
-    // What is not asked for any more is as the kernel makes it.
+    // Settings that are not desired any more get the kernel's defaults.
     let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
     (link.mtu, link.alias) = (None, None);
     let done = node.settle().await;
@@ -228,9 +229,9 @@ async fn what_changes_is_changed_in_place() {
     assert_eq!((plain.index, plain.mtu, plain.alias), (after.index, 1500, None));
     let host = applied(&done, "a", "net1").host_name.clone().unwrap();
     assert_eq!(node.on_host(move |netlink| netlink.link_named(&host)).await.unwrap().mtu, 1500);
-    // All of it goes, and what others made stays.
+    // Everything of ENO is deleted, and foreign interfaces stay.
     let index = after.index;
-    inside(&pod, move |netlink| {
+    in_namespace(&pod, move |netlink| {
         netlink
             .execute(Request::add_link("mine", bare("mine", "bridge")))
             .and_then(|()| netlink.links())
@@ -246,7 +247,7 @@ async fn what_changes_is_changed_in_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn rules_are_found_that_nothing_wants() {
+async fn undesired_rules_are_deleted_in_all_cases() {
     let ours =
         async |pod: &Namespace| snapshot(pod).await.rules.iter().filter(|rule| rule.protocol == 101).count();
     let rule = PodRule { table: 100, priority: 1000, from: None, to: None };
@@ -272,7 +273,7 @@ async fn rules_are_found_that_nothing_wants() {
             node.settle().await;
         } else {
             let index = named(&pod, "br0").await.index;
-            inside(&pod, move |netlink| netlink.execute(Request::delete_link("br0", index))).await;
+            in_namespace(&pod, move |netlink| netlink.execute(Request::delete_link("br0", index))).await;
         }
         if case == "and in another life" {
             node.restart();
@@ -283,7 +284,7 @@ async fn rules_are_found_that_nothing_wants() {
             node.audit(Duration::MAX);
             node.end_pod("a");
             assert_eq!(node.reconcile().await.rejected.len(), 1);
-            node.place("a", pod.clone(), Some(101));
+            node.set_sandbox("a", pod.clone(), Some(101));
         }
         node.settle().await;
         assert_eq!(ours(&pod).await, 0, "{case}");
@@ -292,7 +293,7 @@ async fn rules_are_found_that_nothing_wants() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn one_pod_more_where_the_name_of_its_end_is_taken() {
+async fn taken_host_end_name_refuses_only_that_pod() {
     let mut node = Node::new().await;
     node.run_pod("a", 101).await;
     let b = node.run_pod("b", 102).await;
@@ -310,7 +311,7 @@ async fn one_pod_more_where_the_name_of_its_end_is_taken() {
         .await;
     let before = named(&node.host, "other").await;
     node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
-    // Alternative names are not looked for, so that the kernel refuses it.
+    // Alternative names are not checked beforehand: the kernel refuses the first attempt.
     for why in ["File exists", "already"] {
         let done = node.reconcile().await;
         let [rejection] = &done.rejected[..] else { panic!("{:?}", done.rejected) };
@@ -333,7 +334,7 @@ async fn one_pod_more_where_the_name_of_its_end_is_taken() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn an_address_gives_way_to_another_of_its_network() {
+async fn addresses_of_one_network_are_replaced() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
@@ -341,7 +342,7 @@ async fn an_address_gives_way_to_another_of_its_network() {
     wanted.routes = vec![route("10.8.0.0/16", Some("10.9.0.1"), None)];
     node.want("a", vec![wanted.clone()]);
     node.settle().await;
-    // The first goes, which the kernel takes the others to depend on, and the route leads elsewhere.
+    // The primary address is deleted, with which the kernel deletes the secondary ones; and the route changes.
     wanted.addresses = ["10.9.0.3/24", "10.9.0.4/24"].map(|net| net.parse().unwrap()).to_vec();
     wanted.routes = vec![route("10.7.0.0/16", Some("10.9.0.1"), None)];
     node.want("a", vec![wanted]);
@@ -354,7 +355,7 @@ async fn an_address_gives_way_to_another_of_its_network() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn an_address_goes_from_an_interface_that_goes_to_a_new_one() {
+async fn address_moves_from_deleted_to_new_interface() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
     let bridge =
@@ -368,7 +369,7 @@ async fn an_address_goes_from_an_interface_that_goes_to_a_new_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_new_name_is_given_to_the_same_interface() {
+async fn renamed_link_keeps_its_interface() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
     node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
@@ -382,17 +383,17 @@ async fn a_new_name_is_given_to_the_same_interface() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn names_with_a_pid_stay_for_the_life_of_the_sandbox() {
+async fn pid_names_stay_for_the_lifetime_of_the_sandbox() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 4711).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.name = LinkName::WithPid("pn".to_owned());
     node.want("a", vec![wanted]);
     let done = node.settle().await;
-    let told = applied(&done, "a", "net1");
-    assert_eq!((&told.name[..], told.host_name.as_deref()), ("pn4711", Some("hpn4711")));
-    // Its first container was started again.
-    node.place("a", pod.clone(), Some(4800));
+    let reported = applied(&done, "a", "net1");
+    assert_eq!((&reported.name[..], reported.host_name.as_deref()), ("pn4711", Some("hpn4711")));
+    // Its first container is restarted.
+    node.set_sandbox("a", pod.clone(), Some(4800));
     node.desired.pods.get_mut("a").unwrap().container = "containerd://other".to_owned();
     for restarted in [false, true] {
         if restarted {
@@ -405,10 +406,10 @@ async fn names_with_a_pid_stay_for_the_life_of_the_sandbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn the_primary_interface_gets_its_mtu_back() {
+async fn primary_interface_mtu_is_restored() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 101).await;
-    inside(&pod, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
+    in_namespace(&pod, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
     let primary = |mtu| {
         Some(PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu })
     };
@@ -424,7 +425,7 @@ async fn the_primary_interface_gets_its_mtu_back() {
     node.settle().await;
     let eth0 = named(&pod, "eth0").await;
     assert_eq!((eth0.mtu, eth0.altnames), (1500, Vec::<String>::new()));
-    // One that is impossible leaves it as it was.
+    // An impossible MTU is refused and changes nothing.
     node.want("a", Vec::new()).primary = primary(100_000);
     assert!(node.reconcile().await.rejected[0].reason.contains("MTU"));
     assert_eq!(named(&pod, "eth0").await.mtu, 1500);
@@ -432,10 +433,10 @@ async fn the_primary_interface_gets_its_mtu_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn pods_that_stopped_being_wanted_while_nobody_looked_are_cleaned() {
+async fn pods_undesired_during_agent_downtime_are_cleaned_up() {
     let mut node = Node::new().await;
     let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
-    inside(&a, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
+    in_namespace(&a, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
     let primary =
         PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu: 1400 };
     node.want("a", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]).primary = Some(primary);
@@ -446,7 +447,7 @@ async fn pods_that_stopped_being_wanted_while_nobody_looked_are_cleaned() {
     }
     std::fs::write(node.folder.path().join("no-namespace"), "").unwrap();
     node.restart();
-    // b is a pod of another node, whose agent looks after it.
+    // b is a pod of another node, whose own agent is responsible for it.
     node.end_pod("b");
     node.desired.pods.clear();
     assert_eq!(node.reconcile().await.rejected, []);
@@ -458,7 +459,7 @@ async fn pods_that_stopped_being_wanted_while_nobody_looked_are_cleaned() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_pod_that_ends_holds_up_no_other_and_leaves_nothing() {
+async fn ended_pod_delays_no_other_and_leaves_nothing() {
     let mut node = Node::new().await;
     for uid in ["a", "b", "c"] {
         drop(node.run_pod(uid, 1).await);
@@ -467,7 +468,7 @@ async fn a_pod_that_ends_holds_up_no_other_and_leaves_nothing() {
     }
     node.settle().await;
     assert_eq!(node.host_ends().await.len(), 3);
-    // One ends, and its path is used for another's namespace.
+    // Two pods end.
     node.end_pod("a");
     node.end_pod("b");
     let done = node.reconcile().await;
@@ -489,14 +490,14 @@ async fn a_pod_that_ends_holds_up_no_other_and_leaves_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_namespace_that_takes_the_place_of_another_gets_nothing_of_it() {
+async fn replaced_namespace_is_refused() {
     let mut node = Node::new().await;
     let old = node.run_pod("a", 1).await;
     let path = node.folder.path().join("cni-a");
     let other = Namespace::create().unwrap();
     std::os::unix::fs::symlink(old.path(), &path).unwrap();
     node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
-    let stale = Stale { sandbox: Sandbox { path: path.clone(), id: old.id(), pid: Some(1) } };
+    let stale = StaleResolver { sandbox: Sandbox { path: path.clone(), id: old.id(), pid: Some(1) } };
     std::fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink(other.path(), &path).unwrap();
     let options = Options {
@@ -513,12 +514,12 @@ async fn a_namespace_that_takes_the_place_of_another_gets_nothing_of_it() {
     assert!(node.host_ends().await.is_empty());
 }
 
-/// A runtime whose word is out of date.
-struct Stale {
+/// A resolver with an outdated answer.
+struct StaleResolver {
     sandbox: Sandbox,
 }
 
-impl Resolve for Stale {
+impl Resolve for StaleResolver {
     async fn resolve(&self, _: &str, _: Option<&str>) -> Result<Sandbox, Unresolved> {
         Ok(self.sandbox.clone())
     }
@@ -526,7 +527,7 @@ impl Resolve for Stale {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_new_sandbox_gets_what_the_old_one_had() {
+async fn new_sandbox_gets_the_links_of_the_old_one() {
     let mut node = Node::new().await;
     let old = node.run_pod("a", 1).await;
     node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
@@ -541,7 +542,7 @@ async fn a_new_sandbox_gets_what_the_old_one_had() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn two_hundred_pods_at_once() {
+async fn two_hundred_pods_converge_in_one_reconcile() {
     let mut node = Node::new().await;
     let mut pods = Vec::new();
     for at in 0..200 {
@@ -552,7 +553,7 @@ async fn two_hundred_pods_at_once() {
     node.settle().await;
     assert!(reaches(&pods[0], &pods[199], "10.9.1.100").await);
     assert_eq!(node.host_ends().await.len(), 200);
-    // A future that is dropped anywhere in the middle spoils nothing.
+    // Reconciles that are dropped at any time do no harm.
     node.desired.pods.clear();
     for millis in [1, 3, 9] {
         drop(tokio::time::timeout(Duration::from_millis(millis), node.reconcile()).await);

@@ -1,8 +1,8 @@
-//! What is refused, and leaves nothing behind.
+//! Refused links, which leave nothing behind.
 
 use std::time::Duration;
 
-use eno_driver_node::host::mark::Was;
+use eno_driver_node::host::ownership::OriginalSettings;
 use eno_driver_node::netlink::{Namespace, Netlink, Request};
 use eno_schemas::{
     HostNetwork, Item, LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, Rejection, VlanId,
@@ -12,7 +12,8 @@ use futures::StreamExt as _;
 
 use crate::pods::common::*;
 
-/// The one rejection, of that link; nothing new is in the pod or on the host, and another pod is not held up.
+/// Reconciles a link that has to be refused, and returns its rejection. Pod and host are unchanged, and another pod
+/// gets its link.
 async fn refused(node: &mut Node, pod: &Namespace, link: PodLink) -> Rejection {
     let before = snapshot(pod).await.links;
     let id = link.id.clone();
@@ -33,7 +34,7 @@ async fn refused(node: &mut Node, pod: &Namespace, link: PodLink) -> Rejection {
 async fn setup() -> (Node, Namespace) {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 123_456).await;
-    inside(&pod, |netlink| {
+    in_namespace(&pod, |netlink| {
         netlink.execute(Request::add_link("eth0", bare("eth0", "bridge")))?;
         let index = netlink.link_named("eth0")?.unwrap().index;
         netlink.execute(Request::add_address("eth0", index, "10.244.0.9/24".parse().unwrap()))
@@ -66,24 +67,24 @@ fn on(bridge: &str) -> LinkKind {
 }
 
 refuses! {
-    a_name_that_is_taken: with(|link| link.name = LinkName::Fixed("eth0".into())) => true, "already, which is not ours";
-    a_name_that_is_too_long: with(|link| link.name = LinkName::Fixed("sixteen-letters-".into())) => false, "15 are possible";
-    a_name_that_is_too_long_on_the_host: with(|link| link.name = LinkName::WithPid("ninelette".into())) => false, "15 are possible";
-    a_name_with_a_meaning: with(|link| link.name = LinkName::Fixed("all".into())) => false, "can't be the name";
-    a_bridge_that_is_not_ours: with(|link| link.kind = on("docker0")) => false, "no network of this node";
-    a_parent_that_is_not_allowed: link("net1", LinkKind::Macvlan { master: "eth9".into() }) => false, "list of allowed";
-    a_sysctl_that_is_unsafe: with(|link| { link.sysctls.insert("ipv4/conf/route_localnet".into(), "1".into()); }) => false, "not on the list";
-    an_address_that_is_taken: with(|link| link.addresses.push("10.244.0.9/32".parse().unwrap())) => true, "on eth0";
-    an_impossible_mtu: with(|link| link.mtu = Some(70_000)) => false, "make interface";
-    a_mac_address_of_many: with(|link| link.mac = Some("01:00:5e:00:00:01".into())) => false, "MAC address of one";
-    a_parent_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Pod("eth7".into()), vlan: VlanId::new(5).unwrap() }) => true, "no interface eth7";
-    a_link_that_is_missing: link("net1", LinkKind::Vlan { parent: Parent::Link("x".into()), vlan: VlanId::new(5).unwrap() }) => false, "no interface x";
-    a_route_with_a_foreign_source: with(|link| link.routes = vec![PodRoute { prefix: "10.50.0.0/16".parse().unwrap(), next_hop: None, table: None, metric: None, source: Some("192.0.2.77".parse().unwrap()) }]) => false, "add route 10.50.0.0/16";
+    taken_name_is_refused: with(|link| link.name = LinkName::Fixed("eth0".into())) => true, "already, which is not ours";
+    too_long_name_is_refused: with(|link| link.name = LinkName::Fixed("sixteen-letters-".into())) => false, "15 are possible";
+    too_long_host_end_name_is_refused: with(|link| link.name = LinkName::WithPid("ninelette".into())) => false, "15 are possible";
+    reserved_name_is_refused: with(|link| link.name = LinkName::Fixed("all".into())) => false, "can't be the name";
+    unknown_bridge_is_refused: with(|link| link.kind = on("docker0")) => false, "no network of this node";
+    parent_not_on_allow_list_is_refused: link("net1", LinkKind::Macvlan { master: "eth9".into() }) => false, "list of allowed";
+    unsafe_sysctl_is_refused: with(|link| { link.sysctls.insert("ipv4/conf/route_localnet".into(), "1".into()); }) => false, "not on the list";
+    taken_address_is_refused: with(|link| link.addresses.push("10.244.0.9/32".parse().unwrap())) => true, "on eth0";
+    impossible_mtu_is_refused: with(|link| link.mtu = Some(70_000)) => false, "make interface";
+    multicast_mac_is_refused: with(|link| link.mac = Some("01:00:5e:00:00:01".into())) => false, "MAC address of one";
+    missing_parent_in_pod_is_refused: link("net1", LinkKind::Vlan { parent: Parent::Pod("eth7".into()), vlan: VlanId::new(5).unwrap() }) => true, "no interface eth7";
+    missing_parent_link_is_refused: link("net1", LinkKind::Vlan { parent: Parent::Link("x".into()), vlan: VlanId::new(5).unwrap() }) => false, "no interface x";
+    route_with_foreign_source_is_refused: with(|link| link.routes = vec![PodRoute { prefix: "10.50.0.0/16".parse().unwrap(), next_hop: None, table: None, metric: None, source: Some("192.0.2.77".parse().unwrap()) }]) => false, "add route 10.50.0.0/16";
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_is_undone_is_no_news() {
+async fn rolled_back_changes_are_not_notified() {
     let (mut node, _) = setup().await;
     node.audit(Duration::MAX);
     let source = Some("192.0.2.77".parse().unwrap());
@@ -91,18 +92,19 @@ async fn what_is_undone_is_no_news() {
     let route = PodRoute { prefix, next_hop: None, table: None, metric: None, source };
     node.want("a", vec![with(|link| link.routes = vec![route])]);
     let mut changed = std::pin::pin!(node.pods.changed());
-    let mut told = 0;
+    let mut notified = 0;
     for _ in 0..10 {
         assert_eq!(node.reconcile().await.rejected.len(), 1);
-        told += usize::from(tokio::time::timeout(Duration::from_millis(300), changed.next()).await.is_ok());
+        notified +=
+            usize::from(tokio::time::timeout(Duration::from_millis(300), changed.next()).await.is_ok());
     }
-    // What else the kernel tells of it, such as of the bridge that has got a port, comes late.
-    assert!(told < 5, "{told}");
+    // Some notifications come late, such as those of the bridge that got a port.
+    assert!(notified < 5, "{notified}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_pod_that_is_refused_keeps_nobody_from_being_looked_at() {
+async fn refused_pods_do_not_prevent_audits() {
     let (mut node, _) = setup().await;
     let b = node.run_pod("b", 7).await;
     node.want("a", vec![with(|link| link.name = LinkName::Fixed("all".into()))]);
@@ -118,7 +120,7 @@ async fn a_pod_that_is_refused_keeps_nobody_from_being_looked_at() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn nothing_is_made_on_a_bridge_of_ours_that_has_addresses() {
+async fn macvlan_on_bridge_with_addresses_is_refused() {
     let (mut node, pod) = setup().await;
     let address = "10.9.0.1/24".parse().unwrap();
     let network = HostNetwork::PodBridge { addresses: vec![address], mtu: None };
@@ -136,7 +138,7 @@ async fn nothing_is_made_on_a_bridge_of_ours_that_has_addresses() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn a_bridge_that_is_not_there_yet() {
+async fn missing_bridge_is_refused_until_it_appears() {
     let (mut node, pod) = setup().await;
     let network = node.desired.networks[BRIDGE].clone();
     node.desired.networks.insert("br-late".to_owned(), network);
@@ -146,7 +148,7 @@ async fn a_bridge_that_is_not_there_yet() {
     node.settle().await;
 }
 
-/// Everything that can be asked for on an interface of the host.
+/// All kinds of links that can be attached to an interface of the host.
 fn kinds_on(name: &str) -> [LinkKind; 5] {
     let vlans = Some(PortVlans::Access(VlanId::new(5).unwrap()));
     [
@@ -158,10 +160,10 @@ fn kinds_on(name: &str) -> [LinkKind; 5] {
     ]
 }
 
-/// That a network of that name is commanded makes an interface of others not ours.
+/// A desired network with the name of a foreign interface does not make the interface ENO's.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_others_made_is_no_network_of_ours() {
+async fn links_on_foreign_interfaces_are_refused() {
     let (mut node, pod) = setup().await;
     let vlans: VlanSet = "7".parse().unwrap();
     let networks = [
@@ -178,10 +180,11 @@ async fn what_others_made_is_no_network_of_ours() {
             let kind = if name.starts_with("eth") { "veth" } else { "bridge" };
             netlink.execute(Request::add_link(name, bare(name, kind)))?;
         }
-        // In use elsewhere: that is no leave to use it here.
+        // The mark of a NIC in use does not allow its use as a pod bridge.
         let index = netlink.link_named("eth9")?.unwrap().index;
-        let was = Was { mtu: 1500, up: false, address_generation: None }.written(CLUSTER, index);
-        netlink.execute(Request::add_altname("eth9", index, &was))
+        let original =
+            OriginalSettings { mtu: 1500, up: false, address_generation: None }.altname(CLUSTER, index);
+        netlink.execute(Request::add_altname("eth9", index, &original))
     })
     .await;
     node.desired.networks.extend(networks.map(|(name, network)| (name.to_owned(), network)));
@@ -205,7 +208,7 @@ async fn what_others_made_is_no_network_of_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn parents_that_the_node_itself_uses() {
+async fn parent_with_node_address_is_refused() {
     let (mut node, pod) = setup().await;
     node.allow("parent0");
     node.on_host(|netlink| {
@@ -222,9 +225,9 @@ async fn parents_that_the_node_itself_uses() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn pods_that_use_the_network_of_the_node() {
+async fn host_network_pod_is_refused() {
     let (mut node, _) = setup().await;
-    node.place("h", node.host.clone(), Some(1));
+    node.set_sandbox("h", node.host.clone(), Some(1));
     node.want("h", vec![bridged("net1", "10.9.0.2/24")]);
     let done = node.reconcile().await;
     assert_eq!(done.rejected[0].item, Item::pod("h"));
@@ -234,7 +237,7 @@ async fn pods_that_use_the_network_of_the_node() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn pods_that_do_not_run_yet() {
+async fn pod_is_rejected_until_it_runs() {
     let (mut node, _) = setup().await;
     node.want("later", vec![bridged("net1", "10.9.0.2/24")]);
     let done = node.reconcile().await;

@@ -1,5 +1,4 @@
-//! What is not asked of an interface any more is as it was before it was asked for, also for another process of the
-//! agent.
+//! Settings that are not desired any more are restored to their original values, also by a restarted agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,45 +11,45 @@ use crate::pods::common::*;
 
 const OTHER_BRIDGE: &str = "br-other";
 
-/// Something that an interface can be given.
-struct Row {
+/// A setting of an interface.
+struct Setting {
     what: &'static str,
     set: fn(&mut PodLink),
-    /// Something else of the same; absent: there is nothing else.
+    /// Sets another value; `None`: there is no other value.
     change: Option<fn(&mut PodLink)>,
-    /// Only pairs have it.
-    of_pairs: bool,
+    /// True when only veth pairs have the setting.
+    veth_only: bool,
 }
 
-fn row(what: &'static str, set: fn(&mut PodLink), change: fn(&mut PodLink)) -> Row {
-    Row { what, set, change: Some(change), of_pairs: false }
+fn setting(what: &'static str, set: fn(&mut PodLink), change: fn(&mut PodLink)) -> Setting {
+    Setting { what, set, change: Some(change), veth_only: false }
 }
 
-fn rows() -> Vec<Row> {
+fn settings() -> Vec<Setting> {
     vec![
-        row("alias", |link| link.alias = Some("blue".into()), |link| link.alias = Some("red".into())),
-        row(
+        setting("alias", |link| link.alias = Some("blue".into()), |link| link.alias = Some("red".into())),
+        setting(
             "MAC address",
             |link| link.mac = Some("02:00:00:00:00:01".into()),
             |link| link.mac = Some("02:00:00:00:00:02".into()),
         ),
-        row("MTU", |link| link.mtu = Some(1400), |link| link.mtu = Some(1300)),
-        row(
+        setting("MTU", |link| link.mtu = Some(1400), |link| link.mtu = Some(1300)),
+        setting(
             "sysctl of IPv4",
             |link| sysctl_of(link, "ipv4/conf/arp_announce", "1"),
             |link| sysctl_of(link, "ipv4/conf/arp_announce", "2"),
         ),
-        row(
+        setting(
             "sysctl of IPv6",
             |link| sysctl_of(link, "ipv6/conf/hop_limit", "77"),
             |link| sysctl_of(link, "ipv6/conf/hop_limit", "78"),
         ),
-        row(
+        setting(
             "sysctl of neighbours",
             |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "77"),
             |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "78"),
         ),
-        row(
+        setting(
             "several sysctls",
             |link| {
                 sysctl_of(link, "ipv4/conf/rp_filter", "1");
@@ -59,28 +58,28 @@ fn rows() -> Vec<Row> {
             },
             |link| sysctl_of(link, "ipv4/conf/rp_filter", "2"),
         ),
-        row("address", |link| address(link, "10.9.0.9/24"), |link| address(link, "10.8.0.9/16")),
-        row("IPv6 address", |link| address(link, "fd00:9::9/64"), |link| address(link, "fd00:8::9/64")),
-        row(
+        setting("address", |link| address(link, "10.9.0.9/24"), |link| address(link, "10.8.0.9/16")),
+        setting("IPv6 address", |link| address(link, "fd00:9::9/64"), |link| address(link, "fd00:8::9/64")),
+        setting(
             "route",
             |link| route(link, "10.50.0.0/16", Some("10.9.0.1"), None),
             |link| route(link, "10.50.0.0/16", Some("10.9.0.7"), None),
         ),
-        row(
+        setting(
             "route of a table",
             |link| route(link, "0.0.0.0/0", Some("10.9.0.1"), Some(100)),
             |link| route(link, "10.51.0.0/16", None, Some(101)),
         ),
-        row("rule", |link| rule(link, 1000), |link| rule(link, 1001)),
-        row(
+        setting("rule", |link| rule(link, 1000), |link| rule(link, 1001)),
+        setting(
             "name",
             |link| link.name = LinkName::Fixed("data".into()),
             |link| link.name = LinkName::Fixed("other".into()),
         ),
-        Row { what: "down", set: |link| link.up = false, change: None, of_pairs: false },
-        Row {
-            of_pairs: true,
-            ..row(
+        Setting { what: "down", set: |link| link.up = false, change: None, veth_only: false },
+        Setting {
+            veth_only: true,
+            ..setting(
                 "master",
                 |link| link.kind = LinkKind::Veth { master: None },
                 |link| {
@@ -89,9 +88,9 @@ fn rows() -> Vec<Row> {
                 },
             )
         },
-        Row {
-            of_pairs: true,
-            ..row(
+        Setting {
+            veth_only: true,
+            ..setting(
                 "membership",
                 |link| link.member_of = Some("br0".into()),
                 |link| link.member_of = Some("br1".into()),
@@ -135,7 +134,7 @@ fn kinds() -> Vec<PodLink> {
     ]
 }
 
-/// All that can be asked for, without indexes.
+/// The state of all settings, without indexes.
 #[derive(Debug, PartialEq)]
 struct Observed {
     link: String,
@@ -147,12 +146,12 @@ struct Observed {
     end: Option<String>,
 }
 
-struct Scene {
+struct TestNode {
     node: Node,
     pod: Namespace,
 }
 
-impl Scene {
+impl TestNode {
     async fn new() -> Self {
         let mut node = Node::new().await;
         node.allow("parent0");
@@ -167,36 +166,36 @@ impl Scene {
         let network = HostNetwork::PodBridge { addresses: Vec::new(), mtu: None };
         node.desired.networks.insert(OTHER_BRIDGE.into(), network);
         let pod = node.run_pod("a", 101).await;
-        // An interface with an IPv6 address has IPv6, and others have not.
+        // IPv6 is disabled by default, so that only interfaces with a desired IPv6 address have it.
         let write = || std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         pod.run(write).await.unwrap();
         Self { node, pod }
     }
 
-    /// By another process than the last time.
-    async fn have(&mut self, links: Vec<PodLink>) {
+    /// Reconciles these links by a restarted agent.
+    async fn reconcile_links(&mut self, links: Vec<PodLink>) {
         let bridges = ["br0", "br1"].map(|id| link(id, LinkKind::Bridge {}));
         self.node.restart();
         self.node.want("a", bridges.into_iter().chain(links).collect());
         self.node.settle().await;
     }
 
-    /// What nobody asked for is another's.
-    async fn by_hand(&self) {
+    /// Changes a sysctl that is not desired, as a foreign process would.
+    async fn change_by_hand(&self) {
         let write = || std::fs::write("/proc/sys/net/ipv4/conf/net1/log_martians", "1").unwrap();
         self.pod.run(write).await.unwrap();
     }
 
     async fn observe(&self) -> Observed {
         let done = self.node.settle().await;
-        let told = applied(&done, "a", "net1");
+        let reported = applied(&done, "a", "net1");
         let all = snapshot(&self.pod).await;
-        let link = all.named(&told.name).unwrap();
+        let link = all.named(&reported.name).unwrap();
         let name = |index: Option<u32>| index.and_then(|index| all.link(index)).map(|link| &link.name);
         let routes = all.routes.iter().filter(|route| route.index == Some(link.index));
         let routes = routes.filter(|route| route.prefix.addr().is_ipv4());
         let sysctls = self.sysctls(&link.name).await;
-        let end = match told.host_name.clone() {
+        let end = match reported.host_name.clone() {
             Some(name) => {
                 let host = snapshot(&self.node.host).await;
                 let end = host.named(&name).unwrap();
@@ -231,7 +230,7 @@ impl Scene {
         }
     }
 
-    /// All but those that have addresses announced, which is nobody's wish.
+    /// The values of all safe sysctls but those that ENO sets for announcements.
     async fn sysctls(&self, interface: &str) -> BTreeMap<String, String> {
         let interface = interface.to_owned();
         let read = move || {
@@ -255,38 +254,38 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn what_is_not_asked_for_any_more_is_as_it_was() {
+async fn settings_no_longer_desired_are_restored() {
     for plain in kinds() {
-        let mut scene = Scene::new().await;
-        scene.have(vec![plain.clone()]).await;
-        scene.by_hand().await;
-        let mut before = scene.observe().await;
+        let mut node = TestNode::new().await;
+        node.reconcile_links(vec![plain.clone()]).await;
+        node.change_by_hand().await;
+        let mut before = node.observe().await;
         let is_pair = matches!(plain.kind, LinkKind::Veth { .. });
-        for row in rows().into_iter().filter(|row| is_pair || !row.of_pairs) {
-            let case = format!("{} of {:?}", row.what, plain.kind);
+        for setting in settings().into_iter().filter(|setting| is_pair || !setting.veth_only) {
+            let case = format!("{} of {:?}", setting.what, plain.kind);
             let with = |change: fn(&mut PodLink)| {
                 let mut link = plain.clone();
                 change(&mut link);
                 link
             };
-            scene.have(vec![with(row.set)]).await;
-            let first = scene.observe().await;
+            node.reconcile_links(vec![with(setting.set)]).await;
+            let first = node.observe().await;
             assert_ne!(first, before, "{case}: not set");
-            if let Some(change) = row.change {
-                scene.have(vec![with(change)]).await;
-                let second = scene.observe().await;
+            if let Some(change) = setting.change {
+                node.reconcile_links(vec![with(change)]).await;
+                let second = node.observe().await;
                 assert!(second != first && second != before, "{case}: not changed");
             }
-            scene.have(vec![plain.clone()]).await;
-            assert_eq!(scene.observe().await, before, "{case}: not as it was");
-            // The same of an interface that was born with it.
-            scene.have(Vec::new()).await;
-            scene.have(vec![with(row.set)]).await;
-            scene.have(vec![plain.clone()]).await;
-            scene.by_hand().await;
-            let after = scene.observe().await;
+            node.reconcile_links(vec![plain.clone()]).await;
+            assert_eq!(node.observe().await, before, "{case}: not as it was");
+            // The same for an interface that was made with the setting.
+            node.reconcile_links(Vec::new()).await;
+            node.reconcile_links(vec![with(setting.set)]).await;
+            node.reconcile_links(vec![plain.clone()]).await;
+            node.change_by_hand().await;
+            let after = node.observe().await;
             assert_ne!(after.mac, Some([2, 0, 0, 0, 0, 1]), "{case}");
-            // A hardware address is another one for each interface.
+            // Each interface has another random MAC address.
             before.mac = after.mac;
             assert_eq!(after, before, "{case}: not as others are");
         }

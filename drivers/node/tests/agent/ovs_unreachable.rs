@@ -1,4 +1,4 @@
-//! An Open vSwitch that doesn't answer.
+//! An Open vSwitch whose database doesn't answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use eno_schemas::{
 };
 use tokio::sync::{mpsc, watch};
 
-use super::conformance::Nobody;
+use super::conformance::NoPods;
 use crate::host::common::Net;
-use crate::ovs::rig::{Database, PlayedSwitch, soon};
+use crate::ovs::fixture::{Database, FakeSwitch, soon};
 
 fn work(desired: Desired) -> Work {
     let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
@@ -33,9 +33,9 @@ fn networks(reconciled: &Reconciled) -> Vec<&str> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: network namespaces"]
-async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
+async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
     let (net, database) = (Net::new(), Database::start());
-    let _switch = PlayedSwitch::start(&database);
+    let _switch = FakeSwitch::start(&database);
     let namespaces = tempfile::tempdir().unwrap();
     let options = Options {
         host: net.0.clone(),
@@ -46,7 +46,7 @@ async fn what_needs_a_hanging_database_is_unreachable_and_the_rest_is_done() {
     };
     let switch = Switch::new(database.ovs(), Some(database.path("db.sock")));
     let host = Host::new(net.0.clone());
-    let driver = NodeDriver::new("node1", host, Pods::new(Nobody, options), switch);
+    let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch);
     let ovs = HostNetwork::Ovs {
         datapath: Some(OvsDatapath::Netdev),
         uplink: None,

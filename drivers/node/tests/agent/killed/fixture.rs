@@ -1,4 +1,4 @@
-//! A node with Open vSwitch, NICs and pods, what is wanted of it, and what is found on it from outside.
+//! A node with Open vSwitch, NICs and pods, its desired states, and its state as observed from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt as _;
@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 
 use eno_conformance::{Engine, NatsServer};
 use eno_cri::protocol::{Answer, Question, Reason, Refusal};
-use eno_driver_node::host::mark;
+use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
     Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
@@ -21,28 +21,28 @@ use tokio::task::JoinHandle;
 use super::STAGES;
 use crate::agent::process::agent;
 use crate::host::common::{Net, desired};
-use crate::ovs::rig;
+use crate::ovs::fixture as ovs_fixture;
 
-/// A line for each thing that is there, without what is another in each life.
-pub type Found = BTreeSet<String>;
+/// One line for each observed object, without values that differ between runs.
+pub type State = BTreeSet<String>;
 
-/// What MAC addresses begin with that are wanted; others are given by chance.
+/// Prefix of desired MAC addresses; others are random.
 const MAC: &str = "02:00:00:00:00:";
 
-/// The pods by their uids.
+/// Uids of the pods.
 const PODS: [&str; 2] = ["aa", "bb"];
 
-/// What the program told, without what is another in each life.
-pub fn steady(mut told: Applied) -> Applied {
-    if let Applied::Node { pods, .. } = &mut told {
+/// The reported state without random MAC addresses, which differ between runs.
+pub fn without_random_macs(mut applied: Applied) -> Applied {
+    if let Applied::Node { pods, .. } = &mut applied {
         for link in pods.values_mut().flat_map(BTreeMap::values_mut) {
             link.mac.take_if(|mac| !mac.starts_with(MAC));
         }
     }
-    told
+    applied
 }
 
-/// What is wanted, one after the other.
+/// The desired states, one after the other.
 pub fn stages() -> [NodeDesired; STAGES.len()] {
     let bridge = |uplink: Option<&str>, patch: Option<&str>, vlans: &str| HostNetwork::Ovs {
         datapath: None,
@@ -57,7 +57,7 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
         ("local", local(None)),
     ]);
     let tap = link("tap0", LinkKind::Tap(TunDevice { owner: Some(7), group: None }));
-    let access = on_switch("net2", "br1", PortVlans::Access("10".parse().unwrap()));
+    let access = on_ovs("net2", "br1", PortVlans::Access("10".parse().unwrap()));
     first.pods.insert("aa".to_owned(), pod(vec![routed(), access, tap], Some(1400)));
     first.pods.insert("bb".to_owned(), pod(vec![on_bridge("net1", "10.66.0.3/24")], None));
     let mut second = desired([
@@ -66,9 +66,9 @@ pub fn stages() -> [NodeDesired; STAGES.len()] {
         ("local", local(Some(1450))),
     ]);
     let inner = link("inner", LinkKind::Bridge {});
-    let mut trunk = on_switch("net2", "br1", PortVlans::Trunk("20-21".parse().unwrap()));
+    let mut trunk = on_ovs("net2", "br1", PortVlans::Trunk("20-21".parse().unwrap()));
     trunk.member_of = Some("inner".to_owned());
-    let other = on_switch("net3", "br3", PortVlans::Access("30".parse().unwrap()));
+    let other = on_ovs("net3", "br3", PortVlans::Access("30".parse().unwrap()));
     second.pods.insert("aa".to_owned(), pod(vec![rerouted(), inner, trunk, other], Some(1300)));
     let bridges = NodeDesired { pods: BTreeMap::new(), ..second.clone() };
     [first, second.clone(), bridges, second, desired([])]
@@ -113,7 +113,7 @@ fn on_bridge(id: &str, address: &str) -> PodLink {
     PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
 }
 
-fn on_switch(id: &str, bridge: &str, vlans: PortVlans) -> PodLink {
+fn on_ovs(id: &str, bridge: &str, vlans: PortVlans) -> PodLink {
     link(id, LinkKind::Veth { master: Some(Master::Ovs { bridge: bridge.to_owned(), vlans }) })
 }
 
@@ -122,7 +122,7 @@ fn route(prefix: &str, via: &str, table: Option<u32>) -> PodRoute {
     PodRoute { prefix: prefix.parse().unwrap(), next_hop, table, metric: None, source: None }
 }
 
-/// With all that an interface can have.
+/// A link with all settings of an interface.
 fn routed() -> PodLink {
     let mut link = on_bridge("net1", "10.66.0.2/24");
     link.addresses.push("fd00:66::2/64".parse().unwrap());
@@ -137,7 +137,7 @@ fn routed() -> PodLink {
     link
 }
 
-/// The same with all of it changed.
+/// The same link with all settings changed.
 fn rerouted() -> PodLink {
     let mut link = on_bridge("net1", "10.66.0.12/24");
     "2".clone_into(&mut link.revision);
@@ -150,29 +150,29 @@ fn rerouted() -> PodLink {
     link
 }
 
-pub struct Scene {
-    switch: rig::Node,
+pub struct TestNode {
+    switch: ovs_fixture::Node,
     node: Net,
     pods: Vec<Net>,
-    _elsewhere: Net,
+    _fabric: Net,
     server: NatsServer,
     engine: Engine,
     folder: tempfile::TempDir,
     resolver: JoinHandle<()>,
 }
 
-impl Scene {
-    /// Starts a node, and moves the calling thread to its namespace.
-    pub fn enter() -> rig::Node {
-        let switch = rig::Node::start();
+impl TestNode {
+    /// Starts the node's Open vSwitch, and moves the calling thread to the node's namespace.
+    pub fn enter() -> ovs_fixture::Node {
+        let switch = ovs_fixture::Node::start();
         Namespace::open(&switch.namespace()).unwrap().enter().unwrap();
         switch
     }
 
-    pub async fn set(mut switch: rig::Node) -> Self {
-        let (node, elsewhere) = (Net(Namespace::current().unwrap()), Net::new());
+    pub async fn start(mut switch: ovs_fixture::Node) -> Self {
+        let (node, fabric) = (Net(Namespace::current().unwrap()), Net::new());
         for (nic, peer) in [("nic1", "peer1"), ("nic2", "peer2")] {
-            node.nic(nic, &elsewhere, peer);
+            node.nic(nic, &fabric, peer);
         }
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("netns")).unwrap();
@@ -189,10 +189,10 @@ impl Scene {
         let engine = Engine::new(&server).await;
         let listener = UnixListener::bind(folder.path().join("cri.sock")).unwrap();
         let resolver = tokio::spawn(resolve(listener, folder.path().join("netns")));
-        Self { switch, node, pods, _elsewhere: elsewhere, server, engine, folder, resolver }
+        Self { switch, node, pods, _fabric: fabric, server, engine, folder, resolver }
     }
 
-    /// The program, whose Open vSwitch is at `database`.
+    /// The command of the program; `database`: the socket of Open vSwitch's database.
     pub fn agent(&self, database: &Path) -> Command {
         let mut command = agent(&self.server.args().nats_url, database, &self.folder.path().join("netns"));
         command.arg("--cri-resolver").arg(self.folder.path().join("cri.sock"));
@@ -220,43 +220,43 @@ impl Scene {
         self.engine.report("node", "node1", done).await
     }
 
-    /// What is there: of the kernel, on the node and in the pods, and of Open vSwitch.
-    pub async fn found(&self) -> Found {
-        let mut found = Found::new();
+    /// The observed state of the kernel, on the node and in the pods, and of Open vSwitch.
+    pub async fn state(&self) -> State {
+        let mut state = State::new();
         for (whose, net) in ["node"].iter().chain(&PODS).zip([&self.node].into_iter().chain(&self.pods)) {
-            found.extend(kernel(net).into_iter().map(|line| format!("{whose}: {line}")));
+            state.extend(kernel_state(net).into_iter().map(|line| format!("{whose}: {line}")));
         }
         let database = &self.switch.database;
-        for mut row in database.all().await {
-            // Rows are others in each life.
+        for mut row in database.all_rows().await {
+            // UUIDs of rows differ between runs.
             row.retain(|column, _| !matches!(column.as_str(), "ports" | "interfaces"));
-            found.insert(format!("{row:?}"));
+            state.insert(format!("{row:?}"));
         }
         for bridge in database.vsctl(&["list-br"]).lines() {
             let ports = database.vsctl(&["list-ports", bridge]).replace('\n', " ");
-            found.insert(format!("ports of {bridge}: {ports}"));
+            state.insert(format!("ports of {bridge}: {ports}"));
         }
-        found
+        state
     }
 }
 
-impl Drop for Scene {
+impl Drop for TestNode {
     fn drop(&mut self) {
         self.resolver.abort();
     }
 }
 
-/// Interfaces and addresses, routes, rules and settings.
-fn kernel(net: &Net) -> Vec<String> {
-    let list = |words: &str| -> Vec<Value> { serde_json::from_str(&net.ip(words)).unwrap() };
-    let mut found = Vec::new();
+/// Interfaces, addresses, routes, rules and sysctls of a namespace.
+fn kernel_state(net: &Net) -> Vec<String> {
+    let list = |arguments: &str| -> Vec<Value> { serde_json::from_str(&net.ip(arguments)).unwrap() };
+    let mut state = Vec::new();
     let mut tables = BTreeMap::new();
     for mut link in list("-j -d address show") {
         let name = link["ifname"].as_str().unwrap().to_owned();
         let index = u32::try_from(link["ifindex"].as_u64().unwrap()).unwrap();
-        tables.insert(mark::table(index).to_string(), name.clone());
+        tables.insert(ownership::table(index).to_string(), name.clone());
         let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
-        // Others are given by chance.
+        // Other MAC addresses are random.
         let mac = link["address"].as_str().filter(|mac| mac.starts_with(MAC)).map(str::to_owned);
         for altname in link["altnames"].as_array_mut().into_iter().flatten() {
             if let Some((before, _)) = altname.as_str().and_then(|altname| altname.split_once(".was.mac.")) {
@@ -264,42 +264,42 @@ fn kernel(net: &Net) -> Vec<String> {
             }
         }
         let kind = link["linkinfo"]["info_kind"].take();
-        let mut kept = Vec::new();
+        let mut attributes = Vec::new();
         for key in ["mtu", "master", "group", "ifalias", "altnames"] {
-            kept.push(link[key].take());
+            attributes.push(link[key].take());
         }
-        found.push(format!("{name} {kind} up={up} mac={mac:?} {}", Value::from(kept)));
+        state.push(format!("{name} {kind} up={up} mac={mac:?} {}", Value::from(attributes)));
         for address in link["addr_info"].as_array().into_iter().flatten() {
-            // The kernel's own come in their time.
+            // Link-local addresses appear with a delay.
             if address["scope"] != "link" {
-                found.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
+                state.push(format!("{name} {}/{}", address["local"], address["prefixlen"]));
             }
         }
         for setting in ["ipv4/conf/IF/rp_filter", "ipv4/neigh/IF/gc_stale_time"] {
             let path = format!("/proc/sys/net/{}", setting.replace("IF", &name));
-            // It may go meanwhile.
-            found.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));
+            // The interface may be deleted meanwhile.
+            state.extend(net.run("cat", &[&path]).map(|value| format!("{path} {value}")));
         }
     }
     for family in ["-4", "-6"] {
         for what in ["route show table all", "rule show"] {
             for mut one in list(&format!("-j {family} {what}")) {
-                // A bridge's own has its index, which is another in each life.
+                // The table of a pod bridge contains its index, which differs between runs.
                 if let Some(whose) = one["table"].as_str().and_then(|table| tables.get(table)) {
                     one["table"] = format!("of {whose}").into();
                 }
-                // Whether it has a carrier.
+                // The flags depend on the carrier.
                 one.as_object_mut().unwrap().remove("flags");
                 if one["protocol"] != "kernel" {
-                    found.push(format!("{what} {family} {one}"));
+                    state.push(format!("{what} {family} {one}"));
                 }
             }
         }
     }
-    found
+    state
 }
 
-/// Answers as `eno-cri-resolver` does; pods' namespaces are in the folder, by their uids.
+/// Answers like `eno-cri-resolver`; the folder contains pods' namespaces, by uid.
 async fn resolve(listener: UnixListener, folder: PathBuf) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(answer(stream, folder.clone()));
@@ -329,16 +329,16 @@ async fn answer(stream: UnixStream, folder: PathBuf) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A program that ends when it is dropped.
-pub struct Untraced(Child);
+/// A running program, which is killed when this is dropped.
+pub struct AgentProcess(Child);
 
-impl Untraced {
+impl AgentProcess {
     pub fn start(mut command: Command) -> Self {
         Self(command.spawn().unwrap())
     }
 }
 
-impl Drop for Untraced {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -1,24 +1,25 @@
-//! Leaves out what nobody looks at of a message about an interface before it is decoded: its settings of IPv4 and
-//! IPv6 and those as a bridge port are most of it.
+//! Strips unused attributes from a message about an interface before it is decoded. The settings of IPv4, IPv6 and the
+//! bridge port are most of such a message.
 
 use super::socket::{attribute, next_attribute};
 
 /// `RTM_NEWLINK`.
 const NEW_LINK: u16 = 16;
 /// `struct nlmsghdr` and `struct ifinfomsg`.
-const HEADERS: usize = 32;
+const HEADERS_LEN: usize = 32;
 
-/// An attribute that is kept, with all that is in it or with some.
+/// The type of an attribute that is kept. Its nested attributes are kept if they are listed; an empty list keeps all.
 struct Keep(u16, &'static [Keep]);
 
-/// Of an interface. linux/if_link.h.
-const KEPT: &[Keep] = &of(&[Keep(1, &[]), Keep(2, &[])]);
+/// The attributes of an interface that are kept (linux/if_link.h).
+const INTERFACE_ATTRIBUTES: &[Keep] = &interface_attributes(&[Keep(1, &[]), Keep(2, &[])]);
 
-/// Of a bridge, which has many settings: IFLA_BR_VLAN_FILTERING, IFLA_BR_VLAN_DEFAULT_PVID.
-const KEPT_OF_BRIDGE: &[Keep] = &of(&[Keep(1, &[]), Keep(2, &[Keep(7, &[]), Keep(39, &[])])]);
+/// The attributes of a bridge that are kept. Of its many settings: IFLA_BR_VLAN_FILTERING, IFLA_BR_VLAN_DEFAULT_PVID.
+const BRIDGE_ATTRIBUTES: &[Keep] =
+    &interface_attributes(&[Keep(1, &[]), Keep(2, &[Keep(7, &[]), Keep(39, &[])])]);
 
-/// `info`: IFLA_INFO_KIND, IFLA_INFO_DATA.
-const fn of(info: &'static [Keep]) -> [Keep; 12] {
+/// `info`: what is kept in IFLA_LINKINFO (IFLA_INFO_KIND, IFLA_INFO_DATA).
+const fn interface_attributes(info: &'static [Keep]) -> [Keep; 12] {
     [
         Keep(1, &[]),   // IFLA_ADDRESS
         Keep(3, &[]),   // IFLA_IFNAME
@@ -36,27 +37,27 @@ const fn of(info: &'static [Keep]) -> [Keep; 12] {
     ]
 }
 
-/// The message with its header, shorter; `None`: it is none of those, or odd.
-pub(super) fn lean(message: &[u8]) -> Option<Vec<u8>> {
+/// The message with its header and the kept attributes; `None`: it is no `RTM_NEWLINK`, or malformed.
+pub(super) fn strip_attributes(message: &[u8]) -> Option<Vec<u8>> {
     let kind = message.get(4..6).and_then(|field| field.try_into().ok()).map(u16::from_ne_bytes);
     if kind != Some(NEW_LINK) {
         return None;
     }
-    let mut found = Vec::with_capacity(512);
-    found.extend_from_slice(message.get(..HEADERS)?);
-    let attributes = message.get(HEADERS..)?;
+    let mut stripped = Vec::with_capacity(512);
+    stripped.extend_from_slice(message.get(..HEADERS_LEN)?);
+    let attributes = message.get(HEADERS_LEN..)?;
     let bridge = attribute(attributes, 18).and_then(|info| attribute(info, 1)) == Some(b"bridge\0");
-    copy(attributes, if bridge { KEPT_OF_BRIDGE } else { KEPT }, &mut found)?;
-    let length = u32::try_from(found.len()).ok()?;
-    found.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
-    Some(found)
+    copy(attributes, if bridge { BRIDGE_ATTRIBUTES } else { INTERFACE_ATTRIBUTES }, &mut stripped)?;
+    let length = u32::try_from(stripped.len()).ok()?;
+    stripped.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
+    Some(stripped)
 }
 
 fn copy(mut attributes: &[u8], kept: &[Keep], into: &mut Vec<u8>) -> Option<()> {
     while let Some((kind, value, rest)) = next_attribute(attributes) {
         if let Some(Keep(_, inside)) = kept.iter().find(|keep| keep.0 == kind) {
             let start = into.len();
-            // The flags of its type come with it.
+            // The attribute's header, with the flags of its type.
             into.extend_from_slice(attributes.get(..4)?);
             if inside.is_empty() {
                 into.extend_from_slice(value);
@@ -88,15 +89,15 @@ mod tests {
     }
 
     fn message(kind: u16, attributes: &[u8]) -> Vec<u8> {
-        let mut bytes = u32::try_from(HEADERS + attributes.len()).unwrap().to_ne_bytes().to_vec();
+        let mut bytes = u32::try_from(HEADERS_LEN + attributes.len()).unwrap().to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
-        bytes.resize(HEADERS, 7);
+        bytes.resize(HEADERS_LEN, 7);
         bytes.extend(attributes);
         bytes
     }
 
     #[test]
-    fn what_counts_stays() {
+    fn used_attributes_are_kept() {
         let kind = attribute(1, b"veth\0");
         let mode = attribute(8, &[1]);
         let kept = [
@@ -117,25 +118,28 @@ mod tests {
             attribute(27, &[1, 2, 3, 4]),
         ]
         .concat();
-        assert_eq!(lean(&message(NEW_LINK, &whole)), Some(message(NEW_LINK, &kept)));
-        assert_eq!(lean(&message(NEW_LINK, &kept)), Some(message(NEW_LINK, &kept)));
+        assert_eq!(strip_attributes(&message(NEW_LINK, &whole)), Some(message(NEW_LINK, &kept)));
+        assert_eq!(strip_attributes(&message(NEW_LINK, &kept)), Some(message(NEW_LINK, &kept)));
     }
 
     #[test]
-    fn of_a_bridge_two_settings_count() {
+    fn bridge_keeps_vlan_settings_only() {
         let kind = attribute(1, b"bridge\0");
         let settings = [attribute(7, &[1]), attribute(39, &[5, 0])].concat();
         let whole = [attribute(1, &[0; 4]), settings.clone(), attribute(43, &[9; 8])].concat();
         let with =
             |data: &[u8]| attribute(NESTED + 18, &[kind.clone(), attribute(NESTED + 2, data)].concat());
-        assert_eq!(lean(&message(NEW_LINK, &with(&whole))), Some(message(NEW_LINK, &with(&settings))));
+        assert_eq!(
+            strip_attributes(&message(NEW_LINK, &with(&whole))),
+            Some(message(NEW_LINK, &with(&settings)))
+        );
     }
 
     #[test]
-    fn the_rest_is_left_alone() {
-        assert_eq!(lean(&message(20, &attribute(3, b"net1\0"))), None);
-        assert_eq!(lean(&[]), None);
-        assert_eq!(lean(&message(NEW_LINK, &[255, 255, 3, 0])), None);
-        assert_eq!(lean(&message(NEW_LINK, &[8, 0])), None);
+    fn other_and_malformed_messages_are_not_stripped() {
+        assert_eq!(strip_attributes(&message(20, &attribute(3, b"net1\0"))), None);
+        assert_eq!(strip_attributes(&[]), None);
+        assert_eq!(strip_attributes(&message(NEW_LINK, &[255, 255, 3, 0])), None);
+        assert_eq!(strip_attributes(&message(NEW_LINK, &[8, 0])), None);
     }
 }

@@ -1,0 +1,279 @@
+//! Netlink subscriptions for the host and the pods: drift is notified, ENO's own changes are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use futures::Stream;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::{Sandbox, ownership};
+use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, PortsVlans, Watch};
+
+/// Changes come in bursts, and those of a routing daemon never end: they are combined for this long.
+const DEBOUNCE: Duration = Duration::from_millis(100);
+
+/// Interval of the checks whether pods' namespaces have ended: a subscription keeps a namespace alive.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Subscribes to the host's interfaces and to the namespaces of pods that have interfaces of ENO. Notifications wake
+/// nobody while the host or the pod is being reconciled.
+#[derive(Clone, Debug, Default)]
+pub struct NetlinkMonitor(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Subscriptions of pods, by uid; without pods that are being reconciled.
+    pods: BTreeMap<String, PodWatch>,
+    /// The subscription of the host; `None` before its interfaces are first listed.
+    host: Option<HostWatch>,
+    /// True while the host is being reconciled.
+    paused: bool,
+    /// Pods with notifications since they were last read, by uid.
+    changed_pods: BTreeSet<String>,
+    /// The waker of the task that waits in [`NetlinkMonitor::changes`].
+    waker: Option<Waker>,
+}
+
+/// Wakes the waiting task when a notification arrives. The waiting task registers it, so that a reconcile need not.
+type Readiness = AsyncFd<Arc<Watch>>;
+
+#[derive(Debug)]
+struct PodWatch {
+    watch: Arc<Watch>,
+    sandbox: Sandbox,
+    /// `None` until a task waits for changes.
+    readiness: Option<Readiness>,
+}
+
+#[derive(Debug)]
+struct HostWatch {
+    mirror: Mirror,
+    /// The cluster's name in ownership marks.
+    cluster: String,
+    /// False when notifications were lost: the interfaces have to be listed.
+    complete: bool,
+    /// `None` during a reconcile, and until a task waits for changes.
+    readiness: Option<Readiness>,
+}
+
+/// While this is held, notifications of the host wake nobody.
+#[derive(Debug)]
+pub struct PauseGuard(NetlinkMonitor);
+
+impl Drop for PauseGuard {
+    fn drop(&mut self) {
+        let mut all = self.0.lock();
+        all.paused = false;
+        if let Some(waker) = &all.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+impl NetlinkMonitor {
+    /// Yields once for all changes since the last item, and once when there were none for the time of `audit`. For one
+    /// listener only.
+    pub fn changes(&self, audit: Duration) -> impl Stream<Item = ()> + Send + use<> {
+        let start = (self.clone(), None::<Interval>);
+        futures::stream::unfold(start, move |(monitor, liveness)| async move {
+            let mut liveness = liveness.unwrap_or_else(|| {
+                let mut liveness = interval(LIVENESS_INTERVAL);
+                liveness.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                liveness
+            });
+            let mut notified = async || poll_fn(|context| monitor.lock().poll(&mut liveness, context)).await;
+            drop(tokio::time::timeout(audit, notified()).await);
+            // Goes on reading during that time, so that the sockets' buffers don't overflow.
+            let debounce = async {
+                loop {
+                    notified().await;
+                }
+            };
+            let Err(_) = tokio::time::timeout(DEBOUNCE, debounce).await;
+            Some(((), (monitor, Some(liveness))))
+        })
+    }
+
+    /// Pauses the notifications of the host for a reconcile, after reading those that are waiting.
+    pub fn pause(&self) -> PauseGuard {
+        let mut all = self.lock();
+        all.paused = true;
+        if let Some(host) = &mut all.host {
+            host.readiness = None;
+        }
+        all.receive_host();
+        all.receive_pods();
+        drop(all);
+        PauseGuard(self.clone())
+    }
+
+    /// The cached interfaces of the host; `None`: they have to be listed.
+    pub fn host_links(&self) -> Option<Arc<Links>> {
+        let mut all = self.lock();
+        all.host.as_mut().filter(|host| host.complete).map(|host| Arc::clone(host.mirror.links()))
+    }
+
+    /// Lists the host's interfaces. The calling thread and `netlink` are in the host's namespace.
+    pub fn list_host(&self, netlink: &mut Netlink, cluster: &str) -> Result<(), NetlinkError> {
+        let known = self.lock().host.take();
+        let (mirror, changed) = match known {
+            Some(HostWatch { mut mirror, .. }) => {
+                let changed = mirror.list(netlink);
+                (mirror, changed)
+            }
+            None => (Mirror::open(netlink)?, Ok(Vec::new())),
+        };
+        let mut all = self.lock();
+        let complete = changed.is_ok();
+        all.host = Some(HostWatch { mirror, cluster: cluster.to_owned(), complete, readiness: None });
+        all.mark_changed(&changed?);
+        Ok(())
+    }
+
+    /// Updates the cached interfaces of the host, by index, and the VLANs of filtering ports.
+    pub fn update_links(&self, ends: impl IntoIterator<Item = (u32, Option<Link>)>, mut vlans: PortsVlans) {
+        if let Some(host) = &mut self.lock().host {
+            ends.into_iter().for_each(|(index, link)| host.mirror.update(index, link, vlans.remove(&index)));
+        }
+    }
+
+    /// Pauses the notifications of a pod that is about to be read, and returns its subscription.
+    pub fn pause_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
+        let mut all = self.lock();
+        all.changed_pods.remove(uid);
+        let pod = all.pods.remove(uid).filter(|pod| pod.sandbox.id == sandbox.id)?;
+        Some(pod.watch)
+    }
+
+    /// Subscribes to the pod's namespace until that is no longer at its path.
+    pub fn watch_pod(&self, uid: &str, sandbox: &Sandbox, watch: Arc<Watch>) {
+        let pod = PodWatch { watch, sandbox: sandbox.clone(), readiness: None };
+        self.lock().pods.insert(uid.to_owned(), pod);
+    }
+
+    /// True when the pod has a subscription, and no notification since it was last read.
+    pub fn is_unchanged(&self, uid: &str) -> bool {
+        let all = self.lock();
+        all.pods.contains_key(uid) && !all.changed_pods.contains(uid)
+    }
+
+    /// Ends the subscriptions of all pods that `wanted` does not accept.
+    pub fn retain_pods(&self, wanted: impl Fn(&str) -> bool) {
+        let mut all = self.lock();
+        all.pods.retain(|uid, _| wanted(uid));
+        all.changed_pods.retain(|uid| wanted(uid));
+    }
+
+    /// Locks, also after a panic: the state is never half-written.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Ready when something has changed.
+    fn poll(&mut self, liveness: &mut Interval, context: &mut Context<'_>) -> Poll<()> {
+        self.waker = Some(context.waker().clone());
+        self.register();
+        let mut tick = false;
+        while liveness.poll_tick(context).is_ready() {
+            tick = true;
+            self.pods.retain(|_, PodWatch { sandbox, .. }| {
+                Namespace::open_exactly(&sandbox.path, sandbox.id).is_ok()
+            });
+        }
+        // A socket that overflowed while it was read signals nothing more until it is read again.
+        let mut changed =
+            tick && self.host.as_ref().is_some_and(|host| host.readiness.is_some()) && self.receive_host();
+        for (uid, pod) in &self.pods {
+            let Some(readiness) = &pod.readiness else { continue };
+            if read_if_ready(readiness, context, || pod.watch.drain()) || (tick && pod.watch.drain()) {
+                self.changed_pods.insert(uid.clone());
+                changed = true;
+            }
+        }
+        let readiness = self.host.as_mut().and_then(|host| host.readiness.take());
+        changed |= readiness
+            .as_ref()
+            .is_some_and(|readiness| read_if_ready(readiness, context, || self.receive_host()));
+        if let Some(host) = &mut self.host {
+            host.readiness = readiness;
+        }
+        if changed { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Registers all sockets for wake-ups. A pod whose socket can't be registered is read in every reconcile.
+    fn register(&mut self) {
+        if let Some(host) = self.host.as_mut().filter(|host| !self.paused && host.readiness.is_none()) {
+            host.readiness = register(host.mirror.watch()).ok();
+            host.complete &= host.readiness.is_some();
+        }
+        self.pods.retain(|_, pod| {
+            if pod.readiness.is_none() {
+                pod.readiness = register(&pod.watch).ok();
+            }
+            pod.readiness.is_some()
+        });
+    }
+
+    /// Reads the waiting notifications of all pods.
+    fn receive_pods(&mut self) {
+        let mut waiting: Vec<PollFd<'_>> =
+            self.pods.values().map(|pod| PollFd::new(pod.watch.as_fd(), PollFlags::POLLIN)).collect();
+        // If poll(2) fails, every socket is read.
+        let polled = poll(&mut waiting, PollTimeout::ZERO).is_ok();
+        let has_data = |at: &PollFd<'_>| !polled || at.any() != Some(false);
+        let has_data: Vec<bool> = waiting.iter().map(has_data).collect();
+        for ((uid, pod), has_data) in self.pods.iter().zip(has_data) {
+            if has_data && pod.watch.drain() {
+                self.changed_pods.insert(uid.clone());
+            }
+        }
+    }
+
+    /// Reads the waiting notifications of the host. True when a pod may have drifted.
+    fn receive_host(&mut self) -> bool {
+        let Some(host) = &mut self.host else { return false };
+        let notified = host.mirror.receive();
+        host.complete &= notified.is_some();
+        notified.is_none_or(|changed| self.mark_changed(&changed))
+    }
+
+    /// Marks the pods of these host ends as changed. True when there are any.
+    fn mark_changed(&mut self, changed: &[Link]) -> bool {
+        let Some(host) = &self.host else { return false };
+        let owner = |link: &Link| {
+            let (uid, _) = ownership::read_alias(&host.cluster, link.alias.as_deref()?)?;
+            Some(uid.to_owned())
+        };
+        let uids: Vec<String> = changed.iter().filter_map(owner).collect();
+        let any = !uids.is_empty();
+        self.changed_pods.extend(uids);
+        any
+    }
+}
+
+/// Registers a socket for wake-ups; it is ready at once when notifications are waiting.
+fn register(watch: &Arc<Watch>) -> io::Result<Readiness> {
+    // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
+    #[expect(deprecated, reason = "unsafe code is forbidden here")]
+    AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)
+}
+
+/// Calls `read` while the socket is readable. True when any call returned true.
+fn read_if_ready(readiness: &Readiness, context: &mut Context<'_>, mut read: impl FnMut() -> bool) -> bool {
+    let mut changed = false;
+    while let Poll::Ready(Ok(mut guard)) = readiness.poll_read_ready(context) {
+        guard.clear_ready();
+        changed |= read();
+    }
+    changed
+}
