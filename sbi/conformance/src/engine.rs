@@ -35,7 +35,7 @@ impl Engine {
     /// Publishes anything as the command of a target.
     pub async fn raw(&self, driver: &str, target: &str, payload: impl Into<Vec<u8>>) {
         let sent =
-            self.connection.jetstream.publish(Subject::command(driver, target).to_string(), payload.into().into()).await;
+            self.connection.jetstream.publish(subject::command(driver, target), payload.into().into()).await;
         sent.expect("a connection").await.expect("an acknowledgement");
     }
 
@@ -52,7 +52,7 @@ impl Engine {
             let consumer = results
                 .create_consumer(pull::Config {
                     deliver_policy: DeliverPolicy::LastPerSubject,
-                    filter_subject: Subject::result(driver, target).to_string(),
+                    filter_subject: subject::result(driver, target),
                     ack_policy: AckPolicy::None,
                     ..pull::Config::default()
                 })

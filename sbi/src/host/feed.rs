@@ -146,7 +146,7 @@ impl Filter {
     /// What the consumer is asked for.
     fn subject(&self) -> String {
         match &self.target {
-            Some(target) => Subject::command(&self.driver, target).to_string(),
+            Some(target) => subject::command(&self.driver, target),
             None => format!("eno.v1.command.{}.*", subject::token(&self.driver)),
         }
     }
@@ -167,7 +167,7 @@ impl Filter {
             Ok(command) => command,
             Err(error) => return bad(name(token), error.to_string()),
         };
-        if Subject::command(&command.driver, &command.target).to_string() != message.subject.as_str() {
+        if subject::command(&command.driver, &command.target) != message.subject.as_str() {
             let reason = format!(
                 "command message for target {:?} of driver {:?} came on subject {}",
                 command.target, command.driver, message.subject

@@ -27,7 +27,7 @@ pub(super) fn read(message: Message) -> Option<(Command, Subject)> {
     let reply = message.reply?;
     match decode::<Command>(&message.payload) {
         // Who may ask about one target is not to ask about another.
-        Ok(command) if *message.subject == Subject::preview(&command.driver, &command.target).to_string() => {
+        Ok(command) if *message.subject == *subject::preview(&command.driver, &command.target) => {
             Some((command, reply))
         }
         Ok(command) => {

@@ -103,7 +103,7 @@ impl Publisher {
             source,
         };
         let bytes = encode(report)?;
-        let subject = Subject::result(&report.driver, &report.target).to_string();
+        let subject = subject::result(&report.driver, &report.target);
         loop {
             let known = record.stored.is_some();
             // Taken out while its place in the stream is open.
@@ -160,7 +160,7 @@ impl Publisher {
     pub async fn remember(&self, report: &Report) -> Result<(), ReportError> {
         let bytes = encode(report)?;
         let length = bytes.len();
-        let subject = Subject::history(&report.driver, &report.target).to_string();
+        let subject = subject::history(&report.driver, &report.target);
         let sent = match self.connection.jetstream.publish(subject, bytes.into()).await {
             Ok(sent) => sent.await,
             Err(error) => Err(error),
@@ -198,7 +198,7 @@ impl Publisher {
             .get_stream_no_info(subject::RESULTS)
             .await
             .map_err(|error| server(error.into()))?;
-        match results.direct_get_last_for_subject(Subject::result(driver, target).to_string()).await {
+        match results.direct_get_last_for_subject(subject::result(driver, target)).await {
             Ok(message) => Ok(Stored { position: message.sequence, report: decode(&message.payload).ok() }),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => {
                 Ok(Stored { position: 0, report: None })

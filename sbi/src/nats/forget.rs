@@ -34,7 +34,7 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
         stream.purge().filter(subject).await?;
         Ok(())
     };
-    purge(subject::COMMANDS, Subject::command(driver, target).to_string())
+    purge(subject::COMMANDS, subject::command(driver, target))
         .await
         .map_err(|source| failed("purging the command", source))?;
     connection
@@ -42,7 +42,7 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
         .publish(forget_subject(driver), target.to_owned().into())
         .await
         .map_err(|source| failed("telling the end", source.into()))?;
-    purge(subject::RESULTS, Subject::result(driver, target).to_string())
+    purge(subject::RESULTS, subject::result(driver, target))
         .await
         .map_err(|source| failed("purging the report", source))
 }

@@ -24,6 +24,6 @@ pub async fn has_command(
     target: &str,
 ) -> Result<bool, async_nats::Error> {
     let commands: Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    let mut found = commands.info_with_subjects(Subject::command(driver, target).to_string()).await?;
+    let mut found = commands.info_with_subjects(subject::command(driver, target)).await?;
     Ok(found.try_next().await?.is_some())
 }

@@ -96,7 +96,7 @@ async fn insist<T, E: std::fmt::Display>(what: &str, mut attempt: impl AsyncFnMu
 async fn say(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
         let command = command(&format!("t{n}"), 1, sequence);
-        let (subject, payload) = (Subject::command(DRIVER, &command.target).to_string(), encode(&command).unwrap());
+        let (subject, payload) = (subject::command(DRIVER, &command.target), encode(&command).unwrap());
         insist("publishing", async || {
             engine.jetstream.publish(subject.clone(), payload.clone().into()).await?.await
         })
@@ -106,7 +106,7 @@ async fn say(engine: &Connection, sequence: u64) {
 
 async fn until_reported(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
-        let subject = Subject::result(DRIVER, &format!("t{n}")).to_string();
+        let subject = subject::result(DRIVER, &format!("t{n}"));
         insist("waiting for a report", async || {
             let stream = engine.jetstream.get_stream(subject::RESULTS).await?;
             let report: Report = decode(&stream.get_last_raw_message_by_subject(&subject).await?.payload)?;

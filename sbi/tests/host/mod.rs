@@ -406,7 +406,7 @@ async fn a_bad_message_is_answered_and_blocks_nothing() {
     // Right in itself, but put there by a server that was asked to read it out.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(async_nats::header::NATS_STREAM, "ENO_RESULTS");
-    let (subject, payload) = (Subject::command(DRIVER, "e").to_string(), encode(&command("e", 1, 1)).unwrap());
+    let (subject, payload) = (subject::command(DRIVER, "e"), encode(&command("e", 1, 1)).unwrap());
     let jetstream = &engine.connection.jetstream;
     jetstream.publish_with_headers(subject, headers, payload.into()).await.unwrap().await.unwrap();
     engine.command(&command("d", 1, 1)).await;

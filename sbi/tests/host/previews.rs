@@ -30,7 +30,7 @@ async fn a_preview_looks_at_nothing_but_what_was_commanded() {
     engine.report(DRIVER, "b", done(1)).await;
 
     let client = server.connect("anyone").await.client;
-    let at = |target: &str| Subject::preview(DRIVER, target).to_string();
+    let at = |target: &str| subject::preview(DRIVER, target);
     let of_a = |change: &dyn Fn(&mut Device)| {
         changed("a", &|device| {
             device.credential = Some("a".into());
