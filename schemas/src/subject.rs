@@ -10,15 +10,15 @@ pub const RESULTS: &str = "ENO_RESULTS";
 pub const TRANSITIONS: &str = "ENO_TRANSITIONS";
 /// Every report of the last 7 days.
 pub const HISTORY: &str = "ENO_HISTORY";
-/// KV bucket: the drivers that are alive ([`crate::DriverHello`]).
+/// KV bucket: the presence of running drivers ([`crate::DriverHello`]).
 pub const DRIVERS: &str = "ENO_DRIVERS";
-/// KV bucket: which driver instance works on which target, key `<driver>.<target>`.
+/// KV bucket: the leases of targets by driver instances, key `<driver>.<target>`.
 pub const OWNERS: &str = "ENO_OWNERS";
-/// Callbacks that were given up ([`crate::DeadLetter`]).
+/// Dead letters of callbacks ([`crate::DeadLetter`]).
 pub const DEAD_LETTERS: &str = "ENO_DEAD_LETTERS";
-/// Where the leading engine is asked about callbacks ([`crate::CallbackRequest`]).
+/// The subject of requests about callbacks to the leading engine ([`crate::CallbackRequest`]).
 pub const CALLBACK_REQUESTS: &str = "eno.v1.callbacks";
-/// KV bucket: how far each object's callbacks have been delivered.
+/// KV bucket: the delivery progress of each object's callbacks.
 pub const CALLBACKS: &str = "ENO_CALLBACKS";
 
 /// The subject of a target's commands: `eno.v1.command.<driver>.<target>`.
@@ -46,7 +46,7 @@ pub fn dead_letter(kind: &str, namespace: Option<&str>, name: &str) -> String {
     transition(kind, namespace, name).replacen("transition", "dead", 1)
 }
 
-/// Where a driver is asked what it would do about a target: `eno.v1.preview.<driver>.<target>`.
+/// The subject of preview requests to a driver: `eno.v1.preview.<driver>.<target>`.
 pub fn preview(driver: &str, target: &str) -> String {
     format!("eno.v1.preview.{}.{}", token(driver), token(target))
 }
@@ -66,7 +66,7 @@ pub fn key(driver: &str, name: &str) -> String {
     format!("{}.{}", token(driver), token(name))
 }
 
-/// A name as one subject token: bytes outside `[A-Za-z0-9_-]` are written `=HH`.
+/// A name as one subject token: bytes outside `[A-Za-z0-9_-]` are escaped as `=HH`.
 pub fn token(name: &str) -> String {
     let mut token = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_tokens() {
+    fn names_escape_to_subject_tokens() {
         assert_eq!(command("netconf", "leaf1.dc1"), "eno.v1.command.netconf.leaf1=2Edc1");
         assert_eq!(result("nad", "ns/a*>b"), "eno.v1.result.nad.ns=2Fa=2A=3Eb");
         assert_eq!(transition("L2Service", None, "s"), "eno.v1.transition.L2Service._.s");

@@ -117,7 +117,7 @@ impl Ovs {
     /// Starts to connect, within the present tokio runtime. `default` is for bridges that don't say.
     pub fn new(endpoint: Endpoint, default: Datapath) -> Self {
         let options = Options {
-            patience: Duration::from_secs(2),
+            connection_wait: Duration::from_secs(2),
             max_backoff: Duration::from_millis(500),
             ..Options::default()
         };
