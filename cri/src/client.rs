@@ -1,4 +1,4 @@
-//! Asking the resolver.
+//! The client of the resolver.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::protocol::{
-    Answer, ContainerId, MAX_ANSWER, NameError, PodUid, Question, Reason, Refusal, Resolved,
+    ContainerId, MAX_RESPONSE_BYTES, NameError, PodUid, Reason, Refusal, Request, Resolved, Response,
 };
 
-/// Longer than the resolver waits for the runtime, so that its word is heard.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Time limit of a request. Longer than the resolver's limit for the runtime, so that its error arrives.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Asks the resolver at a socket.
+/// A client of the resolver at a socket.
 ///
-/// Each question has a connection of its own: any number go at once, and a resolver that was started again is simply
-/// the next one asked.
+/// Each request has a connection of its own. Requests may be concurrent, and a restarted resolver is used by
+/// the next one.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: Arc<Path>,
@@ -28,53 +28,53 @@ pub struct Client {
 /// Why a pod's namespace is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// The resolver's word. [`Reason::retryable`] says whether a retry may help.
+    /// The resolver refused. [`Reason::retryable`] says whether a retry may help.
     #[error("pod {uid}: {message}")]
     Refused {
-        /// As asked, or what is wrong with it.
+        /// The requested uid, or what is wrong with it.
         uid: String,
-        /// The kind.
+        /// The kind of refusal.
         reason: Reason,
-        /// For people.
+        /// The message.
         message: String,
     },
-    /// No resolver there, or it went away or said nothing for 15 seconds. A retry may help.
+    /// The resolver is missing, closed the connection, or timed out after 15 seconds. A retry may help.
     #[error("pod {uid}: asking the resolver at {}: {source}", socket.display())]
     Unreachable {
-        /// As asked.
+        /// The requested pod.
         uid: PodUid,
-        /// Where.
+        /// The resolver's socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What answered is no resolver. A retry doesn't help.
+    /// The response is invalid, so that this is no resolver. A retry does not help.
     #[error("pod {uid}: the resolver at {} does not speak its protocol: {source}", socket.display())]
-    Garbled {
-        /// As asked.
+    InvalidResponse {
+        /// The requested pod.
         uid: PodUid,
-        /// Where.
+        /// The resolver's socket.
         socket: PathBuf,
-        /// Where it departs from it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
 impl ResolveError {
-    /// Whether a retry may help.
+    /// True when a retry may help.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Refused { reason, .. } => reason.retryable(),
             Self::Unreachable { .. } => true,
-            Self::Garbled { .. } => false,
+            Self::InvalidResponse { .. } => false,
         }
     }
 
-    /// The resolver's reason, if it answered.
+    /// The resolver's reason, if it replied.
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Self::Refused { reason, .. } => Some(*reason),
-            Self::Unreachable { .. } | Self::Garbled { .. } => None,
+            Self::Unreachable { .. } | Self::InvalidResponse { .. } => None,
         }
     }
 
@@ -84,7 +84,7 @@ impl ResolveError {
 }
 
 impl Client {
-    /// Of the resolver at `socket`, which need not be there yet.
+    /// A client of the resolver at `socket`, which need not exist yet.
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self { socket: socket.into().into() }
     }
@@ -94,9 +94,9 @@ impl Client {
     pub async fn resolve(&self, uid: &str, container_id: Option<&str>) -> Result<Resolved, ResolveError> {
         let pod = PodUid::parse(uid).map_err(ResolveError::bad_name)?;
         let container = container_id.map(ContainerId::parse).transpose().map_err(ResolveError::bad_name)?;
-        let question = Question { pod, container };
-        let answered = timeout(PATIENCE, self.ask(&question)).await;
-        let uid = question.pod;
+        let request = Request { pod, container };
+        let answered = timeout(REQUEST_TIMEOUT, self.send_request(&request)).await;
+        let uid = request.pod;
         let socket = || self.socket.to_path_buf();
         let line = match answered {
             Ok(Ok(line)) => line,
@@ -107,22 +107,23 @@ impl Client {
             }
         };
         match serde_json::from_slice(&line) {
-            Ok(Answer::Resolved(resolved)) => Ok(resolved),
-            Ok(Answer::Refused(Refusal { reason, error })) => {
+            Ok(Response::Resolved(resolved)) => Ok(resolved),
+            Ok(Response::Refused(Refusal { reason, error })) => {
                 Err(ResolveError::Refused { uid: uid.into(), reason, message: error })
             }
-            Err(source) => Err(ResolveError::Garbled { uid, socket: socket(), source }),
+            Err(source) => Err(ResolveError::InvalidResponse { uid, socket: socket(), source }),
         }
     }
 
-    async fn ask(&self, question: &Question) -> io::Result<Vec<u8>> {
+    async fn send_request(&self, request: &Request) -> io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&self.socket).await?;
-        let mut line = serde_json::to_vec(question)?;
+        let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        // One that denies us may have closed its end already; what it said is there to be read all the same.
+        // A resolver that denies access may close before the request is written; its response is readable
+        // nevertheless.
         let written = stream.write_all(&line).await;
         line.clear();
-        let most = u64::try_from(MAX_ANSWER).unwrap_or(u64::MAX);
+        let most = u64::try_from(MAX_RESPONSE_BYTES).unwrap_or(u64::MAX);
         match BufReader::new(stream).take(most).read_until(b'\n', &mut line).await {
             Ok(_) if line.ends_with(b"\n") => Ok(line),
             Ok(_) => Err(written.err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into())),
@@ -137,21 +138,21 @@ mod tests {
 
     use super::*;
 
-    /// Says `answer` to whoever asks and closes.
-    fn resolver_that_says(socket: &Path, answer: &'static str) {
+    /// Writes `answer` to one client and closes.
+    fn fake_resolver(socket: &Path, answer: &'static str) {
         let listener = UnixListener::bind(socket).unwrap();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let mut stream = BufReader::new(stream);
-                let mut question = String::new();
-                stream.read_line(&mut question).await.unwrap();
+                let mut request = String::new();
+                stream.read_line(&mut request).await.unwrap();
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
     }
 
     #[tokio::test]
-    async fn names_are_checked_before_anyone_is_asked() {
+    async fn invalid_names_are_rejected_without_a_request() {
         let client = Client::new("/nonexistent");
         for (uid, container) in [("../x", None), ("a", Some("containerd://?"))] {
             let error = client.resolve(uid, container).await.unwrap_err();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_worth_a_retry() {
+    async fn missing_resolver_is_retryable() {
         let error = Client::new("/nonexistent/cri.sock").resolve("a", None).await.unwrap_err();
         assert!(error.retryable() && error.reason().is_none());
         assert!(
@@ -171,11 +172,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_resolver_that_goes_away_is_worth_a_retry() {
+    async fn disconnected_resolver_is_retryable() {
         let folder = tempfile::tempdir().unwrap();
         for (name, half) in [("none", ""), ("half", r#"{"path":"/run/netns/x","#)] {
             let socket = folder.path().join(name);
-            resolver_that_says(&socket, half);
+            fake_resolver(&socket, half);
             let error = Client::new(&socket).resolve("a", None).await.unwrap_err();
             assert!(matches!(error, ResolveError::Unreachable { .. }) && error.retryable(), "{error}");
         }
@@ -185,11 +186,11 @@ mod tests {
     async fn answers() {
         let folder = tempfile::tempdir().unwrap();
         let socket = |name| folder.path().join(name);
-        resolver_that_says(&socket("good"), "{\"path\":\"/run/netns/x\",\"inode\":1,\"device\":4}\n");
+        fake_resolver(&socket("good"), "{\"path\":\"/run/netns/x\",\"inode\":1,\"device\":4}\n");
         let expected = Resolved { path: "/run/netns/x".into(), inode: 1, device: 4, pid: None };
         assert_eq!(Client::new(socket("good")).resolve("a", None).await.unwrap(), expected);
 
-        resolver_that_says(
+        fake_resolver(
             &socket("refusal"),
             "{\"error\":\"it uses the node's\",\"reason\":\"HostNetwork\",\"retryable\":false}\n",
         );
@@ -197,8 +198,8 @@ mod tests {
         assert_eq!((error.reason(), error.retryable()), (Some(Reason::HostNetwork), false));
         assert_eq!(error.to_string(), "pod a: it uses the node's");
 
-        resolver_that_says(&socket("other"), "HTTP/1.1 400 Bad Request\n");
+        fake_resolver(&socket("other"), "HTTP/1.1 400 Bad Request\n");
         let error = Client::new(socket("other")).resolve("a", None).await.unwrap_err();
-        assert!(matches!(error, ResolveError::Garbled { .. }) && !error.retryable(), "{error}");
+        assert!(matches!(error, ResolveError::InvalidResponse { .. }) && !error.retryable(), "{error}");
     }
 }

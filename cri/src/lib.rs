@@ -1,12 +1,12 @@
-//! From a pod's uid to its network namespace.
+//! Resolves a pod's uid to its network namespace.
 //!
-//! The socket of a container runtime (CRI) is worth root on its node: who holds it can start a privileged container.
-//! So the agent, which takes orders from afar, doesn't hold it. `eno-cri-resolver`, a small process of its own, does,
-//! and answers one question over a unix socket: which network namespace does this pod have. It takes no other, and
-//! refuses to name the namespace of a pod that uses the node's own network.
+//! Access to a container runtime's socket (CRI) equals root on its node, since it can start privileged containers. The
+//! agent, which takes remote commands, therefore has no access. Only the small process `eno-cri-resolver` has: it
+//! returns the network namespace of a pod over a unix socket. It serves no other request, and returns no namespace for
+//! a pod on the host's network.
 //!
 //! This library is the [`Client`] and the [`protocol`]; with the feature `resolver` (the default) the package also
-//! builds the process. Without it neither gRPC nor a command line comes in.
+//! builds the process. Without it there is no dependency on gRPC or clap.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), eno_cri::ResolveError> {
@@ -23,5 +23,5 @@ pub mod protocol;
 pub use client::{Client, ResolveError};
 pub use protocol::{Reason, Resolved};
 
-/// Where the resolver listens unless told otherwise.
+/// The resolver's default socket.
 pub const DEFAULT_SOCKET: &str = "/run/eno/cri.sock";

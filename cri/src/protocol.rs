@@ -1,5 +1,5 @@
-//! What goes over the resolver's socket: one JSON object per line, a question and then its answer, as often as the
-//! asker likes. Answers come in the order of the questions.
+//! The protocol of the resolver's socket: one JSON object per line, requests and their responses. Responses come in the
+//! order of the requests.
 //!
 //! ```text
 //! {"pod":"0b9a1c3e-5d7f-4a2b-8c6d-1e2f3a4b5c6d","container":"3f…"}
@@ -13,34 +13,34 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest question, its newline included, in bytes. A longer one is refused and ends the connection.
-pub const MAX_QUESTION: usize = 512;
+/// Maximum bytes of a request, including its newline. A longer one is refused and closes the connection.
+pub const MAX_REQUEST_BYTES: usize = 512;
 
-/// The longest answer, its newline included, in bytes: a path and an error text are cut or refused before that.
-pub const MAX_ANSWER: usize = 8 * 1024;
+/// Maximum bytes of a response, including its newline. Paths and error texts are limited accordingly.
+pub const MAX_RESPONSE_BYTES: usize = 8 * 1024;
 
-/// Which pod, and which of its containers gives the PID.
+/// A request for the network namespace of a pod, and the PID of one of its containers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Question {
+pub struct Request {
     /// `metadata.uid` of the pod.
     pub pod: PodUid,
-    /// One of its containers. Absent: the PID is that of the sandbox, where it has a process.
+    /// One of its containers. Absent: the PID is the sandbox's, if it has a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerId>,
 }
 
-/// A resolver's whole vocabulary.
+/// A response of the resolver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Answer {
-    /// The pod has a namespace of its own.
+pub enum Response {
+    /// The pod has a network namespace of its own.
     Resolved(Resolved),
-    /// There is none to name.
+    /// There is none to return.
     Refused(Refusal),
 }
 
-impl From<Result<Resolved, Refusal>> for Answer {
+impl From<Result<Resolved, Refusal>> for Response {
     fn from(result: Result<Resolved, Refusal>) -> Self {
         match result {
             Ok(resolved) => Self::Resolved(resolved),
@@ -49,33 +49,33 @@ impl From<Result<Resolved, Refusal>> for Answer {
     }
 }
 
-/// A pod's network namespace. It is never that of the node.
+/// A pod's network namespace. It is never the host's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// Where it is bound, as the resolver sees it: `/run/netns/…` with containerd and CRI-O.
+    /// The path where it is bound, as the resolver sees it: `/run/netns/…` with containerd and CRI-O.
     pub path: PathBuf,
-    /// The namespace's inode in nsfs. With `device` it tells the namespace from any other that lives at the same
-    /// time; compare it with what was opened at `path` before use.
+    /// The namespace's inode in nsfs, unique together with `device` among living namespaces. Compare it with
+    /// the file opened at `path` before use.
     pub inode: u64,
     /// The device number of nsfs, as `st_dev`.
     pub device: u64,
-    /// The process, numbered as the runtime sees it, of the container that was asked for, else of the sandbox.
-    /// `None`: the sandbox has no process (CRI-O without an infra container).
+    /// PID, as the runtime sees it, of the requested container, otherwise of the sandbox. `None`: the sandbox
+    /// has no process (CRI-O without an infra container).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
 }
 
-/// Why no namespace is named.
+/// Why no namespace is returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "WireRefusal", into = "WireRefusal")]
 pub struct Refusal {
     /// The kind of refusal.
     pub reason: Reason,
-    /// For people.
+    /// The message.
     pub error: String,
 }
 
-/// With `retryable` written out, for askers in other languages.
+/// Adds `retryable` for clients in other languages.
 #[derive(Serialize, Deserialize)]
 struct WireRefusal {
     error: String,
@@ -97,11 +97,11 @@ impl From<Refusal> for WireRefusal {
 }
 
 impl Refusal {
-    /// One with its text, cut to a length that fits an answer.
+    /// A refusal with its message, truncated to fit a response.
     pub fn new(reason: Reason, error: impl fmt::Display) -> Self {
-        const LONGEST: usize = 1024;
+        const MAX_ERROR_CHARS: usize = 1024;
         let mut error = error.to_string();
-        if let Some((cut, _)) = error.char_indices().nth(LONGEST) {
+        if let Some((cut, _)) = error.char_indices().nth(MAX_ERROR_CHARS) {
             error.truncate(cut);
             error.push('…');
         }
@@ -112,24 +112,24 @@ impl Refusal {
 /// The kinds of refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Reason {
-    /// The question is none.
+    /// The request is invalid.
     BadRequest,
-    /// The asker is not among those who may ask.
+    /// The client is not permitted.
     Denied,
-    /// The runtime knows no ready sandbox of that pod: it is not there yet, or is gone.
+    /// The runtime has no ready sandbox of the pod: it does not exist yet, or any more.
     NotFound,
-    /// The container that was named is not there or doesn't run (yet, or any more), so it has no PID.
+    /// The requested container does not run, so it has no PID.
     NotRunning,
-    /// The pod uses the node's own network: there is nothing that may be configured.
+    /// The pod uses the host's network, where nothing may be configured.
     HostNetwork,
-    /// The runtime can't be reached, restarts, is too slow, or the namespace is just being made or unmade.
+    /// The runtime is unreachable, restarting or too slow, or the namespace is being created or removed.
     Unavailable,
-    /// The runtime doesn't tell what is needed.
+    /// The runtime does not provide the needed information.
     Unsupported,
 }
 
 impl Reason {
-    /// Whether the same question may be answered later without anyone changing it or the installation.
+    /// True when the same request may succeed later without a change of it or of the installation.
     pub fn retryable(self) -> bool {
         match self {
             Self::NotFound | Self::NotRunning | Self::Unavailable => true,
@@ -148,13 +148,13 @@ pub struct PodUid(String);
 #[serde(try_from = "String", into = "String")]
 pub struct ContainerId(String);
 
-/// A name that is none. A retry doesn't help. It doesn't repeat what was given, which may be anything.
+/// An invalid name. A retry does not help. The error does not repeat the input, which may be anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// No [`PodUid`].
+    /// Not a [`PodUid`].
     #[error("a pod's uid is 1 to 64 of 0-9, a-f and -")]
     PodUid,
-    /// No [`ContainerId`].
+    /// Not a [`ContainerId`].
     #[error("a container's id is 1 to 64 of 0-9 and a-f")]
     ContainerId,
 }
@@ -168,7 +168,7 @@ fn is_hex(byte: u8) -> bool {
 }
 
 impl PodUid {
-    /// Takes what is one.
+    /// Parses a pod uid.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if is_name(text, |byte| is_hex(byte) || byte == b'-') {
             Ok(Self(text.to_owned()))
@@ -184,13 +184,13 @@ impl PodUid {
 }
 
 impl ContainerId {
-    /// Takes what is one, also as a pod's status writes it: `containerd://…`, `cri-o://…`.
+    /// Parses a container id, also in the form of a pod's status: `containerd://…`, `cri-o://…`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let id = text.split_once("://").map_or(text, |(_, id)| id);
         if is_name(id, is_hex) { Ok(Self(id.to_owned())) } else { Err(NameError::ContainerId) }
     }
 
-    /// The text, without a runtime's name.
+    /// The text, without the runtime's name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -245,7 +245,7 @@ mod tests {
     const UID: &str = "0b9a1c3e-5d7f-4a2b-8c6d-1e2f3a4b5c6d";
 
     #[test]
-    fn uids() {
+    fn pod_uids_are_validated() {
         let longest = "f".repeat(64);
         for good in [UID, "a", "0123456789abcdef0123456789abcdef", &longest] {
             assert_eq!(PodUid::parse(good).map(String::from).as_deref(), Ok(good));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn container_ids_with_and_without_their_runtime() {
+    fn container_ids_parse_with_and_without_runtime_prefix() {
         let id = "3f".repeat(32);
         for text in [id.clone(), format!("containerd://{id}"), format!("cri-o://{id}")] {
             assert_eq!(ContainerId::parse(&text).map(String::from), Ok(id.clone()));
@@ -268,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn questions() {
-        let question: Question = from_str(&format!(r#"{{"pod":"{UID}"}}"#)).unwrap();
-        assert_eq!(question, Question { pod: PodUid::parse(UID).unwrap(), container: None });
+    fn requests() {
+        let request: Request = from_str(&format!(r#"{{"pod":"{UID}"}}"#)).unwrap();
+        assert_eq!(request, Request { pod: PodUid::parse(UID).unwrap(), container: None });
         for bad in [
             "",
             "{}",
@@ -280,37 +280,37 @@ mod tests {
             r#"{"pod":"a","container":""}"#,
             r#"{"pod":"a","exec":"b"}"#,
         ] {
-            assert!(from_str::<Question>(bad).is_err(), "{bad}");
+            assert!(from_str::<Request>(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn the_longest_question_fits() {
-        let longest = Question {
+    fn longest_request_fits_the_size_limit() {
+        let longest = Request {
             pod: PodUid::parse(&"f".repeat(64)).unwrap(),
             container: Some(ContainerId::parse(&"f".repeat(64)).unwrap()),
         };
-        assert!(serde_json::to_string(&longest).unwrap().len() < MAX_QUESTION);
+        assert!(serde_json::to_string(&longest).unwrap().len() < MAX_REQUEST_BYTES);
     }
 
     #[test]
-    fn answers_keep_their_shape() {
+    fn response_json_format_is_stable() {
         let resolved =
             Resolved { path: "/run/netns/cni-1".into(), inode: 4_026_532_281, device: 4, pid: Some(7) };
         let shape = json!({ "path": "/run/netns/cni-1", "inode": 4_026_532_281_u64, "device": 4, "pid": 7 });
-        assert_eq!(to_value(Answer::Resolved(resolved.clone())).unwrap(), shape);
-        assert_eq!(from_str::<Answer>(&shape.to_string()).unwrap(), Answer::Resolved(resolved));
+        assert_eq!(to_value(Response::Resolved(resolved.clone())).unwrap(), shape);
+        assert_eq!(from_str::<Response>(&shape.to_string()).unwrap(), Response::Resolved(resolved));
 
         let refusal = Refusal::new(Reason::NotFound, "none");
         let shape = json!({ "error": "none", "reason": "NotFound", "retryable": true });
-        assert_eq!(to_value(Answer::Refused(refusal.clone())).unwrap(), shape);
-        assert_eq!(from_str::<Answer>(&shape.to_string()).unwrap(), Answer::Refused(refusal));
+        assert_eq!(to_value(Response::Refused(refusal.clone())).unwrap(), shape);
+        assert_eq!(from_str::<Response>(&shape.to_string()).unwrap(), Response::Refused(refusal));
     }
 
     #[test]
-    fn long_errors_are_cut() {
+    fn long_error_messages_are_truncated() {
         let refusal = Refusal::new(Reason::Unavailable, "é".repeat(5000));
-        let answer = serde_json::to_string(&Answer::Refused(refusal)).unwrap();
-        assert!(answer.contains("é…") && answer.len() < MAX_ANSWER);
+        let answer = serde_json::to_string(&Response::Refused(refusal)).unwrap();
+        assert!(answer.contains("é…") && answer.len() < MAX_RESPONSE_BYTES);
     }
 }

@@ -1,5 +1,4 @@
-//! The resolver on a real containerd, and its socket.
-//! One binary, since each is linked with all that it uses.
+//! The resolver with a real containerd, and its socket. One binary, to link the dependencies once.
 
 mod common;
 mod containerd;

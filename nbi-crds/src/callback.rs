@@ -1,4 +1,4 @@
-//! What the kinds say of their callbacks besides where they go.
+//! Signing and format of callbacks, shared by all kinds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

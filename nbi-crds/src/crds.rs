@@ -38,7 +38,7 @@ fn crd<K: EnoResource + CustomResourceExt>() -> CustomResourceDefinition {
     with_status::<K>(K::STATUS_EXTRAS)
 }
 
-/// With the fields of the status that all kinds have, and these; and with the status of an object that is not seen yet.
+/// Adds the common status fields and these extras, and the default status of an unobserved object.
 fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinition {
     let mut crd = tidied::<K>();
     for root in roots(&mut crd) {
@@ -53,7 +53,7 @@ fn with_status<K: CustomResourceExt>(extras: &[&str]) -> CustomResourceDefinitio
     crd
 }
 
-/// Without a spec.
+/// Removes the spec.
 fn status_only(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for root in roots(&mut crd) {
         root.properties.iter_mut().for_each(|properties| drop(properties.remove("spec")));
@@ -72,8 +72,8 @@ fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSc
     crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut())
 }
 
-/// Takes out what Rust types bring along and the API server does not know: formats such as `uint16`, and `nullable`,
-/// since an absent field is left out and never null.
+/// Removes schema parts of Rust types that the API server does not support: formats such as `uint16`, and
+/// `nullable`, since an absent field is omitted and never null.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if schema.type_.as_deref() == Some("integer") {
@@ -95,9 +95,9 @@ fn tidy(schema: &mut JSONSchemaProps) {
 mod tests {
     use super::*;
 
-    /// Of a list in a column kubectl shows the first element only.
+    /// kubectl shows only the first element of a list in a column.
     #[test]
-    fn columns_name_one_field_that_is_there() {
+    fn printer_columns_name_existing_fields() {
         for mut crd in crds() {
             let columns =
                 crd.spec.versions.iter_mut().filter_map(|version| version.additional_printer_columns.take());

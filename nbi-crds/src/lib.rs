@@ -53,21 +53,21 @@ pub use route::{Route, RouteSpec};
 pub use status::{LastTransaction, Phase, PortBefore, Status, TransactionOutcome};
 pub use subnet::{Dns, IpPool, IpType, Ipam, Subnet, SubnetSpec};
 
-/// The API group of every kind but those for running pods.
+/// The API group of all kinds except those for running pods.
 pub const GROUP: &str = "eno.k8s.io";
 
 /// The version of every kind.
 pub const VERSION: &str = "v1alpha1";
 
-/// The finalizer that keeps an object until the engine has given back what it realised.
+/// The finalizer that keeps an object until the engine has cleaned it up.
 pub const FINALIZER: &str = "eno.k8s.io/engine";
 
-/// The condition that says of an object whether its callbacks are taken; absent until one was not.
+/// The condition that tells whether an object's callbacks are delivered; absent until a delivery failed.
 pub const CALLBACK_DELIVERED: &str = "CallbackDelivered";
 
-/// The `status.observedGeneration` of an object that no engine has seen yet: programs such as kstatus take an object
-/// without a status for one that is done.
+/// The `status.observedGeneration` of an object that no engine has seen yet. Programs such as kstatus take an
+/// object without a status for a finished one.
 pub const UNOBSERVED: i64 = -1;
 
-/// The annotation that, set to `"true"`, lets a FabricDevice go without being cleaned up first.
+/// The annotation that, set to `"true"`, lets a FabricDevice be deleted without cleanup.
 pub const FORGET_ANNOTATION: &str = "eno.k8s.io/forget";

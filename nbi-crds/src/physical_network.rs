@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_the_schema_takes_them() {
+    fn vlan_ranges_parse_as_the_schema_allows() {
         let read = |text: &str| text.parse::<SegmentationRange>().ok().map(RangeInclusive::from);
         assert_eq!(read("42"), Some(42..=42));
         assert_eq!(read("1-4094"), Some(1..=4094));

@@ -1,4 +1,4 @@
-//! What the engine needs from every kind.
+//! The common interface of all kinds.
 
 use kube::core::object::{HasSpec, HasStatus};
 
@@ -9,10 +9,10 @@ use crate::{
 
 /// A kind of this API.
 pub trait EnoResource: kube::Resource<DynamicType = ()> + HasSpec + HasStatus<Status = Status> {
-    /// The fields of [`Status`], as serialised, that this kind has beyond those that all have.
+    /// The fields of [`Status`], as serialised, that this kind has in addition to the common ones.
     const STATUS_EXTRAS: &'static [&'static str];
 
-    /// Where transitions of this object are posted to.
+    /// The URL that the object's transitions are posted to.
     fn callback_url(&self) -> Option<&str>;
 }
 

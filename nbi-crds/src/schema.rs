@@ -138,7 +138,7 @@ pub(crate) fn plain<T: schemars::JsonSchema>(generator: &mut SchemaGenerator) ->
     T::json_schema(generator)
 }
 
-/// What a port was like, as messages have it.
+/// The recorded settings of a port, in the format of messages.
 pub(crate) fn settings(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -152,7 +152,7 @@ pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
-/// VLAN IDs and ranges of them in one text; that they are from 1 to 4094 and rise is the engine's to check.
+/// VLAN IDs and ranges of them in one text. The engine checks that they are ascending and within 1 to 4094.
 pub(crate) fn vlan_set(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "string",
@@ -324,7 +324,7 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// An object whose fields the API server keeps without knowing them.
+/// An object whose fields the API server keeps without a schema.
 pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }

@@ -1,5 +1,5 @@
-//! What the API server takes and refuses, and whether what is committed is fresh.
-//! One binary, since each is linked with all that it uses.
+//! What the API server accepts and refuses, and whether committed files are current. One binary, to link the
+//! dependencies once.
 
 mod apiserver;
 mod stale;

@@ -1,4 +1,5 @@
-//! The CRDs in `deploy/crds` are what the types say, and Argo CD's health checks in `deploy/gitops` cover their kinds.
+//! The CRDs in `deploy/crds` match the types, and Argo CD's health checks in `deploy/gitops` cover their
+//! kinds.
 
 use std::{path::Path, process::Command};
 

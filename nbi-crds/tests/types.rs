@@ -1,4 +1,5 @@
-//! What the API server takes, the Rust types read, and write back unchanged but for defaults.
+//! The Rust types read every object that the API server accepts, and write it back unchanged except for
+//! defaults.
 
 use eno_nbi_crds::{
     BridgeSpec, ConnectionPointSpec, Drift, FabricDeviceSpec, FabricPort, InterfaceType, L2BridgeDomainSpec,
@@ -16,7 +17,7 @@ fn round_trip<T: Serialize + DeserializeOwned>(spec: Value) -> Value {
 }
 
 #[test]
-fn types_read_what_the_api_server_takes() {
+fn types_deserialize_accepted_objects() {
     for (kind, spec) in ACCEPTED {
         let spec: Value = serde_saphyr::from_str(spec).expect("YAML");
         let written = match *kind {
@@ -46,7 +47,7 @@ fn every_kind_has_an_accepted_spec() {
     for crd in crds() {
         let kind = crd.spec.names.kind;
         if kind == "PodNetwork" {
-            // Nobody writes one but the engine, and it has no spec.
+            // Only the engine writes this kind, and it has no spec.
             continue;
         }
         assert!(ACCEPTED.iter().any(|(accepted, _)| *accepted == kind), "{kind}");
@@ -54,7 +55,7 @@ fn every_kind_has_an_accepted_spec() {
 }
 
 #[test]
-fn absent_fields_take_the_defaults_of_the_schema() {
+fn absent_fields_get_schema_defaults() {
     let device: FabricDeviceSpec = serde_json::from_value(json!({ "Address": "leaf1" })).expect("a device");
     assert_eq!((device.driver.as_str(), device.drift), ("netconf", Drift::Repair));
     let attachment: L2ServiceAttachmentSpec =
@@ -64,14 +65,14 @@ fn absent_fields_take_the_defaults_of_the_schema() {
 }
 
 #[test]
-fn a_status_patch_holds_only_what_is_set() {
+fn status_patch_contains_only_set_fields() {
     assert_eq!(serde_json::to_value(Status::default()).expect("JSON"), json!({}));
     let status = Status { phase: Some(Phase::Ready), granted_id: Some(100), ..Status::default() };
     assert_eq!(serde_json::to_value(status).expect("JSON"), json!({ "phase": "ready", "grantedID": 100 }));
 }
 
 #[test]
-fn each_kind_has_only_the_status_fields_that_it_uses() {
+fn each_kind_has_only_its_own_status_fields() {
     for crd in crds() {
         if crd.spec.names.kind == "PodNetwork" {
             continue;
@@ -85,7 +86,7 @@ fn each_kind_has_only_the_status_fields_that_it_uses() {
 }
 
 #[test]
-fn a_port_leads_to_exactly_one_thing() {
+fn port_has_exactly_one_peer() {
     let port = FabricPort {
         name: "e1".to_owned(),
         device: Some("spine1".to_owned()),

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut native = Vec::new();
     let mut vsctl = Vec::new();
-    // In turns, so that whatever else the machine does meets both.
+    // Alternating, so that other load on the machine affects both.
     for _ in 0..ROUNDS {
         native.push(runtime.block_on(one_transaction())? / u32::try_from(PORTS)?);
         vsctl.push(one_by_one()? / u32::try_from(SAMPLE)?);
@@ -70,7 +70,7 @@ fn one_by_one() -> Result<Duration, Box<dyn std::error::Error>> {
     Ok(start.elapsed())
 }
 
-/// With the bridge `br0`.
+/// A server with the bridge `br0`.
 struct Server {
     dir: TempDir,
     child: Child,
@@ -106,7 +106,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! A client that connects again, and brings its mirrors and locks along.
+//! A client that reconnects, and restores its mirrors and locks on each connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,9 +27,10 @@ use crate::value::{Malformed, is_id};
 /// A client of one server. Clones share the connection, which closes with the last clone, [`Mirror`] and
 /// [`Lock`].
 ///
-/// It connects by itself and, after a loss, again: mirrors go on from the last transaction they know, locks are
-/// asked for again. Requests that had no reply fail with [`Error::Unknown`] and are not repeated. Any future may
-/// be dropped: the connection stays usable, and a transaction that the server has not done yet is cancelled.
+/// The client connects and reconnects by itself. Mirrors resume from their last transaction, and locks are
+/// requested again. Requests without a reply fail with [`Error::Unknown`] and are not repeated. Any future
+/// may be dropped: the connection stays usable, and a transaction that the server has not run yet is
+/// cancelled.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -43,56 +44,56 @@ struct Inner {
 pub(crate) struct Shared {
     endpoint: Endpoint,
     options: Options,
-    link: watch::Sender<Link>,
-    wanted: Mutex<Wanted>,
-    /// `wanted` has changed.
+    link: watch::Sender<LinkState>,
+    subscriptions: Mutex<Subscriptions>,
+    /// `subscriptions` has changed.
     wake: Notify,
 }
 
-/// What has to be there on each connection.
+/// The mirrors and locks to set up on each connection.
 #[derive(Default)]
-struct Wanted {
+struct Subscriptions {
     next_key: u64,
     mirrors: BTreeMap<u64, Arc<MirrorCore>>,
     locks: BTreeMap<String, Arc<LockCore>>,
 }
 
 #[derive(Clone)]
-enum Link {
+enum LinkState {
     Down(Option<ConnectionError>),
     Up(Arc<Connection>),
 }
 
 impl Client {
-    /// Starts to connect, within the present tokio runtime.
+    /// Starts connecting, within the current tokio runtime.
     pub fn new(endpoint: Endpoint, options: Options) -> Self {
         let shared = Arc::new(Shared {
             endpoint,
             options,
-            link: watch::Sender::new(Link::Down(None)),
-            wanted: Mutex::default(),
+            link: watch::Sender::new(LinkState::Down(None)),
+            subscriptions: Mutex::default(),
             wake: Notify::new(),
         });
         let task = tokio::spawn(run(Arc::clone(&shared)));
         Self { inner: Arc::new(Inner { shared, _task: AbortOnDropHandle::new(task) }) }
     }
 
-    /// Where it connects to.
+    /// The server's endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.inner.shared.endpoint
     }
 
-    /// Its limits.
+    /// The client's limits.
     pub fn options(&self) -> &Options {
         &self.inner.shared.options
     }
 
-    /// Is there a connection at present?
+    /// True while there is a connection.
     pub fn is_connected(&self) -> bool {
-        matches!(*self.inner.shared.link.borrow(), Link::Up(_))
+        matches!(*self.inner.shared.link.borrow(), LinkState::Up(_))
     }
 
-    /// Waits for a connection, as long as a request would.
+    /// Waits for a connection, up to [`Options::connection_wait`].
     pub async fn connected(&self) -> Result<(), ConnectionError> {
         self.connection().await.map(drop)
     }
@@ -103,26 +104,26 @@ impl Client {
         serde_json::from_value(reply.clone()).map_err(|_| malformed("list_dbs", &reply))
     }
 
-    /// What tables and columns a database has (`get_schema`).
+    /// The tables and columns of a database (`get_schema`).
     pub async fn get_schema(&self, database: &str) -> Result<DatabaseSchema, Error> {
         let operation = format!("get_schema of {database}");
         let reply = self.call("get_schema", operation.clone(), json!([database])).await?;
         DatabaseSchema::deserialize(&reply).map_err(|_| malformed(&operation, &reply))
     }
 
-    /// Asks for a sign of life (`echo`).
+    /// Probes the server (`echo`).
     pub async fn echo(&self) -> Result<(), Error> {
         self.call("echo", "echo".into(), json!([])).await.map(drop)
     }
 
-    /// Does all operations or none (`transact`). When it returns, every [`Mirror`] of this client shows what the
-    /// transaction changed.
+    /// Runs all operations or none (`transact`). When it returns, every [`Mirror`] of this client shows the
+    /// transaction's changes.
     pub async fn transact(&self, database: &str, transaction: &Transaction) -> Result<Outcome, Error> {
         self.transact_within(database, transaction, self.options().request_timeout).await
     }
 
-    /// The same with another limit than [`Options::request_timeout`], as a [`wait`](crate::Operation::Wait) with
-    /// a longer time-out needs it.
+    /// Like [`transact`](Self::transact) with another limit than [`Options::request_timeout`], as a
+    /// [`wait`](crate::Operation::Wait) with a longer timeout needs.
     pub async fn transact_within(
         &self,
         database: &str,
@@ -131,7 +132,7 @@ impl Client {
     ) -> Result<Outcome, Error> {
         let operation = format!("transact in {database}");
         let wrong = |malformed| Error::Malformed { operation: operation.clone(), malformed };
-        // A number that is no number (NaN) has no JSON.
+        // Non-finite numbers have no JSON.
         let params = transaction
             .params(database)
             .map_err(|error| wrong(Malformed::new(&Json::String(error.to_string()))))?;
@@ -142,27 +143,27 @@ impl Client {
         }
     }
 
-    /// Keeps a copy of what the request selects, from the first connection on (`monitor_cond_since`, on older
-    /// servers `monitor_cond` or `monitor`).
+    /// Mirrors the rows that the request selects, from the first connection on. Uses `monitor_cond_since`, or
+    /// `monitor_cond` or `monitor` with older servers.
     pub fn mirror(&self, database: impl Into<String>, request: MonitorRequest) -> Mirror {
         let core = {
-            let mut wanted = self.inner.shared.wanted();
-            wanted.next_key += 1;
-            let core = Arc::new(MirrorCore::new(wanted.next_key, database.into(), request));
-            wanted.mirrors.insert(core.key, Arc::clone(&core));
+            let mut subscriptions = self.inner.shared.subscriptions();
+            subscriptions.next_key += 1;
+            let core = Arc::new(MirrorCore::new(subscriptions.next_key, database.into(), request));
+            subscriptions.mirrors.insert(core.key, Arc::clone(&core));
             core
         };
         self.inner.shared.wake.notify_one();
         Mirror::new(self.clone(), core)
     }
 
-    /// Asks for a lock: it is held once nobody else holds it (`lock`).
+    /// Requests a lock, which is held once no other client holds it (`lock`).
     pub fn lock(&self, name: impl Into<String>) -> Result<Lock, Error> {
         self.take_lock(name.into(), false)
     }
 
-    /// Takes a lock away from who holds it, who is told (`steal`). After a loss of the connection it is waited
-    /// for as by [`lock`](Self::lock).
+    /// Takes a lock from its holder, which is notified (`steal`). After a reconnect it waits like
+    /// [`lock`](Self::lock).
     pub fn steal(&self, name: impl Into<String>) -> Result<Lock, Error> {
         self.take_lock(name.into(), true)
     }
@@ -172,13 +173,13 @@ impl Client {
             return Err(Error::LockName { name });
         }
         let core = {
-            let mut wanted = self.inner.shared.wanted();
-            if wanted.locks.contains_key(&name) {
+            let mut subscriptions = self.inner.shared.subscriptions();
+            if subscriptions.locks.contains_key(&name) {
                 return Err(Error::LockInUse { name });
             }
-            wanted.next_key += 1;
-            let core = Arc::new(LockCore::new(wanted.next_key, name.clone(), steal));
-            wanted.locks.insert(name, Arc::clone(&core));
+            subscriptions.next_key += 1;
+            let core = Arc::new(LockCore::new(subscriptions.next_key, name.clone(), steal));
+            subscriptions.locks.insert(name, Arc::clone(&core));
             core
         };
         self.inner.shared.wake.notify_one();
@@ -186,20 +187,20 @@ impl Client {
     }
 
     pub(crate) fn forget_mirror(&self, key: u64) {
-        self.inner.shared.wanted().mirrors.remove(&key);
+        self.inner.shared.subscriptions().mirrors.remove(&key);
         self.inner.shared.wake.notify_one();
     }
 
     pub(crate) fn forget_lock(&self, name: &str) {
-        self.inner.shared.wanted().locks.remove(name);
+        self.inner.shared.subscriptions().locks.remove(name);
         self.inner.shared.wake.notify_one();
     }
 
-    /// Why there is no connection, if there is none.
-    pub(crate) fn down(&self) -> Option<ConnectionError> {
+    /// The reason that there is no connection; `None`: there is one.
+    pub(crate) fn connection_error(&self) -> Option<ConnectionError> {
         match &*self.inner.shared.link.borrow() {
-            Link::Up(_) => None,
-            Link::Down(cause) => Some(self.cause(cause.as_ref())),
+            LinkState::Up(_) => None,
+            LinkState::Down(cause) => Some(self.cause(cause.as_ref())),
         }
     }
 
@@ -236,20 +237,20 @@ impl Client {
         }
     }
 
-    /// The connection, once it is there.
+    /// Waits for the connection.
     async fn connection(&self) -> Result<Arc<Connection>, ConnectionError> {
         let mut link = self.inner.shared.link.subscribe();
         let up = async {
             loop {
-                if let Link::Up(connection) = &*link.borrow_and_update() {
+                if let LinkState::Up(connection) = &*link.borrow_and_update() {
                     return Some(Arc::clone(connection));
                 }
                 link.changed().await.ok()?;
             }
         };
-        match tokio::time::timeout(self.options().patience, up).await {
+        match tokio::time::timeout(self.options().connection_wait, up).await {
             Ok(Some(connection)) => Ok(connection),
-            Ok(None) | Err(_) => Err(self.down().unwrap_or_else(|| self.cause(None))),
+            Ok(None) | Err(_) => Err(self.connection_error().unwrap_or_else(|| self.cause(None))),
         }
     }
 }
@@ -265,14 +266,14 @@ fn malformed(operation: &str, reply: &Json) -> Error {
 }
 
 impl Shared {
-    fn wanted(&self) -> MutexGuard<'_, Wanted> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn subscriptions(&self) -> MutexGuard<'_, Subscriptions> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the server says without being asked. What nobody wants any more is ignored.
-    fn notified(&self, method: &str, params: &[Json]) -> Result<(), Malformed> {
-        let mirror = |id: &Json| id.as_u64().and_then(|key| self.wanted().mirrors.get(&key).cloned());
-        let lock = |name: &Json| name.as_str().and_then(|name| self.wanted().locks.get(name).cloned());
+    /// Handles a notification. Those of dropped mirrors and locks are ignored.
+    fn handle_notification(&self, method: &str, params: &[Json]) -> Result<(), Malformed> {
+        let mirror = |id: &Json| id.as_u64().and_then(|key| self.subscriptions().mirrors.get(&key).cloned());
+        let lock = |name: &Json| name.as_str().and_then(|name| self.subscriptions().locks.get(name).cloned());
         match (method, params) {
             ("update", [id, updates]) => match mirror(id) {
                 Some(core) => core.update(Format::Whole, None, updates),
@@ -306,7 +307,7 @@ impl Shared {
     }
 }
 
-/// Connects, serves, and connects again.
+/// Connects, serves the connection, and reconnects.
 async fn run(shared: Arc<Shared>) {
     let options = &shared.options;
     let backoff = ExponentialBuilder::default()
@@ -317,10 +318,10 @@ async fn run(shared: Arc<Shared>) {
     let mut pauses = backoff.build();
     loop {
         let notified: OnNotification = {
-            // The connection must not keep its owner.
+            // A strong reference would keep the client alive.
             let shared: Weak<Shared> = Arc::downgrade(&shared);
             Box::new(move |method, params| match shared.upgrade() {
-                Some(shared) => shared.notified(method, params),
+                Some(shared) => shared.handle_notification(method, params),
                 None => Ok(()),
             })
         };
@@ -328,10 +329,11 @@ async fn run(shared: Arc<Shared>) {
             Ok(connection) => {
                 tracing::debug!(endpoint = %shared.endpoint, "connected");
                 let connection = Arc::new(connection);
-                shared.link.send_replace(Link::Up(Arc::clone(&connection)));
+                shared.link.send_replace(LinkState::Up(Arc::clone(&connection)));
                 let probe = connection.call("echo", json!([]), options.request_timeout);
                 let (error, answered) = tokio::join!(serve(&shared, &connection), probe);
-                // Whoever accepts and says nothing is not asked without pause.
+                // The backoff is reset only by a server that answered, so that a silent one is not retried
+                // without pause.
                 if answered.is_ok() {
                     pauses = backoff.build();
                 }
@@ -340,27 +342,27 @@ async fn run(shared: Arc<Shared>) {
             Err(error) => error,
         };
         tracing::debug!(endpoint = %shared.endpoint, %error, "not connected");
-        shared.link.send_replace(Link::Down(Some(error.clone())));
+        shared.link.send_replace(LinkState::Down(Some(error.clone())));
         {
-            let wanted = shared.wanted();
-            wanted.mirrors.values().for_each(|core| core.disconnected(&error));
-            wanted.locks.values().for_each(|core| core.set(LockState::Waiting));
+            let subscriptions = shared.subscriptions();
+            subscriptions.mirrors.values().for_each(|core| core.disconnected(&error));
+            subscriptions.locks.values().for_each(|core| core.set(LockState::Waiting));
         }
         tokio::time::sleep(pauses.next().unwrap_or(options.max_backoff)).await;
     }
 }
 
-/// Brings mirrors and locks to the connection, as they come and go, until it ends.
+/// Sets up mirrors and locks on the connection as they are added and removed, until it ends.
 async fn serve(shared: &Shared, connection: &Connection) -> ConnectionError {
     let mut mirrored = BTreeSet::new();
     let mut locked = BTreeMap::new();
     let mut beginning = FuturesUnordered::new();
     loop {
         let (mirrors, locks) = {
-            let wanted = shared.wanted();
-            (wanted.mirrors.clone(), wanted.locks.clone())
+            let subscriptions = shared.subscriptions();
+            (subscriptions.mirrors.clone(), subscriptions.locks.clone())
         };
-        let ended = change(connection, &mirrors, &locks, &mut mirrored, &mut locked).await;
+        let ended = update_subscriptions(connection, &mirrors, &locks, &mut mirrored, &mut locked).await;
         if let Err(error) = ended {
             return error;
         }
@@ -377,8 +379,8 @@ async fn serve(shared: &Shared, connection: &Connection) -> ConnectionError {
     }
 }
 
-/// Ends the mirrors and locks that are not wanted any more, and asks for the locks that are.
-async fn change(
+/// Ends removed mirrors and locks, and requests new locks.
+async fn update_subscriptions(
     connection: &Connection,
     mirrors: &BTreeMap<u64, Arc<MirrorCore>>,
     locks: &BTreeMap<String, Arc<LockCore>>,

@@ -1,4 +1,4 @@
-//! Columns of a row by their names, as far as the row has them: a monitored row holds the columns that were asked for.
+//! Typed access to the columns of a row. A monitored row has only the selected columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 

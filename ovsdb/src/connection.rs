@@ -17,13 +17,13 @@ use crate::options::Options;
 use crate::outcome::Refusal;
 use crate::value::Malformed;
 
-/// A reply, or why there will be none.
+/// A reply, or why there is none.
 pub(crate) type Reply = Result<Result<Json, Refusal>, ConnectionError>;
 
-/// Called with the reply before the next message is looked at, so that what it sets up is there for that.
+/// Called with the reply before the next message is handled, so that its effects are visible to that message.
 type OnReply = Box<dyn FnOnce(Reply) -> Result<(), Malformed> + Send>;
 
-/// Called with the method and the parameters of each notification, in the order of their arrival.
+/// Called with the method and parameters of each notification, in the order of arrival.
 pub(crate) type OnNotification = Box<dyn Fn(&str, &[Json]) -> Result<(), Malformed> + Send + Sync>;
 
 /// Dropping it closes the connection.
@@ -34,10 +34,10 @@ pub(crate) struct Connection {
 
 struct Shared {
     endpoint: String,
-    /// Requests without a reply; after the end, why it ended.
+    /// Requests without a reply; after the connection's end, its reason.
     pending: Mutex<Result<Pending, ConnectionError>>,
-    /// Its room is that of all requests in flight, their `cancel`s and some `echo`s. A peer for whom that isn't
-    /// enough doesn't read.
+    /// Capacity for all requests in flight, their `cancel`s and some `echo`s. When it is full, the peer does
+    /// not read.
     outgoing: mpsc::Sender<Vec<u8>>,
     in_flight: Arc<Semaphore>,
     ended: CancellationToken,
@@ -67,7 +67,7 @@ impl Shared {
             }
         };
         for (_, (on_reply, _)) in waiting {
-            // Nothing can be wrong with a reply that doesn't come.
+            // An absent reply can't be malformed.
             let _ = on_reply(Err(error.clone()));
         }
         self.in_flight.close();
@@ -89,7 +89,7 @@ impl Shared {
         ConnectionError::Ended { endpoint: self.endpoint.clone(), reason: reason.to_string() }
     }
 
-    /// Sends something small that nothing waits for.
+    /// Sends a small message without waiting for space.
     fn push(&self, message: &Json) -> Result<(), ConnectionError> {
         self.outgoing
             .try_send(message.to_string().into_bytes())
@@ -106,7 +106,7 @@ impl Shared {
                 error => Err(Refusal::from_json(&error)),
             };
             let request = id.as_u64().and_then(|id| self.pending().as_mut().ok()?.waiting.remove(&id));
-            // Others are replies to `echo`.
+            // Other replies are those to `echo`.
             return match request {
                 Some((on_reply, _)) => on_reply(Ok(reply)).map_err(|malformed| self.protocol(&malformed)),
                 None => Ok(()),
@@ -121,8 +121,8 @@ impl Shared {
         }
     }
 
-    /// Reads until the end. A server that says nothing for `probe` is asked for an `echo`, and given up after the
-    /// same time again.
+    /// Reads until the connection ends. A server that is silent for `probe` is sent an `echo`, and
+    /// disconnected after the same time again.
     async fn read(
         &self,
         mut reader: ReadHalf<Box<dyn Stream>>,
@@ -177,7 +177,7 @@ impl Shared {
 }
 
 impl Connection {
-    /// Connects, and starts to read.
+    /// Connects and starts reading.
     pub(crate) async fn open(
         endpoint: &Endpoint,
         options: &Options,
@@ -214,13 +214,13 @@ impl Connection {
         Ok(Self { shared, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Waits for the end.
+    /// Waits until the connection ends.
     pub(crate) async fn ended(&self) -> ConnectionError {
         self.shared.ended.cancelled().await;
         self.shared.why()
     }
 
-    /// Sends a request once there is room for it; an error says that it was not sent. Gives its id.
+    /// Sends a request once there is space for it, and returns its id. On an error it was not sent.
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -238,8 +238,8 @@ impl Connection {
         Ok(id)
     }
 
-    /// Sends a request and waits for its reply. When the future is dropped, or the time is over, the server is
-    /// told to give up what it has not done yet.
+    /// Sends a request and waits for its reply. When the future is dropped or times out, the request is
+    /// cancelled at the server.
     pub(crate) async fn call(
         &self,
         method: &str,
@@ -248,7 +248,7 @@ impl Connection {
     ) -> Result<Result<Json, Refusal>, CallError> {
         let (sender, receiver) = oneshot::channel();
         let on_reply = move |reply| {
-            // Whoever waited may have gone.
+            // The receiver may have been dropped.
             let _ = sender.send(reply);
             Ok(())
         };
@@ -285,8 +285,8 @@ pub(crate) enum CallError {
     TimedOut(Duration),
 }
 
-/// `cancel` (RFC 7047 section 4.1.4), unless the reply was there. ovsdb-server then does without a reply, so none is
-/// waited for.
+/// Sends `cancel` (RFC 7047 section 4.1.4), unless the reply came. ovsdb-server may omit the reply then, so
+/// none is waited for.
 struct CancelOnDrop<'a> {
     shared: &'a Shared,
     id: u64,
@@ -297,7 +297,7 @@ impl Drop for CancelOnDrop<'_> {
         let waiting =
             self.shared.pending().as_mut().ok().and_then(|requests| requests.waiting.remove(&self.id));
         if waiting.is_some() {
-            // If there is no room, the server just goes on.
+            // Without space for the message, the server completes the request.
             let _ = self.shared.push(&json!({"method": "cancel", "params": [self.id], "id": null}));
         }
     }

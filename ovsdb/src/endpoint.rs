@@ -1,4 +1,4 @@
-//! Where a server listens, and how to get there.
+//! Endpoints of servers, and connections to them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-/// Where a server listens.
+/// The endpoint of a server.
 #[derive(Clone)]
 pub enum Endpoint {
     /// A unix socket: `unix:/run/openvswitch/db.sock`.
     Unix(PathBuf),
-    /// TCP in the clear: `tcp:192.0.2.1:6640`, `tcp:[2001:db8::1]:6640`, `tcp:name:6640`.
+    /// Plain TCP: `tcp:192.0.2.1:6640`, `tcp:[2001:db8::1]:6640`, `tcp:name:6640`.
     Tcp {
         /// A name or an address, without brackets.
         host: String,
@@ -30,7 +30,7 @@ pub enum Endpoint {
         host: String,
         /// Usually 6640.
         port: u16,
-        /// The name that the server's certificate has to have.
+        /// The name that the server's certificate must have.
         name: ServerName<'static>,
         /// Trusted authorities, and the client's certificate; see [`tls_config`].
         config: Arc<ClientConfig>,
@@ -46,14 +46,14 @@ pub struct BadEndpoint {
 }
 
 impl Endpoint {
-    /// TLS to this host, whose certificate has to be for this host.
+    /// TLS to this host, which the server's certificate must name.
     pub fn tls(host: &str, port: u16, config: ClientConfig) -> Result<Self, BadEndpoint> {
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| BadEndpoint { text: host.into(), reason: "neither a host name nor an address" })?;
         Ok(Self::Tls { host: host.into(), port, name, config: Arc::new(config) })
     }
 
-    /// Opens a byte stream to it.
+    /// Connects to the endpoint.
     pub(crate) async fn open(&self) -> std::io::Result<Box<dyn Stream>> {
         Ok(match self {
             Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
@@ -72,7 +72,7 @@ async fn tcp(host: &str, port: u16) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
@@ -121,18 +121,18 @@ impl FromStr for Endpoint {
     }
 }
 
-/// Files that don't make a TLS configuration. What is in them is never shown.
+/// Files that do not make a TLS configuration. Their content is never shown.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that can't be read, or isn't PEM.
+    /// A file is unreadable or not PEM.
     #[error("{}: {reason}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// rustls doesn't take them.
+    /// rustls refuses the configuration.
     #[error("the certificate or its key can't be used: {0}")]
     Config(#[from] rustls::Error),
 }
@@ -171,14 +171,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_written_as_they_are_read() {
+    fn endpoints_round_trip() {
         for text in ["unix:/a/b.sock", "tcp:127.0.0.1:6640", "tcp:[::1]:1", "tcp:host.example:65535"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn other_text_is_refused() {
+    fn invalid_endpoints_are_refused() {
         for text in ["", "unix:", "tcp:1.2.3.4", "tcp::1", "tcp:a:70000", "ssl:a:1", "ptcp:1", "/a/b.sock"] {
             assert!(text.parse::<Endpoint>().is_err(), "{text:?}");
         }

@@ -1,43 +1,43 @@
-//! What can go wrong.
+//! Errors of connections and requests.
 
 use std::time::Duration;
 
 use crate::outcome::{Failed, Refusal};
 use crate::value::Malformed;
 
-/// Why there is no connection. Another one may work.
+/// Why there is no connection. A new connection may work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectionError {
-    /// It could not be made.
+    /// The connection could not be made.
     #[error("can't connect to {endpoint}: {reason}")]
     Connect {
         /// As in `unix:/run/openvswitch/db.sock`.
         endpoint: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The server or the network ended it.
+    /// The server or the network closed the connection.
     #[error("the connection to {endpoint} ended: {reason}")]
     Ended {
         /// As in `tcp:[::1]:6640`.
         endpoint: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// The server was silent, also to `echo`.
+    /// The server was silent and did not answer `echo`.
     #[error("{endpoint} is silent for {} s", limit.as_secs_f32())]
     Stalled {
         /// As in `tcp:[::1]:6640`.
         endpoint: String,
-        /// How long it may be silent.
+        /// The limit of the silence.
         limit: Duration,
     },
-    /// What came is not OVSDB.
+    /// The server sent something other than OVSDB.
     #[error("{endpoint} breaks the protocol: {reason}")]
     Protocol {
         /// As in `tcp:[::1]:6640`.
         endpoint: String,
-        /// What was wrong.
+        /// What is wrong with it.
         reason: String,
     },
     /// The [`Client`](crate::Client) was dropped.
@@ -48,76 +48,76 @@ pub enum ConnectionError {
     },
 }
 
-/// Why a request gave no result.
+/// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It was not sent: nothing happened.
+    /// The request was not sent, so nothing happened.
     #[error("{operation} was not sent: {cause}")]
     NotSent {
         /// The method, and the database where there is one.
         operation: String,
-        /// What keeps the connection from being there.
+        /// Why there is no connection.
         cause: ConnectionError,
     },
-    /// The connection was lost before the reply came.
+    /// The connection was lost before the reply.
     #[error("unknown whether {operation} was done: {cause}")]
     Unknown {
         /// The method, and the database where there is one.
         operation: String,
-        /// What became of the connection.
+        /// How the connection ended.
         cause: ConnectionError,
     },
-    /// The reply didn't come in time.
+    /// The reply did not come in time.
     #[error("unknown whether {operation} was done: no reply from {endpoint} within {} s", limit.as_secs_f32())]
     TimedOut {
         /// The method, and the database where there is one.
         operation: String,
         /// As in `tcp:[::1]:6640`.
         endpoint: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// The server refused the request as a whole.
+    /// The server refused the whole request.
     #[error("{operation} was refused: {refusal}")]
     Refused {
         /// The method, and the database where there is one.
         operation: String,
-        /// Why.
+        /// The server's error.
         refusal: Refusal,
     },
-    /// One operation of a transaction failed, and with it all.
+    /// An operation of the transaction failed, and with it the whole transaction.
     #[error("{operation} was refused: {failed}")]
     Failed {
         /// The method and the database.
         operation: String,
-        /// Which one, and why.
+        /// The operation and the error.
         failed: Failed,
     },
-    /// The reply has another shape than RFC 7047 says. A transaction was done.
+    /// The reply breaks RFC 7047. A transaction was committed.
     #[error("the reply to {operation} is wrong: {malformed}")]
     Malformed {
         /// The method, and the database where there is one.
         operation: String,
-        /// What was wrong.
+        /// What is wrong.
         malformed: Malformed,
     },
-    /// This client has or asked for a lock of this name already, which the protocol doesn't allow twice.
+    /// This client holds or requested a lock of this name already, which the protocol does not allow twice.
     #[error("lock {name:?} is in use by this client")]
     LockInUse {
-        /// Of the lock.
+        /// The lock's name.
         name: String,
     },
     /// A lock's name is an `<id>`: letters, digits and underscores, no digit first.
     #[error("{name:?} can't be the name of a lock")]
     LockName {
-        /// As it was given.
+        /// The given name.
         name: String,
     },
 }
 
 impl Error {
-    /// May the same come through later, or after planning it anew on what is there by then? When
-    /// [`may_have_happened`](Self::may_have_happened), look at what is there before.
+    /// True when a retry, or a new plan for the current state, may succeed. Read the state first when
+    /// [`may_have_happened`](Self::may_have_happened).
     pub fn retry_helps(&self) -> bool {
         match self {
             Self::NotSent { .. } | Self::Unknown { .. } | Self::TimedOut { .. } => true,
@@ -127,7 +127,7 @@ impl Error {
         }
     }
 
-    /// May the server have done it all the same?
+    /// True when the server may have run the request nevertheless.
     pub fn may_have_happened(&self) -> bool {
         match self {
             Self::Unknown { .. } | Self::TimedOut { .. } | Self::Malformed { .. } => true,

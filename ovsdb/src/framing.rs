@@ -1,6 +1,6 @@
-//! Messages in a stream of JSON texts that has no lengths and no separators (RFC 7047 section 4).
+//! Splits a stream of JSON texts without lengths or separators into messages (RFC 7047 section 4).
 
-/// What the peer sent is not a stream of JSON objects, or more than is taken.
+/// The stream is not one of JSON objects, or a message is too long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
     /// A byte that starts no message.
@@ -9,25 +9,29 @@ pub enum FramingError {
     /// A message longer than the limit.
     #[error("a message of more than {limit} bytes")]
     TooLong {
-        /// Bytes.
+        /// Limit in bytes.
         limit: usize,
     },
 }
 
-/// Bytes that are kept allocated between messages: a first copy of a database is large, what follows is not.
-const KEPT: usize = 256 << 10;
+/// Bytes that stay allocated between messages: the first copy of a database is large, later updates are not.
+const RETAINED_BYTES: usize = 256 << 10;
 
-/// Cuts a byte stream into JSON objects, however it was split on the way. Each byte is looked at once: the state
-/// is the depth of brackets and whether it is inside a string. What is inside is for the JSON parser to judge.
+/// Splits a byte stream into JSON objects. It scans each byte once and tracks only the depth of brackets and
+/// whether it is inside a string. The JSON parser checks the content.
 #[derive(Debug)]
 pub struct Decoder {
+    /// Received bytes without complete messages.
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were scanned.
+    /// Number of scanned bytes of `buffer`.
     scanned: usize,
-    /// Where the message that is being scanned starts.
+    /// Start of the message that is being scanned.
     start: usize,
+    /// Depth of open brackets.
     depth: usize,
+    /// Whether the scan is inside a string.
     string: InString,
+    /// Maximum bytes of a message.
     limit: usize,
 }
 
@@ -39,28 +43,28 @@ enum InString {
 }
 
 impl Decoder {
-    /// Takes messages of up to `limit` bytes.
+    /// Accepts messages of up to `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), scanned: 0, start: 0, depth: 0, string: InString::No, limit }
     }
 
-    /// Appends what was read.
+    /// Appends bytes of the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.scanned -= self.start;
         self.start = 0;
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT {
+        if self.buffer.is_empty() && self.buffer.capacity() > RETAINED_BYTES {
             self.buffer = Vec::new();
         }
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Is a message under way?
+    /// True inside a message.
     pub fn in_message(&self) -> bool {
         self.depth > 0
     }
 
-    /// The next whole message, if it is there.
+    /// The next complete message, if there is one.
     pub fn next(&mut self) -> Result<Option<&[u8]>, FramingError> {
         while let Some(&byte) = self.buffer.get(self.scanned) {
             if self.depth == 0 {
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_into_three_gives_the_same() {
+    fn messages_decode_identically_for_every_three_way_split() {
         let one = r#"{"a":"}\"]\\","b":[{"c":"é\u005d"},[]]}"#;
         let two = r#"{"x":{}}"#;
         let stream = format!(" {one}{two}\n{two}\t");
@@ -128,21 +132,21 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_no_object_is_refused() {
+    fn message_that_starts_no_object_is_refused() {
         for (stream, stray) in [("x", b'x'), ("[1]", b'['), ("{} }", b'}'), ("{}\"", b'"'), ("\0", 0)] {
             assert_eq!(decode(&[stream.as_bytes()], 100), Err(FramingError::Stray(stray)), "{stream:?}");
         }
     }
 
     #[test]
-    fn wrong_brackets_end_a_message_that_is_no_json() {
+    fn mismatched_brackets_yield_an_invalid_json_message() {
         let messages = decode(&[b"{]{\"a\":}"], 100).unwrap();
         assert_eq!(messages, ["{]", "{\"a\":}"]);
         assert!(messages.iter().all(|message| serde_json::from_str::<Value>(message).is_err()));
     }
 
     #[test]
-    fn the_size_of_a_message_is_bounded() {
+    fn message_size_is_bounded() {
         let exactly = format!("{{{}}}", " ".repeat(98));
         assert_eq!(decode(&[exactly.as_bytes(), exactly.as_bytes()], 100).unwrap().len(), 2);
         let endless = format!("{{\"{}", "a".repeat(200));
@@ -153,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_splits_of_any_messages(texts in proptest::collection::vec(any::<String>(), 1..6), size in 1usize..9) {
+        fn random_messages_decode_for_random_splits(texts in proptest::collection::vec(any::<String>(), 1..6), size in 1usize..9) {
             let written: Vec<String> = texts.iter().map(|text| json!({text: [text, {"k": text}]}).to_string()).collect();
             let stream = written.concat();
             let chunks: Vec<&[u8]> = stream.as_bytes().chunks(size).collect();
@@ -161,7 +165,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), size in 1usize..9) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), size in 1usize..9) {
             let chunks: Vec<&[u8]> = bytes.chunks(size).collect();
             let _ = decode(&chunks, 50);
         }

@@ -6,7 +6,7 @@
 //!   operation that failed, says whether it may have happened and whether trying again helps.
 //! - [`Mirror`]: a copy of selected tables that follows every change (`monitor_cond_since`) and can be waited on,
 //!   without polling.
-//! - [`Lock`]: locks among clients, with word of their loss.
+//! - [`Lock`]: locks among clients, with notification of their loss.
 //!
 //! ```no_run
 //! use eno_ovsdb::{Client, Condition, MonitorRequest, Mutation, Operation, Options, Transaction};

@@ -10,21 +10,21 @@ use crate::client::Client;
 use crate::connection::Reply;
 use crate::value::Malformed;
 
-/// Who has a lock, as far as this client knows.
+/// Who holds a lock, as far as this client knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// Somebody else, or there is no connection.
+    /// Another client, or there is no connection.
     Waiting,
     /// This client.
     Held,
-    /// Another client took it away; when that one lets go, it comes back.
+    /// Another client stole it. It returns when that client releases it.
     Stolen,
 }
 
-/// A lock that this client has or waits for. Dropping it gives it back.
+/// A lock that this client holds or waits for. Dropping it releases the lock.
 ///
-/// Between the loss of a lock and the word of it there is a gap: a transaction that depends on the lock says so
-/// by an [`assert`](crate::Operation::Assert).
+/// The notification of a loss comes after the loss. A transaction that depends on the lock must contain an
+/// [`assert`](crate::Operation::Assert).
 #[derive(Debug)]
 pub struct Lock {
     client: Client,
@@ -36,22 +36,22 @@ impl Lock {
         Self { client, core }
     }
 
-    /// As it was asked for.
+    /// The lock's name.
     pub fn name(&self) -> &str {
         &self.core.name
     }
 
-    /// Who has it.
+    /// Who holds it.
     pub fn state(&self) -> LockState {
         *self.core.state.borrow()
     }
 
-    /// Waits until this client holds it, however often the connection is lost meanwhile.
+    /// Waits until this client holds it, across reconnects.
     pub async fn held(&self) {
         self.wait_for(|state| state == LockState::Held).await;
     }
 
-    /// Waits until this client doesn't hold it: it was stolen, or the connection was lost.
+    /// Waits until this client does not hold it: it was stolen, or the connection was lost.
     pub async fn lost(&self) -> LockState {
         self.wait_for(|state| state != LockState::Held).await
     }
@@ -81,7 +81,7 @@ impl Drop for Lock {
 pub(crate) struct LockCore {
     pub(crate) key: u64,
     name: String,
-    /// Stolen once; then waited for as anyone does.
+    /// True for the first request; after a steal it is requested with `lock`.
     steal: AtomicBool,
     state: watch::Sender<LockState>,
 }
@@ -91,7 +91,7 @@ impl LockCore {
         Self { key, name, steal: AtomicBool::new(steal), state: watch::Sender::new(LockState::Waiting) }
     }
 
-    /// The method that asks for it.
+    /// The method that requests it.
     pub(crate) fn method(&self) -> &'static str {
         if self.steal.swap(false, Ordering::Relaxed) { "steal" } else { "lock" }
     }
@@ -100,7 +100,7 @@ impl LockCore {
         self.state.send_replace(state);
     }
 
-    /// Takes in `{"locked": boolean}`.
+    /// Handles the reply `{"locked": boolean}`.
     pub(crate) fn answered(&self, reply: Reply) -> Result<(), Malformed> {
         match reply {
             Ok(Ok(result)) => match result.get("locked").and_then(Json::as_bool) {

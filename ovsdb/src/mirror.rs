@@ -1,4 +1,4 @@
-//! A copy of tables that is kept up to date and can be waited on.
+//! Mirrors: copies of tables that follow the server, and that can be waited on.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::replica::{Format, MonitorRequest, Replica};
 use crate::schema::DatabaseSchema;
 use crate::value::{Malformed, Value};
 
-/// Is a mirror's [`Replica`] what the server has?
+/// Whether a mirror's [`Replica`] matches the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MirrorState {
-    /// The first copy has not come yet; the replica is empty.
+    /// The first copy has not arrived; the replica is empty.
     Waiting,
-    /// Yes.
+    /// It matches.
     Current,
-    /// The connection was lost: it is what the server had then.
+    /// The connection was lost; the replica is the last known state.
     Stale(ConnectionError),
-    /// The server has no such database, table or column. It is asked again with the next connection.
+    /// The server has no such database, table or column. It is requested again on the next connection.
     Refused(Refusal),
 }
 
-/// A copy of selected tables, columns and rows that follows every change, over reconnections as well. Dropping it
-/// ends the monitor.
+/// A copy of selected tables, columns and rows that follows every change, across reconnects. Dropping it ends
+/// the monitor.
 ///
-/// Changes that come faster than they are looked at are merged: a mirror shows states, and never lags behind.
+/// Changes that arrive faster than they are read are merged: a mirror shows states, and never lags behind.
 #[derive(Debug)]
 pub struct Mirror {
     client: Client,
@@ -43,23 +43,24 @@ impl Mirror {
         Self { client, core }
     }
 
-    /// Is the replica what the server has?
+    /// Whether the replica matches the server.
     pub fn state(&self) -> MirrorState {
         self.core.copy.borrow().state.clone()
     }
 
-    /// Looks at the replica. No change comes in meanwhile, so it should not take long.
-    pub fn read<T>(&self, look: impl FnOnce(&Replica) -> T) -> T {
-        look(&self.core.copy.borrow().replica)
+    /// Reads the replica. Updates wait meanwhile, so the closure should be short.
+    pub fn read<T>(&self, read: impl FnOnce(&Replica) -> T) -> T {
+        read(&self.core.copy.borrow().replica)
     }
 
-    /// Waits for the first copy, or for a current one after the connection was lost, as long as a request would.
+    /// Waits for the first copy, or after a lost connection for a current one, up to
+    /// [`Options::connection_wait`](crate::Options::connection_wait).
     pub async fn current(&self) -> Result<(), Error> {
         let not_sent = |cause| Error::NotSent { operation: self.core.operation(), cause };
         self.client.connected().await.map_err(not_sent)?;
         let limit = self.client.options().request_timeout;
         let Ok(result) = tokio::time::timeout(limit, self.wait_for(|_| Some(()))).await else {
-            return Err(match self.client.down() {
+            return Err(match self.client.connection_error() {
                 Some(cause) => not_sent(cause),
                 None => Error::TimedOut {
                     operation: self.core.operation(),
@@ -71,10 +72,10 @@ impl Mirror {
         result
     }
 
-    /// Waits until the replica is current and `find` finds something in it, without a limit and over
-    /// reconnections. `find` is called once for each change. Fails when the server refuses the monitor.
+    /// Waits until the replica is current and `find` returns `Some`, without a limit and across reconnects.
+    /// `find` is called once per change. Fails when the server refuses the monitor.
     ///
-    /// Nothing is polled, and no state between two calls of it that lasts is missed.
+    /// There is no polling, and a state that lasts between two calls of `find` is not missed.
     pub async fn wait_for<T>(&self, mut find: impl FnMut(&Replica) -> Option<T>) -> Result<T, Error> {
         let mut changes = self.core.copy.subscribe();
         loop {
@@ -102,7 +103,7 @@ impl Mirror {
         }
     }
 
-    /// Tells of changes from here on.
+    /// Follows the changes from here on.
     pub fn changes(&self) -> Changes {
         Changes(self.core.copy.subscribe())
     }
@@ -114,22 +115,22 @@ impl Drop for Mirror {
     }
 }
 
-/// Tells that a [`Mirror`] changed: its replica or its state. It doesn't keep the mirror.
+/// Notifies changes of a [`Mirror`]: of its replica or its state. It does not keep the mirror alive.
 #[derive(Debug)]
-pub struct Changes(watch::Receiver<Copy>);
+pub struct Changes(watch::Receiver<CopyState>);
 
 impl Changes {
-    /// Waits for a change that was not told yet; several may be told as one. `None` when the mirror is gone.
+    /// Waits for the next change; several may be merged into one. `None` when the mirror was dropped.
     pub async fn next(&mut self) -> Option<()> {
         self.0.changed().await.ok()
     }
 
-    /// Looks at the replica as it is.
-    pub fn read<T>(&self, look: impl FnOnce(&Replica) -> T) -> T {
-        look(&self.0.borrow().replica)
+    /// Reads the current replica.
+    pub fn read<T>(&self, read: impl FnOnce(&Replica) -> T) -> T {
+        read(&self.0.borrow().replica)
     }
 
-    /// Is the replica what the server has?
+    /// Whether the replica matches the server.
     pub fn state(&self) -> MirrorState {
         self.0.borrow().state.clone()
     }
@@ -140,20 +141,20 @@ pub(crate) struct MirrorCore {
     pub(crate) key: u64,
     database: String,
     request: MonitorRequest,
-    copy: watch::Sender<Copy>,
+    copy: watch::Sender<CopyState>,
 }
 
 #[derive(Debug)]
-struct Copy {
+struct CopyState {
     replica: Replica,
-    /// Of the last change in it, if the server counts them.
+    /// Id of the last transaction in the replica, if the server has such ids.
     transaction: Uuid,
-    /// By which updates are read.
+    /// The schema with which updates are parsed.
     schema: Option<Arc<DatabaseSchema>>,
     state: MirrorState,
 }
 
-/// The methods that begin a monitor, newest first.
+/// The methods that start a monitor, newest first.
 #[derive(Clone, Copy)]
 enum Method {
     CondSince,
@@ -163,7 +164,7 @@ enum Method {
 
 impl MirrorCore {
     pub(crate) fn new(key: u64, database: String, request: MonitorRequest) -> Self {
-        let copy = Copy {
+        let copy = CopyState {
             replica: Replica::default(),
             transaction: Uuid::nil(),
             schema: None,
@@ -192,7 +193,7 @@ impl MirrorCore {
         self.copy.send_modify(|copy| copy.state = MirrorState::Refused(refusal));
     }
 
-    /// Takes in an update.
+    /// Applies an update.
     pub(crate) fn update(
         &self,
         format: Format,
@@ -206,7 +207,7 @@ impl MirrorCore {
         result
     }
 
-    /// Takes in the first copy, or what came after the last change that is in it.
+    /// Applies the first copy, or the changes after the last known transaction.
     fn initial(&self, method: Method, reply: &Json, schema: Arc<DatabaseSchema>) -> Result<(), Malformed> {
         let (format, since, updates) = match (method, reply.as_array().map(Vec::as_slice)) {
             (Method::CondSince, Some([found, transaction, updates])) => {
@@ -218,7 +219,7 @@ impl MirrorCore {
             (Method::Plain, _) => (Format::Whole, None, reply),
         };
         let mut result = Ok(());
-        // One step, so that nobody sees the replica empty.
+        // In one step, so that no reader sees the replica empty.
         self.copy.send_modify(|copy| {
             if since.is_none_or(|(found, _)| !found) {
                 copy.replica.clear();
@@ -231,10 +232,11 @@ impl MirrorCore {
         result
     }
 
-    /// Begins, or goes on, on a new connection. Failures of the connection are its owner's business.
+    /// Starts or resumes the monitor on a new connection. Errors of the connection are handled by its owner.
     pub(crate) async fn begin(self: Arc<Self>, connection: &Connection) {
         let schema = {
-            let Some(reply) = ask(connection, "get_schema", json!([self.database]), |_| Ok(())).await else {
+            let Some(reply) = request(connection, "get_schema", json!([self.database]), |_| Ok(())).await
+            else {
                 return;
             };
             match reply {
@@ -258,7 +260,7 @@ impl MirrorCore {
                     ("monitor_cond_since", params)
                 }
                 Method::Cond => ("monitor_cond", json!([self.database, self.key, self.request.to_json()])),
-                // It would give rows that were not asked for.
+                // It would return rows that were not selected.
                 Method::Plain if self.request.is_conditional() => break,
                 Method::Plain => ("monitor", json!([self.database, self.key, self.request.to_json()])),
             };
@@ -266,7 +268,7 @@ impl MirrorCore {
                 let (core, schema) = (Arc::clone(&self), Arc::clone(&schema));
                 move |reply: &Json| core.initial(method, reply, schema)
             };
-            match ask(connection, name, params, take).await {
+            match request(connection, name, params, take).await {
                 None | Some(Ok(_)) => return,
                 Some(Err(refusal)) if refusal.cause == Cause::UnknownMethod => last = Some(refusal),
                 Some(Err(refusal)) => return self.refused(refusal),
@@ -278,7 +280,7 @@ impl MirrorCore {
     }
 }
 
-impl Copy {
+impl CopyState {
     fn apply(
         &mut self,
         format: Format,
@@ -298,7 +300,7 @@ impl Copy {
                 Ok(())
             }
             (Err(malformed), _) | (_, Err(malformed)) => {
-                // What is half taken in can't be gone on from.
+                // A partially applied update can't be resumed from.
                 self.transaction = Uuid::nil();
                 Err(malformed)
             }
@@ -306,8 +308,8 @@ impl Copy {
     }
 }
 
-/// A request whose result is taken in before the next message is. Nothing when the connection ended.
-async fn ask(
+/// A request whose result is applied before the next message is handled. `None` when the connection ended.
+async fn request(
     connection: &Connection,
     method: &str,
     params: Json,
@@ -318,7 +320,7 @@ async fn ask(
         if let Ok(Ok(result)) = &reply {
             take(result)?;
         }
-        // Whoever asked may have gone.
+        // The receiver may have been dropped.
         let _ = sender.send(reply);
         Ok(())
     };

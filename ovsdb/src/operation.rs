@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::value::{Atom, NamedUuid, Row, Value};
 
-/// Which rows: all for which this holds (`<condition>`).
+/// Selects the rows for which this holds (`<condition>`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     column: String,
@@ -13,7 +13,7 @@ pub struct Condition {
     value: Value,
 }
 
-/// How a [`Condition`] compares (`<function>`).
+/// The comparison of a [`Condition`] (`<function>`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
     /// `<`, of numbers.
@@ -55,22 +55,22 @@ impl Condition {
         Self { column: column.into(), function, value: value.into() }
     }
 
-    /// The column has exactly this value.
+    /// The column equals this value.
     pub fn equal(column: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(column, Function::Equal, value)
     }
 
-    /// The column has these atoms or pairs, and perhaps others.
+    /// The column contains these atoms or pairs.
     pub fn includes(column: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new(column, Function::Includes, value)
     }
 
-    /// This row.
+    /// The row with this UUID.
     pub fn uuid(row: Uuid) -> Self {
         Self::equal("_uuid", row)
     }
 
-    /// This row, inserted by the same transaction.
+    /// A row that the same transaction inserts.
     pub fn named(row: &NamedUuid) -> Self {
         Self::equal("_uuid", Atom::from(row))
     }
@@ -82,8 +82,7 @@ impl Serialize for Condition {
     }
 }
 
-/// A change of a column that starts from what is there (`<mutation>`), so that it can't undo a change that
-/// somebody else made in between.
+/// A relative change of a column (`<mutation>`). It can't undo a concurrent change of another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mutation {
     column: String,
@@ -143,80 +142,80 @@ fn triple<S: Serializer>(serializer: S, a: &str, b: &str, c: &Value) -> Result<S
     let mut triple = serializer.serialize_tuple(3)?;
     triple.serialize_element(a)?;
     triple.serialize_element(b)?;
-    // The argument of `includes`, `insert` and `delete` may be a set of one: its atom is the same.
+    // `includes`, `insert` and `delete` accept the bare atom for a set of one.
     triple.serialize_element(c)?;
     triple.end()
 }
 
-/// What a [`Operation::Wait`] waits for.
+/// The condition of an [`Operation::Wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The rows are these.
+    /// The rows equal the given ones.
     Equal,
-    /// The rows are not these.
+    /// The rows differ from the given ones.
     NotEqual,
 }
 
-/// A step of a transaction.
+/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// A new row; columns that are not given have their type's default.
+    /// Inserts a row; omitted columns get the default value of their type.
     Insert {
-        /// Where.
+        /// The table.
         table: String,
-        /// What is in it.
+        /// The row's columns.
         row: Row,
-        /// What other operations of the transaction call it.
+        /// The name by which other operations of the transaction refer to it.
         name: Option<NamedUuid>,
     },
     /// Reads rows.
     Select {
-        /// Where.
+        /// The table.
         table: String,
-        /// Which rows; all when there is no condition.
+        /// The selected rows; all without a condition.
         conditions: Vec<Condition>,
-        /// Which columns; all, and `_uuid` and `_version`, when absent.
+        /// The columns; absent: all, with `_uuid` and `_version`.
         columns: Option<Vec<String>>,
     },
     /// Sets columns of rows.
     Update {
-        /// Where.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The selected rows.
         conditions: Vec<Condition>,
         /// The new values.
         row: Row,
     },
-    /// Changes columns of rows from what they are.
+    /// Mutates columns of rows relative to their values.
     Mutate {
-        /// Where.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The selected rows.
         conditions: Vec<Condition>,
-        /// In this order.
+        /// The mutations, in this order.
         mutations: Vec<Mutation>,
     },
-    /// Removes rows.
+    /// Deletes rows.
     Delete {
-        /// Where.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The selected rows.
         conditions: Vec<Condition>,
     },
-    /// Goes on when rows are, or are not, these; with a time-out of 0 it fails at once otherwise, which makes a
-    /// transaction conditional on what its planner saw.
+    /// Waits until rows equal, or differ from, the given ones. With a timeout of 0 it fails at once
+    /// otherwise, which makes a transaction conditional on the state that it was planned for.
     Wait {
-        /// Where.
+        /// The table.
         table: String,
-        /// Which rows.
+        /// The selected rows.
         conditions: Vec<Condition>,
-        /// What is compared.
+        /// The compared columns.
         columns: Vec<String>,
-        /// How.
+        /// Whether the rows are to be equal or different.
         until: Until,
-        /// With what.
+        /// The rows to compare with.
         rows: Vec<Row>,
-        /// Milliseconds; without end when absent.
+        /// Milliseconds; absent: no limit.
         timeout: Option<u64>,
     },
     /// Text for the database's log.
@@ -226,9 +225,9 @@ pub enum Operation {
         /// The lock's name.
         lock: String,
     },
-    /// Fails: nothing of the transaction happens.
+    /// Fails, so that the whole transaction is rolled back.
     Abort,
-    /// Asks that the transaction is on disk before the reply comes.
+    /// Requests that the transaction is on disk before the reply.
     Commit {
         /// On disk, not only in memory.
         durable: bool,
@@ -287,7 +286,7 @@ impl Operation {
         }
     }
 
-    /// Fails the transaction at once when a row of these conditions exists.
+    /// Fails the transaction at once if a row matches these conditions.
     pub fn expect_none(table: impl Into<String>, conditions: impl Into<Vec<Condition>>) -> Self {
         Self::Wait {
             table: table.into(),
@@ -299,7 +298,7 @@ impl Operation {
         }
     }
 
-    /// Its name and table, as in `mutate of Bridge`.
+    /// The operation's name and table, such as `mutate of Bridge`.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Insert { table, .. } => format!("insert into {table}"),
@@ -403,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_written_as_the_rfc_does() {
+    fn operations_serialize_per_rfc_7047() {
         let name = NamedUuid::new("p").unwrap();
         let uuid = Uuid::from_u128(1);
         let cases = [

@@ -11,28 +11,28 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long a request waits for a connection to be there. 5 s.
-    pub patience: Duration,
-    /// How long a request waits for its reply. 10 s.
+    /// Time that a request waits for a connection. 5 s.
+    pub connection_wait: Duration,
+    /// Time that a request waits for its reply. 10 s.
     pub request_timeout: Duration,
-    /// How long connecting may take, with the TLS handshake. 5 s.
+    /// Time limit of connecting, including the TLS handshake. 5 s.
     pub connect_timeout: Duration,
-    /// After how long a silence the server is asked for an `echo`; after twice this it is given up. 5 s.
+    /// Silence after which the server is sent an `echo`. After twice this it is disconnected. 5 s.
     pub probe_interval: Duration,
-    /// The pause before connecting again, doubled with each failure, with jitter. 50 ms.
+    /// Delay before the first reconnect, doubled with each failure, with jitter. 50 ms.
     pub min_backoff: Duration,
-    /// The longest such pause. 5 s.
+    /// Maximum delay before a reconnect. 5 s.
     pub max_backoff: Duration,
-    /// How many requests may be without a reply; others wait. 128.
+    /// Maximum requests without a reply; further ones wait. 128.
     pub max_in_flight: usize,
-    /// How many bytes a message of the server may have. 64 MiB.
+    /// Maximum bytes of a server's message. 64 MiB.
     pub max_message: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
-            patience: Duration::from_secs(5),
+            connection_wait: Duration::from_secs(5),
             request_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             probe_interval: Duration::from_secs(5),

@@ -1,4 +1,4 @@
-//! What became of a transaction (RFC 7047 sections 3.1, 4.1.3 and 5.2).
+//! The result of a transaction (RFC 7047 sections 3.1, 4.1.3 and 5.2).
 
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -10,40 +10,40 @@ use crate::value::{Malformed, Row, Value};
 /// Why the server refused an operation or a request: the string of `<error>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A `wait` was not fulfilled in its time: what the transaction was planned on has changed.
+    /// A `wait` timed out: the state that the transaction was planned for has changed.
     TimedOut,
-    /// The client doesn't hold the lock of an `assert`.
+    /// The client does not hold the lock of an `assert`.
     NotOwner,
-    /// Short of memory or of something else.
+    /// Out of memory or another resource.
     ResourcesExhausted,
     /// The database could not be written.
     IoError,
-    /// `cancel` was asked for.
+    /// The request was cancelled.
     Canceled,
-    /// `abort` was asked for.
+    /// The transaction has an `abort`.
     Aborted,
-    /// A reference to a row that doesn't exist, or a row deleted that others refer to. It may come from a change
-    /// that somebody else made in between.
+    /// A reference to a missing row, or a deleted row with references. A concurrent change of another client
+    /// may cause it.
     ReferentialIntegrity,
     /// A value, the number of rows, or an index breaks the schema.
     Constraint,
-    /// A value is outside its domain, as a division by zero.
+    /// A value is outside its domain, such as a division by zero.
     Domain,
     /// A number outside its range.
     Range,
     /// Two rows of the transaction have the same name.
     DuplicateName,
-    /// The server can't do it, as a durable commit in memory.
+    /// The server does not support it, such as a durable commit in memory.
     NotSupported,
     /// No database of this name.
     UnknownDatabase,
     /// No method of this name: an older server.
     UnknownMethod,
-    /// Not understood: most often a table or column that the schema doesn't have.
+    /// Not understood: most often a table or column that the schema lacks.
     Syntax,
-    /// The role of the client doesn't permit it.
+    /// The client's role does not permit it.
     Permission,
-    /// This server of a cluster doesn't lead it, or has lost contact.
+    /// This server of a cluster is not the leader, or has lost contact to it.
     NotLeader,
     /// Any other string.
     Other(String),
@@ -73,7 +73,7 @@ impl Cause {
         }
     }
 
-    /// May the same come through later, or after planning it anew on what is there by then?
+    /// True when a retry, or a new plan for the current state, may succeed.
     pub fn retry_helps(&self) -> bool {
         match self {
             Self::TimedOut
@@ -101,9 +101,9 @@ impl Cause {
 /// `<error>` of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The kind of it.
+    /// The kind of error.
     pub cause: Cause,
-    /// As the server said it: the kind, and the details if there are any.
+    /// The server's text: the kind, and the details if there are any.
     pub message: String,
 }
 
@@ -114,7 +114,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Reads `<error>`: an object, a string (as for unknown methods), or anything.
+    /// Parses `<error>`: an object, a string (as for unknown methods), or anything else.
     pub(crate) fn from_json(json: &Json) -> Self {
         let kind = json.get("error").and_then(Json::as_str).or_else(|| json.as_str());
         let details = json.get("details").and_then(Json::as_str);
@@ -131,15 +131,15 @@ impl Refusal {
     }
 }
 
-/// A transaction that did not happen, none of it.
+/// A transaction that failed as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {refusal}", self.place())]
 pub struct Failed {
-    /// Which operation; none when all went well and the commit did not.
+    /// The failed operation; `None`: the commit failed.
     pub index: Option<usize>,
-    /// The operation and its table; `commit` otherwise.
+    /// The operation and its table; otherwise `commit`.
     pub operation: String,
-    /// Why.
+    /// The server's error.
     pub refusal: Refusal,
 }
 
@@ -151,26 +151,26 @@ impl Failed {
         }
     }
 
-    /// May it come through later, or after planning it anew?
+    /// True when a retry, or a new plan, may succeed.
     pub fn retry_helps(&self) -> bool {
         self.refusal.cause.retry_helps()
     }
 }
 
-/// What one operation gave.
+/// The result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationResult {
     /// An `insert`: the new row.
     Inserted(Uuid),
     /// A `select`: the rows, in no order.
     Rows(Vec<Row>),
-    /// An `update`, `mutate` or `delete`: how many rows the conditions matched.
+    /// An `update`, `mutate` or `delete`: the number of matched rows.
     Count(u64),
     /// `wait`, `comment`, `assert`, `commit`.
     Done,
 }
 
-/// The results of a transaction that happened, in the order of its operations.
+/// The results of a committed transaction, in the order of its operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     results: Vec<OperationResult>,
@@ -182,7 +182,7 @@ impl Outcome {
         &self.results
     }
 
-    /// The row that an `insert` made.
+    /// The row that an `insert` created.
     pub fn inserted(&self, index: usize) -> Option<Uuid> {
         match self.results.get(index)? {
             OperationResult::Inserted(uuid) => Some(*uuid),
@@ -190,7 +190,7 @@ impl Outcome {
         }
     }
 
-    /// The rows that a `select` found; none of another operation.
+    /// The rows of a `select`; empty for other operations.
     pub fn rows(&self, index: usize) -> &[Row] {
         match self.results.get(index) {
             Some(OperationResult::Rows(rows)) => rows,
@@ -198,7 +198,7 @@ impl Outcome {
         }
     }
 
-    /// How many rows an `update`, `mutate` or `delete` matched.
+    /// The number of rows that an `update`, `mutate` or `delete` matched.
     pub fn count(&self, index: usize) -> Option<u64> {
         match self.results.get(index)? {
             OperationResult::Count(count) => Some(*count),
@@ -206,8 +206,8 @@ impl Outcome {
         }
     }
 
-    /// Reads the reply to a transaction: an array with a result per operation, `null` for those after the one
-    /// that failed, and one element more when the commit failed.
+    /// Parses the reply to a transaction: an array with one result per operation, `null` after the failed
+    /// one, and an additional element when the commit failed.
     pub(crate) fn parse(transaction: &Transaction, reply: &Json) -> Result<Result<Self, Failed>, Malformed> {
         let results = reply.as_array().ok_or_else(|| Malformed::new(reply))?;
         let operations = transaction.operations();
@@ -251,7 +251,7 @@ fn one(operation: &Operation, result: &Json) -> Result<OperationResult, Malforme
     })
 }
 
-/// Reads `<row>`.
+/// Parses `<row>`.
 pub(crate) fn parse_row(json: &Json) -> Result<Row, Malformed> {
     let columns = json.as_object().ok_or_else(|| Malformed::new(json))?;
     columns.iter().map(|(column, value)| Ok((column.clone(), Value::from_json(value)?))).collect()
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_operation_has_its_result() {
+    fn reply_yields_one_result_per_operation() {
         let uuid = Uuid::from_u128(7);
         let reply = json!([{"uuid": ["uuid", uuid.to_string()]}, {"count": 3}, {"rows": [{"name": "p"}]}]);
         let outcome = Outcome::parse(&three(), &reply).unwrap().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_operation() {
+    fn error_names_its_operation() {
         let reply = json!([{"uuid": ["uuid", Uuid::nil().to_string()]}, {"error": "timed out", "details": "too late"}, null]);
         let failed = Outcome::parse(&three(), &reply).unwrap().unwrap_err();
         assert_eq!(failed.index, Some(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_commit_is_the_element_after_the_last() {
+    fn commit_failure_is_the_extra_trailing_element() {
         let reply = json!([{"uuid": ["uuid", Uuid::nil().to_string()]}, {"count": 0}, {"rows": []}, {"error": "constraint violation"}]);
         let failed = Outcome::parse(&three(), &reply).unwrap().unwrap_err();
         assert_eq!((failed.index, failed.operation.as_str()), (None, "commit"));
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_another_shape_are_refused() {
+    fn malformed_replies_are_refused() {
         for bad in [
             json!({}),
             json!([]),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// Writes `10-12,20`; nothing for the empty set.
+/// Formats a set as `10-12,20`; the empty set as the empty text.
 pub fn write_ranges<N: Copy + Into<i64>>(members: &BTreeSet<N>) -> String {
     let mut ranges: Vec<(i64, i64)> = Vec::new();
     for member in members {
@@ -17,7 +17,7 @@ pub fn write_ranges<N: Copy + Into<i64>>(members: &BTreeSet<N>) -> String {
     ranges.into_iter().map(write).collect::<Vec<_>>().join(",")
 }
 
-/// Reads what [`write_ranges`] wrote; parts that are something else, or go beyond `valid`, say nothing.
+/// Parses the output of [`write_ranges`]. Invalid parts, and numbers outside `valid`, are ignored.
 pub fn read_ranges(text: &str, valid: RangeInclusive<u16>) -> impl Iterator<Item = u16> {
     let range = move |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_written_as_ranges() {
+    fn integer_sets_format_as_ranges() {
         for (members, text) in [(&[][..], ""), (&[5], "5"), (&[1, 2, 3, 7, 4094, 4095], "1-3,7,4094-4095")] {
             let members: BTreeSet<u16> = members.iter().copied().collect();
             assert_eq!(write_ranges(&members), text);

@@ -1,5 +1,5 @@
-//! A copy of selected tables and columns, brought up to date by the server's updates (RFC 7047 section 4.1.6,
-//! ovsdb-server(7) sections 4.1.12 to 4.1.16).
+//! A copy of selected tables and columns, updated by the server (RFC 7047 section 4.1.6, ovsdb-server(7)
+//! sections 4.1.12 to 4.1.16).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::outcome::parse_row;
 use crate::schema::{ColumnType, DatabaseSchema};
 use crate::value::{Atom, Malformed, Row, Value};
 
-/// Which tables, columns and rows a mirror keeps.
+/// The tables, columns and rows of a mirror.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorRequest {
     tables: BTreeMap<String, MonitoredTable>,
@@ -24,7 +24,7 @@ struct MonitoredTable {
 }
 
 impl MonitorRequest {
-    /// Nothing yet.
+    /// A request without tables.
     pub fn new() -> Self {
         Self::default()
     }
@@ -39,7 +39,7 @@ impl MonitorRequest {
         self.rows(table, columns, [])
     }
 
-    /// These columns of the rows of a table for which one of the conditions holds.
+    /// These columns of the rows of a table that match one of the conditions.
     #[must_use]
     pub fn rows<C: Into<String>>(
         mut self,
@@ -52,7 +52,7 @@ impl MonitorRequest {
         self
     }
 
-    /// Are there conditions, which plain `monitor` doesn't know?
+    /// True with conditions, which plain `monitor` does not support.
     pub(crate) fn is_conditional(&self) -> bool {
         self.tables.values().any(|table| !table.conditions.is_empty())
     }
@@ -70,7 +70,7 @@ impl MonitorRequest {
     }
 }
 
-/// How updates are written.
+/// The format of updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `<table-updates>`: old and new rows.
@@ -105,7 +105,7 @@ impl Replica {
         self.tables.clear();
     }
 
-    /// Takes in `<table-updates>` or `<table-updates2>`. After an error the replica is of no use.
+    /// Applies `<table-updates>` or `<table-updates2>`. After an error the replica is invalid.
     pub(crate) fn apply(
         &mut self,
         format: Format,
@@ -219,8 +219,8 @@ fn difference(
     Ok(())
 }
 
-/// Of sets, `change` has what only one of old and new has; of maps, the pairs that only one of them has, and for
-/// keys with another value the new one.
+/// Of sets, `change` has the elements that only the old or only the new value has. Of maps, it has the pairs
+/// that only one of them has, and for changed keys the new value.
 fn merge(value: &mut Value, change: Value) -> Result<(), Malformed> {
     match (value, change) {
         (Value::Set(set), Value::Set(change)) => {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_left_out_have_their_default() {
+    fn omitted_columns_get_default_values() {
         let replica = replica(&[json!({"initial": {"name": "a", "load": 1}})]).unwrap();
         let expected = row([
             ("name", "a".into()),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_merged() {
+    fn update2_modifications_are_merged() {
         let replica = replica(&[
             json!({"insert": {"name": "a", "tag": 5, "trunks": ["set", [1, 2]],
                               "ids": ["map", [["keep", "1"], ["change", "2"], ["drop", "3"]]]}}),
@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_go() {
+    fn deleted_rows_are_removed() {
         let replica = replica(&[json!({"insert": {"name": "a"}}), json!({"delete": null})]).unwrap();
         assert_eq!(replica.table("T").count(), 0);
     }
 
     #[test]
-    fn whole_rows_replace() {
+    fn full_row_updates_replace_the_row() {
         let mut replica = Replica::default();
         let mut apply = |update: Json| {
             let updates = json!({"T": {ROW.to_string(): update}});
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn updates_violating_the_schema_are_refused() {
         for bad in [
             json!([]),
             json!({}),

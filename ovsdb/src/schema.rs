@@ -1,4 +1,4 @@
-//! What tables and columns a database has (RFC 7047 section 3.2), as far as a client needs it.
+//! Tables and columns of a database (RFC 7047 section 3.2), as far as a client needs them.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::value::{Atom, Value};
 pub struct DatabaseSchema {
     /// The database's name, as in `Open_vSwitch`.
     pub name: String,
-    /// As `8.3.1`; ovsdb-server lets it be absent.
+    /// Such as `8.3.1`; ovsdb-server may omit it.
     #[serde(default)]
     pub version: Option<String>,
     /// By name.
@@ -21,7 +21,7 @@ pub struct DatabaseSchema {
 }
 
 impl DatabaseSchema {
-    /// The type of a column; `_uuid` and `_version` have one in each table.
+    /// The type of a column, including `_uuid` and `_version` of each table.
     pub fn column(&self, table: &str, column: &str) -> Option<&ColumnType> {
         let table = self.tables.get(table)?;
         match column {
@@ -37,13 +37,13 @@ impl DatabaseSchema {
 pub struct TableSchema {
     /// By name.
     pub columns: BTreeMap<String, ColumnSchema>,
-    /// Rows live without a reference to them.
+    /// Rows exist without a reference to them.
     #[serde(default)]
     pub is_root: bool,
-    /// How many rows there may be; no limit when absent.
+    /// Maximum rows; absent: no limit.
     #[serde(default)]
     pub max_rows: Option<u64>,
-    /// Sets of columns whose values are unique.
+    /// Sets of columns with unique values.
     #[serde(default)]
     pub indexes: Vec<Vec<String>>,
 }
@@ -51,13 +51,13 @@ pub struct TableSchema {
 /// `<column-schema>`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ColumnSchema {
-    /// What it holds.
+    /// The column's type.
     #[serde(rename = "type")]
     pub column_type: ColumnType,
-    /// It is lost when the server ends.
+    /// The value is lost when the server ends.
     #[serde(default)]
     pub ephemeral: bool,
-    /// It may change after the row's insertion.
+    /// The value may change after the insertion of the row.
     #[serde(default = "yes")]
     pub mutable: bool,
 }
@@ -69,9 +69,9 @@ fn yes() -> bool {
 /// `<type>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnType {
-    /// Of atoms, or of a map's keys.
+    /// The type of its atoms, or of a map's keys.
     pub key: BaseType,
-    /// Of a map's values; not a map when absent.
+    /// The type of a map's values; absent: not a map.
     pub value: Option<BaseType>,
     /// 0 or 1.
     pub min: u64,
@@ -83,7 +83,7 @@ impl ColumnType {
     const UUID: Self =
         Self { key: BaseType { atom: AtomType::Uuid, ref_table: None }, value: None, min: 1, max: 1 };
 
-    /// What the column has in a row that was inserted without it.
+    /// The column's value in a row that was inserted without it.
     pub fn default_value(&self) -> Value {
         match (&self.value, self.min) {
             (None, 0) => Value::empty(),
@@ -93,12 +93,12 @@ impl ColumnType {
         }
     }
 
-    /// More than one atom or pair fits in.
+    /// True when it can hold more than one atom or pair.
     pub(crate) fn is_composite(&self) -> bool {
         self.max > 1
     }
 
-    /// Numbers of the type that the column has: JSON doesn't tell `1` from `1.0`.
+    /// Converts numbers to the column's type: JSON does not distinguish `1` from `1.0`.
     pub(crate) fn normalize(&self, value: Value) -> Value {
         match value {
             Value::Set(set) if self.value.is_some() && set.is_empty() => Value::Map(BTreeMap::new()),
@@ -127,12 +127,12 @@ fn real(atom: Atom) -> Atom {
     }
 }
 
-/// `<base-type>`, without its bounds: the server checks them.
+/// `<base-type>` without its bounds, which the server checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseType {
-    /// What it is.
+    /// The atomic type.
     pub atom: AtomType,
-    /// Of UUIDs: the table of the rows they name.
+    /// For UUIDs: the table of the referenced rows.
     pub ref_table: Option<String>,
 }
 
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_have_defaults() {
+    fn column_types_have_default_values() {
         let cases = [
             (json!("integer"), Value::from(0)),
             (json!({"key": "string"}), Value::from("")),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_what_the_column_holds() {
+    fn integers_normalize_to_the_column_type() {
         let real: ColumnType = serde_json::from_value(json!("real")).unwrap();
         assert_eq!(real.normalize(Value::from(1)), Value::from(1.0));
         let map: ColumnType =

@@ -1,40 +1,40 @@
-//! Operations that belong together.
+//! Transactions.
 
 use serde_json::{Value as Json, json};
 
 use crate::operation::Operation;
 
-/// Operations that happen together or not at all.
+/// Operations that are committed together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     operations: Vec<Operation>,
 }
 
 impl Transaction {
-    /// Without an operation yet.
+    /// A transaction without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends an operation and gives its index, which is that of its result.
+    /// Appends an operation and returns its index, which is also that of its result.
     pub fn push(&mut self, operation: Operation) -> usize {
         self.operations.push(operation);
         self.operations.len() - 1
     }
 
-    /// The same with one operation more.
+    /// Returns the transaction with an additional operation.
     #[must_use]
     pub fn with(mut self, operation: Operation) -> Self {
         self.push(operation);
         self
     }
 
-    /// In the order in which they happen.
+    /// The operations in their order.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// Does it do nothing?
+    /// True without operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }

@@ -31,13 +31,13 @@ pub enum Atom {
     Named(NamedUuid),
 }
 
-/// The name that an `insert` gives to its new row, for other operations of the same transaction to refer to it.
+/// The name of a row that an `insert` creates, by which other operations of the same transaction refer to it.
 /// It is an `<id>`: letters, digits and underscores, no digit first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamedUuid(String);
 
 impl NamedUuid {
-    /// The name, or nothing when it is not an `<id>`.
+    /// `None` when the name is not an `<id>`.
     pub fn new(name: impl Into<String>) -> Option<Self> {
         let name = name.into();
         is_id(&name).then_some(Self(name))
@@ -50,7 +50,7 @@ impl NamedUuid {
         Self(format!("_{safe}{number}"))
     }
 
-    /// As it is written in JSON.
+    /// The name, as in JSON.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -103,7 +103,7 @@ impl Atom {
     }
 }
 
-// Reals are ordered by their bits, which makes an order of all atoms: a set needs one.
+// Reals are ordered by their bits, since a set needs a total order of its atoms.
 impl Ord for Atom {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
@@ -156,10 +156,10 @@ fn tagged<S: Serializer, T: Serialize + ?Sized>(
     pair.end()
 }
 
-/// What a column holds: `<value>`.
+/// The value of a column: `<value>`.
 ///
-/// OVSDB doesn't tell an atom from a set of exactly that atom, so neither does this type: an optional column is a
-/// set of none or one. The JSON of a set of one is the bare atom.
+/// OVSDB does not distinguish an atom from a set of that atom, and neither does this type: an optional column
+/// is a set of none or one. The JSON of a set of one is the bare atom.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// Atoms, all of one type.
@@ -174,17 +174,17 @@ impl Value {
         Self::Set(BTreeSet::new())
     }
 
-    /// A set of these; repeated ones count once.
+    /// A set of these atoms; duplicates count once.
     pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Self {
         Self::Set(atoms.into_iter().map(Into::into).collect())
     }
 
-    /// A map of these; of pairs with the same key, the last.
+    /// A map of these pairs; of a repeated key, the last one.
     pub fn map<K: Into<Atom>, V: Into<Atom>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self::Map(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
-    /// Neither atom nor pair in it.
+    /// True without atoms or pairs.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Set(set) => set.is_empty(),
@@ -212,7 +212,7 @@ impl Value {
     pub fn as_real(&self) -> Option<f64> {
         match self.atom()? {
             Atom::Real(real) => Some(*real),
-            // JSON of other implementations may write 1.0 as 1.
+            // Other implementations may write 1.0 as 1.
             #[expect(
                 clippy::cast_precision_loss,
                 reason = "a real has that precision in the database as well"
@@ -280,7 +280,7 @@ impl Value {
         })
     }
 
-    /// The text that a map of texts has for a key.
+    /// The value of a key in a map of texts.
     pub fn get(&self, key: &str) -> Option<&str> {
         let Self::Map(map) = self else { return None };
         match map.get(&Atom::from(key))? {
@@ -344,13 +344,13 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// JSON that is not what RFC 7047 says.
+/// JSON that breaks RFC 7047.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a value of OVSDB: {0}")]
 pub struct Malformed(String);
 
 impl Malformed {
-    /// Shows the first 200 characters of it.
+    /// An error that shows its first 200 characters.
     pub(crate) fn new(json: &Json) -> Self {
         Self(json.to_string().chars().take(200).collect())
     }
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_the_rfc_does() {
+    fn values_serialize_per_rfc_7047() {
         let uuid: Uuid = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
         both_ways(&Value::from(5), &json!(5));
         both_ways(&Value::from(0.5), &json!(0.5));
@@ -384,13 +384,13 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_one_is_its_atom() {
+    fn single_element_set_equals_its_atom() {
         assert_eq!(Value::from_json(&json!(["set", [7]])).unwrap(), Value::from(7));
         assert_eq!(serde_json::to_value(Value::set([7])).unwrap(), json!(7));
     }
 
     #[test]
-    fn what_is_not_a_value_is_refused() {
+    fn malformed_values_are_refused() {
         for bad in [
             json!(null),
             json!({}),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_rows_are_ids() {
+    fn named_uuids_are_valid_ids() {
         assert!(NamedUuid::new("").is_none());
         assert!(NamedUuid::new("1a").is_none());
         assert!(NamedUuid::new("a-b").is_none());
@@ -430,7 +430,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_survives_json(
+        fn every_value_round_trips_through_json(
             set in proptest::collection::vec(atom(), 0..5),
             map in proptest::collection::vec((atom(), atom()), 0..5),
         ) {

@@ -1,4 +1,4 @@
-//! What a southbound driver is.
+//! The interface of a southbound driver.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,70 +10,70 @@ use futures::Stream;
 
 use crate::work::Work;
 
-/// What a driver is called and what it can do.
+/// A driver's name and abilities.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The second token of its subjects, as FabricDevice `Driver` names it.
     pub name: String,
-    /// The kinds of targets that it realises.
+    /// The kinds of targets that it configures.
     pub kinds: Vec<PayloadKind>,
-    /// What else it can do: [`HOLD`](crate::HOLD), the dialects that it speaks.
+    /// Further capabilities: [`HOLD`](crate::HOLD), the dialects that it speaks.
     pub capabilities: Vec<String>,
 }
 
-/// Brings targets to their desired state. It is called for one command of a target at a time, and for many
-/// targets at once; it holds what it needs to reach them (a session per device) between calls.
+/// Reconciles targets to their desired state. It is called for one command of a target at a time, and for
+/// many targets at once. It keeps what it needs to reach them, such as a session per device, between calls.
 ///
-/// `reconcile` reads what is there, works out the difference, applies it, reads it back and reports. It is
-/// idempotent, and it may be dropped or killed at any point and called again.
+/// `reconcile` reads the target's state, computes the difference, applies it, reads it back and reports. It
+/// is idempotent, and it may be dropped or killed at any point and called again.
 pub trait Driver: Send + Sync + 'static {
-    /// Its name and abilities.
+    /// The driver's name and abilities.
     fn identity(&self) -> Identity;
 
-    /// The only target that this process works on, such as the node that it runs on; `None`: all that is commanded
-    /// of the driver. Asked once.
+    /// The only target that this process works on, such as its own node; `None`: every target that is
+    /// commanded of the driver. Called once.
     fn only_target(&self) -> Option<String> {
         None
     }
 
-    /// Brings one target to the state that `work.command` describes. A driver that announces
-    /// [`HOLD`](crate::HOLD) asks [`Work::intent`] first.
+    /// Reconciles one target to `work.command`. A driver with the capability [`HOLD`](crate::HOLD) reads
+    /// [`Work::intent`] first.
     fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
 
-    /// What [`Self::reconcile`] would do about a command as the target is now. It reads and changes nothing. `None`: the
-    /// driver can't tell.
+    /// What [`Self::reconcile`] would do about a command, without changing anything. `None`: the driver does
+    /// not support previews.
     fn preview(&self, command: Arc<Command>) -> impl Future<Output = Option<Preview>> + Send {
         drop(command);
         std::future::ready(None)
     }
 
-    /// Targets of which something seems to have changed by another hand, for the host to reconcile again. Called
-    /// once. A driver that can't see such changes returns `futures::stream::pending()`.
+    /// A stream of targets that seem to have been changed externally, for the host to reconcile again. Called
+    /// once. A driver that can't detect changes returns `futures::stream::pending()`.
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static;
 
-    /// The target is gone for good: close its session, drop what is remembered of it.
+    /// The target is gone for good: close its session and drop its state.
     fn forget(&self, target: &str) -> impl Future<Output = ()> + Send;
 }
 
-/// What came of a command.
+/// The result of a reconcile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reconciled {
     /// How it ended.
     pub outcome: Outcome,
-    /// What is there of ours, as read back; `None`: not known.
+    /// Our configuration on the target, as read back; `None`: not known.
     pub applied: Option<Applied>,
     /// Items left out while the rest was applied.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Messages for the administrator.
     pub notes: Vec<Note>,
-    /// What the device said of itself.
+    /// Data that the device gave about itself.
     pub device: Option<DeviceInfo>,
-    /// The change that was made, if there was one to make.
+    /// The change that was made; `None`: none was needed.
     pub change: Option<ChangeReport>,
 }
 
 impl Reconciled {
-    /// All of it is there.
+    /// The whole desired state is applied.
     pub fn applied(applied: Applied) -> Self {
         Self {
             outcome: Outcome::Applied,
@@ -85,12 +85,12 @@ impl Reconciled {
         }
     }
 
-    /// What was held was taken back, and this is there now.
+    /// The held change was rolled back; `applied` is the state after it.
     pub fn rolled_back(reason: String, applied: Applied) -> Self {
         Self { outcome: Outcome::RolledBack { reason }, ..Self::applied(applied) }
     }
 
-    /// Nothing could be done.
+    /// The reconcile failed and reports no state.
     pub fn failed(failure: Failure) -> Self {
         Self {
             outcome: Outcome::Failed(failure),
@@ -102,11 +102,11 @@ impl Reconciled {
         }
     }
 
-    /// Another try by the driver may help: it failed that way, or an item of it did.
+    /// True when the failure, or a rejection, is retryable.
     pub fn wants_retry(&self) -> bool {
         match &self.outcome {
             Outcome::Failed(failure) => failure.retryable,
-            // Nothing is done until the next command.
+            // A rolled-back target waits for the next command.
             Outcome::RolledBack { .. } => false,
             _ => self.rejected.iter().any(|rejection| rejection.retryable),
         }

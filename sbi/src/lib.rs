@@ -1,5 +1,5 @@
-//! What every southbound driver shares: the [`Driver`] trait, the [`host`] that runs it on NATS, and the plumbing
-//! of a [`daemon`] and its way to [`nats`], which the engine uses too.
+//! The southbound interface: the [`Driver`] trait, the [`host`] that runs a driver on NATS, and the
+//! [`daemon`] and [`nats`] plumbing that the engine uses too.
 
 pub mod daemon;
 mod driver;
@@ -16,4 +16,4 @@ pub use driver::{Driver, Identity, Reconciled};
 pub use fair_queue::FairQueue;
 pub use host::Ownership;
 pub use secret_name::is_secret_name;
-pub use work::{HOLD, HoldOutcome, Intent, Newest, Phase, Work};
+pub use work::{HOLD, HoldOutcome, Intent, LatestCommand, Phase, Work};

@@ -1,101 +1,102 @@
-//! ConcurrencyPermits among the targets that are worked on at once.
+//! Permits that limit the number of concurrently worked-on targets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
-/// So many permits.
+/// A pool of permits.
 #[derive(Clone, Debug)]
 pub(crate) struct ConcurrencyPermits {
     limit: usize,
-    taken: watch::Sender<usize>,
+    in_use: watch::Sender<usize>,
 }
 
 impl ConcurrencyPermits {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, taken: watch::Sender::new(0) }
+        Self { limit, in_use: watch::Sender::new(0) }
     }
 
-    /// A place, if one is free.
-    pub(crate) fn take(&self) -> Option<ConcurrencyPermit> {
-        let mine = AtomicBool::new(true);
-        self.try_take().then(|| ConcurrencyPermit(Some(Arc::new(Taken { permits: self.clone(), mine }))))
+    /// A permit, if one is free.
+    pub(crate) fn try_acquire(&self) -> Option<ConcurrencyPermit> {
+        let held = AtomicBool::new(true);
+        self.try_reserve()
+            .then(|| ConcurrencyPermit(Some(Arc::new(PermitState { permits: self.clone(), held }))))
     }
 
-    /// Follows how many are taken.
-    pub(crate) fn taken(&self) -> watch::Receiver<usize> {
-        self.taken.subscribe()
+    /// Follows the number of permits in use.
+    pub(crate) fn in_use(&self) -> watch::Receiver<usize> {
+        self.in_use.subscribe()
     }
 
-    fn try_take(&self) -> bool {
-        self.taken.send_if_modified(|taken| {
-            let free = *taken < self.limit;
-            *taken += usize::from(free);
+    fn try_reserve(&self) -> bool {
+        self.in_use.send_if_modified(|count| {
+            let free = *count < self.limit;
+            *count += usize::from(free);
             free
         })
     }
 }
 
-/// The place of one job, for as long as one of its clones lives. By default there are permits for all.
+/// The permit of one job, held until its last clone is dropped. The default permit is unlimited.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConcurrencyPermit(Option<Arc<Taken>>);
+pub(crate) struct ConcurrencyPermit(Option<Arc<PermitState>>);
 
 #[derive(Debug)]
-struct Taken {
+struct PermitState {
     permits: ConcurrencyPermits,
-    mine: AtomicBool,
+    held: AtomicBool,
 }
 
 impl ConcurrencyPermit {
-    /// Leaves it to another job.
-    pub(crate) fn give_up(&self) {
-        if let Some(taken) = &self.0 {
-            taken.give_up();
+    /// Returns the permit to the pool. Releasing twice is harmless.
+    pub(crate) fn release(&self) {
+        if let Some(state) = &self.0 {
+            state.release();
         }
     }
 
-    /// Takes one again, if need be one too many.
-    pub(crate) fn insist(&self) {
-        if let Some(taken) = &self.0
-            && !taken.mine.swap(true, Ordering::AcqRel)
+    /// Takes a permit again without waiting, exceeding the limit if none is free.
+    pub(crate) fn force_acquire(&self) {
+        if let Some(state) = &self.0
+            && !state.held.swap(true, Ordering::AcqRel)
         {
-            taken.permits.taken.send_modify(|taken| *taken += 1);
+            state.permits.in_use.send_modify(|count| *count += 1);
         }
     }
 
-    /// Takes one again as soon as one is free.
-    pub(crate) async fn take_again(&self) {
-        let Some(taken) = &self.0 else { return };
-        let mut others = taken.permits.taken();
+    /// Waits for a free permit and takes it.
+    pub(crate) async fn reacquire(&self) {
+        let Some(state) = &self.0 else { return };
+        let mut in_use = state.permits.in_use();
         loop {
-            // Marks as seen what is looked at.
-            others.borrow_and_update();
-            if taken.mine.load(Ordering::Acquire) {
+            // Marks the current value as seen.
+            in_use.borrow_and_update();
+            if state.held.load(Ordering::Acquire) {
                 return;
             }
-            if taken.permits.try_take() {
-                taken.mine.store(true, Ordering::Release);
+            if state.permits.try_reserve() {
+                state.held.store(true, Ordering::Release);
                 return;
             }
-            if others.changed().await.is_err() {
+            if in_use.changed().await.is_err() {
                 return;
             }
         }
     }
 }
 
-impl Taken {
-    fn give_up(&self) {
-        if self.mine.swap(false, Ordering::AcqRel) {
-            self.permits.taken.send_modify(|taken| *taken = taken.saturating_sub(1));
+impl PermitState {
+    fn release(&self) {
+        if self.held.swap(false, Ordering::AcqRel) {
+            self.permits.in_use.send_modify(|count| *count = count.saturating_sub(1));
         }
     }
 }
 
-impl Drop for Taken {
+impl Drop for PermitState {
     fn drop(&mut self) {
-        self.give_up();
+        self.release();
     }
 }
 
@@ -104,23 +105,23 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_place_is_given_up_and_waited_for() {
+    async fn permit_is_released_and_reacquired() {
         let permits = ConcurrencyPermits::new(1);
-        let first = permits.take().unwrap();
-        assert!(permits.take().is_none());
-        first.give_up();
-        first.give_up();
-        let second = permits.take().unwrap();
-        let mut again = Box::pin(first.take_again());
+        let first = permits.try_acquire().unwrap();
+        assert!(permits.try_acquire().is_none());
+        first.release();
+        first.release();
+        let second = permits.try_acquire().unwrap();
+        let mut again = Box::pin(first.reacquire());
         assert!(futures::poll!(again.as_mut()).is_pending());
         drop(second);
         again.await;
-        assert!(permits.take().is_none());
-        first.give_up();
-        let third = permits.take().unwrap();
-        first.insist();
-        assert_eq!(*permits.taken().borrow(), 2);
+        assert!(permits.try_acquire().is_none());
+        first.release();
+        let third = permits.try_acquire().unwrap();
+        first.force_acquire();
+        assert_eq!(*permits.in_use().borrow(), 2);
         drop((first, third));
-        assert_eq!(*permits.taken().borrow(), 0);
+        assert_eq!(*permits.in_use().borrow(), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! Names of Secrets, as commands give them.
+//! Names of Secrets in commands.
 
-/// Whether `name` can be that of a Secret: an RFC 1123 subdomain, as Kubernetes has it. As a file's name it stays within
-/// its directory.
+/// Whether `name` is a valid Secret name: an RFC 1123 subdomain, as in Kubernetes. As a file name it can't
+/// leave its directory.
 pub fn is_secret_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let end = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_stay_in_their_directory() {
+    fn secret_names_cannot_escape_their_directory() {
         for name in ["leaf1", "a.b-c", "0"] {
             assert!(is_secret_name(name), "{name}");
         }

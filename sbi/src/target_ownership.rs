@@ -1,44 +1,45 @@
-//! Until when this process may work on what it owns, by its own clock.
+//! How long this process may work on the targets that it leases, by its own clock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What this instance owns for sure, and until when. Who was stopped for a while and goes on finds that it is over
-/// before it hears that another instance has taken it.
+/// The leased targets with the expiry of their leases. A process that was suspended sees the expiry before it
+/// learns that another instance took over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OwnedTargets(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl OwnedTargets {
-    /// It is ours until then. False when it was not up to now, so that work on it may have been given up.
-    pub fn extend(&self, name: &str, until: Instant) -> bool {
-        self.all().insert(name.to_owned(), until).is_some_and(|former| Instant::now() < former)
+    /// Sets the expiry of a lease. False when the lease was not valid up to now, so that work on the target
+    /// may have been cancelled.
+    pub fn renew(&self, name: &str, until: Instant) -> bool {
+        self.lock_targets().insert(name.to_owned(), until).is_some_and(|former| Instant::now() < former)
     }
 
-    /// It is not ours.
-    pub fn end(&self, name: &str) {
-        self.all().remove(name);
+    /// Ends the ownership of a target.
+    pub fn revoke(&self, name: &str) {
+        self.lock_targets().remove(name);
     }
 
-    /// The tenure of one name.
-    pub fn of(&self, name: &str) -> TargetOwnership {
+    /// A handle that tells whether this target is owned.
+    pub fn ownership_of(&self, name: &str) -> TargetOwnership {
         TargetOwnership(Some((self.clone(), name.to_owned())))
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
+    fn lock_targets(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether one target is ours for sure. By default for ever: there is no other instance.
+/// Whether this process owns one target. The default is always valid: there is no other instance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TargetOwnership(Option<(OwnedTargets, String)>);
 
 impl TargetOwnership {
-    /// It is ours at this moment.
-    pub fn holds(&self) -> bool {
+    /// True while the lease has not expired.
+    pub fn is_valid(&self) -> bool {
         self.0.as_ref().is_none_or(|(owned_targets, name)| {
-            owned_targets.all().get(name).is_some_and(|until| Instant::now() < *until)
+            owned_targets.lock_targets().get(name).is_some_and(|until| Instant::now() < *until)
         })
     }
 }
@@ -50,17 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_ends_by_itself_and_when_it_is_lost() {
+    fn ownership_ends_on_expiry_and_revocation() {
         let owned_targets = OwnedTargets::default();
-        let (one, now) = (owned_targets.of("one"), Instant::now());
-        assert!(!one.holds() && TargetOwnership::default().holds());
-        assert!(!owned_targets.extend("one", now + Duration::from_mins(1)), "it is new");
-        assert!(one.holds() && !owned_targets.of("two").holds());
-        assert!(owned_targets.extend("one", now));
-        assert!(!one.holds());
-        assert!(!owned_targets.extend("one", now + Duration::from_mins(1)), "it had ended");
-        owned_targets.end("one");
-        assert!(!one.holds());
-        assert!(!owned_targets.extend("one", now + Duration::from_mins(1)), "it was lost");
+        let (one, now) = (owned_targets.ownership_of("one"), Instant::now());
+        assert!(!one.is_valid() && TargetOwnership::default().is_valid());
+        assert!(!owned_targets.renew("one", now + Duration::from_mins(1)), "it is new");
+        assert!(one.is_valid() && !owned_targets.ownership_of("two").is_valid());
+        assert!(owned_targets.renew("one", now));
+        assert!(!one.is_valid());
+        assert!(!owned_targets.renew("one", now + Duration::from_mins(1)), "it had ended");
+        owned_targets.revoke("one");
+        assert!(!one.is_valid());
+        assert!(!owned_targets.renew("one", now + Duration::from_mins(1)), "it was lost");
     }
 }

@@ -1,5 +1,5 @@
-//! The host and the way to NATS on a real nats-server.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the host and the NATS connection with a real nats-server. One binary, to link the dependencies
+//! once.
 
 mod host;
 mod permissions;

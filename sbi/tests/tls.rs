@@ -1,4 +1,4 @@
-//! The way to a NATS server that shows a certificate.
+//! Connections to a NATS server with a certificate.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -28,7 +28,7 @@ fn authority(dir: &Path, name: &str) -> (Authority, PathBuf) {
     (authority, path)
 }
 
-/// A nats-server that speaks TLS only, with a certificate of this authority; killed when it is dropped.
+/// A nats-server that accepts TLS only, with a certificate of this authority; killed when it is dropped.
 async fn server(dir: &Path, authority: &Authority) -> (Child, u16) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
@@ -51,12 +51,12 @@ async fn server(dir: &Path, authority: &Authority) -> (Child, u16) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, up).await.expect("nats-server listens");
+    tokio::time::timeout(TIMEOUT, up).await.expect("nats-server listens");
     (child, port)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_is_known_by_its_authority() {
+async fn server_certificate_is_verified_against_the_authority() {
     let dir = TempDir::new().expect("a directory");
     let (ours, our_file) = authority(dir.path(), "ours");
     let (_, other_file) = authority(dir.path(), "others");
@@ -69,24 +69,25 @@ async fn a_server_is_known_by_its_authority() {
     };
     let stop = CancellationToken::new();
     let right = args("localhost", &our_file);
-    let connecting = tokio::time::timeout(PATIENCE, connect(&right, "eno-engine", &stop));
+    let connecting = tokio::time::timeout(TIMEOUT, connect(&right, "eno-engine", &stop));
     let connection = connecting.await.expect("in time").expect("a connection");
     connection.client.flush().await.expect("it works");
 
-    // A server that can't prove who it is gets nothing: not with another authority, nor under another name.
+    // A server with an unverified certificate gets no data: neither of another authority nor for another
+    // name.
     for wrong in [args("localhost", &other_file), args("127.0.0.1", &our_file)] {
         let log = std::fs::read_to_string(dir.path().join("log")).expect("a log").len();
         let stop = CancellationToken::new();
         let refused = async {
             let path = dir.path().join("log");
-            let said = || std::fs::read_to_string(&path).expect("a log").split_off(log);
-            while !said().contains("TLS handshake error") {
+            let server_log = || std::fs::read_to_string(&path).expect("a log").split_off(log);
+            while !server_log().contains("TLS handshake error") {
                 tokio::task::yield_now().await;
             }
             stop.cancel();
         };
         let (connected, refused) =
-            tokio::join!(connect(&wrong, "eno-engine", &stop), tokio::time::timeout(PATIENCE, refused),);
+            tokio::join!(connect(&wrong, "eno-engine", &stop), tokio::time::timeout(TIMEOUT, refused),);
         refused.expect("the client breaks the handshake off");
         assert!(matches!(connected, Err(ConnectError::Stopped)), "{wrong:?}");
     }

@@ -1,29 +1,29 @@
-//! Callbacks that were given up, and what people ask about callbacks.
+//! Dead letters of callbacks, and requests about callbacks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Transition;
 
-/// A transition that was not delivered and is not tried again by itself, kept in `ENO_DEAD_LETTERS`.
+/// A transition that was not delivered and is not retried automatically, kept in `ENO_DEAD_LETTERS`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadLetter {
-    /// What was not delivered, as it was in the outbox.
+    /// The transition, as it was in the outbox.
     pub transition: Transition,
-    /// How often it was tried.
+    /// Number of delivery attempts.
     pub attempts: u32,
-    /// When it was given up, RFC 3339.
+    /// When the delivery was given up, RFC 3339.
     pub at: String,
-    /// Why the last try failed. The URL is not in it.
+    /// Why the last attempt failed. The URL is not in it.
     pub error: String,
 }
 
-/// What the leading engine is asked on [`crate::subject::CALLBACK_REQUESTS`].
+/// A request to the leading engine on [`crate::subject::CALLBACK_REQUESTS`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackRequest {
-    /// What is to be done.
+    /// The requested action.
     pub action: CallbackAction,
     /// The object's kind, as in the manifest.
     pub kind: String,
@@ -34,11 +34,11 @@ pub struct CallbackRequest {
     pub name: String,
 }
 
-/// What is to be done about an object's callbacks.
+/// An action on an object's callbacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CallbackAction {
-    /// Deliver its dead letters, then try at once what waits.
+    /// Deliver its dead letters, then retry pending callbacks at once.
     Retry,
     /// GET its CallbackURL, which has to be answered 204 (ETSI GS NFV-SOL 013, 5.9).
     TestEndpoint,
@@ -46,17 +46,17 @@ pub enum CallbackAction {
     TestMessage,
 }
 
-/// What came of a [`CallbackRequest`].
+/// The response to a [`CallbackRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackAnswer {
-    /// How many messages the endpoint took.
+    /// Number of messages that the endpoint accepted.
     pub delivered: u64,
-    /// How many dead letters are left.
+    /// Number of remaining dead letters.
     pub dead: u64,
-    /// How many callbacks wait and are tried at once.
+    /// Number of pending callbacks, which are retried at once.
     pub waiting: u64,
-    /// Why it did not get through.
+    /// Why the delivery failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Messages to and from bytes, checked against their schema on the way.
+//! Encoding and decoding of messages, with schema validation.
 //!
-//! Processes of different versions talk to each other while they are upgraded: a field that is not known is left out of
-//! account, and a message of another major version (`schemaVersion`; absent: 1) is refused whole.
+//! Processes of different versions exchange messages during an upgrade. Unknown fields are ignored, and a
+//! message of another major version (`schemaVersion`; absent: 1) is refused.
 
 use std::sync::LazyLock;
 
@@ -16,46 +16,45 @@ use crate::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Preview, Report, Transition,
 };
 
-/// The version that is read and written here. Within it, fields are only added, and may be left out of account.
+/// The supported major version. Within it, fields are only added, and readers may ignore them.
 const VERSION: u64 = 1;
 
-/// Why a message was not written or read. A retry can't help: the other side has to send a good one.
+/// Why a message was not encoded or decoded. A retry does not help: the sender has to send a valid one.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// Not JSON at all.
+    /// The message is not JSON.
     #[error("{message} message is not JSON: {source}")]
     Json {
         /// The kind of message.
         message: &'static str,
-        /// The parser's words.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// It is of a major version that this program does not know. It stays where it
-    /// is, for a program that does.
+    /// The message has an unsupported major version. It stays in its stream for a program that supports it.
     #[error(
         "{message} message is of version {found}, and this program reads version {VERSION}: upgrade the older side"
     )]
     Version {
         /// The kind of message.
         message: &'static str,
-        /// What it says.
+        /// The message's version.
         found: Value,
     },
-    /// JSON that breaks the schema or a type's own rule.
+    /// The JSON breaks the schema or a rule of its type.
     #[error("{message} message breaks its schema at {path}: {reason}")]
     Schema {
         /// The kind of message.
         message: &'static str,
-        /// JSON pointer of the fault; `/` is the whole message.
+        /// JSON pointer of the violation; `/` is the whole message.
         path: String,
-        /// What is wrong there.
+        /// What is wrong.
         reason: String,
     },
 }
 
 /// A message with a schema in `schemas/v1/`.
 pub trait Message: Serialize + DeserializeOwned + JsonSchema {
-    /// The file's name without `.json`.
+    /// The schema's file name without `.json`.
     const NAME: &'static str;
     /// The compiled schema.
     fn validator() -> &'static Validator;
@@ -89,13 +88,13 @@ fn compile<T: Message>() -> Validator {
         .unwrap_or_else(|error| unreachable!("the schema of {} does not compile: {error}", T::NAME))
 }
 
-/// The JSON Schema (draft 2020-12) of a message, as it stands in `schemas/v1/`.
+/// The JSON Schema (draft 2020-12) of a message, as in `schemas/v1/`.
 pub fn schema_of<T: Message>() -> Value {
     let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
     schema.to_value()
 }
 
-/// Writes a message.
+/// Encodes a message.
 pub fn encode<T: Message>(message: &T) -> Result<Vec<u8>, MessageError> {
     let value =
         serde_json::to_value(message).map_err(|source| MessageError::Json { message: T::NAME, source })?;
@@ -103,7 +102,7 @@ pub fn encode<T: Message>(message: &T) -> Result<Vec<u8>, MessageError> {
     serde_json::to_vec(&value).map_err(|source| MessageError::Json { message: T::NAME, source })
 }
 
-/// Reads a message.
+/// Decodes a message.
 pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, MessageError> {
     let value: Value =
         serde_json::from_slice(bytes).map_err(|source| MessageError::Json { message: T::NAME, source })?;

@@ -1,4 +1,4 @@
-//! What the engine tells a driver.
+//! Commands: the desired state of targets, sent by the engine to drivers.
 
 use std::fmt;
 
@@ -12,27 +12,27 @@ use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
-    /// The driver that it is for.
+    /// The driver that the command is for.
     pub driver: String,
     /// The target: the name of a FabricDevice, `<namespace>/<name>` of a NAD, or the name of a Node.
     pub target: String,
-    /// Which word this is.
+    /// The generation of this command.
     pub generation: Generation,
-    /// What is to be there.
+    /// The desired state.
     pub desired: Desired,
-    /// Set when several targets are to change together or not at all.
+    /// Set when several targets change together or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<Transaction>,
 }
 
-/// Orders the commands of a target and names their content. A driver never acts on a generation that is older
-/// than the newest it has seen.
+/// Orders the commands of a target and identifies their content. A driver never acts on a generation that is
+/// older than the newest it has seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Generation {
-    /// Counts the times that an engine took the lead.
+    /// Number of leadership terms of the engine.
     pub term: u64,
-    /// Counts the commands of one term.
+    /// Number of the command within its term.
     pub sequence: u64,
     /// [`Desired::hash`].
     pub hash: String,
@@ -44,7 +44,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// What is to be there, by the kind of target.
+/// The desired state, by the kind of target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Desired {
@@ -57,8 +57,8 @@ pub enum Desired {
 }
 
 impl Desired {
-    /// SHA-256 over the JSON form, the first 16 bytes in hexadecimal: equal states have equal hashes, in this
-    /// process and in the next.
+    /// SHA-256 over the JSON form, the first 16 bytes in hexadecimal. Equal states have equal hashes in every
+    /// process.
     pub fn hash(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         Sha256::digest(json)
@@ -79,21 +79,21 @@ impl Desired {
 
 /// A change of several targets that is confirmed on all or rolled back on all.
 ///
-/// A command that opens one (no decision yet) has its driver make the change so that it can still be taken back,
-/// verify it, report [`Outcome::Held`](crate::Outcome::Held) and wait. The decision comes as the next command of the
-/// target: the same desired state, the same transaction, with `decision`. Any other newer command, and the deadline,
-/// mean [`Decision::Abort`]. A target whose device can't hold a change takes no part: it is commanded without a
-/// transaction, once the others are confirmed.
+/// A command that opens one (no decision yet) has its driver make the change so that it can still be rolled
+/// back, verify it, report [`Outcome::Held`](crate::Outcome::Held) and wait. The decision comes as the next
+/// command of the target: the same desired state, the same transaction, with `decision`. Any other newer
+/// command, and the deadline, mean [`Decision::Abort`]. A target whose device can't hold a change takes no
+/// part: it is commanded without a transaction, once the others are confirmed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transaction {
-    /// Its name.
+    /// The transaction's id.
     pub id: String,
     /// All of its targets.
     pub participants: Vec<String>,
     /// RFC 3339: each participant rolls back by itself when no decision has come by then.
     pub deadline: String,
-    /// What was decided; absent: nothing yet.
+    /// The decision; absent: none yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
 }
@@ -102,9 +102,9 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Decision {
-    /// Every participant has verified: what is held is confirmed. Who holds nothing, since it was started anew in
-    /// between, makes the change by itself.
+    /// Every participant has verified: the held change is confirmed. A driver that holds nothing, since it
+    /// was restarted in between, makes the change.
     Confirm,
-    /// What is held is taken back, and nothing is done until the next command.
+    /// The held change is rolled back, and nothing is done until the next command.
     Abort,
 }

@@ -1,11 +1,12 @@
-//! What became of callbacks.
+//! Delivery attempts of callbacks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Phase;
 
-/// One try to post a transition to its CallbackURL, kept in `ENO_HISTORY`. The URL is not in it: it may hold a secret.
+/// One attempt to post a transition to its CallbackURL, kept in `ENO_HISTORY`. The URL is not in it: it may
+/// contain a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
@@ -13,28 +14,28 @@ pub struct Delivery {
     pub transition: String,
     /// [`Transition::counter`](crate::Transition::counter).
     pub counter: u64,
-    /// The phase that was told.
+    /// The posted phase.
     pub phase: Phase,
-    /// When it ended, RFC 3339.
+    /// When the attempt ended, RFC 3339.
     pub at: String,
-    /// Milliseconds.
+    /// Duration in milliseconds.
     pub took_ms: u64,
-    /// How it ended.
+    /// How the attempt ended.
     pub end: DeliveryEnd,
 }
 
-/// How a try ended.
+/// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "kebab-case")]
 pub enum DeliveryEnd {
-    /// The endpoint took it.
+    /// The endpoint accepted it.
     Delivered,
-    /// It is tried again.
+    /// It failed and is retried.
     Failed {
         /// Why.
         error: String,
     },
-    /// It is not tried again.
+    /// It failed and is not retried.
     GivenUp {
         /// Why.
         error: String,

@@ -1,4 +1,4 @@
-//! How a driver makes itself known.
+//! The presence of drivers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 pub struct DriverHello {
     /// The driver's name, the second token of its subjects.
     pub driver: String,
-    /// Tells its processes apart.
+    /// The name of the process among those of the driver.
     pub instance: String,
     /// Its version.
     pub version: String,
-    /// What it can realise.
+    /// The kinds of targets that it configures.
     pub kinds: Vec<PayloadKind>,
-    /// What else it can do, in its own words, such as the dialects that it speaks.
+    /// Further capabilities, in its own terms, such as the dialects that it speaks.
     #[serde(default)]
     pub capabilities: Vec<String>,
-    /// The only target that it works on; absent: any that is commanded of the driver.
+    /// The only target that it works on; absent: every target that is commanded of the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }

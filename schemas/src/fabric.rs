@@ -46,13 +46,14 @@ pub struct Device {
     /// The host key to accept, an OpenSSH public key line; absent: the driver refuses to connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
-    /// What to do about drift.
+    /// The drift policy.
     #[serde(default)]
     pub drift: Drift,
-    /// Seconds after which a driver that is told of no changes reads the device again; absent: as the driver sees fit.
+    /// Seconds after which a driver without change notifications reads the device again; absent: the driver's
+    /// choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_interval: Option<NonZeroU32>,
-    /// VLANs that exist there under another name and are taken over when they are wanted: they get our name.
+    /// VLANs that exist there under another name and are adopted when they are desired: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub adopt: VlanSet,
 }
@@ -61,10 +62,10 @@ pub struct Device {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Drift {
-    /// Put it right and say so.
+    /// Repair it and report it.
     #[default]
     Repair,
-    /// Only say so.
+    /// Only report it.
     Report,
 }
 
@@ -74,7 +75,7 @@ pub enum Drift {
 pub struct FabricVlan {
     /// The identifier.
     pub vid: VlanId,
-    /// The objects that want it, as `<kind>/[<namespace>/]<name>`, ascending.
+    /// The objects that need it, as `<kind>/[<namespace>/]<name>`, ascending.
     pub owners: Vec<String>,
 }
 
@@ -88,9 +89,9 @@ impl fmt::Display for FabricVlan {
 impl FromStr for FabricVlan {
     type Err = VlanError;
     fn from_str(text: &str) -> Result<Self, VlanError> {
-        let mut words = text.split(' ');
-        let vid = words.next().unwrap_or_default().parse()?;
-        Ok(Self { vid, owners: words.map(str::to_owned).collect() })
+        let mut parts = text.split(' ');
+        let vid = parts.next().unwrap_or_default().parse()?;
+        Ok(Self { vid, owners: parts.map(str::to_owned).collect() })
     }
 }
 
@@ -123,7 +124,7 @@ impl JsonSchema for FabricVlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FabricPort {
-    /// The device's own name for it.
+    /// The device's name of the port.
     pub name: String,
     /// The LAG that it is a member of: that is configured instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,28 +134,29 @@ pub struct FabricPort {
     pub mode: PortMode,
     /// The tagged VLANs, all of them in [`FabricDesired::vlans`].
     pub vlans: VlanSet,
-    /// A driver reported it in [`Applied::Fabric::closed`](crate::Applied): if it carries every VLAN now, its list was
-    /// emptied by another hand.
+    /// A driver reported the port in [`Applied::Fabric::closed`](crate::Applied): if it carries every VLAN
+    /// now, its list was emptied externally.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
-    /// What a driver reported of it in [`Applied::Fabric::before`](crate::Applied).
+    /// The state that a driver reported in [`Applied::Fabric::before`](crate::Applied).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PortBefore>,
 }
 
-/// What a port was like before it carried a VLAN of ours. It becomes so again when it carries none any more.
+/// The state of a port before it carried a VLAN of ours. It is restored when the port carries none any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortBefore {
     /// It was a trunk.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub trunk: bool,
-    /// Settings that a VLAN of ours changes, by the driver's names for them. One that is not named was not set.
-    /// Absent: it is not known.
+    /// Settings that a VLAN of ours changes, by the driver's names for them. One that is absent was not set.
+    /// Absent altogether: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "settings_schema")]
     pub settings: Option<BTreeMap<String, String>>,
-    /// The VLANs of its list that became ours later. They are on the list again once they are not ours any more.
+    /// The VLANs of its list that became ours later. They are on the list again once they are not ours any
+    /// more.
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub vlans: VlanSet,
 }
@@ -162,16 +164,16 @@ pub struct PortBefore {
 fn settings_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
-        "maxProperties": PortBefore::MOST_SETTINGS,
-        "additionalProperties": { "type": "string", "maxLength": PortBefore::LONGEST_SETTING },
+        "maxProperties": PortBefore::MAX_SETTINGS,
+        "additionalProperties": { "type": "string", "maxLength": PortBefore::MAX_SETTING_CHARS },
     })
 }
 
 impl PortBefore {
-    /// How many settings there are at most.
-    pub const MOST_SETTINGS: usize = 16;
-    /// How many characters the value of a setting has at most.
-    pub const LONGEST_SETTING: usize = 4096;
+    /// Maximum number of settings.
+    pub const MAX_SETTINGS: usize = 16;
+    /// Maximum characters of a setting's value.
+    pub const MAX_SETTING_CHARS: usize = 4096;
 }
 
 /// What may be done to a port that is in access mode.
@@ -185,12 +187,13 @@ pub enum PortMode {
     Trunk,
 }
 
-/// The name of a VLAN that is ours: `eno-<cluster>-<vid>`. It tells our VLANs from the device alone.
+/// The name of a VLAN of ours: `eno-<cluster>-<vid>`. It identifies our VLANs on a device without further
+/// records.
 pub fn vlan_name(cluster: &str, vid: VlanId) -> String {
     format!("eno-{cluster}-{vid}")
 }
 
-/// Whether `name` is [`vlan_name`].
+/// True when `name` is [`vlan_name`] of this VLAN.
 pub fn is_vlan_name(name: &str, cluster: &str, vid: VlanId) -> bool {
     let number = name.strip_prefix("eno-").and_then(|rest| rest.strip_prefix(cluster)?.strip_prefix('-'));
     number.is_some_and(|number| {
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vlan_is_a_text() {
+    fn fabric_vlan_round_trips_as_text() {
         for text in ["100", "100 L2Service/a", "4094 L2BridgeDomain/b L2Service/a"] {
             let vlan: FabricVlan = text.parse().unwrap();
             assert_eq!(vlan.to_string(), text);
@@ -216,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn names_are_known(
+        fn vlan_names_are_recognised(
             cluster in "[a-z0-9]{1,3}", vid in 1u16..=4094, other in 1u16..=4094, name in "eno-[a-z0-9]{0,3}-[+0]?[0-9]{0,5}",
         ) {
             let vid = VlanId::new(vid).unwrap();

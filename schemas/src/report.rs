@@ -1,4 +1,4 @@
-//! What a driver tells the engine.
+//! Reports: the results of drivers, read by the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,22 +19,22 @@ pub struct Report {
     pub target: String,
     /// The process that worked on it.
     pub instance: String,
-    /// The command that this is about.
+    /// The generation of the command.
     pub generation: Generation,
     /// RFC 3339.
     pub at: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// What is there of ours, as last read back; absent: not known.
+    /// Our configuration on the target, as last read back; absent: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Applied>,
-    /// Items that were left out while the rest was applied.
+    /// Items that were rejected while the rest was applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rejected: Vec<Rejection>,
-    /// What the admin should know though nothing failed.
+    /// Messages for the administrator although nothing failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// What the device said of itself.
+    /// Data that the device gave about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceInfo>,
     /// The last change of the device; absent: none was made for this command.
@@ -46,60 +46,61 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum Outcome {
-    /// All but the rejected items is there, as read back.
+    /// All items but the rejected ones are applied, as read back.
     Applied,
-    /// All but the rejected items is there, as read back, and can still be taken back: the transaction waits for its
-    /// decision. `applied` says what is there while it is held.
+    /// All items but the rejected ones are applied, as read back, and can still be rolled back: the
+    /// transaction waits for its decision. `applied` is the held state.
     Held,
-    /// The transaction was aborted, and the device is as it was before. Nothing is done until the next command.
+    /// The transaction was aborted, and the device is in its previous state. Nothing is done until the next
+    /// command.
     #[serde(rename = "rolled-back")]
     RolledBack {
-        /// Why, in words.
+        /// Why, as a message.
         reason: String,
     },
-    /// Nothing of this generation could be done.
+    /// The command failed as a whole.
     Failed(Failure),
-    /// Still at it.
+    /// The driver is still working.
     Progress {
-        /// What is being done.
+        /// The current step.
         message: String,
     },
 }
 
-/// Why nothing could be done.
+/// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
-    /// In words, with the operation and the device's own error.
+    /// A message with the operation and the device's own error.
     pub reason: String,
-    /// The driver tries again by itself.
+    /// The driver retries by itself.
     pub retryable: bool,
-    /// The target did not answer: unreachable is not wrong.
+    /// The target did not answer, so that nothing is known to be wrong with the command.
     #[serde(default)]
     pub unreachable: bool,
 }
 
-/// What is there of ours.
+/// Our configuration on a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Applied {
     /// On a switch.
     Fabric {
-        /// The VLANs named as ours.
+        /// The VLANs with our name.
         vlans: VlanSet,
-        /// For each listed port the VLANs of ours that it carries; ports that carry none may be left out. An
-        /// open trunk counts as carrying what is wanted on it.
+        /// For each listed port the VLANs of ours that it carries; ports without any may be omitted. An open
+        /// trunk counts as carrying its desired VLANs.
         ports: BTreeMap<String, VlanSet>,
-        /// For each listed port that switches, all that it carries, ours and foreign.
+        /// For each listed port that switches, all VLANs that it carries, ours and foreign.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         carried: BTreeMap<String, Carried>,
-        /// The listed ports that are trunks with a list on which there are VLANs of ours, and those that were while
-        /// VLANs of ours are wanted there. The engine says it again in the next command, as
-        /// [`FabricPort::closed`](crate::FabricPort). Absent: the driver knows without being told.
+        /// The listed ports that are trunks with a list with VLANs of ours, and those that were while VLANs
+        /// of ours are desired there. The engine returns it in the next command, as
+        /// [`FabricPort::closed`](crate::FabricPort). Absent: the driver needs no such record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         closed: Option<BTreeSet<String>>,
-        /// What listed ports were like before they carried VLANs of ours, where that is to be restored. The engine says
-        /// it again in the next command, as [`FabricPort::before`](crate::FabricPort).
+        /// The state of listed ports before they carried VLANs of ours, where it is to be restored. The
+        /// engine returns it in the next command, as [`FabricPort::before`](crate::FabricPort).
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         before: BTreeMap<String, PortBefore>,
     },
@@ -110,14 +111,15 @@ pub enum Applied {
     },
     /// On a node.
     Node {
-        /// The networks of the host, by name; those that are not there, or not as wanted, may be left out.
+        /// The networks of the host, by name; missing or deviating ones may be omitted.
         networks: BTreeMap<String, AppliedNetwork>,
-        /// The interfaces of pods, by the pod's uid and the interface's id; only those that are as wanted.
+        /// The interfaces of pods, by the pod's uid and the interface's id; only those in their desired
+        /// state.
         pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
     },
 }
 
-/// All that a port carries.
+/// All VLANs that a port carries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Carried {
@@ -132,8 +134,8 @@ pub struct Carried {
     pub open: bool,
 }
 
-/// One thing of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the target
-/// as a whole. On a node, a port is the name of a network of the host.
+/// An item of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the
+/// target as a whole. On a node, a port is the name of a network of the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Item {
@@ -155,12 +157,12 @@ impl Item {
     /// The target as a whole.
     pub const TARGET: Self = Self { vlan: None, port: None, pod: None, link: None };
 
-    /// A VLAN, wherever it is wanted on the target.
+    /// A VLAN, wherever it is desired on the target.
     pub fn vlan(vid: VlanId) -> Self {
         Self { vlan: Some(vid), ..Self::TARGET }
     }
 
-    /// A port and all that is wanted on it.
+    /// A port and everything desired on it.
     pub fn port(name: impl Into<String>) -> Self {
         Self { port: Some(name.into()), ..Self::TARGET }
     }
@@ -170,7 +172,7 @@ impl Item {
         Self { vlan: Some(vid), port: Some(name.into()), ..Self::TARGET }
     }
 
-    /// A pod and all that it is given.
+    /// A pod and all of its interfaces.
     pub fn pod(uid: impl Into<String>) -> Self {
         Self { pod: Some(uid.into()), ..Self::TARGET }
     }
@@ -212,77 +214,78 @@ impl fmt::Display for Item {
     }
 }
 
-/// An item that was left out.
+/// A rejected item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejection {
-    /// Which.
+    /// The item.
     #[serde(flatten)]
     pub item: Item,
-    /// The device's own words, or ours where the driver refused.
+    /// The device's own error, or the driver's reason.
     pub reason: String,
-    /// The driver tries again by itself.
+    /// The driver retries by itself.
     pub retryable: bool,
-    /// What has it did not answer: nothing is known of the item, and what was there may work as it did.
+    /// The device of the item did not answer: its state is not known, and may still be the previous one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unreachable: bool,
 }
 
-/// The kind of notes about VLANs that are off the lists of others while they are ours.
+/// The kind of notes about foreign VLANs that are removed from port lists while they are ours.
 pub const VLAN_TAKEN_OFF: &str = "VlanTakenOff";
 
-/// Something that the admin should know.
+/// A message for the administrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Note {
-    /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`. Of `Drift` there is one for
-    /// each difference, up to a bound, which says what was found in place of what should be there.
+    /// A condition type in CamelCase, such as `OpenTrunk`, `Drift` or `NoConfirmedCommit`. There is one
+    /// `Drift` note per difference, up to a limit, with the observed and the desired state.
     pub kind: String,
-    /// What it is about.
+    /// The item that it is about.
     #[serde(default)]
     pub item: Item,
-    /// In words.
+    /// The message.
     pub message: String,
 }
 
-/// What a device said of itself.
+/// Data that a device gave about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceInfo {
     /// The dialect in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dialect: Option<String>,
-    /// What it can do, in the protocol's short names, such as `candidate` or `confirmed-commit:1.1`.
+    /// Its capabilities, in the protocol's short names, such as `candidate` or `confirmed-commit:1.1`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// `SHA256:…` of the host key that it showed.
+    /// `SHA256:…` fingerprint of its host key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_key_fingerprint: Option<String>,
-    /// Make, model or software, as far as it tells.
+    /// Make, model or software, as far as it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// How a change of it can be taken back.
+    /// How a change of it can be rolled back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
-    /// Seconds after which the driver reads it again though nothing was heard of it; absent: it doesn't.
+    /// Seconds after which the driver reads it again without a notification; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_interval: Option<u32>,
-    /// It tells the driver of changes by others; absent: that is not known.
+    /// It notifies the driver of external changes; absent: not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change_notifications: Option<bool>,
 }
 
-/// How a change of a device can be taken back after it took effect. Only a device that can do it takes part in a
-/// [`Transaction`](crate::Transaction).
+/// How a change of a device can be rolled back after it took effect. Only a device that supports it takes
+/// part in a [`Transaction`](crate::Transaction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rollback {
-    /// The device does it by itself after a while unless it is told otherwise, and whoever knows the name of the
-    /// change can confirm or cancel it (RFC 6241, confirmed commit 1.1 with persist).
+    /// The device rolls back by itself after a timeout unless the change is confirmed, and any session that
+    /// knows the change's id can confirm or cancel it (RFC 6241, confirmed commit 1.1 with persist).
     Persistent,
-    /// The device does it by itself after a while, or when the session ends (RFC 4741, confirmed commit 1.0).
+    /// The device rolls back by itself after a timeout, or when the session ends (RFC 4741, confirmed commit
+    /// 1.0).
     Session,
-    /// It can't be taken back.
+    /// It can't be rolled back.
     None,
 }
 
@@ -290,15 +293,15 @@ pub enum Rollback {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeReport {
-    /// The transaction that it was a part of; absent: it was made by itself.
+    /// The transaction that it was a part of; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<String>,
     /// When it was confirmed, RFC 3339.
     pub at: String,
-    /// From the first request to the last answer, without the time that it was held, in milliseconds.
+    /// Milliseconds from the first request to the last reply, without the time of a hold.
     pub took_ms: u64,
-    /// VLANs, and VLANs on ports, that were made.
+    /// VLANs, and VLANs on ports, that were added.
     pub added: u32,
-    /// VLANs, and VLANs on ports, that were taken away.
+    /// VLANs, and VLANs on ports, that were removed.
     pub removed: u32,
 }

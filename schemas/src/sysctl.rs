@@ -4,7 +4,8 @@
 //! (`route_localnet`, `accept_source_route`), what takes the kernel's memory (queue lengths) and what the kernel
 //! doesn't let anyone write.
 
-/// The names that are safe below `/proc/sys/net/<family>/<group>/<interface>`, ascending; `None`: there is no such group.
+/// The safe names below `/proc/sys/net/<family>/<group>/<interface>`, ascending; `None`: there is no such
+/// group.
 pub fn safe_sysctls(family: &str, group: &str) -> Option<&'static [&'static str]> {
     match (family, group) {
         ("ipv4", "conf") => Some(IPV4_CONF),

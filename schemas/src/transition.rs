@@ -1,4 +1,4 @@
-//! What the outbox holds.
+//! Transitions in the outbox.
 
 use std::fmt;
 

@@ -78,7 +78,7 @@ impl JsonSchema for VlanId {
     }
 }
 
-const WORDS: usize = 64;
+const SET_WORDS: usize = 64;
 
 /// Of a number of bits in a word.
 fn count(bits: u32) -> u16 {
@@ -88,7 +88,7 @@ fn count(bits: u32) -> u16 {
 /// A set of VLAN identifiers. On the wire a text of ascending, disjoint, non-adjacent ranges: `10-20,30`; the
 /// empty set is the empty text. In memory at most 512 bytes, none when empty.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
-pub struct VlanSet(Option<Box<[u64; WORDS]>>);
+pub struct VlanSet(Option<Box<[u64; SET_WORDS]>>);
 
 impl VlanSet {
     /// The empty set.
@@ -101,7 +101,7 @@ impl VlanSet {
 
     /// Adds `id`; true when it was not there.
     pub fn insert(&mut self, id: VlanId) -> bool {
-        let words = self.0.get_or_insert_with(|| Box::new([0; WORDS]));
+        let words = self.0.get_or_insert_with(|| Box::new([0; SET_WORDS]));
         let (word, bit) = (usize::from(id.0) / 64, 1 << (id.0 % 64));
         let new = words[word] & bit == 0;
         words[word] |= bit;
@@ -113,7 +113,7 @@ impl VlanSet {
         if last < first {
             return;
         }
-        let words = self.0.get_or_insert_with(|| Box::new([0; WORDS]));
+        let words = self.0.get_or_insert_with(|| Box::new([0; SET_WORDS]));
         let (low, high) = (first.0 / 64, last.0 / 64);
         for at in low..=high {
             let from = if at == low { first.0 % 64 } else { 0 };
@@ -208,9 +208,9 @@ impl VlanSet {
     }
 
     fn combine(&self, other: &Self, op: impl Fn(u64, u64) -> u64) -> Self {
-        let zero = [0; WORDS];
+        let zero = [0; SET_WORDS];
         let (a, b) = (self.0.as_deref().unwrap_or(&zero), other.0.as_deref().unwrap_or(&zero));
-        let words: [u64; WORDS] = std::array::from_fn(|i| op(a[i], b[i]));
+        let words: [u64; SET_WORDS] = std::array::from_fn(|i| op(a[i], b[i]));
         Self(words.iter().any(|w| *w != 0).then(|| Box::new(words)))
     }
 }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn texts() {
+    fn vlan_sets_parse_and_format() {
         for (text, shown) in
             [("", ""), ("5", "5"), ("20,10-19", "10-20"), (" 1 - 2 ,4", "1-2,4"), ("1-4094", "1-4094")]
         {
@@ -325,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_and_back(ids in proptest::collection::btree_set(1u16..=4094, 0..200)) {
+        fn vlan_sets_round_trip_through_text_and_ranges(ids in proptest::collection::btree_set(1u16..=4094, 0..200)) {
             let made: VlanSet = ids.iter().map(|id| VlanId(*id)).collect();
             prop_assert_eq!(&set(&made.to_string()), &made);
             prop_assert_eq!(&made.ranges().into_iter().collect::<VlanSet>(), &made);
@@ -333,7 +333,7 @@ mod tests {
         }
 
         #[test]
-        fn algebra(a in proptest::collection::btree_set(1u16..=4094, 0..50), b in proptest::collection::btree_set(1u16..=4094, 0..50)) {
+        fn set_operations_match_btreeset(a in proptest::collection::btree_set(1u16..=4094, 0..50), b in proptest::collection::btree_set(1u16..=4094, 0..50)) {
             let of = |ids: &std::collections::BTreeSet<u16>| ids.iter().map(|id| VlanId(*id)).collect::<VlanSet>();
             prop_assert_eq!(of(&a).union(&of(&b)), of(&(&a | &b)));
             prop_assert_eq!(of(&a).intersection(&of(&b)), of(&(&a & &b)));

@@ -1,5 +1,5 @@
-//! Processes of different versions understand each other: messages as they are kept in `golden` stay readable, what a
-//! later version adds does no harm, and another major version is refused in plain words.
+//! Compatibility of versions: stored messages in `golden` stay readable, additions of later versions are
+//! ignored, and another major version is refused with a clear message.
 
 use std::fmt::Debug;
 
@@ -9,9 +9,9 @@ use eno_schemas::{
 };
 use serde_json::{Value, json};
 
-/// Where any name may stand as a field, so that one more is one more entry and nothing unknown.
+/// Fields that are maps by any name, where an additional field would be an additional entry.
 const MAPS: [&str; 5] = ["ports", "carried", "networks", "pods", "sysctls"];
-/// A choice that is written as its name: `{"access": 100}`.
+/// Enums that are written with their variant's name: `{"access": 100}`.
 const CHOICES: [&str; 3] = ["vlans", "name", "parent"];
 
 fn golden<T: Message>() -> Vec<Value> {
@@ -26,16 +26,17 @@ fn read<T: Message>(message: &Value) -> Result<T, MessageError> {
     decode(&serde_json::to_vec(message).unwrap())
 }
 
-/// Adds a field of a later version wherever there can be one. `field`: where it stands; `map`: its fields are entries.
+/// Adds an unknown field of a later version wherever there can be one. `field` is the parent field; `map`:
+/// its fields are entries.
 fn later(value: &mut Value, field: &str, map: bool) {
     match value {
         Value::Array(all) => all.iter_mut().for_each(|one| later(one, "", false)),
-        // What a custom resource was like.
+        // A stored custom resource.
         Value::Object(_) if field == "object" => {}
         Value::Object(fields) => {
             let entries = map || MAPS.contains(&field);
             for (name, value) in fields.iter_mut() {
-                // Of a pod, what is applied is a map of its interfaces.
+                // The applied state of a pod is a map of its interfaces.
                 let links = field == "pods" && value.get("links").is_none() && value.get("name").is_none();
                 later(value, if entries { "" } else { name }, links);
             }
@@ -74,7 +75,7 @@ fn holds<T: Message + Debug + PartialEq>() {
 }
 
 #[test]
-fn messages_of_other_versions_are_understood() {
+fn messages_of_other_versions_decode() {
     holds::<Command>();
     holds::<Report>();
     holds::<Transition>();

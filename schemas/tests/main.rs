@@ -1,5 +1,4 @@
-//! Messages against their schemas.
-//! One binary, since each is linked with all that it uses.
+//! Messages and their schemas. One binary, to link the dependencies once.
 
 mod compatibility;
 mod messages;

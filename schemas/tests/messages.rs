@@ -1,4 +1,4 @@
-//! The committed schemas are the types' own, and messages that break them are refused with the path of the fault.
+//! The committed schemas match the types, and invalid messages are refused with the path of the violation.
 
 use eno_schemas::{
     CallbackAnswer, CallbackRequest, Command, DeadLetter, Delivery, DriverHello, Message, MessageError,
@@ -13,7 +13,7 @@ fn fresh<T: Message>() {
 }
 
 #[test]
-fn committed_schemas_are_fresh() {
+fn committed_schemas_are_current() {
     fresh::<Command>();
     fresh::<Report>();
     fresh::<Transition>();
@@ -39,14 +39,14 @@ fn command() -> Value {
 }
 
 #[test]
-fn a_good_command_survives_both_ways() {
+fn valid_command_round_trips() {
     let read: Command = decode(&serde_json::to_vec(&command()).unwrap()).unwrap();
     let back: Value = serde_json::from_slice(&encode(&read).unwrap()).unwrap();
     assert_eq!(back, command());
 }
 
 #[test]
-fn a_bad_command_is_refused_with_its_path() {
+fn invalid_command_is_refused_with_its_json_path() {
     for (pointer, bad, path) in [
         ("/desired/vlans/0", json!("100  L2Service/a"), "/desired"),
         ("/desired/vlans/0", json!("4095 L2Service/a"), "/"),

@@ -1,4 +1,4 @@
-//! The resolver as a process.
+//! The resolver as a child process.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,10 +10,10 @@ use eno_cri::Client;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A resolver that ends with its value.
+/// A resolver that is stopped on drop.
 pub struct Resolver {
     child: Child,
-    /// The resolver itself, where `child` only started it.
+    /// The resolver's PID, where `child` only started it.
     pid: Pid,
     pub socket: PathBuf,
 }
@@ -23,7 +23,7 @@ impl Resolver {
         Command::new(env!("CARGO_BIN_EXE_eno-cri-resolver"))
     }
 
-    /// Adds where it listens and whom it asks, starts it and waits until it listens.
+    /// Adds the flags of its socket and runtime, starts it and waits until it listens.
     pub fn start(mut command: Command, socket: &Path, runtime: &OsStr) -> Self {
         command.arg("--socket").arg(socket).arg("--runtime").arg(runtime);
         command.args(["--log", "eno_cri_resolver=debug,info"]).stderr(Stdio::piped());
@@ -35,7 +35,7 @@ impl Resolver {
             .inspect(|line| println!("{line}"))
             .any(|line| line.contains("listening socket="));
         assert!(listening, "the resolver ended: {:?}", child.wait());
-        // Its further words are the test's.
+        // Its further output goes to the test's.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
         let started = child.id();
         let children =
@@ -56,7 +56,7 @@ impl Resolver {
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        // Unless it has ended already, where a test looked at that.
+        // Unless a test waited for its end.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(self.pid, Signal::SIGKILL);
             let _ = self.child.wait();

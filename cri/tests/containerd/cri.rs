@@ -1,4 +1,4 @@
-//! kubelet's part: pods are made and removed through CRI.
+//! kubelet's part: creates and removes pods through CRI.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ struct NamespaceOption {
     pid: i32,
 }
 
-/// The one field of many requests and answers: an id.
+/// A message with only an id.
 #[derive(Clone, PartialEq, Message)]
 struct Id {
     #[prost(string, tag = "1")]
@@ -103,14 +103,14 @@ struct ImageSpec {
     image: String,
 }
 
-/// Whose network a pod has: `NamespaceMode`.
+/// The network of a pod: `NamespaceMode`.
 #[derive(Clone, Copy)]
 pub enum Network {
     Pod = 0,
     Node = 2,
 }
 
-/// A sandbox that runs.
+/// A running sandbox.
 pub struct Sandbox {
     pub id: String,
     config: PodSandboxConfig,
@@ -132,7 +132,7 @@ impl Cri {
         Self { channel: endpoint.connect_with_connector_lazy(connector), cgroup_parent }
     }
 
-    async fn call<Q, A>(&self, method: &str, question: Q) -> Result<A, tonic::Status>
+    async fn call<Q, A>(&self, method: &str, request: Q) -> Result<A, tonic::Status>
     where
         Q: Message + Default + 'static,
         A: Message + Default + 'static,
@@ -140,11 +140,11 @@ impl Cri {
         let mut grpc = Grpc::new(self.channel.clone());
         grpc.ready().await.expect("a channel");
         let path = PathAndQuery::try_from(format!("/runtime.v1.RuntimeService/{method}")).expect("a path");
-        let answer = grpc.unary(Request::new(question), path, ProstCodec::<Q, A>::default()).await?;
+        let answer = grpc.unary(Request::new(request), path, ProstCodec::<Q, A>::default()).await?;
         Ok(answer.into_inner())
     }
 
-    /// Whether it answers yet.
+    /// True once the runtime answers.
     pub async fn is_ready(&self) -> bool {
         self.call::<_, Nothing>("Version", Nothing {}).await.is_ok()
             && self.call::<_, Nothing>("ListPodSandbox", Nothing {}).await.is_ok()
@@ -166,14 +166,14 @@ impl Cri {
                 }),
             }),
         };
-        let question = RunPodSandboxRequest { config: Some(config.clone()) };
-        let Id { id } = self.call("RunPodSandbox", question).await.expect("a sandbox");
+        let request = RunPodSandboxRequest { config: Some(config.clone()) };
+        let Id { id } = self.call("RunPodSandbox", request).await.expect("a sandbox");
         Sandbox { id, config }
     }
 
-    /// A container that was created; its id.
+    /// Creates a container; returns its id.
     pub async fn create(&self, sandbox: &Sandbox) -> String {
-        let question = CreateContainerRequest {
+        let request = CreateContainerRequest {
             pod_sandbox_id: sandbox.id.clone(),
             config: Some(ContainerConfig {
                 metadata: Some(ContainerMetadata { name: "main".into() }),
@@ -181,18 +181,18 @@ impl Cri {
             }),
             sandbox_config: Some(sandbox.config.clone()),
         };
-        let Id { id } = self.call("CreateContainer", question).await.expect("a container");
+        let Id { id } = self.call("CreateContainer", request).await.expect("a container");
         id
     }
 
     pub async fn start(&self, container: &str) {
-        let question = Id { id: container.to_owned() };
-        self.call::<_, Nothing>("StartContainer", question).await.expect("started");
+        let request = Id { id: container.to_owned() };
+        self.call::<_, Nothing>("StartContainer", request).await.expect("started");
     }
 
     pub async fn stop(&self, sandbox: &Sandbox) {
-        let question = Id { id: sandbox.id.clone() };
-        self.call::<_, Nothing>("StopPodSandbox", question).await.expect("stopped");
+        let request = Id { id: sandbox.id.clone() };
+        self.call::<_, Nothing>("StopPodSandbox", request).await.expect("stopped");
     }
 
     pub async fn remove(&self, sandbox: Sandbox) {

@@ -1,4 +1,4 @@
-//! An image with one program that does nothing, made on the spot.
+//! A generated image with one program that does nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,10 +8,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// What the image is called.
+/// The image's name.
 pub const NAME: &str = "eno.test/pause:1";
 
-/// `again: pause(); goto again;`, as the kernel is called on x86-64.
+/// `again: pause(); goto again;` in machine code of x86-64 Linux.
 const CODE: [u8; 9] = [
     0xb8, 0x22, 0x00, 0x00, 0x00, // mov eax, 34
     0x0f, 0x05, // syscall
@@ -47,7 +47,7 @@ fn program() -> Vec<u8> {
 struct Layout(PathBuf);
 
 impl Layout {
-    /// Adds a blob; its descriptor.
+    /// Adds a blob; returns its descriptor.
     fn add(&self, media_type: &str, bytes: &[u8]) -> Value {
         let digest = Sha256::digest(bytes).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
         fs::write(self.0.join("blobs/sha256").join(&digest), bytes).expect("a blob");
@@ -60,7 +60,7 @@ fn tar(folder: &Path, archive: &Path) {
     assert!(status.expect("tar").success());
 }
 
-/// Writes the image as an OCI archive below `folder`; where.
+/// Writes the image as an OCI archive below `folder`; returns its path.
 pub fn archive(folder: &Path) -> PathBuf {
     assert_eq!(std::env::consts::ARCH, "x86_64", "the image's program is for x86-64");
     let root = folder.join("root");

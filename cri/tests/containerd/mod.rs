@@ -1,4 +1,4 @@
-//! The resolver and its client against a real containerd with real pods.
+//! The resolver and its client with a real containerd and real pods.
 
 mod cri;
 mod image;
@@ -18,7 +18,7 @@ const B: &str = "bbbbbbbb-0000-4000-8000-000000000002";
 
 #[tokio::test]
 #[ignore = "needs root: containerd"]
-async fn each_pod_has_its_namespace() {
+async fn each_pod_resolves_to_its_own_namespace() {
     let node = Node::start().await;
     let resolver = node.resolver();
     let client = resolver.client();
@@ -37,7 +37,7 @@ async fn each_pod_has_its_namespace() {
     assert_ne!((seen.inode, seen.pid, &seen.path), (other.inode, other.pid, &other.path));
     assert_eq!(other.inode, of_process(other.pid));
 
-    // A container's PID, only while it runs and only of this pod.
+    // A container's PID is returned only while it runs, and only for its pod.
     let container = node.cri.create(&a).await;
     assert_eq!(reason(A, Some(&container)).await, Some(Reason::NotRunning), "created");
     node.cri.start(&container).await;
@@ -49,7 +49,7 @@ async fn each_pod_has_its_namespace() {
     assert_eq!(reason(A, Some(&container[..12])).await, Some(Reason::NotRunning), "a mere beginning");
     assert_eq!(reason(A, Some("ffff")).await, Some(Reason::NotRunning), "unknown");
 
-    // A sandbox that was made anew.
+    // A recreated sandbox.
     let again = node.cri.run(A, Network::Pod, 1).await;
     let newest = client.resolve(A, None).await.unwrap();
     assert_ne!(newest.inode, seen.inode);
@@ -57,7 +57,7 @@ async fn each_pod_has_its_namespace() {
     node.cri.stop(&again).await;
     assert_eq!(client.resolve(A, None).await.unwrap(), seen, "the one that is ready");
 
-    // Gone: stopped, then removed.
+    // The sandbox is stopped, then removed.
     node.cri.stop(&a).await;
     assert_eq!(reason(A, None).await, Some(Reason::NotFound));
     for sandbox in [a, again] {
@@ -70,7 +70,7 @@ async fn each_pod_has_its_namespace() {
 
 #[tokio::test]
 #[ignore = "needs root: containerd"]
-async fn a_pod_on_the_nodes_network_is_refused() {
+async fn host_network_pod_is_refused() {
     let node = Node::start().await;
     let resolver = node.resolver();
     let sandbox = node.cri.run(A, Network::Node, 0).await;
@@ -82,7 +82,7 @@ async fn a_pod_on_the_nodes_network_is_refused() {
 
 #[tokio::test]
 #[ignore = "needs root: containerd"]
-async fn containerd_may_restart() {
+async fn resolver_survives_containerd_restart() {
     let mut node = Node::start().await;
     let mut resolver = node.resolver();
     let client = resolver.client();
@@ -107,8 +107,8 @@ async fn containerd_may_restart() {
 
 #[tokio::test]
 #[ignore = "needs root: containerd"]
-async fn two_hundred_at_once() {
-    const QUESTIONS: usize = 200;
+async fn two_hundred_concurrent_requests_are_answered() {
+    const REQUESTS: usize = 200;
     let node = Node::start().await;
     let resolver = node.resolver();
     let client = resolver.client();
@@ -117,18 +117,18 @@ async fn two_hundred_at_once() {
     let mut rounds = Vec::new();
     for _ in 0..5 {
         let begin = Instant::now();
-        let questions = uids.iter().cycle().take(QUESTIONS).map(|uid| client.resolve(uid, None));
-        let answers = join_all(questions).await;
+        let requests = uids.iter().cycle().take(REQUESTS).map(|uid| client.resolve(uid, None));
+        let answers = join_all(requests).await;
         rounds.push(begin.elapsed());
         let mut inodes: HashMap<u64, usize> = HashMap::new();
         for answer in answers {
             *inodes.entry(answer.unwrap().inode).or_default() += 1;
         }
-        assert_eq!(inodes.into_values().collect::<Vec<_>>(), [QUESTIONS / 4; 4]);
+        assert_eq!(inodes.into_values().collect::<Vec<_>>(), [REQUESTS / 4; 4]);
     }
     let fastest = rounds.iter().min().copied().unwrap_or_default();
     assert!(fastest < Duration::from_millis(250), "one after the other? {rounds:?}");
-    eprintln!("{QUESTIONS} pods resolved at once in {rounds:?}");
+    eprintln!("{REQUESTS} pods resolved at once in {rounds:?}");
     for sandbox in sandboxes {
         node.cri.stop(&sandbox).await;
         node.cri.remove(sandbox).await;

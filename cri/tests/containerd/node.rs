@@ -1,5 +1,4 @@
-//! A containerd of one's own, in a process and a mount namespace of its own: when the test ends, however it ends,
-//! nothing of it is left.
+//! A containerd in a PID and a mount namespace of its own, which are removed whenever the test ends.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +14,7 @@ use crate::common::Resolver;
 use crate::containerd::cri::Cri;
 use crate::containerd::image;
 
-/// A CNI plugin that connects nothing: the namespace is containerd's work already.
+/// A CNI plugin without effect: containerd creates the namespace itself.
 const PLUGIN: &str = r#"#!/bin/sh
 cat >/dev/null
 case $CNI_COMMAND in
@@ -24,12 +23,12 @@ VERSION) echo '{"cniVersion":"0.3.1","supportedVersions":["0.3.1"]}' ;;
 esac
 "#;
 
-/// containerd with what belongs to it.
+/// containerd and its processes.
 pub struct Node {
-    /// A shell, the first process of the process namespace: with its end everything in there ends.
+    /// A shell, the first process of the PID namespace: when it ends, all processes in it end.
     shell: Child,
     commands: Option<ChildStdin>,
-    says: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
     folder: TempDir,
     cgroup: String,
     pub cri: Cri,
@@ -57,11 +56,11 @@ impl Node {
             .spawn()
             .expect("unshare");
         let commands = shell.stdin.take();
-        let says = BufReader::new(shell.stdout.take().expect("a pipe"));
+        let output = BufReader::new(shell.stdout.take().expect("a pipe"));
         let cgroup = format!("eno-cri-{}", folder.path().file_name().expect("a name").display());
         let cri = Cri::new(folder.path().join("containerd.sock"), format!("/{cgroup}"));
-        let mut node = Self { shell, commands, says, folder, cgroup, cri };
-        // Namespaces are bound where kubelet's nodes have them, seen by nobody outside.
+        let mut node = Self { shell, commands, output, folder, cgroup, cri };
+        // Namespaces are bound at their usual path, invisible outside.
         node.command("mkdir -p /run/netns && mount -t tmpfs netns /run/netns");
         node.start_containerd().await;
         let archive = image::archive(node.folder.path());
@@ -101,15 +100,15 @@ impl Node {
         }
     }
 
-    /// Kills containerd and waits for its end; the pods go on.
+    /// Kills containerd and waits for its end; the pods continue.
     pub fn kill_containerd(&mut self) {
         self.command("kill -9 $!; wait $!; echo killed");
-        let mut said = String::new();
-        self.says.read_line(&mut said).expect("a shell that tells");
-        assert_eq!(said, "killed\n");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("output of the shell");
+        assert_eq!(line, "killed\n");
     }
 
-    /// A resolver that sees what a container with the host's `/run/netns` sees, and has no capability.
+    /// A resolver without capabilities that sees the host's `/run/netns`.
     pub fn resolver(&self) -> Resolver {
         let mut command = self.enter();
         command
@@ -118,7 +117,7 @@ impl Node {
         Resolver::start(command, &self.folder.path().join("cri.sock"), &self.socket())
     }
 
-    /// The inode of what is at `path`, as the node sees it.
+    /// The inode of the file at `path`, as the node sees it.
     pub fn inode(&self, path: &Path) -> u64 {
         let mut command = self.enter();
         let output = command.args(["stat", "--dereference", "--format=%i"]).arg(path).output().expect("stat");
@@ -126,7 +125,7 @@ impl Node {
         text.trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
     }
 
-    /// Runs what is added to it beside the shell, which is the only child of `unshare`.
+    /// A command that enters the shell's namespaces; the shell is the only child of `unshare`.
     fn enter(&self) -> Command {
         let pid = self.shell.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
@@ -138,7 +137,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The shell ends with its input, and with it all else.
+        // The shell ends with its input, and all other processes with it.
         drop(self.commands.take());
         let _ = self.shell.wait();
         let controllers = fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
@@ -148,7 +147,7 @@ impl Drop for Node {
     }
 }
 
-/// Removes a control group and those below it, where there is one.
+/// Removes a control group with its children, if it exists.
 fn remove_cgroup(path: &Path) {
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

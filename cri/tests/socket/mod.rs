@@ -1,4 +1,4 @@
-//! The resolver's socket: who may ask, what a question may be, how it begins and ends.
+//! The resolver's socket: permissions, request limits, startup and shutdown.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -17,15 +17,15 @@ use crate::common::Resolver;
 
 const NO_RUNTIME: &str = "/nonexistent/runtime.sock";
 
-/// One that lets this process ask.
+/// A resolver that permits this process.
 fn resolver(folder: &TempDir) -> Resolver {
     let mut command = Resolver::command();
     command.args(["--allow-uid", &geteuid().to_string()]);
     Resolver::start(command, &folder.path().join("cri.sock"), OsStr::new(NO_RUNTIME))
 }
 
-/// What it says to bytes, line by line, until it closes the connection.
-fn say(socket: &Path, bytes: &[u8]) -> Vec<Value> {
+/// Sends bytes; returns the response lines until the connection is closed.
+fn send_lines(socket: &Path, bytes: &[u8]) -> Vec<Value> {
     let mut stream = UnixStream::connect(socket).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -33,10 +33,10 @@ fn say(socket: &Path, bytes: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn bad_lines_get_an_error_and_spoil_no_other() {
+fn malformed_lines_get_an_error_and_affect_no_other_request() {
     let folder = TempDir::new().unwrap();
     let resolver = resolver(&folder);
-    let answers = say(
+    let answers = send_lines(
         &resolver.socket,
         b"\nnull\n{\"pod\":\"../../proc/1\"}\n{\"pod\":\"a\",\"exec\":\"sh\"}\n\xff\xfe\n{\"pod\":\"a\"}\n",
     );
@@ -50,25 +50,25 @@ fn bad_lines_get_an_error_and_spoil_no_other() {
 }
 
 #[test]
-fn a_line_without_end_is_refused_and_ends_the_connection() {
+fn overlong_line_is_refused_and_closes_the_connection() {
     let folder = TempDir::new().unwrap();
     let resolver = resolver(&folder);
     for bytes in [vec![b' '; 512], br#"{"pod":"a"}"#.to_vec()] {
-        let answers = say(&resolver.socket, &bytes);
+        let answers = send_lines(&resolver.socket, &bytes);
         assert_eq!(answers.len(), 1, "{answers:?}");
         assert_eq!(answers[0]["reason"], "BadRequest");
     }
 }
 
 #[test]
-fn the_socket_is_for_user_and_group() {
+fn socket_mode_allows_user_and_group_only() {
     let folder = TempDir::new().unwrap();
     let resolver = resolver(&folder);
     assert_eq!(resolver.socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
 }
 
 #[tokio::test]
-async fn only_the_allowed_are_answered() {
+async fn peers_without_permission_are_refused() {
     let folder = TempDir::new().unwrap();
     let other = geteuid().as_raw() + 1;
     let mut command = Resolver::command();
@@ -86,10 +86,10 @@ async fn only_the_allowed_are_answered() {
 }
 
 #[test]
-fn sigterm_ends_it_and_removes_the_socket() {
+fn sigterm_stops_the_resolver_and_removes_the_socket() {
     let folder = TempDir::new().unwrap();
     let mut resolver = resolver(&folder);
-    // An asker that has nothing to say keeps it from nothing.
+    // A silent client does not delay the shutdown.
     let mut idle = UnixStream::connect(&resolver.socket).unwrap();
     assert!(resolver.terminate().success());
     assert!(!resolver.socket.exists());
@@ -97,14 +97,14 @@ fn sigterm_ends_it_and_removes_the_socket() {
 }
 
 #[test]
-fn a_dead_socket_is_replaced_and_nothing_else() {
+fn stale_socket_is_replaced_and_other_files_are_kept() {
     let folder = TempDir::new().unwrap();
     drop(UnixListener::bind(folder.path().join("cri.sock")).unwrap());
     let first = resolver(&folder);
     let refused = |path: &Path, why: &str| {
         let output = Resolver::command().arg("--socket").arg(path).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(why), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(why), "{stderr}");
     };
     refused(&first.socket, "another process listens there");
     let file = folder.path().join("file");
@@ -112,11 +112,11 @@ fn a_dead_socket_is_replaced_and_nothing_else() {
     refused(&file, "no socket");
     assert_eq!(std::fs::read(&file).unwrap(), b"kept");
     refused(Path::new("/nonexistent/cri.sock"), "listening at /nonexistent/cri.sock: No such file");
-    assert_eq!(say(&first.socket, b"{}\n").len(), 1, "the first goes on");
+    assert_eq!(send_lines(&first.socket, b"{}\n").len(), 1, "the first goes on");
 }
 
 #[test]
-fn a_wrong_log_filter_is_named() {
+fn invalid_log_filter_is_named_in_the_error() {
     let output = Command::new(Resolver::command().get_program()).args(["--log", "a=b=c"]).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("log filter"), "{output:?}");
 }

@@ -1,15 +1,15 @@
 //! The southbound driver `nad`: it realises one NetworkAttachmentDefinition per target `<namespace>/<name>`.
 //!
-//! [`codec`], [`object`] and [`plan`] are pure: an attachment as CNI configuration, objects as seen and as wanted,
-//! and what to do about the difference. [`NadDriver`] does it: one watch over all NetworkAttachmentDefinitions says
-//! what is there, so that making one costs a single write and keeping one costs none.
+//! [`codec`] (CNI configurations), [`object`] (observed and desired objects) and [`plan`] are pure.
+//! [`NadDriver`] carries plans out. One watch over all NetworkAttachmentDefinitions keeps the observed state,
+//! so that creating one costs a single write and keeping one costs none.
 
+mod api_error;
+mod cache;
 pub mod codec;
-mod failure;
-mod mirror;
+mod driver;
 pub mod object;
 pub mod plan;
-mod session;
 
-pub use mirror::Watch;
-pub use session::{FIELD_MANAGER, NadDriver};
+pub use cache::WatchState;
+pub use driver::{FIELD_MANAGER, NadDriver};

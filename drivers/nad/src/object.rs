@@ -1,5 +1,5 @@
-//! NetworkAttachmentDefinitions as Kubernetes objects: what is kept of one that was seen, and how one of ours is
-//! written. Pure.
+//! NetworkAttachmentDefinitions as Kubernetes objects: the observed state of one, and the manifest of ours.
+//! Pure.
 
 use eno_schemas::NadDesired;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -9,58 +9,58 @@ use sha2::{Digest as _, Sha256};
 
 use crate::codec::Rendered;
 
-/// The annotation by which Multus asks a device plugin's resource for a device.
+/// The annotation by which Multus requests a device of a device plugin's resource.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
-/// Says who made an object.
+/// The label that names the creator of an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY`] on ours.
+/// The value of [`MANAGED_BY`] on our objects.
 pub const ENO: &str = "eno";
-/// `metadata.uid` of the L2ServiceAttachment that a NAD is for, so that it is known as ours even when its owner
-/// references are taken away.
+/// The annotation with `metadata.uid` of the NAD's L2ServiceAttachment. It identifies the NAD as ours even
+/// without its owner references.
 pub const ATTACHMENT_UID: &str = "eno.k8s.io/attachment-uid";
-/// The CustomResourceDefinition that Multus brings.
+/// The CustomResourceDefinition that is installed with Multus.
 pub const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
 const GROUP: &str = "eno.k8s.io";
 const KIND: &str = "L2ServiceAttachment";
 const API_VERSION: &str = "eno.k8s.io/v1alpha1";
 
-/// Where the API serves NetworkAttachmentDefinitions.
+/// The API resource of NetworkAttachmentDefinitions.
 pub fn resource() -> ApiResource {
     let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
     ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions")
 }
 
-/// A hash over all that we write into an object; equal exactly when nothing of it was changed.
-pub type Content = [u8; 16];
+/// Hash of all fields that we write; equal exactly when none of them differs.
+pub type ContentHash = [u8; 16];
 
-/// What is kept of a NetworkAttachmentDefinition that was seen.
+/// The observed state of a NetworkAttachmentDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedNad {
     /// `metadata.uid`.
     pub uid: Box<str>,
     /// `metadata.resourceVersion`, which orders the versions of an object; 0 when the server gives no number.
     pub version: u64,
-    /// What it says, as far as that is ours to say.
-    pub content: Content,
-    /// Deleted, and kept by these finalizers.
+    /// Hash of the fields that we write.
+    pub content: ContentHash,
+    /// Set when the object is being deleted: the finalizers that keep it.
     pub finalizers: Option<Box<str>>,
-    standing: Standing,
+    ownership: NadOwnership,
 }
 
-/// Whose an object seems to be; whether that is the wanted attachment is asked with its uid.
+/// The apparent owner of an object. Its uid tells whether that is the desired attachment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
+enum NadOwnership {
     /// Controlled by the L2ServiceAttachment of the same name.
     Controlled { uid: Box<str>, labelled: bool },
-    /// Nobody controls it, and it bears our label and this attachment's uid.
-    Marked { uid: Box<str> },
-    /// Somebody else's: who, in words.
+    /// Without a controller, but with our label and this attachment's uid.
+    Labelled { uid: Box<str> },
+    /// Owned by somebody else; `holder` describes them.
     Foreign { holder: Box<str> },
 }
 
-impl Seen {
-    /// Takes what matters from an object.
+impl ObservedNad {
+    /// Extracts the observed state of an object.
     pub fn of(object: &DynamicObject) -> Self {
         let metadata = &object.metadata;
         let labelled =
@@ -70,14 +70,14 @@ impl Seen {
         let owners = metadata.owner_references.as_deref().unwrap_or_default();
         let controller = owners.iter().find(|owner| owner.controller == Some(true));
         let name = metadata.name.as_deref().unwrap_or_default();
-        let standing = match (controller, annotation(ATTACHMENT_UID)) {
+        let ownership = match (controller, annotation(ATTACHMENT_UID)) {
             (Some(owner), _) if is_attachment(owner, name) => {
-                Standing::Controlled { uid: owner.uid.as_str().into(), labelled }
+                NadOwnership::Controlled { uid: owner.uid.as_str().into(), labelled }
             }
-            (None, Some(uid)) if labelled => Standing::Marked { uid: uid.into() },
-            _ => Standing::Foreign { holder: holder(object, controller).into() },
+            (None, Some(uid)) if labelled => NadOwnership::Labelled { uid: uid.into() },
+            _ => NadOwnership::Foreign { holder: holder(object, controller).into() },
         };
-        let content = content(
+        let content = content_hash(
             object.data.pointer("/spec/config").and_then(Value::as_str),
             annotation(RESOURCE_NAME),
             labelled,
@@ -93,46 +93,48 @@ impl Seen {
             version: metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0),
             content,
             finalizers,
-            standing,
+            ownership,
         }
     }
 
-    /// `None` when it may be written for the attachment `uid`; else whose it is, in words.
+    /// `None` when the object may be written for the attachment `uid`; otherwise a description of its owner.
     ///
-    /// A NAD that bears our label and is controlled by an attachment of the same name but with another uid is a
-    /// leftover of an attachment that was deleted and made anew: it is taken over.
-    pub fn foreign_to(&self, uid: &str) -> Option<String> {
-        match &self.standing {
-            Standing::Controlled { uid: owner, labelled } if *labelled || **owner == *uid => None,
-            Standing::Controlled { uid: owner, .. } => {
+    /// A NAD with our label that an attachment of the same name but another uid controls is a leftover of a
+    /// recreated attachment. It is adopted.
+    pub fn foreign_owner(&self, uid: &str) -> Option<String> {
+        match &self.ownership {
+            NadOwnership::Controlled { uid: owner, labelled } if *labelled || **owner == *uid => None,
+            NadOwnership::Controlled { uid: owner, .. } => {
                 Some(format!("an earlier {KIND} of the same name (uid {owner})"))
             }
-            Standing::Marked { uid: owner } if **owner == *uid => None,
-            Standing::Marked { uid: owner } => Some(format!("an {KIND} with the uid {owner}")),
-            Standing::Foreign { holder } => Some(holder.to_string()),
+            NadOwnership::Labelled { uid: owner } if **owner == *uid => None,
+            NadOwnership::Labelled { uid: owner } => Some(format!("an {KIND} with the uid {owner}")),
+            NadOwnership::Foreign { holder } => Some(holder.to_string()),
         }
     }
 
-    /// It was made for the attachment `uid` and no other: it may be deleted with it.
+    /// True when the object was created for the attachment `uid`, so that it is deleted with it.
     pub fn belongs_to(&self, uid: &str) -> bool {
-        match &self.standing {
-            Standing::Controlled { uid: owner, .. } | Standing::Marked { uid: owner } => **owner == *uid,
-            Standing::Foreign { .. } => false,
+        match &self.ownership {
+            NadOwnership::Controlled { uid: owner, .. } | NadOwnership::Labelled { uid: owner } => {
+                **owner == *uid
+            }
+            NadOwnership::Foreign { .. } => false,
         }
     }
 }
 
-/// A NetworkAttachmentDefinition as it is to be.
+/// The desired state of a NetworkAttachmentDefinition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredNad {
     namespace: String,
     name: String,
     owner: String,
     rendered: Rendered,
 }
 
-impl Wanted {
-    /// What `desired` asks for, with its rendered configuration.
+impl DesiredNad {
+    /// The desired state of `desired`, with its rendered configuration.
     pub fn new(desired: &NadDesired, rendered: Rendered) -> Self {
         Self {
             namespace: desired.namespace.clone(),
@@ -147,9 +149,9 @@ impl Wanted {
         &self.name
     }
 
-    /// [`Seen::content`] of an object that says this.
-    pub fn content(&self) -> Content {
-        content(
+    /// [`ObservedNad::content`] of an object in this state.
+    pub fn content(&self) -> ContentHash {
+        content_hash(
             Some(&self.rendered.config),
             self.rendered.resource_name.as_deref(),
             true,
@@ -158,7 +160,7 @@ impl Wanted {
         )
     }
 
-    /// The whole of what server-side apply is to own. `guard` ties it to the state that was planned for.
+    /// The manifest for server-side apply. `guard` ties it to the planned-for state.
     pub fn apply(&self, guard: Guard<'_>) -> Value {
         let mut annotations = json!({ ATTACHMENT_UID: self.owner });
         if let Some(resource_name) = &self.rendered.resource_name {
@@ -172,7 +174,7 @@ impl Wanted {
             "ownerReferences": [self.owner_reference()],
         });
         match guard {
-            Guard::Absent => metadata["resourceVersion"] = json!(NO_SUCH_VERSION),
+            Guard::Absent => metadata["resourceVersion"] = json!(NONEXISTENT_VERSION),
             Guard::Uid(uid) => metadata["uid"] = json!(uid),
         }
         let resource = resource();
@@ -184,7 +186,7 @@ impl Wanted {
         })
     }
 
-    /// What apply can't do: the merge patch that takes away a resource name that another hand owns.
+    /// The merge patch that removes a resource name of another field manager, which apply can't do.
     pub fn without_foreign_resource_name(&self, seen: &DynamicObject) -> Option<Value> {
         let there = seen.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(RESOURCE_NAME));
         (there && self.rendered.resource_name.is_none()).then(
@@ -206,11 +208,11 @@ impl Wanted {
     }
 }
 
-/// No object has this version: the store's revisions start above it. A patch that names it is refused as a conflict
-/// when the object exists, and creates it otherwise.
-const NO_SUCH_VERSION: &str = "1";
+/// A resource version that no object has: the store's revisions start above it. An apply with it is a
+/// conflict when the object exists, and creates it otherwise.
+const NONEXISTENT_VERSION: &str = "1";
 
-/// What has to be true for an apply to go through.
+/// The precondition of an apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard<'a> {
     /// No object of that name exists.
@@ -243,13 +245,13 @@ fn holder(object: &DynamicObject, controller: Option<&OwnerReference>) -> String
     }
 }
 
-fn content(
+fn content_hash(
     config: Option<&str>,
     resource_name: Option<&str>,
     labelled: bool,
     attachment: Option<&str>,
     owner: Option<&OwnerReference>,
-) -> Content {
+) -> ContentHash {
     let owner = owner.map(|owner| {
         (
             &owner.api_version,
@@ -259,7 +261,7 @@ fn content(
         )
     });
     let all = json!([config, resource_name, labelled, attachment, owner]);
-    let mut content = Content::default();
+    let mut content = ContentHash::default();
     content.copy_from_slice(&Sha256::digest(all.to_string())[..16]);
     content
 }

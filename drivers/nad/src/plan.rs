@@ -1,31 +1,31 @@
-//! What to do about one NetworkAttachmentDefinition. Pure.
+//! Plans the next step for one NetworkAttachmentDefinition. Pure.
 
-use crate::object::{Content, Seen, Wanted};
+use crate::object::{ContentHash, DesiredNad, ObservedNad};
 
-/// The next step; after it the object is looked at again.
+/// The next step. The object is evaluated again after it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Plan<'a> {
-    /// Ours, and as it should be.
-    Keep(Content),
-    /// Not there, and not to be there. A foreign object of that name is not ours to remove.
+    /// The object is ours and as desired.
+    Keep(ContentHash),
+    /// The object does not exist and should not. A foreign object of that name counts as absent.
     Absent,
-    /// Nothing of that name is there: make it, unless it appears first.
-    Create(&'a Wanted),
-    /// It is ours and says something else: apply with force to the object with this uid.
-    Update(&'a Wanted, &'a Seen),
+    /// No object of that name exists: create it, unless one appears first.
+    Create(&'a DesiredNad),
+    /// The object is ours and differs: apply with force, guarded by its uid.
+    Update(&'a DesiredNad, &'a ObservedNad),
     /// Delete the object with this uid.
-    Delete(&'a Seen),
-    /// It is deleted already and kept by finalizers of others: wait until it is gone.
-    AwaitGone(&'a Seen),
-    /// Somebody else's: leave it, and say whose.
+    Delete(&'a ObservedNad),
+    /// The object is being deleted and has finalizers of others: wait until it is gone.
+    AwaitGone(&'a ObservedNad),
+    /// The object is foreign: leave it and report its owner.
     Refuse {
-        /// In words.
+        /// Description of the owner.
         holder: String,
     },
 }
 
-/// Plans for the attachment `owner` (its uid). `wanted: None`: the object is to be gone.
-pub fn plan<'a>(owner: &str, wanted: Option<&'a Wanted>, seen: Option<&'a Seen>) -> Plan<'a> {
+/// Plans for the attachment with the uid `owner`. `wanted: None`: the object is to be deleted.
+pub fn plan<'a>(owner: &str, wanted: Option<&'a DesiredNad>, seen: Option<&'a ObservedNad>) -> Plan<'a> {
     match (wanted, seen) {
         (None, Some(seen)) if seen.belongs_to(owner) => match seen.finalizers {
             Some(_) => Plan::AwaitGone(seen),
@@ -33,7 +33,7 @@ pub fn plan<'a>(owner: &str, wanted: Option<&'a Wanted>, seen: Option<&'a Seen>)
         },
         (None, _) => Plan::Absent,
         (Some(wanted), None) => Plan::Create(wanted),
-        (Some(wanted), Some(seen)) => match seen.foreign_to(owner) {
+        (Some(wanted), Some(seen)) => match seen.foreign_owner(owner) {
             Some(holder) => Plan::Refuse { holder },
             None if seen.finalizers.is_some() => Plan::AwaitGone(seen),
             None if seen.content == wanted.content() => Plan::Keep(seen.content),

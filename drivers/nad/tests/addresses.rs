@@ -1,4 +1,4 @@
-//! What the IPAM plugins hand out by a configuration, address by address: what the pools say, and nothing else.
+//! The addresses that IPAM plugins hand out for a configuration: exactly those of the pools.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,7 +9,7 @@ use ipnet::Ipv4Net;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// The network that all of this is in: 10.0.0.0/24.
+/// The network of these tests: 10.0.0.0/24.
 const BASE: u32 = 0x0a00_0000;
 const LAST: u32 = BASE + 255;
 
@@ -34,8 +34,8 @@ fn bits(value: &Value) -> u32 {
     value.as_str().expect("an address").parse::<Ipv4Addr>().expect("an address").to_bits()
 }
 
-/// What whereabouts hands out by `range` and `exclude`. An end of the range that is the network's own or its broadcast
-/// address counts as absent (`GetIPRange`).
+/// The addresses of whereabouts' `range` and `exclude`. A range end that is the network or broadcast address
+/// counts as absent (`GetIPRange`).
 fn whereabouts(ipam: &Value) -> BTreeSet<u32> {
     let range = ipam["range"].as_str().expect("range");
     let (mut first, mut last) = (BASE + 1, LAST - 1);
@@ -50,7 +50,7 @@ fn whereabouts(ipam: &Value) -> BTreeSet<u32> {
     (first..=last).filter(|at| !excluded(at)).collect()
 }
 
-/// What host-local hands out by the one set of `ranges`. It keeps the first address for a gateway.
+/// The addresses of host-local's one set of `ranges`. The plugin keeps the first address for a gateway.
 fn host_local(ipam: &Value) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
     for range in ipam["ranges"][0].as_array().expect("a set of ranges") {
@@ -63,12 +63,12 @@ fn host_local(ipam: &Value) -> BTreeSet<u32> {
 
 proptest! {
     #[test]
-    fn what_the_pools_say_and_nothing_else(
+    fn rendered_ipam_covers_exactly_the_pools(
         pools in proptest::collection::vec((1u32..255, 0u32..40), 0..8),
     ) {
         let pools: Vec<(u32, u32)> = pools.into_iter().map(|(at, more)| (at, (at + more).min(254))).collect();
-        let said = |at: &u32| pools.is_empty() || pools.iter().any(|(start, end)| (start..=end).contains(&&(at - BASE)));
-        let wanted: BTreeSet<u32> = (BASE + 1..LAST).filter(said).collect();
+        let in_pools = |at: &u32| pools.is_empty() || pools.iter().any(|(start, end)| (start..=end).contains(&&(at - BASE)));
+        let wanted: BTreeSet<u32> = (BASE + 1..LAST).filter(in_pools).collect();
         prop_assert_eq!(&whereabouts(&ipam("whereabouts", &pools)), &wanted);
         let but_the_gateway: BTreeSet<u32> = wanted.into_iter().filter(|at| *at != BASE + 1).collect();
         prop_assert_eq!(&host_local(&ipam("host-local", &pools)), &but_the_gateway);

@@ -1,7 +1,7 @@
-//! Attachments and the CNI configurations that they become, one file each in `tests/golden/`.
+//! Golden files: attachments and their CNI configurations, one file each in `tests/golden/`.
 //!
-//! A file holds `attachment` and what came of it: `config` and `resourceName`, or `impossible` with the reason. With
-//! `ENO_REFRESH_GOLDEN=1` the results are written anew; a new case is a file with an `attachment` alone.
+//! A file holds `attachment` and its result: `config` and `resourceName`, or `impossible` with the reason.
+//! `ENO_REFRESH_GOLDEN=1` rewrites the results. A new case is a file with only an `attachment`.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn result(attachment: &VlanAttachment) -> Value {
 }
 
 #[test]
-fn golden_files() {
+fn rendered_configs_match_golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let refresh = std::env::var_os("ENO_REFRESH_GOLDEN").is_some_and(|flag| flag == "1");
     let mut cases = 0;
@@ -51,9 +51,9 @@ fn golden_files() {
     assert!(stale.is_empty(), "differ (ENO_REFRESH_GOLDEN=1 writes them anew):\n{}", stale.join("\n"));
 }
 
-/// What the reference implementation makes of its own examples, taken from its templates. We add `name` only.
+/// The reference implementation's output for its own examples, taken from its templates. We add `name` only.
 #[test]
-fn reference_outputs() {
+fn rendered_configs_match_reference_outputs() {
     let subnet = json!({
         "ipam": "whereabouts", "network": "10.10.13.0/24",
         "pools": [{ "start": "10.10.13.10", "end": "10.10.13.255" }],

@@ -1,5 +1,4 @@
-//! Whatever is in a text of an attachment, the CNI configuration is of the plugin that it is of without it, and has no key
-//! that no configuration has.
+//! Texts of an attachment can't change its CNI configuration's plugin or add keys to it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -42,7 +41,7 @@ fn texts(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// All keys, at whatever depth.
+/// All keys at any depth.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Array(all) => all.iter().for_each(|one| keys(one, found)),
@@ -54,16 +53,16 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What becomes of an attachment; `None`: it is none, or one that no plugin can do.
+/// The configuration of an attachment; `None`: it is invalid or unsupported.
 fn made(attachment: &Value) -> Option<Value> {
     let attachment: VlanAttachment = serde_json::from_value(attachment.clone()).ok()?;
     let rendered = render("net", &attachment).ok()?;
     Some(serde_json::from_str(&rendered.config).expect("a configuration is JSON"))
 }
 
-/// How many texts were told, where one of them is this.
+/// Replaces each text of each attachment by `text`; returns the number of rendered ones.
 fn with(text: &str) -> usize {
-    let mut told = 0;
+    let mut replaced = 0;
     let mut known = BTreeSet::new();
     attachments().iter().filter_map(made).for_each(|config| keys(&config, &mut known));
     for attachment in attachments() {
@@ -78,15 +77,15 @@ fn with(text: &str) -> usize {
                 keys(&after, &mut found);
                 assert!(found.is_subset(&known), "{place}: {text:?}: {after}");
                 assert_eq!(after["type"], before["type"], "{place}: {text:?}");
-                told += 1;
+                replaced += 1;
             }
         }
     }
-    told
+    replaced
 }
 
 #[test]
-fn no_text_breaks_out() {
+fn special_texts_do_not_escape_json_strings() {
     for text in TEXTS {
         assert!(with(text) > 20, "{text:?}");
     }
@@ -96,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_it_is(text in r"[\PC\x00-\x1f{}\[\],:\x22\\]{0,20}") {
+    fn arbitrary_texts_do_not_escape_json_strings(text in r"[\PC\x00-\x1f{}\[\],:\x22\\]{0,20}") {
         with(&text);
     }
 }

@@ -1,5 +1,5 @@
-//! The driver on a real API server, and its configurations in real plugins.
-//! One binary, since each is linked with all that it uses.
+//! The driver with a real API server, and its configurations with real plugins. One binary, to link the
+//! dependencies once.
 
 mod addresses;
 mod api;

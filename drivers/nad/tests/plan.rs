@@ -1,7 +1,7 @@
-//! What is done about each state that a NetworkAttachmentDefinition can be found in.
+//! The plan for each observed state of a NetworkAttachmentDefinition.
 
 use eno_driver_nad::codec::Rendered;
-use eno_driver_nad::object::{Guard, Seen, Wanted};
+use eno_driver_nad::object::{DesiredNad, Guard, ObservedNad};
 use eno_driver_nad::plan::{Plan, plan};
 use eno_schemas::{NadDesired, NadOwner};
 use kube::core::DynamicObject;
@@ -9,33 +9,33 @@ use serde_json::{Value, json};
 
 const OWNER: &str = "attachment-1";
 
-fn wanted_by(uid: &str, resource_name: Option<&str>) -> Wanted {
+fn wanted_by(uid: &str, resource_name: Option<&str>) -> DesiredNad {
     let desired = NadDesired {
         namespace: "ns".into(),
         name: "net".into(),
         owner: NadOwner { uid: uid.into() },
         attachment: None,
     };
-    Wanted::new(&desired, Rendered { config: "{}".into(), resource_name: resource_name.map(Into::into) })
+    DesiredNad::new(&desired, Rendered { config: "{}".into(), resource_name: resource_name.map(Into::into) })
 }
 
-fn wanted() -> Wanted {
+fn wanted() -> DesiredNad {
     wanted_by(OWNER, Some("pool"))
 }
 
-/// The object that the API server keeps of what we apply.
-fn applied(wanted: &Wanted) -> Value {
+/// The object that the API server stores for an apply.
+fn applied(wanted: &DesiredNad) -> Value {
     let mut object = wanted.apply(Guard::Absent);
     object["metadata"]["uid"] = json!("nad-1");
     object["metadata"]["resourceVersion"] = json!("7");
     object
 }
 
-fn seen(object: Value) -> Seen {
-    Seen::of(&serde_json::from_value::<DynamicObject>(object).expect("an object"))
+fn seen(object: Value) -> ObservedNad {
+    ObservedNad::of(&serde_json::from_value::<DynamicObject>(object).expect("an object"))
 }
 
-fn changed(change: impl FnOnce(&mut Value)) -> Seen {
+fn changed(change: impl FnOnce(&mut Value)) -> ObservedNad {
     let mut object = applied(&wanted());
     change(&mut object);
     seen(object)
@@ -49,19 +49,19 @@ fn attachment_reference(uid: &str) -> Value {
 }
 
 #[test]
-fn nothing_there() {
+fn missing_nad_is_created_or_left_absent() {
     let wanted = wanted();
     assert_eq!(plan(OWNER, Some(&wanted), None), Plan::Create(&wanted));
     assert_eq!(plan(OWNER, None, None), Plan::Absent);
 }
 
 #[test]
-fn ours_as_it_should_be() {
+fn matching_own_nad_is_left_unchanged() {
     let (wanted, seen) = (wanted(), changed(|_| ()));
     assert_eq!(seen.version, 7);
     assert_eq!(plan(OWNER, Some(&wanted), Some(&seen)), Plan::Keep(wanted.content()));
     assert_eq!(plan(OWNER, None, Some(&seen)), Plan::Delete(&seen));
-    // What others add is theirs.
+    // Additions of others are kept.
     let seen = changed(|object| {
         object["metadata"]["labels"]["team"] = json!("a");
         object["metadata"]["annotations"]["note"] = json!("b");
@@ -70,7 +70,7 @@ fn ours_as_it_should_be() {
 }
 
 #[test]
-fn ours_and_changed_by_another_hand() {
+fn drifted_own_nad_is_reapplied() {
     let changes: [fn(&mut Value); 8] = [
         |object| object["spec"]["config"] = json!("{ }"),
         |object| object["spec"] = json!({}),
@@ -90,7 +90,7 @@ fn ours_and_changed_by_another_hand() {
 }
 
 #[test]
-fn the_reference_implementation_made_it_for_the_same_attachment() {
+fn reference_implementation_nad_of_same_attachment_is_adopted() {
     let seen = seen(json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": { "name": "net", "namespace": "ns", "uid": "nad-1", "resourceVersion": "7",
@@ -103,13 +103,13 @@ fn the_reference_implementation_made_it_for_the_same_attachment() {
 }
 
 #[test]
-fn left_by_an_attachment_that_was_made_anew() {
+fn nad_of_a_recreated_attachment_is_adopted() {
     let (old, new) = (wanted_by("attachment-0", Some("pool")), wanted());
     let left = seen(applied(&old));
     assert_eq!(plan(OWNER, Some(&new), Some(&left)), Plan::Update(&new, &left));
-    // What another attachment's uid stands on goes with that attachment.
+    // A NAD with another attachment's uid is deleted with that attachment.
     assert_eq!(plan(OWNER, None, Some(&left)), Plan::Absent);
-    // Without our label nothing says that we made it.
+    // Without our label nothing identifies it as ours.
     let mut object = applied(&old);
     object["metadata"]["labels"] = json!({});
     assert!(
@@ -118,7 +118,7 @@ fn left_by_an_attachment_that_was_made_anew() {
 }
 
 #[test]
-fn of_others() {
+fn foreign_nads_are_refused_and_kept() {
     let wanted = wanted();
     let foreign = |metadata: Value| {
         let mut object = json!({
@@ -146,7 +146,7 @@ fn of_others() {
             "Helm (by its label app.kubernetes.io/managed-by)",
         ),
         (json!({ "ownerReferences": sriov }), "SriovNetwork fast"),
-        // Our marks don't count against another controller.
+        // Our label and uid do not outweigh another controller.
         (
             json!({ "ownerReferences": sriov, "labels": label,
                  "annotations": { "eno.k8s.io/attachment-uid": OWNER } }),
@@ -166,7 +166,7 @@ fn of_others() {
 }
 
 #[test]
-fn deleted_and_kept_by_finalizers() {
+fn terminating_nad_is_awaited() {
     let seen = changed(|object| {
         object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         object["metadata"]["finalizers"] = json!(["example.com/a", "example.com/b"]);
@@ -177,7 +177,7 @@ fn deleted_and_kept_by_finalizers() {
 }
 
 #[test]
-fn applies_are_guarded() {
+fn writes_carry_uid_and_resource_version_guards() {
     let wanted = wanted();
     assert_eq!(wanted.apply(Guard::Absent)["metadata"]["resourceVersion"], json!("1"));
     assert_eq!(wanted.apply(Guard::Uid("nad-1"))["metadata"]["uid"], json!("nad-1"));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use eno_sbi::{Driver, HOLD, Identity, Intent, Newest, Reconciled, Work};
+use eno_sbi::{Driver, HOLD, Identity, Intent, LatestCommand, Reconciled, Work};
 use eno_schemas::{
     Applied, Command, Desired, DeviceInfo, FabricDesired, FabricPort, Failure, Outcome, PayloadKind,
     PortBefore, Preview, Report, VlanSet,
@@ -198,7 +198,7 @@ impl NetconfDriver {
             let mut live = if let Some(live) = kept {
                 live
             } else {
-                match work.reach(self.connect(target, desired, device.lost)).await {
+                match work.await_connection(self.connect(target, desired, device.lost)).await {
                     Ok(live) => live,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
@@ -291,7 +291,7 @@ impl NetconfDriver {
         };
         // A look changes nothing of what is remembered.
         let returns = device.returns.as_ref().map(|returns| returns.copy()).unwrap_or_default();
-        let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+        let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
         let info = self.info(&live, &desired.device);
         let transaction = Transaction {

@@ -156,7 +156,7 @@ mod held_in_a_session {
     use super::*;
 
     eno_conformance::conformance_tests! { @holding Switch::with(ConfirmedCommit::V1_0).await;
-        keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
-        can_be_killed_while_it_holds
+        confirmed_hold_keeps_the_change, unconfirmed_hold_is_rolled_back, new_process_follows_recorded_decision,
+        killed_hold_is_settled_by_the_next_process
     }
 }

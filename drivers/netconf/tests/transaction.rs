@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_driver_netconf::session::Session as _;
 use eno_driver_netconf::ssh::SshSession;
-use eno_sbi::{Driver as _, Newest, Work};
+use eno_sbi::{Driver as _, LatestCommand, Work};
 use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
 use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, Topology};
 use futures::StreamExt as _;
@@ -466,7 +466,7 @@ async fn a_newer_command_stops_an_older_one_before_its_commit() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
-    let (newest, seen) = watch::channel(Newest::Command(older.clone()));
+    let (newest, seen) = watch::channel(LatestCommand::Command(older.clone()));
     let (progress, mut said) = mpsc::channel(8);
     leaf.inject(Fault::LockDenied { times: Some(1) });
     let reconciling = bench.driver.reconcile(Work::new(older.clone(), seen, progress));
@@ -475,7 +475,7 @@ async fn a_newer_command_stops_an_older_one_before_its_commit() {
         let newer = bench.desired("leaf1", "200", &["Ethernet1"]);
         let mut newer = command("leaf1", newer);
         newer.generation.sequence = 2;
-        newest.send_replace(Newest::Command(Arc::new(newer)));
+        newest.send_replace(LatestCommand::Command(Arc::new(newer)));
     };
     let (reconciled, ()) = tokio::join!(reconciling, overtaking);
     assert!(matches!(reconciled.outcome, Outcome::Progress { .. }), "{reconciled:?}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
-use eno_sbi::{Driver as _, Newest};
+use eno_sbi::{Driver as _, LatestCommand};
 use eno_schemas::{Decision, Outcome, Rollback};
 use eno_simulator::{Boot, ConfirmedCommit, Fault};
 
@@ -191,7 +191,7 @@ async fn what_was_decided_before_the_commit_changes_nothing() {
     let before = bench.switch("leaf1").stats().transactions;
     let part = part(&bench, "leaf1", LONG);
     let work = part.work();
-    part.newest.send_replace(Newest::End);
+    part.newest.send_replace(LatestCommand::Stopped);
     let given_up = bench.driver.reconcile(work).await;
     assert!(matches!(given_up.outcome, Outcome::Progress { .. }), "{given_up:?}");
     assert_eq!(bench.switch("leaf1").stats().transactions, before);

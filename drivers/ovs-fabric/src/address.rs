@@ -1,4 +1,4 @@
-//! Addresses of devices: `unix:/path`, `tcp:host:port`, `ssl:host:port`, as ovs-vsctl(8) writes them.
+//! Device addresses in the syntax of ovs-vsctl(8): `unix:/path`, `tcp:host:port`, `ssl:host:port`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The longest path of a unix socket, in bytes (unix(7), `sun_path` without its end).
-const LONGEST_PATH: usize = 107;
+const MAX_PATH_BYTES: usize = 107;
 
-/// Where a device listens.
+/// The address of a device's database server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A unix socket, by its absolute path.
+    /// A unix socket with an absolute path.
     Unix(PathBuf),
-    /// TCP in the clear.
+    /// Plain TCP.
     Tcp(HostPort),
-    /// TLS over TCP; the certificate has to be for this host.
+    /// TLS over TCP; the server's certificate must be for this host.
     Tls(HostPort),
 }
 
@@ -28,7 +28,7 @@ pub struct HostPort {
     pub port: u16,
 }
 
-/// Text that is no address. Trying again does not help.
+/// Text that is no address. A retry does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "Address {text:?} of the FabricDevice {problem}; an Open vSwitch is reached at unix:/path, tcp:host:port or \
@@ -46,7 +46,7 @@ impl FromStr for Address {
         let bad = |problem| BadAddress { text: text.to_owned(), problem };
         match text.split_once(':') {
             Some(("unix", path)) if !path.starts_with('/') => Err(bad("has no absolute path")),
-            Some(("unix", path)) if path.len() > LONGEST_PATH => {
+            Some(("unix", path)) if path.len() > MAX_PATH_BYTES => {
                 Err(bad("has a path of more than 107 bytes, which no socket can have"))
             }
             Some(("unix", path)) if path.contains('\0') => Err(bad("has a zero byte in its path")),
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_they_are_read() {
+    fn addresses_round_trip() {
         for text in [
             "unix:/run/openvswitch/db.sock",
             "tcp:192.0.2.1:6640",
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_refused_with_its_fault() {
+    fn invalid_addresses_are_refused_with_a_reason() {
         let long = format!("unix:/{}", "a".repeat(107));
         for (text, problem) in [
             ("", "starts with neither"),
@@ -144,8 +144,11 @@ mod tests {
             ("ssl:[a]:6640", "no IPv6 address"),
             ("tcp:2001:db8::1:6640", "without brackets"),
         ] {
-            let said = text.parse::<Address>().unwrap_err().to_string();
-            assert!(said.contains(problem) && said.contains("tcp:192.0.2.1:6640"), "{text:?}: {said}");
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(
+                message.contains(problem) && message.contains("tcp:192.0.2.1:6640"),
+                "{text:?}: {message}"
+            );
         }
     }
 }

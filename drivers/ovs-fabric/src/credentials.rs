@@ -1,4 +1,4 @@
-//! The certificates for TLS. A command names a credential; its files are read here, at each connection.
+//! TLS certificates. A command names a credential, whose files are read at each connection.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,21 @@ use eno_sbi::is_secret_name;
 
 use crate::address::{Address, HostPort};
 
-/// The files of a credential: as in a Secret of type `kubernetes.io/tls`, with the authority's certificate beside.
+/// The files of a credential: those of a Secret of type `kubernetes.io/tls`, and the authority's certificate.
 const KEYS: [&str; 3] = ["ca.crt", "tls.crt", "tls.key"];
 
-/// Where credentials are: `DIR/NAME/{ca.crt,tls.crt,tls.key}`, Secrets mounted as directories.
+/// The directory of credentials: `DIR/NAME/{ca.crt,tls.crt,tls.key}`, such as mounted Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// Absent: TLS can't be used.
+    /// Absent: TLS is not available.
     pub directory: Option<PathBuf>,
 }
 
-/// Why a credential can't be used. It is read again at the next try, so a retry helps once it is put right.
+/// Why a credential can't be used. Its files are read again at each try, so a retry helps once they are
+/// correct.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The command names none.
+    /// The command names no credential.
     #[error("ssl needs certificates: set Credentials.SecretName of the FabricDevice")]
     NotNamed,
     /// The driver has no directory of credentials.
@@ -29,21 +30,21 @@ pub enum CredentialError {
     /// Not the name of a Secret (RFC 1123 subdomain).
     #[error("{0:?} is not the name of a Secret")]
     BadName(String),
-    /// A file is not there or is not what it should be. What is in it is not shown.
+    /// A file is missing or invalid. Its content is not shown.
     #[error("credential {name:?} needs ca.crt, tls.crt and tls.key: {source}")]
     Unusable {
-        /// Its name.
+        /// The credential's name.
         name: String,
-        /// Which file, and why.
+        /// The file and the reason.
         source: TlsError,
     },
-    /// The host is none that a certificate can be for.
+    /// No certificate can be for this host.
     #[error(transparent)]
     Host(#[from] BadEndpoint),
 }
 
 impl Credentials {
-    /// Where to connect to for this address.
+    /// The OVSDB endpoint of an address.
     pub async fn endpoint(
         &self,
         address: Address,
@@ -65,7 +66,7 @@ impl Credentials {
                 });
                 let config = match read.await {
                     Ok(config) => config,
-                    // Reading was broken off: as if the files were not there.
+                    // A cancelled read counts as missing files.
                     Err(error) => {
                         Err(TlsError::File { path: directory.join(&name), reason: error.to_string() })
                     }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn faults_are_named_and_nothing_secret_is_shown() {
+    async fn credential_errors_name_the_fault_without_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, key: &str, value: &str| {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
@@ -92,7 +93,7 @@ mod tests {
         let address: Address = "ssl:leaf1:6640".parse().unwrap();
         let with = Credentials { directory: Some(directory.path().to_owned()) };
         let without = Credentials::default();
-        for (credentials, name, said) in [
+        for (credentials, name, expected) in [
             (&with, None, "set Credentials.SecretName"),
             (&with, Some("../bad"), "\"../bad\" is not the name of a Secret"),
             (&with, Some("none"), "ca.crt"),
@@ -100,12 +101,12 @@ mod tests {
             (&without, Some("bad"), "--credentials-dir"),
         ] {
             let error = credentials.endpoint(address.clone(), name).await.unwrap_err().to_string();
-            assert!(error.contains(said) && !error.contains("s3cret"), "{error}");
+            assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn without_tls_no_credential_is_needed() {
+    async fn plain_transports_need_no_credential() {
         for text in ["unix:/run/db.sock", "tcp:[::1]:6640"] {
             let endpoint = Credentials::default().endpoint(text.parse().unwrap(), None).await.unwrap();
             assert_eq!(endpoint.to_string(), text);

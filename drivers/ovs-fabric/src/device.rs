@@ -1,4 +1,4 @@
-//! One device: plan, transact, wait until the switch has it, read back, and watch.
+//! Reconciles one device: plan, transact, wait for ovs-vswitchd, read back, and watch for drift.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,26 +14,26 @@ use futures::Stream;
 use tokio::sync::watch;
 
 use crate::observe::observe;
-use crate::plan::{LeftOut, Plan, drift, plan};
+use crate::plan::{Plan, SkippedPorts, drift, plan};
 use crate::render::{Operations, operations};
 use crate::view::{DATABASE, Root, View};
 
-/// How often the plan may change under our hands, by others or by what the switch says to it.
-const ROUNDS: usize = 8;
+/// Maximum plans of one reconcile. Other clients or refusals of the switch may invalidate a plan.
+const MAX_PLANS: usize = 8;
 
-/// Of how many ports a report tells the drift.
-const MOST_NOTES: usize = 32;
+/// Maximum ports with a drift note in one report.
+const MAX_DRIFT_NOTES: usize = 32;
 
-/// How long things may take.
+/// Time limits of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until a device that does not answer counts as unreachable.
+    /// Until an unresponsive device counts as unreachable.
     pub connect: Duration,
     /// For the reply to a request.
     pub request: Duration,
-    /// For ovs-vswitchd to do what the database says.
+    /// For ovs-vswitchd to apply the database's configuration.
     pub apply: Duration,
-    /// After which silence a device is asked for a sign of life (`echo`); after twice this it is given up.
+    /// Silence after which the device is probed (`echo`). After twice this the connection is closed.
     pub keep_alive: Duration,
 }
 
@@ -48,38 +48,38 @@ impl Default for Limits {
     }
 }
 
-/// Why the state of a device is not known to be the wanted one.
+/// Why the device is not known to be in the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// The database can't be reached, or refuses.
+    /// The database is unreachable or refuses a request.
     #[error("Open vSwitch: {0}")]
     Database(#[from] Error),
-    /// The database is new: Open vSwitch has not been started on it.
+    /// The database is empty: Open vSwitch was never started on it.
     #[error("Open vSwitch at {endpoint} is not initialised (ovs-vsctl init)")]
     NotInitialised {
         /// As in `tcp:192.0.2.1:6640`.
         endpoint: String,
     },
-    /// It is in the database and not in the switch.
+    /// The configuration is in the database, but ovs-vswitchd did not apply it.
     #[error("Open vSwitch at {endpoint}: ovs-vswitchd did not take its configuration within {} s", limit.as_secs())]
     NotApplied {
         /// As in `tcp:192.0.2.1:6640`.
         endpoint: String,
-        /// How long it was waited for.
+        /// The time limit.
         limit: Duration,
     },
-    /// Others change the same all the time.
+    /// Other clients keep changing the same rows.
     #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
     Contended {
         /// As in `tcp:192.0.2.1:6640`.
         endpoint: String,
-        /// How it was noticed.
+        /// The last conflict.
         reason: String,
     },
 }
 
 impl DeviceError {
-    /// It did not answer; it is not known to be wrong.
+    /// True when the device did not answer, so that nothing is known to be wrong.
     pub fn unreachable(&self) -> bool {
         match self {
             Self::Database(error) => {
@@ -90,7 +90,7 @@ impl DeviceError {
         }
     }
 
-    /// As a report has it.
+    /// The failure for a report.
     pub fn failure(&self) -> Failure {
         let retryable = match self {
             Self::Database(error) => error.retry_helps(),
@@ -102,99 +102,99 @@ impl DeviceError {
 
 /// How [`Device::reconcile`] ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Ended {
-    /// A newer command came before anything was changed.
+pub enum ReconcileEnd {
+    /// A newer command came before any change.
     Superseded,
-    /// All is there that can be.
-    Done(Box<Done>),
+    /// Everything that the switch accepts is applied.
+    Done(Box<ReconcileResult>),
 }
 
-/// What was done and is there.
+/// The result of a reconcile.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Done {
-    /// What is there, as read back.
+pub struct ReconcileResult {
+    /// The state read back.
     pub applied: Applied,
-    /// What could not be done.
+    /// Items that could not be applied.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Messages for the administrator.
     pub notes: Vec<Note>,
-    /// Something is not as wanted and was left so, as the FabricDevice says.
+    /// Drift was left in place, as the FabricDevice's drift policy says.
     pub drift_stays: bool,
-    /// What was changed.
+    /// The change that was made.
     pub change: Option<ChangeReport>,
 }
 
-/// An Open vSwitch. Its database is watched for as long as this lives, over reconnections.
+/// An Open vSwitch. Its database is monitored for the lifetime of this value, across reconnects.
 pub struct Device {
     client: Client,
     mirror: Mirror,
     limits: Limits,
-    known: watch::Sender<Known>,
+    baseline: watch::Sender<Baseline>,
 }
 
-/// What [`Device::changed`] compares with.
+/// The state that [`Device::changed`] compares with.
 #[derive(Clone, Debug)]
-enum Known {
-    /// Nothing was asked for yet, or a reconcile is under way.
-    Nothing,
-    /// A reconcile failed: any change may be what it waits for.
+enum Baseline {
+    /// There was no reconcile yet, or one is running.
+    Unset,
+    /// The last reconcile failed, so any change may let a retry succeed.
     Failed,
-    /// A reconcile found this.
-    Found(Arc<Found>),
+    /// The last reconcile observed this.
+    Observed(Arc<ObservedState>),
 }
 
 #[derive(Debug)]
-struct Found {
+struct ObservedState {
     desired: FabricDesired,
-    left_out: LeftOut,
+    skipped: SkippedPorts,
     plan: Plan,
     applied: Applied,
-    faults: Vec<Rejection>,
+    port_errors: Vec<Rejection>,
 }
 
 impl Device {
-    /// Starts to connect, within the present tokio runtime.
+    /// Starts connecting, within the current tokio runtime.
     pub fn new(endpoint: Endpoint, limits: Limits) -> Self {
         let options = Options {
-            patience: limits.connect,
+            connection_wait: limits.connect,
             connect_timeout: limits.connect,
             request_timeout: limits.request,
             probe_interval: limits.keep_alive,
-            // There is a try within each request's patience.
+            // At least one connection attempt fits into each request's time limit.
             max_backoff: limits.connect / 4,
             ..Options::default()
         };
         let client = Client::new(endpoint, options);
         let mirror = client.mirror(DATABASE, View::request());
-        Self { client, mirror, limits, known: watch::Sender::new(Known::Nothing) }
+        Self { client, mirror, limits, baseline: watch::Sender::new(Baseline::Unset) }
     }
 
-    /// Brings the device to the desired state and tells what is there then. Nothing is written when nothing differs,
-    /// or once `is_current` is false. `was_verified`: all of it was there before, so that a difference is drift. It may
-    /// be dropped and repeated at any point.
+    /// Reconciles the device and reads back its state. It writes nothing when nothing differs, or once
+    /// `is_current` returns false. `was_verified`: the whole desired state was applied before, so that any
+    /// difference is drift. The future may be dropped and repeated at any point.
     pub async fn reconcile(
         &self,
         desired: &FabricDesired,
         was_verified: bool,
         is_current: impl Fn() -> bool,
-    ) -> Result<Ended, DeviceError> {
-        // Unless it gets to its end.
-        let mut outcome = Outcome { known: &self.known, known_then: Known::Failed };
-        self.known.send_replace(Known::Nothing);
-        let ended = self.bring(desired, was_verified, is_current).await?;
+    ) -> Result<ReconcileEnd, DeviceError> {
+        // Kept when the future is dropped or fails.
+        let mut guard = BaselineGuard { baseline: &self.baseline, next_baseline: Baseline::Failed };
+        self.baseline.send_replace(Baseline::Unset);
+        let ended = self.converge(desired, was_verified, is_current).await?;
         Ok(match ended {
             None => {
-                outcome.known_then = Known::Nothing;
-                Ended::Superseded
+                guard.next_baseline = Baseline::Unset;
+                ReconcileEnd::Superseded
             }
             Some((done, found)) => {
-                outcome.known_then = Known::Found(Arc::new(found));
-                Ended::Done(Box::new(done))
+                guard.next_baseline = Baseline::Observed(Arc::new(found));
+                ReconcileEnd::Done(Box::new(done))
             }
         })
     }
 
-    /// What the device says of itself, as far as it was ever reached.
+    /// Data about the device, as far as it was ever reached.
     pub fn info(&self) -> DeviceInfo {
         let root = self.mirror.read(View::root);
         let model = root.map(|root| match root.version {
@@ -209,53 +209,57 @@ impl Device {
         }
     }
 
-    /// Tells when what [`reconcile`](Self::reconcile) found last is not so any more, once until the next one: by another
-    /// hand, or since the connection was lost; and after one that failed, when it may succeed.
+    /// Notifies that the device deviates from the last reconcile's observation, or lost its connection; after
+    /// a failed reconcile, that a retry may succeed. Notifies once per reconcile.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static + use<> {
-        let watch = Watch { changes: self.mirror.changes(), known: self.known.subscribe(), told: false };
+        let watch = ChangeWatch {
+            changes: self.mirror.changes(),
+            baseline: self.baseline.subscribe(),
+            notified: false,
+        };
         futures::stream::unfold(watch, |mut watch| async move {
-            watch.deviation().await?;
+            watch.next_deviation().await?;
             Some(((), watch))
         })
     }
 
-    async fn bring(
+    async fn converge(
         &self,
         desired: &FabricDesired,
         was_verified: bool,
         is_current: impl Fn() -> bool,
-    ) -> Result<Option<(Done, Found)>, DeviceError> {
+    ) -> Result<Option<(ReconcileResult, ObservedState)>, DeviceError> {
         let started = Instant::now();
-        // Everything that the database had to tell before its answer is in the mirror then.
+        // After the echo's reply, the mirror has all earlier updates of the database.
         self.client.echo().await?;
-        let mut left_out = LeftOut::new();
+        let mut skipped = SkippedPorts::new();
         let mut drifted: Option<Vec<Note>> = None;
         let mut counts: Option<(usize, usize)> = None;
         let mut reason = "the plan never came to an end".to_owned();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_PLANS {
             self.mirror.current().await?;
             let view = self.mirror.read(View::read);
             let Some(root) = view.root.clone() else { return Err(self.not_initialised()) };
-            let plan = plan(&view, desired, &left_out);
+            let plan = plan(&view, desired, &skipped);
             let notes = drifted.get_or_insert_with(|| drift(&plan, &view, was_verified));
             let stays = was_verified && desired.device.drift == Drift::Report && counts.is_none();
             if plan.changes.is_empty() || stays {
                 if root.cur_cfg < root.next_cfg {
-                    self.applied(root.next_cfg).await?;
+                    self.wait_until_applied(root.next_cfg).await?;
                     continue;
                 }
                 let drift_stays = !plan.changes.is_empty()
                     || (desired.device.drift == Drift::Report && !plan.lost.is_empty());
-                let (applied, faults) = observe(&view, desired, &plan);
-                let done = Done {
+                let (applied, port_errors) = observe(&view, desired, &plan);
+                let done = ReconcileResult {
                     applied: applied.clone(),
-                    rejected: plan.rejected.iter().chain(&faults).cloned().collect(),
-                    notes: plan.notes.iter().cloned().chain(bounded(notes)).collect(),
+                    rejected: plan.rejected.iter().chain(&port_errors).cloned().collect(),
+                    notes: plan.notes.iter().cloned().chain(cap_notes(notes)).collect(),
                     drift_stays,
                     change: counts.map(|counts| change_report(started, counts)),
                 };
                 let desired = desired.clone();
-                return Ok(Some((done, Found { desired, left_out, plan, applied, faults })));
+                return Ok(Some((done, ObservedState { desired, skipped, plan, applied, port_errors })));
             }
             if !is_current() && counts.is_none() {
                 return Ok(None);
@@ -263,18 +267,18 @@ impl Device {
             let operations = operations(&plan, &view, desired);
             match self.transact(&operations, &root, &desired.cluster).await {
                 Ok(Some(config)) => {
-                    let (added, removed) = size(&plan, &view);
+                    let (added, removed) = count_vlan_changes(&plan, &view);
                     let (before_added, before_removed) = counts.unwrap_or_default();
                     counts = Some((before_added + added, before_removed + removed));
-                    self.applied(config).await?;
+                    self.wait_until_applied(config).await?;
                 }
                 Ok(None) => return Err(self.not_initialised()),
-                // The mirror shows what came between: the next plan starts from there.
+                // The mirror shows the conflicting change, which the next plan starts from.
                 Err(Error::Failed { failed, .. }) if failed.retry_helps() => reason = failed.to_string(),
                 Err(Error::Failed { operation, failed }) => {
                     let row = failed.index.and_then(|index| operations.get(index)?.0);
                     match row.and_then(|row| view.ports.get(&row)) {
-                        Some(port) => drop(left_out.insert(port.name.clone(), failed.to_string())),
+                        Some(port) => drop(skipped.insert(port.name.clone(), failed.to_string())),
                         None => return Err(Error::Failed { operation, failed }.into()),
                     }
                 }
@@ -284,7 +288,7 @@ impl Device {
         Err(DeviceError::Contended { endpoint: self.endpoint(), reason })
     }
 
-    /// Does the operations in one transaction and gives its `next_cfg`.
+    /// Runs the operations in one transaction and returns its `next_cfg`.
     async fn transact(
         &self,
         operations: &Operations,
@@ -301,8 +305,8 @@ impl Device {
         Ok(outcome.rows(select).first().and_then(|row| row.get("next_cfg")?.as_integer()))
     }
 
-    /// Waits until ovs-vswitchd has done this configuration.
-    async fn applied(&self, config: i64) -> Result<(), DeviceError> {
+    /// Waits until ovs-vswitchd has applied this configuration.
+    async fn wait_until_applied(&self, config: i64) -> Result<(), DeviceError> {
         let limit = self.limits.apply;
         let done = self.mirror.wait_for(|replica| {
             let root = View::root(replica)?;
@@ -312,7 +316,7 @@ impl Device {
             Ok(done) => Ok(done?),
             Err(_) => match self.mirror.state() {
                 MirrorState::Current => Err(DeviceError::NotApplied { endpoint: self.endpoint(), limit }),
-                // It says why.
+                // The mirror's error gives the reason.
                 _ => Ok(self.mirror.current().await?),
             },
         }
@@ -327,8 +331,8 @@ impl Device {
     }
 }
 
-/// How many VLANs on ports a plan adds and removes.
-fn size(plan: &Plan, view: &View) -> (usize, usize) {
+/// Number of VLANs on ports that a plan adds and removes.
+fn count_vlan_changes(plan: &Plan, view: &View) -> (usize, usize) {
     let each = |(uuid, change): (&Uuid, &crate::plan::PortChange)| {
         let (added, removed) = change.difference(view.ports.get(uuid)?);
         Some((added.len(), removed.len()))
@@ -346,10 +350,10 @@ fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeRe
     }
 }
 
-/// So many of them, and how many there are more.
-fn bounded(notes: &[Note]) -> Vec<Note> {
-    let mut some: Vec<Note> = notes.iter().take(MOST_NOTES).cloned().collect();
-    if let Some(more) = notes.len().checked_sub(MOST_NOTES).filter(|more| *more > 0) {
+/// The first [`MAX_DRIFT_NOTES`] notes, and one that counts the others.
+fn cap_notes(notes: &[Note]) -> Vec<Note> {
+    let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
+    if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
         some.push(Note {
             kind: "Drift".into(),
             item: eno_schemas::Item::TARGET,
@@ -359,59 +363,59 @@ fn bounded(notes: &[Note]) -> Vec<Note> {
     some
 }
 
-/// Sets what is known when a reconcile ends, also by being dropped.
-struct Outcome<'a> {
-    known: &'a watch::Sender<Known>,
-    known_then: Known,
+/// Sets the baseline when a reconcile ends or is dropped.
+struct BaselineGuard<'a> {
+    baseline: &'a watch::Sender<Baseline>,
+    next_baseline: Baseline,
 }
 
-impl Drop for Outcome<'_> {
+impl Drop for BaselineGuard<'_> {
     fn drop(&mut self) {
-        self.known.send_replace(self.known_then.clone());
+        self.baseline.send_replace(self.next_baseline.clone());
     }
 }
 
-struct Watch {
+struct ChangeWatch {
     changes: Changes,
-    known: watch::Receiver<Known>,
-    /// A deviation of what is known was told.
-    told: bool,
+    baseline: watch::Receiver<Baseline>,
+    /// The deviation from the baseline was notified.
+    notified: bool,
 }
 
-impl Watch {
-    /// Waits for a change after which something is not as it was found. Ends with its [`Device`].
-    async fn deviation(&mut self) -> Option<()> {
+impl ChangeWatch {
+    /// Waits for a change that deviates from the baseline. Ends with its [`Device`].
+    async fn next_deviation(&mut self) -> Option<()> {
         loop {
-            let by_device = tokio::select! {
+            let device_changed = tokio::select! {
                 changed = self.changes.next() => {
                     changed?;
                     true
                 }
-                changed = self.known.changed() => {
+                changed = self.baseline.changed() => {
                     changed.ok()?;
-                    self.told = false;
+                    self.notified = false;
                     false
                 }
             };
-            if !self.told && self.deviates(by_device) {
-                self.told = true;
+            if !self.notified && self.deviates(device_changed) {
+                self.notified = true;
                 return Some(());
             }
         }
     }
 
-    fn deviates(&self, by_device: bool) -> bool {
+    fn deviates(&self, device_changed: bool) -> bool {
         let state = self.changes.state();
-        match (&*self.known.borrow(), &state) {
-            (Known::Nothing, _) => false,
-            (Known::Failed, state) => by_device && *state == MirrorState::Current,
-            (Known::Found(found), MirrorState::Current) => {
+        match (&*self.baseline.borrow(), &state) {
+            (Baseline::Unset, _) => false,
+            (Baseline::Failed, state) => device_changed && *state == MirrorState::Current,
+            (Baseline::Observed(found), MirrorState::Current) => {
                 let view = self.changes.read(View::read);
-                let plan = plan(&view, &found.desired, &found.left_out);
-                let (applied, faults) = observe(&view, &found.desired, &plan);
-                plan != found.plan || applied != found.applied || faults != found.faults
+                let plan = plan(&view, &found.desired, &found.skipped);
+                let (applied, port_errors) = observe(&view, &found.desired, &plan);
+                plan != found.plan || applied != found.applied || port_errors != found.port_errors
             }
-            (Known::Found(_), _) => true,
+            (Baseline::Observed(_), _) => true,
         }
     }
 }

@@ -12,35 +12,35 @@ use tracing::{debug, info};
 
 use crate::address::Address;
 use crate::credentials::{CredentialError, Credentials};
-use crate::device::{Device, Done, Ended, Limits};
+use crate::device::{Device, Limits, ReconcileEnd, ReconcileResult};
 
-/// How the driver works.
+/// Configuration of the driver.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where the certificates for TLS are.
+    /// The certificates for TLS.
     pub credentials: Credentials,
-    /// How long things may take.
+    /// Time limits.
     pub limits: Limits,
 }
 
-/// Configures ports of Open vSwitch bridges.
+/// The driver of the ports of Open vSwitch bridges.
 pub struct OvsFabricDriver {
     options: Options,
     targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>,
     changed: mpsc::UnboundedSender<String>,
-    /// Given out once.
+    /// Taken by the first call of `changed`.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
-/// What is remembered of a device. All of it may be forgotten.
+/// State of a device. It may be dropped at any time.
 #[derive(Default)]
 struct Target {
     session: Option<Session>,
-    /// The [content] of the desired state that was there in full when it was last read.
+    /// The [content_hash] of the desired state that the last reconcile fully verified.
     verified: Option<String>,
 }
 
-/// A device, and what it was opened with.
+/// A connected device with its connection parameters.
 struct Session {
     address: String,
     credential: Option<String>,
@@ -60,7 +60,7 @@ impl OvsFabricDriver {
         Arc::clone(targets.entry(name.to_owned()).or_default())
     }
 
-    async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+    async fn reconcile_fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
         let name = &work.command.target;
         let target = self.target(name);
         let mut target = target.lock().await;
@@ -72,8 +72,8 @@ impl OvsFabricDriver {
             }
         };
         let is_tls = matches!(address, Address::Tls(_));
-        let kept = target.session.take().filter(|session| session.fits(&desired.device));
-        let session = match kept {
+        let reusable = target.session.take().filter(|session| session.matches(&desired.device));
+        let session = match reusable {
             Some(session) => session,
             None => match self.open(name, address, &desired.device).await {
                 Ok(session) => session,
@@ -86,23 +86,23 @@ impl OvsFabricDriver {
                 }
             },
         };
-        let content = content(desired);
+        let content = content_hash(desired);
         let was_verified = target.verified.as_ref() == Some(&content);
         let session = target.session.insert(session);
         let ended = session.device.reconcile(desired, was_verified, || work.is_current()).await;
         let info = session.device.info();
         let reconciled = match ended {
-            Ok(Ended::Done(done)) => {
+            Ok(ReconcileEnd::Done(done)) => {
                 if done.rejected.is_empty() && !done.drift_stays {
                     target.verified = Some(content);
                 }
                 applied(*done)
             }
-            Ok(Ended::Superseded) => superseded(),
+            Ok(ReconcileEnd::Superseded) => superseded(),
             Err(error) => {
                 debug!(target = name, %error, "not done");
                 if is_tls && error.unreachable() {
-                    // The next one reads the certificates anew.
+                    // The next session reads the certificates again.
                     target.session = None;
                 }
                 failed(error.failure())
@@ -125,7 +125,7 @@ impl OvsFabricDriver {
             let target = target.to_owned();
             async move {
                 while changes.next().await.is_some() {
-                    // Nobody listens once the driver stops.
+                    // The receiver is gone once the driver stops.
                     let _ = changed.unbounded_send(target.clone());
                 }
             }
@@ -140,8 +140,8 @@ impl OvsFabricDriver {
 }
 
 impl Session {
-    /// It was opened as this command says.
-    fn fits(&self, device: &eno_schemas::Device) -> bool {
+    /// True when the session has the command's connection parameters.
+    fn matches(&self, device: &eno_schemas::Device) -> bool {
         (&self.address, &self.credential) == (&device.address, &device.credential)
     }
 }
@@ -157,7 +157,7 @@ impl Driver for OvsFabricDriver {
 
     async fn reconcile(&self, work: Work) -> Reconciled {
         match &work.command.desired {
-            Desired::Fabric(desired) => self.fabric(&work, desired).await,
+            Desired::Fabric(desired) => self.reconcile_fabric(&work, desired).await,
             other => Reconciled::failed(Failure {
                 reason: format!("the ovs-fabric driver configures switches, not {:?} targets", other.kind()),
                 retryable: false,
@@ -176,14 +176,13 @@ impl Driver for OvsFabricDriver {
     }
 }
 
-/// The hash of a desired state, whichever uid the cluster has and however often the device is to be read: another one is
-/// no drift.
-fn content(desired: &FabricDesired) -> String {
+/// Hash of a desired state without the cluster's uid and the audit interval, whose changes are no drift.
+fn content_hash(desired: &FabricDesired) -> String {
     let device = eno_schemas::Device { audit_interval: None, ..desired.device.clone() };
     Desired::Fabric(FabricDesired { cluster_uid: None, device, ..desired.clone() }).hash()
 }
 
-fn applied(done: Done) -> Reconciled {
+fn applied(done: ReconcileResult) -> Reconciled {
     Reconciled {
         rejected: done.rejected,
         notes: done.notes,
@@ -192,13 +191,13 @@ fn applied(done: Done) -> Reconciled {
     }
 }
 
-/// A failure of a device of which nothing is known but what holds for all.
+/// A failure with the device data that hold for every Open vSwitch.
 fn failed(failure: Failure) -> Reconciled {
     let device = DeviceInfo { rollback: Some(Rollback::None), ..DeviceInfo::default() };
     Reconciled { device: Some(device), ..Reconciled::failed(failure) }
 }
 
-/// A newer command came, or the process is to stop, before anything was changed.
+/// The result of work that was superseded or stopped before any change.
 fn superseded() -> Reconciled {
     Reconciled {
         outcome: Outcome::Progress {

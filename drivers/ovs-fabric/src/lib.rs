@@ -1,8 +1,8 @@
 //! The southbound driver `ovs-fabric`: ports of Open vSwitch bridges as the ports of a fabric.
 //!
-//! A FabricDevice is one Open vSwitch, reached over OVSDB (RFC 7047) by its [`address`]; its ports are found by name
-//! on whatever bridge has them. [`plan`] decides and does nothing, [`device`] speaks to the database, [`driver`] keeps
-//! one session for each device.
+//! A FabricDevice is one Open vSwitch, reached over OVSDB (RFC 7047) by its [`address`]. Its ports are found
+//! by name on any bridge. [`plan`] is pure, [`device`] accesses the database, and [`driver`] keeps one
+//! session per device.
 
 pub mod address;
 pub mod credentials;

@@ -1,21 +1,21 @@
-//! What of the wanted is there.
+//! The observed part of a desired state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::Uuid;
 use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, Item, Rejection, VlanId, VlanSet};
 
-use crate::ownership::{Ownership, ids};
+use crate::ownership::{VlanOwnership, vlan_ids};
 use crate::plan::Plan;
 use crate::view::{Mode, Port, View};
 
-/// Tells what is there, after `plan` found nothing to change or was left undone. The second are the ports through
-/// which nothing gets.
+/// The observed state for a report, once `plan` has no changes or was not carried out. Also returns a
+/// rejection for each port that forwards nothing.
 pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, Vec<Rejection>) {
     let (mut vlans, mut ports, mut carried) = (VlanSet::EMPTY, BTreeMap::new(), BTreeMap::new());
     let mut faults = Vec::new();
     let index = view.index();
-    let mut bridges: BTreeMap<&str, Ownership<'_>> = BTreeMap::new();
+    let mut bridges: BTreeMap<&str, VlanOwnership<'_>> = BTreeMap::new();
     let resolve = |listed: &FabricPort| index.port(listed.lag.as_ref().unwrap_or(&listed.name));
     // Several members of a bond may be listed.
     let mut wanted: BTreeMap<Uuid, VlanSet> = BTreeMap::new();
@@ -29,7 +29,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
         let bridge = index.bridge(uuid).unwrap_or_default();
         let none = BTreeSet::new();
         let ownership = bridges.entry(bridge).or_insert_with(|| {
-            Ownership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster, None)
+            VlanOwnership::of(view, view.bridges.get(bridge).unwrap_or(&none), &desired.cluster, None)
         });
         let (there, of_ours) = match port.mode() {
             Mode::Other(_) => continue,
@@ -38,7 +38,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
                 (Carried { untagged, ..Carried::default() }, VlanSet::EMPTY)
             }
             Mode::Trunk { native } => {
-                let tagged: VlanSet = ids(&port.trunks).collect();
+                let tagged: VlanSet = vlan_ids(&port.trunks).collect();
                 let of_ours = if port.is_open() {
                     plan.granted.get(&listed.name).cloned().unwrap_or_default()
                 } else {
@@ -47,12 +47,12 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
                 (Carried { tagged, untagged: native, open: port.is_open() }, of_ours)
             }
         };
-        // What others of the bond want is not there for one of which nothing is wanted.
+        // For a bond member without desired VLANs, the VLANs desired through other members do not count.
         let of_others = wanted.get(&uuid).filter(|_| listed.vlans.is_empty()).cloned().unwrap_or_default();
         let of_ours = of_ours.difference(&of_others);
         carried.insert(listed.name.clone(), there);
         vlans = vlans.union(&of_ours);
-        if let Some(fault) = fault(view, port).filter(|_| !listed.vlans.is_empty()) {
+        if let Some(fault) = port_error(view, port).filter(|_| !listed.vlans.is_empty()) {
             faults.push(Rejection {
                 item: Item::port(&listed.name),
                 reason: fault,
@@ -63,14 +63,15 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
             ports.insert(listed.name.clone(), of_ours);
         }
     }
-    // Nothing has to be made for a VLAN that no port here is to carry.
+    // A VLAN without a listed port needs no configuration.
     let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     vlans.extend(desired.vlans.iter().map(|vlan| vlan.vid).filter(|vid| !on_ports.contains(*vid)));
     (Applied::Fabric { vlans, ports, carried, closed: None, before: BTreeMap::new() }, faults)
 }
 
-/// Why nothing gets through a port: Open vSwitch could open none of its interfaces. The mirror tells when it can.
-fn fault(view: &View, port: &Port) -> Option<String> {
+/// Why a port forwards nothing: Open vSwitch could open none of its interfaces. The mirror updates when it
+/// can.
+fn port_error(view: &View, port: &Port) -> Option<String> {
     let mut errors = Vec::new();
     for interface in view.interfaces_of(port) {
         let error = interface.error.as_ref()?;

@@ -1,90 +1,92 @@
-//! What is to change, from what is there and what is wanted. Pure.
+//! Plans the changes from the observed to the desired state. Pure.
 //!
-//! Whose is what, told from the device alone, since Open vSwitch has no objects for VLANs:
-//! - A VLAN on a port is ours when the port's `external_ids:eno-<cluster>-vlans` has it ([`Record`]), and then it is
-//!   ours on the whole bridge: on listed ports it goes where it is not wanted. All other VLANs are foreign.
-//! - Another cluster's uid in `external_ids:eno-<cluster>-uids` says that it has our identifier: then nothing of ours is
-//!   taken off that bridge.
-//! - A VLAN that is not ours on a bridge and that anybody has there is refused until it is adopted; one of another
-//!   cluster always.
-//! - `tag`, `vlan_mode` and foreign VLANs of a port stay, and unlisted ports are never touched.
-//! - A trunk with an empty list carries every VLAN. We never make one: it is foreign, stays, and counts as carrying
-//!   what is wanted. A list that would be empty without ours is [`CLOSED`], which is no VLAN. Where the port remembers
-//!   VLANs of ours, another hand emptied the list: it gets one again, unless drift is only reported.
-//! - An access port becomes a trunk only where `Mode: trunk` is said, by `vlan_mode` alone, so that its `tag` stays;
-//!   it is what it was again once nothing of ours is on it.
+//! Open vSwitch has no VLAN objects, so ownership is derived from the ports alone:
+//! - A VLAN on a port is ours when the port's `external_ids:eno-<cluster>-vlans` contains it ([`Record`]). It
+//!   is then ours on the whole bridge and is removed from listed ports that should not have it. All other VLANs
+//!   are foreign.
+//! - Another cluster's uid in `external_ids:eno-<cluster>-uids` means that it uses our identifier. Nothing of
+//!   ours is then removed from that bridge.
+//! - A foreign VLAN that is in use on a bridge is refused until it is adopted. One of another cluster is
+//!   always refused.
+//! - The `tag`, `vlan_mode` and foreign VLANs of a port stay. Unlisted ports are never changed.
+//! - A trunk with an empty list carries every VLAN. We never create one: a foreign one stays, and counts as
+//!   carrying the desired VLANs. A list that would be empty without our VLANs gets [`CLOSED`], which is no
+//!   VLAN. Where the port's record has VLANs of ours, the list was emptied externally: it is restored, unless
+//!   drift is only reported.
+//! - An access port becomes a trunk only with `Mode: trunk`, by its `vlan_mode` alone, so that its `tag`
+//! stays. It is restored once it has no VLAN of ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::{Uuid, write_ranges};
 use eno_schemas::{Drift, FabricDesired, FabricPort, Item, Note, PortMode, Rejection, VlanId, VlanSet};
 
-use crate::ownership::{Ownership, ids};
+use crate::ownership::{VlanOwnership, vlan_ids};
 use crate::record::{AccessMode, CLOSED, Record, of_others, uids_key};
 use crate::view::{Index, Mode, Port, View};
 
-/// What is to be done, and what can't be.
+/// The changes to make, and the items that can't be applied.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// By row.
+    /// Port changes by row.
     pub changes: BTreeMap<Uuid, PortChange>,
-    /// VLANs that become ours on a bridge where they were not.
+    /// VLANs that become ours on a bridge.
     pub claimed: VlanSet,
-    /// What is wanted and left as it is.
+    /// Desired items that are not applied.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Messages for the administrator.
     pub notes: Vec<Note>,
-    /// Of the VLANs of each listed port those that nothing speaks against.
+    /// The accepted VLANs of each listed port.
     pub granted: BTreeMap<String, VlanSet>,
-    /// What other hands took off ports, by row.
+    /// VLANs of ours that were removed externally, by port row.
     pub lost: BTreeMap<Uuid, VlanSet>,
-    /// The first name by which each port is listed, which for a bond is that of a member.
+    /// The first name by which each port is listed; of a bond, that of a member.
     pub listed_as: BTreeMap<Uuid, String>,
 }
 
-/// What a port becomes.
+/// The new state of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortChange {
-    /// Its `trunks`.
+    /// The new `trunks`.
     pub trunks: BTreeSet<u16>,
-    /// Its `vlan_mode`.
+    /// The change of `vlan_mode`.
     pub mode: ModeChange,
-    /// What it remembers of us.
+    /// The new record of our configuration.
     pub record: Record,
 }
 
-/// What becomes of a port's `vlan_mode`.
+/// The change of a port's `vlan_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModeChange {
-    /// It stays.
+    /// Unchanged.
     #[default]
     Keep,
-    /// It becomes `trunk`.
+    /// Set to `trunk`.
     Trunk,
-    /// It is `trunk`, by us, and becomes what it was.
+    /// Restored from the `trunk` that we set.
     Restore(AccessMode),
 }
 
-/// Ports that stay as they are, by name, and why: Open vSwitch refused to change them.
-pub type LeftOut = BTreeMap<String, String>;
+/// Ports that Open vSwitch refused to change, by name, with the reason. They stay as they are.
+pub type SkippedPorts = BTreeMap<String, String>;
 
 /// VLANs by bridge.
 type Claims = BTreeMap<String, VlanSet>;
 
-/// Works out the difference.
-pub fn plan(view: &View, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
-    let (plan, claims) = pass(view, desired, left_out, &Claims::new());
+/// Plans the difference between the observed and the desired state.
+pub fn plan(view: &View, desired: &FabricDesired, skipped: &SkippedPorts) -> Plan {
+    let (plan, claims) = pass(view, desired, skipped, &Claims::new());
     if desired.device.adopt.is_empty() || claims.is_empty() {
         return plan;
     }
-    // What is adopted is ours on the other ports of its bridge, too.
+    // An adopted VLAN is ours on the other ports of its bridge, too.
     let claimed = plan.claimed;
-    let (plan, _) = pass(view, desired, left_out, &claims);
+    let (plan, _) = pass(view, desired, skipped, &claims);
     Plan { claimed, ..plan }
 }
 
-/// Plans with these VLANs as ours, besides those that are. Also gives those that become ours.
-fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims) -> (Plan, Claims) {
+/// Plans with additional VLANs as ours. Also returns the VLANs that become ours.
+fn pass(view: &View, desired: &FabricDesired, skipped: &SkippedPorts, ours: &Claims) -> (Plan, Claims) {
     let (mut plan, mut claims) = (Plan::default(), Claims::new());
     let index = view.index();
     let mut listed: BTreeMap<Uuid, Vec<&FabricPort>> = BTreeMap::new();
@@ -97,15 +99,17 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
             Err(reason) => plan.rejected.push(reject(Item::port(&port.name), reason)),
         }
     }
-    let mut bridges: BTreeMap<&str, Ownership<'_>> = BTreeMap::new();
+    let mut bridges: BTreeMap<&str, VlanOwnership<'_>> = BTreeMap::new();
     for (uuid, members) in &listed {
         let Some(port) = view.ports.get(uuid) else { continue };
         let bridge = index.bridge(*uuid).unwrap_or_default();
         let none = BTreeSet::new();
         let ownership = bridges.entry(bridge).or_insert_with(|| {
             let ports = view.bridges.get(bridge).unwrap_or(&none);
-            let mut found = Ownership::of(view, ports, &desired.cluster, desired.cluster_uid.as_deref());
-            plan.notes.extend(found.rival.map(|rival| clash(bridge, rival, &desired.cluster)));
+            let mut found = VlanOwnership::of(view, ports, &desired.cluster, desired.cluster_uid.as_deref());
+            plan.notes.extend(
+                found.conflict.map(|conflict| cluster_id_conflict(bridge, conflict, &desired.cluster)),
+            );
             found.ours = ours.get(bridge).map_or(found.ours.clone(), |more| found.ours.union(more));
             found
         });
@@ -119,7 +123,7 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
             plan: &mut plan,
             keep: VlanSet::EMPTY,
         };
-        let change = match left_out.get(&port.name) {
+        let change = match skipped.get(&port.name) {
             Some(reason) => {
                 planner.refuse(|_| reason.clone());
                 None
@@ -128,7 +132,7 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
         };
         if let Some(change) = change {
             let claimed: VlanSet =
-                ids(&change.record.vlans).filter(|vlan| !ownership.ours.contains(*vlan)).collect();
+                vlan_ids(&change.record.vlans).filter(|vlan| !ownership.ours.contains(*vlan)).collect();
             if !claimed.is_empty() {
                 plan.claimed = plan.claimed.union(&claimed);
                 let of_bridge = claims.entry(bridge.to_owned()).or_default();
@@ -140,8 +144,8 @@ fn pass(view: &View, desired: &FabricDesired, left_out: &LeftOut, ours: &Claims)
     (plan, claims)
 }
 
-/// Another cluster has the same identifier: nothing of ours is taken off the bridge.
-fn clash(bridge: &str, (port, uid): (&str, &str), cluster: &str) -> Note {
+/// A note that another cluster has the same identifier, so that nothing of ours is removed from the bridge.
+fn cluster_id_conflict(bridge: &str, (port, uid): (&str, &str), cluster: &str) -> Note {
     let key = uids_key(cluster);
     Note {
         kind: "ClusterIDClash".into(),
@@ -154,7 +158,7 @@ fn clash(bridge: &str, (port, uid): (&str, &str), cluster: &str) -> Note {
     }
 }
 
-/// The port that a listed one stands for.
+/// The port row of a listed port.
 fn resolve(index: &Index<'_>, view: &View, port: &FabricPort) -> Result<Uuid, String> {
     let name = &port.name;
     let Some(lag) = &port.lag else {
@@ -177,17 +181,23 @@ fn reject(item: Item, reason: String) -> Rejection {
     Rejection { item, reason, retryable: false, unreachable: false }
 }
 
-/// One port.
+/// Plans one port.
 struct Planner<'a> {
+    /// The port's row.
     uuid: Uuid,
+    /// The observed port.
     port: &'a Port,
-    /// As it is listed, perhaps by several of its members.
+    /// The list entries of the port; several for members of a bond.
     members: &'a [&'a FabricPort],
-    ownership: &'a Ownership<'a>,
+    /// The VLAN owners of the port's bridge.
+    ownership: &'a VlanOwnership<'a>,
+    /// The bridge's name.
     bridge: &'a str,
+    /// The desired state.
     desired: &'a FabricDesired,
+    /// The plan that is built.
     plan: &'a mut Plan,
-    /// What is not taken off: all that is wanted, whether it can be had or not, and what may be another cluster's.
+    /// VLANs that are not removed: all desired ones, refused or not, and those that may be another cluster's.
     keep: VlanSet,
 }
 
@@ -195,15 +205,17 @@ impl Planner<'_> {
     fn plan(&mut self) -> Option<PortChange> {
         self.keep = self.members.iter().fold(VlanSet::EMPTY, |all, member| all.union(&member.vlans));
         let mut want = self.keep.clone();
-        if self.ownership.rival.is_some() {
-            // What looks like ours may be that of the other cluster.
+        if self.ownership.conflict.is_some() {
+            // VLANs with our record may be the other cluster's.
             self.keep = self.keep.union(&self.ownership.ours);
         }
         for vlan in want.clone().iter() {
-            let Some(holder) = self.ownership.obstacle(vlan, &self.desired.device.adopt) else { continue };
+            let Some(owner) = self.ownership.blocking_owner(vlan, &self.desired.device.adopt) else {
+                continue;
+            };
             want.remove(vlan);
-            let (bridge, port) = (self.bridge, holder.port);
-            let reason = match holder.cluster {
+            let (bridge, port) = (self.bridge, owner.port);
+            let reason = match owner.cluster {
                 Some(cluster) => {
                     format!("VLAN {vlan} of bridge {bridge} belongs to cluster {cluster} (port {port})")
                 }
@@ -231,7 +243,8 @@ impl Planner<'_> {
         let record = self.record();
         let others: BTreeSet<u16> = self.port.trunks.difference(&record.vlans).copied().collect();
         if self.keep.is_empty() {
-            // What somebody made an access port keeps nothing of ours, and is no open trunk later on.
+            // A port that was made an access port externally loses our VLANs, and must not become an open
+            // trunk later.
             let closed = others.is_empty() && !record.vlans.is_empty() && record.before.is_none();
             let rest = BTreeSet::from_iter(closed.then_some(CLOSED));
             return self.change(PortChange {
@@ -263,16 +276,16 @@ impl Planner<'_> {
             });
             return None;
         }
-        if record.before.is_some() && !self.may_restore(want) {
+        if record.before.is_some() && !self.record_loss(want) {
             return None;
         }
         self.grant(want);
         let named = self.port.vlan_mode.is_some();
         self.change(PortChange {
-            trunks: &others | &numbers(want),
+            trunks: &others | &vlan_numbers(want),
             mode: ModeChange::Trunk,
             record: Record {
-                vlans: numbers(want),
+                vlans: vlan_numbers(want),
                 before: Some(if named { AccessMode::Named } else { AccessMode::Implied }),
             },
         })
@@ -287,14 +300,14 @@ impl Planner<'_> {
         self.grant(&want);
         let record = self.record();
         let list = &self.port.trunks;
-        let recorded: VlanSet = ids(&record.vlans).collect();
+        let recorded: VlanSet = vlan_ids(&record.vlans).collect();
         let emptied = list.is_empty() && !recorded.is_empty();
-        let close = emptied && self.may_restore(&recorded);
+        let close = emptied && self.record_loss(&recorded);
         if list.is_empty() && !close {
             if !want.is_empty() && !emptied {
-                self.note_open();
+                self.note_open_trunk();
             }
-            let vlans = &record.vlans & &numbers(&self.keep);
+            let vlans = &record.vlans & &vlan_numbers(&self.keep);
             let before = record.before.filter(|_| !vlans.is_empty());
             return self.change(PortChange {
                 trunks: BTreeSet::new(),
@@ -303,11 +316,11 @@ impl Planner<'_> {
             });
         }
 
-        let there: VlanSet = ids(list).collect();
+        let there: VlanSet = vlan_ids(list).collect();
         let lost = want.intersection(&recorded).difference(&there);
-        let restores = close || lost.is_empty() || self.may_restore(&lost);
-        let withheld = if restores { VlanSet::EMPTY } else { lost };
-        let want = want.difference(&withheld);
+        let restores = close || lost.is_empty() || self.record_loss(&lost);
+        let not_restored = if restores { VlanSet::EMPTY } else { lost };
+        let want = want.difference(&not_restored);
 
         let of_others_here: BTreeSet<u16> =
             of_others(&self.port.external_ids, &self.desired.cluster).flat_map(|(_, vlans)| vlans).collect();
@@ -319,15 +332,17 @@ impl Planner<'_> {
         };
         let mut after: BTreeSet<u16> =
             list.iter().copied().filter(|vlan| VlanId::new(*vlan).map_or(true, stays)).collect();
-        after.extend(numbers(&want));
+        after.extend(vlan_numbers(&want));
         if record.vlans.contains(&CLOSED) && !of_others_here.contains(&CLOSED) {
             after.remove(&CLOSED);
         }
-        let mut vlans: BTreeSet<u16> = &numbers(&want) | &(&(&record.vlans & &numbers(&self.keep)) & &after);
-        vlans.extend(numbers(&withheld));
+        let mut vlans: BTreeSet<u16> =
+            &vlan_numbers(&want) | &(&(&record.vlans & &vlan_numbers(&self.keep)) & &after);
+        vlans.extend(vlan_numbers(&not_restored));
 
-        // Nobody else's VLAN is on it, nothing is only taken off it by hand, and it does not become an open trunk.
-        let idle = withheld.is_empty()
+        // True without VLANs of others or pending losses, so that the access mode can be restored without
+        // opening a trunk.
+        let idle = not_restored.is_empty()
             && after.iter().all(|vlan| *vlan == CLOSED)
             && self.port.vlan_mode.as_deref() == Some("trunk");
         let before = record.before.filter(|mode| *mode == AccessMode::Named || self.port.tag.is_some());
@@ -337,7 +352,7 @@ impl Planner<'_> {
         }
         if after.is_empty() {
             after.insert(CLOSED);
-            // Who has a record of it takes it off again.
+            // A cluster that has CLOSED in its record removes it.
             if !of_others_here.contains(&CLOSED) {
                 vlans.insert(CLOSED);
             }
@@ -350,13 +365,13 @@ impl Planner<'_> {
         Record::read(&self.port.external_ids, &self.desired.cluster)
     }
 
-    /// Says that ours were taken off; false when they stay off.
-    fn may_restore(&mut self, lost: &VlanSet) -> bool {
+    /// Records VLANs of ours as lost; false when the drift policy leaves them removed.
+    fn record_loss(&mut self, lost: &VlanSet) -> bool {
         self.plan.lost.insert(self.uuid, lost.clone());
         self.desired.device.drift == Drift::Repair
     }
 
-    /// The change, if it is one.
+    /// The change, or `None` when it changes nothing.
     fn change(&self, change: PortChange) -> Option<PortChange> {
         let same = change.trunks == self.port.trunks
             && change.mode == ModeChange::Keep
@@ -382,7 +397,7 @@ impl Planner<'_> {
         }
     }
 
-    fn note_open(&mut self) {
+    fn note_open_trunk(&mut self) {
         for member in self.members.iter().filter(|member| !member.vlans.is_empty()) {
             self.plan.notes.push(Note {
                 kind: "OpenTrunk".into(),
@@ -397,20 +412,21 @@ impl Planner<'_> {
     }
 }
 
-fn numbers(vlans: &VlanSet) -> BTreeSet<u16> {
+fn vlan_numbers(vlans: &VlanSet) -> BTreeSet<u16> {
     vlans.iter().map(VlanId::get).collect()
 }
 
 impl PortChange {
-    /// What it adds to the VLANs of this port, and what it takes off.
+    /// The VLANs that it adds to the port, and those that it removes.
     pub fn difference(&self, port: &Port) -> (VlanSet, VlanSet) {
-        let (before, after): (VlanSet, VlanSet) = (ids(&port.trunks).collect(), ids(&self.trunks).collect());
+        let (before, after): (VlanSet, VlanSet) =
+            (vlan_ids(&port.trunks).collect(), vlan_ids(&self.trunks).collect());
         (after.difference(&before), before.difference(&after))
     }
 }
 
-/// What other hands changed, in words: each change that makes up for something, when all was as wanted before, and
-/// otherwise what was taken off.
+/// Notes about external changes: of each corrected port when the whole state was verified before, otherwise
+/// of lost VLANs.
 pub fn drift(plan: &Plan, view: &View, was_verified: bool) -> Vec<Note> {
     let changed = plan.changes.keys().filter(|_| was_verified);
     let rows: BTreeSet<Uuid> = plan.lost.keys().chain(changed).copied().collect();

@@ -1,28 +1,28 @@
-//! What a port remembers of us, in its `external_ids`: nothing else says whose a VLAN on it is, since Open vSwitch has
-//! no objects for VLANs.
+//! The record of our configuration in a port's `external_ids`. It alone tells VLAN ownership, since Open
+//! vSwitch has no VLAN objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::{read_ranges, write_ranges};
 
-/// The only entry of the list of a trunk that carries nothing: reserved by IEEE 802.1Q-2022, so never a VLAN. In Open
-/// vSwitch a trunk port with an empty list carries every VLAN.
+/// The only list entry of a trunk that carries nothing. IEEE 802.1Q-2022 reserves it, so it is never a VLAN.
+/// In Open vSwitch a trunk with an empty list carries every VLAN.
 pub const CLOSED: u16 = 4095;
 
-/// What our cluster did to a port.
+/// What our cluster configured on a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// `eno-<cluster>-vlans`: of its `trunks` those that are ours, as ranges; [`CLOSED`] among them when we put that
-    /// there.
+    /// `eno-<cluster>-vlans`: those of its `trunks` that are ours, as ranges. Includes [`CLOSED`] when we
+    /// added it.
     pub vlans: BTreeSet<u16>,
-    /// `eno-<cluster>-before`: it was an access port that we made a trunk, with this `vlan_mode`.
+    /// `eno-<cluster>-before`: the port was an access port with this `vlan_mode`, which we made a trunk.
     pub before: Option<AccessMode>,
 }
 
-/// How `vlan_mode` says that a port with a `tag` is an access port.
+/// How an access port's `vlan_mode` is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessMode {
-    /// Not at all: a port with a `tag` is one.
+    /// Unset: a port with a `tag` is an access port.
     Implied,
     /// `access`.
     Named,
@@ -45,18 +45,18 @@ fn before_key(cluster: &str) -> String {
     format!("eno-{cluster}-before")
 }
 
-/// `eno-<cluster>-uids`: the uids of the clusters that use this identifier on the port, separated by spaces. It is to
-/// be one; two clusters with one identifier take each other's VLANs for their own.
+/// `eno-<cluster>-uids`: the uids of the clusters that use this identifier on the port, separated by spaces.
+/// More than one is a conflict: the clusters would take each other's VLANs for their own.
 pub fn uids_key(cluster: &str) -> String {
     format!("eno-{cluster}-uids")
 }
 
-/// The uids on a port.
+/// The cluster uids of a port.
 pub fn uids<'a>(external_ids: &'a BTreeMap<String, String>, cluster: &str) -> impl Iterator<Item = &'a str> {
     external_ids.get(&uids_key(cluster)).into_iter().flat_map(|text| text.split_ascii_whitespace())
 }
 
-/// What [`uids`] says once the port has, or no longer has, VLANs of this cluster.
+/// The value of [`uids_key`] after the port got, or lost, VLANs of this cluster.
 pub fn uids_after(
     external_ids: &BTreeMap<String, String>,
     cluster: &str,
@@ -69,7 +69,7 @@ pub fn uids_after(
 }
 
 impl Record {
-    /// What this cluster did. What somebody else wrote there and does not make sense is nothing of ours.
+    /// Reads this cluster's record. Invalid values count as absent.
     pub fn read(external_ids: &BTreeMap<String, String>, cluster: &str) -> Self {
         Self {
             vlans: external_ids.get(&vlans_key(cluster)).map(|text| parse_list(text)).unwrap_or_default(),
@@ -81,7 +81,7 @@ impl Record {
         }
     }
 
-    /// The entries of `external_ids` that say it; an absent value: no such entry.
+    /// The entries of `external_ids` for the record; `None`: the entry is absent.
     pub fn entries(&self, cluster: &str) -> [(String, Option<String>); 2] {
         let vlans = (!self.vlans.is_empty()).then(|| write_ranges(&self.vlans));
         let before = self.before.map(|mode| mode.as_str().to_owned());
@@ -89,7 +89,7 @@ impl Record {
     }
 }
 
-/// The VLANs that each other cluster has on a port.
+/// The recorded VLANs of each other cluster on a port.
 pub fn of_others<'a>(
     external_ids: &'a BTreeMap<String, String>,
     cluster: &str,
@@ -100,7 +100,7 @@ pub fn of_others<'a>(
     })
 }
 
-/// Reads what [`write_ranges`] wrote.
+/// Parses the output of [`write_ranges`].
 fn parse_list(text: &str) -> BTreeSet<u16> {
     read_ranges(text, 1..=CLOSED).collect()
 }
@@ -110,12 +110,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cluster_reads_its_own() {
+    fn cluster_records_are_kept_apart() {
         let written = Record { vlans: BTreeSet::from([10, 11, CLOSED]), before: Some(AccessMode::Named) };
         let mut ids: BTreeMap<String, String> =
             written.entries("c1").into_iter().map(|(key, value)| (key, value.unwrap())).collect();
         ids.insert("eno-c2-vlans".into(), "20".into());
-        // As the agent of a node marks the uplinks of others.
+        // The key with which the node agent records uplinks of other clusters.
         ids.insert("eno-vlans-c3".into(), "30".into());
         assert_eq!(ids["eno-c1-vlans"], "10-11,4095");
         assert_eq!(Record::read(&ids, "c1"), written);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cluster_leaves_its_uid_while_it_has_vlans_on_the_port() {
+    fn cluster_uid_stays_recorded_while_port_has_its_vlans() {
         let after = |before: &str, has| {
             let ids = BTreeMap::from([("eno-c1-uids".to_owned(), before.to_owned())]);
             uids_after(&ids, "c1", "b", has)

@@ -1,4 +1,4 @@
-//! A plan as the operations of one transaction.
+//! Renders a plan as the operations of one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,12 @@ use crate::plan::{ModeChange, Plan, PortChange};
 use crate::record::{AccessMode, uids_after, uids_key};
 use crate::view::{Port, View};
 
-/// Operations, and for each the port that it is about, if it is about one.
+/// Operations, each with the row of its port, if it is about one.
 pub type Operations = Vec<(Option<Uuid>, Operation)>;
 
-/// What does the plan, if all that it was made from is still so: each change waits for the port as it was seen, and
-/// each VLAN that becomes ours for nobody else having taken it on any port. What others put on a list meanwhile stays.
+/// The operations of a plan. They fail if the plan's assumptions are outdated: each change waits for the
+/// port's observed state, and each claimed VLAN for being unused by others. Foreign list entries that were
+/// added meanwhile stay.
 pub fn operations(plan: &Plan, view: &View, desired: &FabricDesired) -> Operations {
     let mut operations: Operations =
         users(plan, view).into_iter().map(|operation| (None, operation)).collect();
@@ -75,7 +76,7 @@ fn change_port(uuid: Uuid, port: &Port, change: &PortChange, desired: &FabricDes
     operations
 }
 
-/// Waits for the ports that have a VLAN to be those that were seen.
+/// Waits for the set of ports with a VLAN to be the observed one.
 fn users(plan: &Plan, view: &View) -> Vec<Operation> {
     if plan.claimed.is_empty() {
         return Vec::new();

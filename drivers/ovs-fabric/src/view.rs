@@ -1,4 +1,4 @@
-//! The `Open_vSwitch` database (ovs-vswitchd.conf.db(5)), as far as this driver looks at it.
+//! The part of the `Open_vSwitch` database (ovs-vswitchd.conf.db(5)) that this driver uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,10 @@ pub const DATABASE: &str = "Open_vSwitch";
 /// Bridges, ports and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The only row of table `Open_vSwitch`; absent until `ovs-vsctl init`, which starting Open vSwitch does.
+    /// The only row of table `Open_vSwitch`; absent until `ovs-vsctl init`, which the start of Open vSwitch
+    /// runs.
     pub root: Option<Root>,
-    /// By name, with their ports.
+    /// The ports of each bridge, by the bridge's name.
     pub bridges: BTreeMap<String, BTreeSet<Uuid>>,
     /// By row.
     pub ports: BTreeMap<Uuid, Port>,
@@ -27,9 +28,9 @@ pub struct View {
 pub struct Root {
     /// The row.
     pub uuid: Uuid,
-    /// Counted up by whoever changes the configuration.
+    /// Incremented by each client that changes the configuration.
     pub next_cfg: i64,
-    /// The `next_cfg` that ovs-vswitchd has done.
+    /// The `next_cfg` that ovs-vswitchd has applied.
     pub cur_cfg: i64,
     /// `ovs_version`.
     pub version: Option<String>,
@@ -40,7 +41,7 @@ pub struct Root {
 pub struct Port {
     /// Unique.
     pub name: String,
-    /// Several: it is a bond.
+    /// More than one for a bond.
     pub interfaces: BTreeSet<Uuid>,
     /// 0 to 4095.
     pub tag: Option<u16>,
@@ -48,7 +49,7 @@ pub struct Port {
     pub trunks: BTreeSet<u16>,
     /// Absent: by `tag`.
     pub vlan_mode: Option<String>,
-    /// Notes of anybody.
+    /// Key-value pairs of any client.
     pub external_ids: BTreeMap<String, String>,
 }
 
@@ -57,26 +58,26 @@ pub struct Port {
 pub struct Interface {
     /// Unique.
     pub name: String,
-    /// Why Open vSwitch could not open it.
+    /// Why Open vSwitch could not open the interface.
     pub error: Option<String>,
 }
 
-/// What a port does with VLANs.
+/// The VLAN mode of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// One VLAN, untagged; 0 where none is said.
+    /// One VLAN, untagged; 0 without a tag.
     Access(u16),
     /// Tagged VLANs, and perhaps a native one.
     Trunk {
         /// The VLAN of untagged frames.
         native: Option<VlanId>,
     },
-    /// Another one, such as `dot1q-tunnel`.
+    /// Another mode, such as `dot1q-tunnel`.
     Other(String),
 }
 
 impl Port {
-    /// As ovs-vswitchd understands `vlan_mode` and `tag`.
+    /// The mode as ovs-vswitchd derives it from `vlan_mode` and `tag`.
     pub fn mode(&self) -> Mode {
         match (self.vlan_mode.as_deref(), self.tag) {
             (None, None) | (Some("trunk"), _) => Mode::Trunk { native: None },
@@ -96,7 +97,7 @@ impl Port {
 }
 
 impl View {
-    /// What a mirror has to keep.
+    /// The tables and columns to monitor.
     pub fn request() -> MonitorRequest {
         MonitorRequest::new()
             .table(DATABASE, ["next_cfg", "cur_cfg", "ovs_version"])
@@ -105,7 +106,7 @@ impl View {
             .table("Interface", ["name", "error"])
     }
 
-    /// Of a mirror what says how far the switch is.
+    /// The root row of a mirror, with the progress of ovs-vswitchd.
     pub fn root(replica: &Replica) -> Option<Root> {
         replica.table(DATABASE).next().map(|(uuid, row)| Root {
             uuid,
@@ -150,44 +151,46 @@ impl View {
         port.interfaces.iter().filter_map(|uuid| self.interfaces.get(uuid))
     }
 
-    /// What is where, by name.
+    /// Indexes ports and bridges by name.
     pub fn index(&self) -> Index<'_> {
         let mut index = Index::default();
         for (uuid, port) in &self.ports {
             index.ports.insert(&port.name, *uuid);
-            index.members.extend(self.interfaces_of(port).map(|member| (member.name.as_str(), *uuid)));
+            index
+                .port_of_interface
+                .extend(self.interfaces_of(port).map(|member| (member.name.as_str(), *uuid)));
         }
         for (name, ports) in &self.bridges {
-            index.places.extend(ports.iter().map(|port| (*port, name.as_str())));
+            index.bridge_of_port.extend(ports.iter().map(|port| (*port, name.as_str())));
         }
         index
     }
 }
 
-/// Where things are in a [`View`].
+/// Lookup tables of a [`View`].
 #[derive(Clone, Debug, Default)]
 pub struct Index<'a> {
     ports: BTreeMap<&'a str, Uuid>,
     /// Interface to its port.
-    members: BTreeMap<&'a str, Uuid>,
+    port_of_interface: BTreeMap<&'a str, Uuid>,
     /// Port to its bridge.
-    places: BTreeMap<Uuid, &'a str>,
+    bridge_of_port: BTreeMap<Uuid, &'a str>,
 }
 
 impl<'a> Index<'a> {
-    /// The port of this name, or else the one that has an interface of this name: the bond of a member.
+    /// The port of this name, or the port with an interface of this name, such as the bond of a member.
     pub fn port(&self, name: &str) -> Option<Uuid> {
-        self.ports.get(name).or_else(|| self.members.get(name)).copied()
+        self.ports.get(name).or_else(|| self.port_of_interface.get(name)).copied()
     }
 
-    /// The port that has this interface.
+    /// The port with this interface.
     pub fn port_of_interface(&self, name: &str) -> Option<Uuid> {
-        self.members.get(name).copied()
+        self.port_of_interface.get(name).copied()
     }
 
-    /// The bridge that has this port.
+    /// The bridge with this port.
     pub fn bridge(&self, port: Uuid) -> Option<&'a str> {
-        self.places.get(&port).copied()
+        self.bridge_of_port.get(&port).copied()
     }
 }
 
@@ -196,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_are_those_of_the_switch() {
+    fn port_modes_match_vswitchd_semantics() {
         let vlan = |id| Some(VlanId::new(id).unwrap());
         for (vlan_mode, tag, mode) in [
             (None, None, Mode::Trunk { native: None }),

@@ -1,6 +1,6 @@
-//! The driver on real Open vSwitches, and its laws on tables in memory.
-//! One binary, since each is linked with all that it uses.
+//! The driver with real Open vSwitches, and properties of its plans. One binary, to link the dependencies
+//! once.
 
-mod law;
 mod plan;
+mod properties;
 mod switch;

@@ -1,9 +1,9 @@
-//! Tables: what becomes of one port.
+//! Table tests of plans for one port.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_driver_ovs_fabric::ownership::Ownership;
-use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, drift, plan};
+use eno_driver_ovs_fabric::ownership::VlanOwnership;
+use eno_driver_ovs_fabric::plan::{ModeChange, SkippedPorts, drift, plan};
 use eno_driver_ovs_fabric::record::CLOSED;
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
@@ -17,7 +17,7 @@ fn list(text: &str) -> BTreeSet<u16> {
     text.split(',').filter(|part| !part.is_empty()).map(|vlan| vlan.parse().unwrap()).collect()
 }
 
-fn ids(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
@@ -33,7 +33,7 @@ fn port(
         tag,
         trunks: list(trunks),
         vlan_mode: mode.map(str::to_owned),
-        external_ids: ids(external_ids),
+        external_ids: labels(external_ids),
         ..Port::default()
     }
 }
@@ -76,27 +76,27 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
     }
 }
 
-/// What the port's list, mode and record become; nothing when it stays.
+/// The port's planned list, mode and record; `None` when it is unchanged.
 fn becomes(view: &View, desired: &FabricDesired) -> Option<(String, ModeChange, String)> {
-    let plan = plan(view, desired, &LeftOut::new());
+    let plan = plan(view, desired, &SkippedPorts::new());
     let change = plan.changes.get(&ROW)?;
     let record: Vec<String> = change.record.entries("c").into_iter().filter_map(|(_, value)| value).collect();
     Some((write_ranges(&change.trunks), change.mode, record.join(" ")))
 }
 
 #[test]
-fn trunks() {
-    let mine = |vlans| [("eno-c-vlans", vlans)];
+fn trunk_vlans_are_added_and_removed() {
+    let own_record = |vlans| [("eno-c-vlans", vlans)];
     for (trunks, record, wanted, expected) in [
         ("5", "", "", None),
         ("5", "", "10", Some(("5,10", "10"))),
         ("5,10", "10", "10", None),
         ("5,10", "10", "", Some(("5", ""))),
         ("5,10,11", "10-11", "11-12", Some(("5,11-12", "11-12"))),
-        // Taken off by hand.
+        // Removed externally.
         ("5", "10", "10", Some(("5,10", "10"))),
         ("5", "10", "", Some(("5", ""))),
-        // The last one closes it, and the next one needs that no more.
+        // The last VLAN's removal closes the list, and the next VLAN opens it.
         ("10", "10", "", Some(("4095", "4095"))),
         ("4095", "4095", "", None),
         ("4095", "4095", "10", Some(("10", "10"))),
@@ -109,17 +109,18 @@ fn trunks() {
         // Open.
         ("", "", "", None),
         ("", "", "10", None),
-        // Opened when nothing of ours was on it.
+        // Opened externally while it had no VLAN of ours.
         ("", "4095", "", Some(("", ""))),
         ("", "4095", "10", Some(("", ""))),
-        // Emptied by hand.
+        // Emptied externally.
         ("", "10", "10", Some(("10", "10"))),
         ("", "10-11", "10", Some(("10", "10"))),
         ("", "10", "11", Some(("11", "11"))),
         ("", "10", "", Some(("4095", "4095"))),
     ] {
-        let marks = mine(record);
-        let view = view(port("p", None, None, trunks, if record.is_empty() { &[] } else { &marks }), None);
+        let external_ids = own_record(record);
+        let view =
+            view(port("p", None, None, trunks, if record.is_empty() { &[] } else { &external_ids }), None);
         let expected = expected.map(|(list, record)| (list.to_owned(), ModeChange::Keep, record.to_owned()));
         assert_eq!(
             becomes(&view, &desired(wanted, PortMode::Keep)),
@@ -130,31 +131,31 @@ fn trunks() {
 }
 
 #[test]
-fn an_emptied_trunk_is_only_reported_where_drift_is() {
+fn emptied_trunk_is_only_reported_with_drift_report() {
     let mut desired = desired("10-11", PortMode::Keep);
     desired.device.drift = Drift::Report;
     let there = view(port("p", None, None, "", &[("eno-c-vlans", "10")]), None);
-    let found = plan(&there, &desired, &LeftOut::new());
+    let found = plan(&there, &desired, &SkippedPorts::new());
     assert!(found.changes.is_empty() && found.notes.is_empty(), "{found:?}");
     let notes = drift(&found, &there, false);
     assert!(notes.len() == 1 && notes[0].message.contains("its trunks were emptied"), "{notes:?}");
 }
 
 #[test]
-fn access_ports() {
+fn access_ports_become_trunks_and_are_restored() {
     use eno_driver_ovs_fabric::record::AccessMode::{Implied, Named};
-    type Marks = &'static [(&'static str, &'static str)];
+    type ExternalIds = &'static [(&'static str, &'static str)];
     type Becomes = Option<(&'static str, ModeChange, &'static str)>;
-    type Row = (Option<&'static str>, &'static str, Marks, &'static str, PortMode, Becomes);
+    type Row = (Option<&'static str>, &'static str, ExternalIds, &'static str, PortMode, Becomes);
     let rows: [Row; 11] = [
         (None, "", &[], "", PortMode::Keep, None),
         (None, "", &[], "10", PortMode::Keep, None),
         (None, "", &[], "", PortMode::Trunk, None),
         (None, "", &[], "10", PortMode::Trunk, Some(("10", ModeChange::Trunk, "10 implied"))),
         (Some("access"), "", &[], "10", PortMode::Trunk, Some(("10", ModeChange::Trunk, "10 access"))),
-        // It would carry what it did not carry.
+        // As a trunk it would carry a VLAN that it did not carry.
         (None, "7", &[], "10", PortMode::Trunk, None),
-        // It is ours for as long as something of ours is on it.
+        // It stays a trunk while it has VLANs of ours.
         (
             Some("trunk"),
             "10",
@@ -171,7 +172,7 @@ fn access_ports() {
             PortMode::Keep,
             Some(("", ModeChange::Restore(Named), "")),
         ),
-        // Somebody else uses the trunk.
+        // Another user needs the trunk.
         (
             Some("trunk"),
             "7,10",
@@ -189,24 +190,24 @@ fn access_ports() {
             PortMode::Trunk,
             Some(("10", ModeChange::Trunk, "10 implied")),
         ),
-        // Ours was a trunk once, and is to be none that is open when its tag goes.
+        // Our port was a trunk, and must not become an open one when its tag is removed.
         (None, "10", &[("eno-c-vlans", "10")], "", PortMode::Keep, Some(("4095", ModeChange::Keep, "4095"))),
     ];
-    for (mode, trunks, marks, wanted, may, expected) in rows {
-        let view = view(port("p", mode, Some(5), trunks, marks), None);
+    for (mode, trunks, external_ids, wanted, may, expected) in rows {
+        let view = view(port("p", mode, Some(5), trunks, external_ids), None);
         let expected = expected.map(|(list, mode, record)| (list.to_owned(), mode, record.to_owned()));
         assert_eq!(
             becomes(&view, &desired(wanted, may)),
             expected,
-            "{mode:?} {trunks:?} {marks:?} {wanted:?}"
+            "{mode:?} {trunks:?} {external_ids:?} {wanted:?}"
         );
     }
 }
 
 #[test]
-fn refusals_say_why() {
-    let other = |tag, trunks, marks: &[(&str, &str)]| Some(port("q", None, tag, trunks, marks));
-    for (mode, tag, other, wanted, said) in [
+fn refusals_carry_their_reason() {
+    let other = |tag, trunks, external_ids: &[(&str, &str)]| Some(port("q", None, tag, trunks, external_ids));
+    for (mode, tag, other, wanted, expected) in [
         (None, Some(5), None, "10", "set Mode: trunk"),
         (Some("dot1q-tunnel"), Some(5), None, "10", "dot1q-tunnel"),
         (Some("native-untagged"), Some(10), None, "10", "in use on bridge br (port p)"),
@@ -215,29 +216,32 @@ fn refusals_say_why() {
         (None, None, other(None, "10", &[("eno-d-vlans", "10")]), "10", "belongs to cluster d (port q)"),
     ] {
         let view = view(port("p", mode, tag, "7", &[]), other);
-        let plan = plan(&view, &desired(wanted, PortMode::Keep), &LeftOut::new());
+        let plan = plan(&view, &desired(wanted, PortMode::Keep), &SkippedPorts::new());
         assert!(plan.changes.is_empty(), "{plan:?}");
         assert_eq!(plan.rejected.len(), 1, "{plan:?}");
-        assert!(plan.rejected[0].reason.contains(said), "{plan:?}");
+        assert!(plan.rejected[0].reason.contains(expected), "{plan:?}");
     }
     let mut native = desired("10", PortMode::Keep);
     native.device.adopt = "10".parse().unwrap();
-    let found =
-        plan(&view(port("p", Some("native-tagged"), Some(10), "7", &[]), None), &native, &LeftOut::new());
+    let found = plan(
+        &view(port("p", Some("native-tagged"), Some(10), "7", &[]), None),
+        &native,
+        &SkippedPorts::new(),
+    );
     assert!(found.rejected[0].reason.contains("the native VLAN of p"), "{found:?}");
 }
 
 #[test]
-fn a_port_that_is_left_out_stays_and_says_why() {
+fn rejected_port_is_unchanged_and_reports_its_reason() {
     let view = view(port("p", None, None, "5", &[]), None);
-    let left_out = LeftOut::from([("p".into(), "permission error".into())]);
-    let found = plan(&view, &desired("10", PortMode::Keep), &left_out);
+    let skipped = SkippedPorts::from([("p".into(), "permission error".into())]);
+    let found = plan(&view, &desired("10", PortMode::Keep), &skipped);
     assert!(found.changes.is_empty());
     assert_eq!(found.rejected[0].reason, "permission error");
 }
 
 #[test]
-fn a_vlan_is_ours_on_its_whole_bridge() {
+fn vlan_is_owned_across_its_whole_bridge() {
     let view = view(
         port("p", None, None, "10,11", &[]),
         Some(port("q", None, None, "10", &[("eno-c-vlans", "10")])),
@@ -250,33 +254,33 @@ fn a_vlan_is_ours_on_its_whole_bridge() {
         becomes(&view, &desired("10", PortMode::Keep)),
         Some(("10-11".into(), ModeChange::Keep, "10".into()))
     );
-    let ownership = Ownership::of(&view, &view.bridges["br"], "c", None);
+    let ownership = VlanOwnership::of(&view, &view.bridges["br"], "c", None);
     assert_eq!(ownership.ours.to_string(), "10");
     assert!(!ownership.ours.iter().any(|vlan| vlan.get() == CLOSED));
 }
 
 #[test]
-fn another_cluster_with_our_identifier_is_noticed_and_nothing_is_taken_off() {
+fn duplicate_cluster_identifier_is_reported_and_removes_nothing() {
     let mut wanted = desired("11", PortMode::Keep);
     wanted.cluster_uid = Some("a".into());
     let on_bridge = |uids| {
-        let mine = port("p", None, None, "5,10", &[("eno-c-vlans", "10"), ("eno-c-uids", "a")]);
+        let own_record = port("p", None, None, "5,10", &[("eno-c-vlans", "10"), ("eno-c-uids", "a")]);
         let other = port("q", None, None, "10,12", &[("eno-c-vlans", "10,12"), ("eno-c-uids", uids)]);
-        view(mine, Some(other))
+        view(own_record, Some(other))
     };
     let alone = on_bridge("a");
     assert_eq!(becomes(&alone, &wanted), Some(("5,11".into(), ModeChange::Keep, "11".into())));
-    assert_eq!(plan(&alone, &wanted, &LeftOut::new()).notes, []);
+    assert_eq!(plan(&alone, &wanted, &SkippedPorts::new()).notes, []);
 
     let shared = on_bridge("a b");
     assert_eq!(becomes(&shared, &wanted), Some(("5,10-11".into(), ModeChange::Keep, "10-11".into())));
-    let notes = plan(&shared, &wanted, &LeftOut::new()).notes;
+    let notes = plan(&shared, &wanted, &SkippedPorts::new()).notes;
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert_eq!(notes[0].kind, "ClusterIDClash");
     for part in ["uid b", "port q of bridge br", "eno-c-uids", "ENO_CLUSTER_ID"] {
         assert!(notes[0].message.contains(part), "{}", notes[0].message);
     }
-    // Nothing of ours is wanted any more.
+    // No VLAN of ours is desired any more.
     wanted.ports[0].vlans = VlanSet::EMPTY;
     assert_eq!(becomes(&shared, &wanted), None);
 }

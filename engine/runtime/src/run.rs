@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use eno_core::Config;
 use eno_sbi::daemon::{Readiness, serve};
-use eno_sbi::nats::{self, ConnectError, Link};
+use eno_sbi::nats::{self, ConnectError, NatsHealth};
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -56,7 +56,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
     let synced = Arc::new(AtomicBool::new(false));
     let standing_by = Arc::new(AtomicBool::new(false));
-    let link = Link::default();
+    let link = NatsHealth::default();
     link.register(registry.sub_registry_with_prefix("eno_engine"));
     let readiness = {
         let (synced, standing_by, link) = (synced.clone(), standing_by.clone(), link.clone());

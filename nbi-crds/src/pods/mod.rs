@@ -30,12 +30,12 @@ pub const PODNETWORKCONFIG_FINALIZER: &str = "podnetworkconfig.finalizers.opdev.
 /// The finalizer of Bridge.
 pub const BRIDGE_FINALIZER: &str = "bridge.finalizers.opdev.io";
 
-/// The label by whose value, the name of a PodConfig of its namespace, a pod gets that.
+/// The label whose value is the name of a PodConfig of the pod's namespace, which the pod gets.
 pub const PODCONFIG_LABEL: &str = "podconfig";
 
-/// The label by whose value, the name of a PodNetworkConfig of its namespace, a pod gets that.
+/// The label whose value is the name of a PodNetworkConfig of the pod's namespace, which the pod gets.
 pub const PODNETWORKCONFIG_LABEL: &str = "podNetworkConfig";
 
-/// Before the name of an L2ServiceAttachment of its namespace: the label by which a pod gets that while it runs. Its
-/// value is the interface's name; empty: the next `net<N>`.
+/// Prefix of the label that attaches a running pod, followed by the name of an L2ServiceAttachment of its
+/// namespace. The value is the interface's name; empty: the next `net<N>`.
 pub const ATTACH_LABEL_PREFIX: &str = "attach.eno.k8s.io/";

@@ -1,5 +1,5 @@
-//! What the API server must take: kind and spec. The first of each kind have the shape of the manifests that the
-//! reference implementation ships.
+//! Valid specs by kind, which the API server must accept. The first of each kind have the shape of the
+//! reference implementation's manifests.
 
 pub const ACCEPTED: &[(&str, &str)] = &[
     (
@@ -77,7 +77,7 @@ pub const ACCEPTED: &[(&str, &str)] = &[
         "FabricDevice",
         "{Address: '[2001:db8::1]:830', Driver: other, HostKey: 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH leaf 1', Drift: Report, Ports: [{Name: ethernet-1/1, Node: node1, Interface: eth1, Mode: trunk}, {Name: ethernet-1/2, PhysicalNW: p, Lag: lag1}, {Name: ethernet-1/3, Device: d, Port: xe-0/0/1}]}",
     ),
-    // As the operators for running pods ship their samples.
+    // The shape of the samples of the operators for running pods.
     (
         "PodConfig",
         "{sampleDeployment: {create: false, name: cnf-example-a}, networkAttachments: [{name: pc0, linkType: veth, master: pcbr0, parent: pc0, cidr: 192.168.100.0/24}, {name: pc1, linkType: veth, master: pcbr1, parent: pc1, cidr: 192.168.99.0/24}]}",

@@ -1,12 +1,12 @@
-//! What the shipped roles must and must not allow.
+//! Access that the shipped roles must and must not grant.
 
-/// A question to the authorizer.
+/// A request to the authorizer.
 pub struct Access {
     /// The service account in eno-system.
     pub account: &'static str,
     pub verb: &'static str,
     pub group: &'static str,
-    /// The resource, and after a slash its subresource, or after an equals sign the name of one object.
+    /// The resource; with `/` its subresource, or with `=` the name of one object.
     pub resource: &'static str,
     /// Empty for the whole cluster.
     pub namespace: &'static str,

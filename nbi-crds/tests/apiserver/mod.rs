@@ -1,4 +1,4 @@
-//! The CRDs, roles, policies and examples on a real API server.
+//! The CRDs, roles, policies and examples with a real API server.
 
 pub mod accepted;
 mod access;
@@ -23,11 +23,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-/// How long the API server may take to serve what was just applied.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for the API server to serve what was just applied.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 #[tokio::test]
-async fn a_real_api_server_takes_and_refuses() {
+async fn api_server_accepts_valid_and_refuses_invalid_objects() {
     let directory = tempfile::tempdir().expect("a directory for the control plane");
     let parts = Parts::from_env().expect("the parts of a control plane");
     let kubectl = parts.get(Part::Kubectl).await.expect("kubectl");
@@ -41,13 +41,13 @@ async fn a_real_api_server_takes_and_refuses() {
     kubectl.apply("-k", "deploy/admission").await;
     kubectl.apply("-k", "deploy/nad-crd").await;
     kinds_are_served(&client).await;
-    the_finalizer_comes_with_the_object(&client).await;
-    valid_specs_are_taken(&client).await;
+    finalizer_is_set_on_creation(&client).await;
+    valid_specs_are_accepted(&client).await;
     invalid_specs_are_refused(&client).await;
-    roles_allow_what_they_should(&client).await;
-    use_check::a_label_needs_the_right_to_use(&client).await;
-    use_check::tenants_read_and_do_not_change(&client).await;
-    use_check::the_engine_changes_nothing_else_of_a_node(&client, &kubectl.kubeconfig).await;
+    roles_grant_exactly_the_expected_access(&client).await;
+    use_check::configuration_label_requires_use_permission(&client).await;
+    use_check::tenants_can_read_and_not_change_configurations(&client).await;
+    use_check::engine_patches_only_labels_and_extended_resources_of_nodes(&client, &kubectl.kubeconfig).await;
     kubectl.apply("-k", "examples/demo").await;
     kubectl.apply("-f", "examples/fabric").await;
 
@@ -60,7 +60,7 @@ struct Kubectl {
 }
 
 impl Kubectl {
-    /// Applies a folder of this repository.
+    /// Applies a directory of this repository.
     async fn apply(&self, how: &str, folder: &str) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
         let output = tokio::process::Command::new(&self.program)
@@ -97,7 +97,7 @@ fn api_version(kind: &str) -> String {
     format!("{}/{}", crd.spec.group, crd.spec.versions[0].name)
 }
 
-/// What the API server makes of an object, without keeping it.
+/// Creates an object in a dry run.
 async fn try_create(client: &Client, kind: &str, spec: &str) -> Result<DynamicObject, kube::Error> {
     let spec: Value = serde_saphyr::from_str(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
     let object = json!({
@@ -110,12 +110,12 @@ async fn try_create(client: &Client, kind: &str, spec: &str) -> Result<DynamicOb
     let mut request = Request::new(api(client, kind).resource_url())
         .create(&params, object.to_string().into_bytes())
         .expect("a request");
-    // As kubectl asks for it: fields that the schema does not have are refused rather than dropped.
+    // Strict validation, as kubectl requests it: unknown fields are refused instead of dropped.
     *request.uri_mut() = format!("{}&fieldValidation=Strict", request.uri()).parse().expect("a URI");
     client.request(request).await
 }
 
-/// Tries again until it is true, or fails the test.
+/// Polls until the condition holds, or fails the test.
 async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
     let poll = async {
         let mut interval = tokio::time::interval(Duration::from_millis(100));
@@ -123,7 +123,7 @@ async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -
             interval.tick().await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, poll).await.is_ok(), "not within {PATIENCE:?}: {what}");
+    assert!(tokio::time::timeout(TIMEOUT, poll).await.is_ok(), "not within {TIMEOUT:?}: {what}");
 }
 
 async fn kinds_are_served(client: &Client) {
@@ -133,7 +133,7 @@ async fn kinds_are_served(client: &Client) {
     }
 }
 
-async fn the_finalizer_comes_with_the_object(client: &Client) {
+async fn finalizer_is_set_on_creation(client: &Client) {
     eventually("the finalizer on a new object", || async {
         try_create(client, "L2Service", "{SegmentationID: 5}")
             .await
@@ -142,7 +142,7 @@ async fn the_finalizer_comes_with_the_object(client: &Client) {
     .await;
 }
 
-async fn valid_specs_are_taken(client: &Client) {
+async fn valid_specs_are_accepted(client: &Client) {
     let mut wrong = Vec::new();
     for (kind, spec) in accepted::ACCEPTED {
         match try_create(client, kind, spec).await {
@@ -168,7 +168,7 @@ async fn invalid_specs_are_refused(client: &Client) {
     assert!(wrong.is_empty(), "not refused as they should be:\n{}", wrong.join("\n"));
 }
 
-async fn roles_allow_what_they_should(client: &Client) {
+async fn roles_grant_exactly_the_expected_access(client: &Client) {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     for question in access::ACCESS {
         let (resource, name) =

@@ -1,13 +1,13 @@
-//! What the API server must refuse: kind, spec, and what its answer must say.
+//! Invalid specs by kind, which the API server must refuse, with the expected error.
 
-/// A spec that no API server may take.
+/// An invalid spec.
 pub struct Refused {
     pub kind: &'static str,
     /// YAML of the spec.
     pub spec: &'static str,
-    /// The field that the answer must name.
+    /// The field that the error must name.
     pub field: &'static str,
-    /// The remedy that the answer must name.
+    /// The remedy that the error must name.
     pub remedy: &'static str,
 }
 

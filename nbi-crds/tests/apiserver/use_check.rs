@@ -1,4 +1,4 @@
-//! Who may use a configuration, and who may change one.
+//! Permissions to use and to change configurations.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -35,7 +35,7 @@ async fn tenant(client: &Client, name: &str, labels: Value) {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     for account in ["cnf", "default"] {
         let account: ServiceAccount = read(json!({ "metadata": { "name": account } }));
-        // The controller manager makes the one called default.
+        // The controller manager creates the account called default.
         match accounts.create(&PostParams::default(), &account).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             other => drop(other.expect("a service account")),
@@ -60,8 +60,9 @@ fn refusal<T>(result: Result<T, kube::Error>) -> Option<String> {
     }
 }
 
-/// A pod, alone or of a Deployment, gets a label that names a configuration only with the right to use that.
-pub async fn a_label_needs_the_right_to_use(client: &Client) {
+/// A pod, alone or of a Deployment, may have a label that names a configuration only with the permission to
+/// use it.
+pub async fn configuration_label_requires_use_permission(client: &Client) {
     tenant(client, "tenant-a", json!({})).await;
     tenant(client, "lab", json!({ "eno.k8s.io/use-check": "off" })).await;
     let pods: Api<Pod> = Api::namespaced(client.clone(), "tenant-a");
@@ -81,11 +82,11 @@ pub async fn a_label_needs_the_right_to_use(client: &Client) {
             "may not use L2ServiceAttachment oam, which a label attach.eno.k8s.io/",
         ),
     ];
-    for (labels, role, words) in &cases {
+    for (labels, role, expected) in &cases {
         // The policy takes effect some time after it was applied.
         eventually("the policy refuses", || async {
             refusal(pods.create(&dry, &pod("refused", labels)).await)
-                .is_some_and(|message| message.contains(words) && message.contains(role))
+                .is_some_and(|message| message.contains(expected) && message.contains(role))
         })
         .await;
         lab.create(&dry, &pod("taken", labels)).await.expect("no check in this namespace");
@@ -94,9 +95,9 @@ pub async fn a_label_needs_the_right_to_use(client: &Client) {
     pods.create(&real, &plain).await.expect("a pod that names nothing");
     let label = |labels: &Value| Patch::Merge(json!({ "metadata": { "labels": labels } }));
     let params = PatchParams::default();
-    for (labels, _, words) in &cases {
+    for (labels, _, expected) in &cases {
         let message = refusal(pods.patch("plain", &params, &label(labels)).await);
-        assert!(message.is_some_and(|message| message.contains(words)), "a label is added: {labels}");
+        assert!(message.is_some_and(|message| message.contains(expected)), "a label is added: {labels}");
     }
 
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "tenant-a");
@@ -145,8 +146,8 @@ pub async fn a_label_needs_the_right_to_use(client: &Client) {
     assert!(refusal(pods.patch("plain", &params, &label(&json!({ "podconfig": "other" }))).await).is_some());
 }
 
-/// A tenant with the role `admin` of its namespace reads configurations and changes none.
-pub async fn tenants_read_and_do_not_change(client: &Client) {
+/// A tenant with the role `admin` of its namespace can read configurations and change none.
+pub async fn tenants_can_read_and_not_change_configurations(client: &Client) {
     tenant(client, "tenant-b", json!({})).await;
     bind(client, "tenant-b", "admin").await;
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
@@ -189,8 +190,11 @@ pub async fn tenants_read_and_do_not_change(client: &Client) {
     }
 }
 
-/// The engine may patch Nodes, for its labels and extended resources and nothing else.
-pub async fn the_engine_changes_nothing_else_of_a_node(client: &Client, kubeconfig: &std::path::Path) {
+/// The engine may patch only the labels and extended resources of Nodes.
+pub async fn engine_patches_only_labels_and_extended_resources_of_nodes(
+    client: &Client,
+    kubeconfig: &std::path::Path,
+) {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("the kubeconfig");
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await

@@ -1,4 +1,4 @@
-//! Values of what Rust has.
+//! Conversions of Rust types to values.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Servers that are killed, restarted, cut off, slow, or no servers at all.
+//! Servers that are killed, restarted, disconnected or slow, and servers of other protocols.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use eno_ovsdb::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
+use crate::fixture::{DB, Server, options, soon, things};
 use crate::proxy::{Faults, Proxy};
-use crate::rig::{DB, Server, options, soon, things};
 
 fn insert(name: &str) -> Transaction {
     Transaction::new().with(Operation::insert("Thing", row([("name", name.into())])))
 }
 
-/// Never done by itself.
+/// A transaction that waits for ever.
 fn endless() -> Transaction {
     Transaction::new().with(Operation::Wait {
         table: "Thing".into(),
@@ -71,28 +71,28 @@ async fn survives_a_restart(mut server: Server) -> String {
     mirror.read(|replica| assert_eq!(replica.table("Thing").count(), 2));
     client.transact(DB, &insert("again")).await.unwrap();
     mirror.read(|replica| assert_eq!(replica.table("Thing").count(), 3));
-    faults.heard()
+    faults.server_output()
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_and_comes_back() {
+async fn client_reconnects_after_server_restart() {
     survives_a_restart(Server::start()).await;
 }
 
 #[tokio::test]
-async fn a_mirror_goes_on_from_the_last_transaction() {
-    let heard = survives_a_restart(Server::clustered()).await;
-    // `<found>`: no second copy was sent.
-    assert!(heard.contains("\"result\":[true,"), "{heard}");
+async fn mirror_resumes_from_the_last_transaction() {
+    let server_output = survives_a_restart(Server::clustered()).await;
+    // `<found>` is true: no second copy was sent.
+    assert!(server_output.contains("\"result\":[true,"), "{server_output}");
 }
 
 #[tokio::test]
-async fn a_client_waits_for_a_server_that_is_not_there_yet() {
+async fn client_waits_for_a_server_to_start() {
     let mut server = Server::start();
     server.kill();
     let _ = std::fs::remove_file(server.socket());
-    let impatient = Options { patience: Duration::from_millis(100), ..options() };
-    let client = Client::new(server.endpoint(), impatient);
+    let short_timeout = Options { connection_wait: Duration::from_millis(100), ..options() };
+    let client = Client::new(server.endpoint(), short_timeout);
     let error = client.echo().await.unwrap_err();
     assert!(matches!(error, Error::NotSent { .. }) && error.retry_helps(), "{error}");
     assert!(error.to_string().contains(&server.socket().display().to_string()), "{error}");
@@ -104,7 +104,7 @@ async fn a_client_waits_for_a_server_that_is_not_there_yet() {
 }
 
 #[tokio::test]
-async fn a_silent_server_is_given_up_and_found_again() {
+async fn silent_server_is_disconnected_and_reconnected() {
     let server = Server::start();
     let faults = Faults::none();
     let proxy = Proxy::start(&server.socket(), &faults);
@@ -123,16 +123,16 @@ async fn a_silent_server_is_given_up_and_found_again() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_kept() {
+async fn idle_connection_is_kept_open() {
     let server = Server::start();
     let faults = Faults::none();
     let proxy = Proxy::start(&server.socket(), &faults);
     let quick = Options { probe_interval: Duration::from_millis(400), ..options() };
     let client = Client::new(proxy.endpoint(), quick);
     client.echo().await.unwrap();
-    // The first may have been there before the server was.
+    // The first connection attempt may precede the server's start.
     let before = faults.connections.load(Ordering::Relaxed);
-    let echoes = || faults.heard().matches("\"id\":\"echo\"").count();
+    let echoes = || faults.server_output().matches("\"id\":\"echo\"").count();
     soon("three echoes", async {
         while echoes() < 3 {
             tokio::task::yield_now().await;
@@ -143,17 +143,17 @@ async fn an_idle_connection_is_kept() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_anywhere() {
+async fn client_recovers_from_a_connection_cut_at_any_byte() {
     let server = Server::start();
     let faults = Faults::none();
     let proxy = Proxy::start(&server.socket(), &faults);
     let client = Client::new(proxy.endpoint(), options());
     let mirror = client.mirror(DB, things());
     mirror.current().await.unwrap();
-    let whole = faults.heard().len();
+    let whole = faults.server_output().len();
     for cut in (1..whole).step_by(whole / 25) {
         faults.cut_after.store(cut, Ordering::Relaxed);
-        // What it is cut in, if it is not cut by then.
+        // The requests that are cut off, if the connection was not cut before.
         let _ =
             tokio::time::timeout(Duration::from_secs(30), client.transact(DB, &insert(&format!("{cut}"))))
                 .await;
@@ -166,8 +166,8 @@ async fn a_connection_that_is_cut_anywhere() {
     }
 }
 
-/// Says this to whoever connects.
-async fn says(text: &'static [u8], limit: usize) -> ConnectionError {
+/// Serves this text to the client.
+async fn first_error_for(text: &'static [u8], limit: usize) -> ConnectionError {
     let dir = tempfile::TempDir::with_prefix("eno-ovsdb-").unwrap();
     let socket = dir.path().join("sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -191,7 +191,7 @@ async fn says(text: &'static [u8], limit: usize) -> ConnectionError {
 }
 
 #[tokio::test]
-async fn what_is_no_server_is_given_up() {
+async fn non_ovsdb_server_is_disconnected() {
     for text in [
         &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
         b"{\"id\":}",
@@ -201,9 +201,9 @@ async fn what_is_no_server_is_given_up() {
         b"{\"id\":null,\"method\":\"update3\",\"params\":[1]}",
         b"{\"id\":null,\"method\":\"locked\",\"params\":[]}",
     ] {
-        let error = says(text, 1000).await;
+        let error = first_error_for(text, 1000).await;
         assert!(matches!(error, ConnectionError::Protocol { .. }), "{text:?}: {error}");
     }
-    let error = says(&[b'{'; 2000], 1000).await;
+    let error = first_error_for(&[b'{'; 2000], 1000).await;
     assert!(error.to_string().contains("more than 1000 bytes"), "{error}");
 }

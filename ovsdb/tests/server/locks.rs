@@ -2,10 +2,10 @@
 
 use eno_ovsdb::{Error, LockState, Operation, Transaction};
 
-use crate::rig::{DB, Server, soon};
+use crate::fixture::{DB, Server, soon};
 
 #[tokio::test]
-async fn one_client_at_a_time() {
+async fn lock_has_one_holder_at_a_time() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let first = a.lock("master").unwrap();
@@ -23,33 +23,33 @@ async fn one_client_at_a_time() {
     drop(first);
     soon("the lock", second.held()).await;
     b.transact(DB, &holding).await.unwrap();
-    // Asked for again by who gave it back.
+    // Requested again by the client that released it.
     let again = a.lock("master").unwrap();
     drop(second);
     soon("the lock", again.held()).await;
 }
 
 #[tokio::test]
-async fn a_lock_is_stolen_and_comes_back() {
+async fn stolen_lock_is_regained() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let first = a.lock("master").unwrap();
     soon("the lock", first.held()).await;
     let thief = b.steal("master").unwrap();
     soon("the theft", thief.held()).await;
-    assert_eq!(soon("word of it", first.lost()).await, LockState::Stolen);
+    assert_eq!(soon("the notification", first.lost()).await, LockState::Stolen);
     drop(thief);
     soon("the lock", first.held()).await;
 }
 
 #[tokio::test]
-async fn a_lock_is_asked_for_again_after_a_restart() {
+async fn lock_is_requested_again_after_reconnect() {
     let mut server = Server::start();
     let client = server.client();
     let lock = client.lock("master").unwrap();
     soon("the lock", lock.held()).await;
     server.kill();
-    assert_eq!(soon("word of it", lock.lost()).await, LockState::Waiting);
+    assert_eq!(soon("the notification", lock.lost()).await, LockState::Waiting);
     server.resume();
     soon("the lock", lock.held()).await;
     let holding = Transaction::new().with(Operation::Assert { lock: "master".into() });

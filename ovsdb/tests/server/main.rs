@@ -1,9 +1,9 @@
-//! The client against a real ovsdb-server, also one that is cut off, restarted and slow.
+//! The client with a real ovsdb-server, which is also cut off, restarted and slowed down.
 
 mod faults;
+mod fixture;
 mod locks;
 mod mirror;
 mod proxy;
-mod rig;
 mod tls;
 mod transact;

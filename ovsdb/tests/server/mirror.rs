@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use crate::fixture::{COLUMNS, DB, Server, options, soon, things};
 use crate::proxy::{Faults, Proxy};
-use crate::rig::{COLUMNS, DB, Server, options, soon, things};
 
 fn rows(replica: &Replica) -> Vec<Row> {
     let mut rows: Vec<Row> = replica.table("Thing").map(|(_, row)| row.clone()).collect();
@@ -37,7 +37,7 @@ fn thing() -> impl Strategy<Value = Row> {
             let one = tag.map(|tag| (text(tag), count));
             row([
                 ("count", count.into()),
-                // Not a whole number: `select` writes 1.0 as 1.
+                // Not an integer: `select` writes 1.0 as 1.
                 ("load", (f64::from(u8::from(on)) + 0.5).into()),
                 ("on", on.into()),
                 ("tag", tag.into()),
@@ -75,7 +75,7 @@ fn step() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Random transactions; after each, each mirror has what the server has.
+/// Runs random transactions; after each, every mirror matches the server.
 async fn follows(unknown: &[&'static str], changes: usize) {
     let server = Server::start();
     let faults = Faults { unknown: Arc::new(unknown.to_vec()), ..Faults::none() };
@@ -86,7 +86,7 @@ async fn follows(unknown: &[&'static str], changes: usize) {
     let mut runner = TestRunner::deterministic();
     for _ in 0..changes {
         let steps = proptest::collection::vec(step(), 1..4).new_tree(&mut runner).unwrap().current();
-        // Some break the index on names.
+        // Some violate the index on names.
         let _ = client.transact(DB, &steps.into_iter().collect()).await;
         let late = mirror.read(rows);
         assert_eq!(late, selected(&client).await);
@@ -97,22 +97,22 @@ async fn follows(unknown: &[&'static str], changes: usize) {
 }
 
 #[tokio::test]
-async fn it_is_up_to_date_when_a_transaction_returns() {
+async fn mirror_is_current_when_a_transaction_returns() {
     follows(&[], 100).await;
 }
 
 #[tokio::test]
-async fn it_works_with_monitor_cond() {
+async fn mirror_works_with_monitor_cond() {
     follows(&["monitor_cond_since"], 40).await;
 }
 
 #[tokio::test]
-async fn it_works_with_plain_monitor() {
+async fn mirror_works_with_plain_monitor() {
     follows(&["monitor_cond_since", "monitor_cond"], 40).await;
 }
 
 #[tokio::test]
-async fn it_is_waited_on_while_others_write() {
+async fn mirror_wait_for_sees_concurrent_writes() {
     let server = Server::start();
     let mirror = server.client().mirror(DB, things());
     mirror.current().await.unwrap();
@@ -129,13 +129,13 @@ async fn it_is_waited_on_while_others_write() {
     });
     let ((), seen) = soon("the last row", futures::future::join(writing, waiting)).await;
     assert_eq!(seen.unwrap(), 50);
-    soon("word of it", changes.next()).await.unwrap();
+    soon("the notification", changes.next()).await.unwrap();
     drop(mirror);
     soon("the end", async { while changes.next().await.is_some() {} }).await;
 }
 
 #[tokio::test]
-async fn conditions_select_rows() {
+async fn monitor_conditions_select_rows() {
     let server = Server::start();
     let client = server.client();
     let request = MonitorRequest::new().rows("Thing", ["name", "count"], [Condition::equal("count", 1)]);
@@ -150,7 +150,7 @@ async fn conditions_select_rows() {
     client.transact(DB, &Transaction::new().with(more)).await.unwrap();
     assert_eq!(mirror.read(rows), [row([("name", "b".into()), ("count", 1.into())])]);
 
-    // Plain `monitor` can't.
+    // Plain `monitor` does not support conditions.
     let faults = Faults { unknown: Arc::new(vec!["monitor_cond_since", "monitor_cond"]), ..Faults::none() };
     let proxy = Proxy::start(&server.socket(), &faults);
     let old = Client::new(proxy.endpoint(), options()).mirror(DB, request);
@@ -158,17 +158,17 @@ async fn conditions_select_rows() {
 }
 
 #[tokio::test]
-async fn a_table_that_is_not_there_is_said() {
+async fn missing_table_is_reported() {
     let server = Server::start();
     let client = server.client();
-    for (database, request, word) in [
+    for (database, request, expected) in [
         (DB, MonitorRequest::new().table("None", ["name"]), "None"),
         (DB, MonitorRequest::new().table("Thing", ["none"]), "none"),
         ("Other", things(), "Other"),
     ] {
         let mirror = client.mirror(database, request);
         let error = mirror.current().await.unwrap_err();
-        assert!(error.to_string().contains(word) && !error.retry_helps(), "{error}");
+        assert!(error.to_string().contains(expected) && !error.retry_helps(), "{error}");
         assert!(matches!(mirror.state(), MirrorState::Refused(_)));
     }
 }

@@ -1,4 +1,4 @@
-//! A network between client and server, with faults.
+//! A proxy between client and server that injects faults.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,18 +13,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What it does; shared by all connections.
+/// The faults, shared by all connections.
 #[derive(Clone)]
 pub struct Faults {
     /// Forwards nothing while true.
     pub stalled: watch::Sender<bool>,
-    /// Ends a connection after that many bytes of the server.
+    /// Closes a connection after this many bytes of the server.
     pub cut_after: Arc<AtomicUsize>,
-    /// Methods that the server doesn't know.
+    /// Methods that the server rejects as unknown.
     pub unknown: Arc<Vec<&'static str>>,
-    /// All that the server said.
-    pub heard: Arc<Mutex<Vec<u8>>>,
-    /// How many connections there were.
+    /// All bytes that the server sent.
+    pub server_output: Arc<Mutex<Vec<u8>>>,
+    /// Number of connections so far.
     pub connections: Arc<AtomicUsize>,
 }
 
@@ -34,13 +34,13 @@ impl Faults {
             stalled: watch::Sender::new(false),
             cut_after: Arc::new(AtomicUsize::new(usize::MAX)),
             unknown: Arc::default(),
-            heard: Arc::default(),
+            server_output: Arc::default(),
             connections: Arc::default(),
         }
     }
 
-    pub fn heard(&self) -> String {
-        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    pub fn server_output(&self) -> String {
+        String::from_utf8_lossy(&self.server_output.lock().unwrap()).into_owned()
     }
 }
 
@@ -50,7 +50,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens beside the server's socket.
+    /// Listens next to the server's socket.
     pub fn start(server: &Path, faults: &Faults) -> Self {
         let socket = server.with_extension("proxy");
         let listener = UnixListener::bind(&socket).unwrap();
@@ -59,7 +59,7 @@ impl Proxy {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 faults.connections.fetch_add(1, Ordering::Relaxed);
-                // A server that is not there is a connection that ends.
+                // A missing server closes the connection.
                 if let Ok(server) = UnixStream::connect(&server).await {
                     connections.spawn(forward(client, server, faults.clone()));
                 }
@@ -125,7 +125,7 @@ async fn replies(mut from: OwnedReadHalf, to: Arc<tokio::sync::Mutex<OwnedWriteH
         flowing(faults).await;
         let room = faults.cut_after.load(Ordering::Relaxed).saturating_sub(sent);
         let bytes = &buffer[..length.min(room)];
-        faults.heard.lock().unwrap().extend_from_slice(bytes);
+        faults.server_output.lock().unwrap().extend_from_slice(bytes);
         if to.lock().await.write_all(bytes).await.is_err() || bytes.len() < length {
             return;
         }

@@ -1,4 +1,4 @@
-//! TLS with certificates on both sides.
+//! Mutual TLS.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use eno_ovsdb::{Client, ConnectionError, Endpoint, Error, Operation, Options, Transaction, row, tls_config};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::rig::{DB, Server, options, things};
+use crate::fixture::{DB, Server, options, things};
 
 fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(vec![]).unwrap();
@@ -26,7 +26,7 @@ fn issue(dir: &Path, name: &str, host: &str, authority: &CertifiedIssuer<'_, Key
 }
 
 #[tokio::test]
-async fn both_sides_are_known_to_each_other() {
+async fn mutual_tls_authenticates_both_sides() {
     let dir = tempfile::TempDir::with_prefix("eno-ovsdb-").unwrap();
     let path = |name: &str| dir.path().join(name);
     let (ours, others) = (authority("ours"), authority("others"));
@@ -58,19 +58,19 @@ async fn both_sides_are_known_to_each_other() {
     client.transact(DB, &Transaction::new().with(insert)).await.unwrap();
     mirror.read(|replica| assert_eq!(replica.table("Thing").count(), 1));
 
-    let impatient = Options { patience: Duration::from_secs(1), ..options() };
-    let error = connect("other-ca.pem", "client", impatient.clone()).echo().await.unwrap_err();
+    let short_timeout = Options { connection_wait: Duration::from_secs(1), ..options() };
+    let error = connect("other-ca.pem", "client", short_timeout.clone()).echo().await.unwrap_err();
     let Error::NotSent { cause: ConnectionError::Connect { reason, .. }, .. } = &error else {
         panic!("{error}")
     };
     assert!(reason.contains("certificate"), "{error}");
     // With TLS 1.3 the server refuses after the handshake.
-    let error = connect("ca.pem", "stranger", impatient).echo().await.unwrap_err();
+    let error = connect("ca.pem", "stranger", short_timeout).echo().await.unwrap_err();
     assert!(error.retry_helps(), "{error}");
 }
 
 #[test]
-fn bad_files_are_named_and_not_shown() {
+fn invalid_tls_files_are_named_without_their_content() {
     let dir = tempfile::TempDir::with_prefix("eno-ovsdb-").unwrap();
     let path = |name: &str| dir.path().join(name);
     let authority = authority("ours");

@@ -8,14 +8,14 @@ use eno_ovsdb::{
 };
 use futures::future::join_all;
 
-use crate::rig::{COLUMNS, DB, Server, options, soon};
+use crate::fixture::{COLUMNS, DB, Server, options, soon};
 
 fn named(name: &str) -> Row {
     row([("name", name.into())])
 }
 
 #[tokio::test]
-async fn databases_and_their_schema() {
+async fn databases_and_schemas_are_listed() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(client.list_dbs().await.unwrap(), ["Test", "_Server"]);
@@ -24,7 +24,7 @@ async fn databases_and_their_schema() {
     assert_eq!(schema.tables["Thing"].indexes, [["name"]]);
     assert_eq!(schema.tables["Single"].max_rows, Some(1));
     assert_eq!(schema.column("Thing", "parts").unwrap().key.ref_table.as_deref(), Some("Part"));
-    // A real one, with everything there is.
+    // The schema of Open vSwitch, which uses every feature.
     let text = std::fs::read_to_string("/usr/share/openvswitch/vswitch.ovsschema").unwrap();
     let schema: eno_ovsdb::DatabaseSchema = serde_json::from_str(&text).unwrap();
     assert_eq!(schema.name, "Open_vSwitch");
@@ -36,7 +36,7 @@ async fn databases_and_their_schema() {
 }
 
 #[tokio::test]
-async fn every_type_in_both_directions() {
+async fn every_column_type_round_trips() {
     let server = Server::start();
     let client = server.client();
     let part = NamedUuid::new("part").unwrap();
@@ -74,7 +74,7 @@ async fn every_type_in_both_directions() {
 }
 
 #[tokio::test]
-async fn mutations_and_conditions() {
+async fn mutations_and_conditions_take_effect() {
     let server = Server::start();
     let client = server.client();
     let mut transaction = Transaction::new();
@@ -147,12 +147,12 @@ async fn errors_name_the_operation_and_whether_a_retry_helps() {
         assert_eq!(error.retry_helps(), retry, "{error}");
         assert!(!error.may_have_happened());
     }
-    // Nothing of them stayed.
+    // No row of them was committed.
     let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
     assert!(client.transact(DB, &all).await.unwrap().rows(0).is_empty());
 }
 
-/// Succeeds when a thing of this name is there.
+/// A transaction that waits for a row of this name.
 fn wait_for(name: &str) -> Transaction {
     Transaction::new()
         .with(Operation::Wait {
@@ -167,7 +167,7 @@ fn wait_for(name: &str) -> Transaction {
 }
 
 #[tokio::test]
-async fn replies_come_in_any_order() {
+async fn replies_are_matched_in_any_order() {
     let server = Server::start();
     let client = server.client();
     let waiting = tokio::spawn({
@@ -190,7 +190,7 @@ async fn replies_come_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_dropped_transaction_is_cancelled() {
+async fn dropped_transaction_is_cancelled() {
     let server = Server::start();
     let client = server.client();
     client.echo().await.unwrap();
@@ -198,7 +198,7 @@ async fn a_dropped_transaction_is_cancelled() {
         let client = client.clone();
         async move { client.transact(DB, &wait_for("late")).await }
     });
-    // Requests are done in their order: after this one, that one waits at the server.
+    // The server handles requests in order: after this reply, the transaction waits at the server.
     client.echo().await.unwrap();
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
@@ -213,7 +213,7 @@ async fn a_dropped_transaction_is_cancelled() {
 }
 
 #[tokio::test]
-async fn more_requests_than_may_be_in_flight_wait() {
+async fn requests_beyond_the_in_flight_limit_wait() {
     let server = Server::start();
     let client = eno_ovsdb::Client::new(server.endpoint(), Options { max_in_flight: 2, ..options() });
     client.echo().await.unwrap();
@@ -238,7 +238,7 @@ async fn more_requests_than_may_be_in_flight_wait() {
 }
 
 #[tokio::test]
-async fn a_number_without_json_is_refused() {
+async fn non_finite_number_is_refused() {
     let server = Server::start();
     let client = server.client();
     let insert = Operation::insert("Thing", row([("load", Value::from(Atom::Real(f64::NAN)))]));

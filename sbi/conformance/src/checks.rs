@@ -1,4 +1,4 @@
-//! Checks of a driver alone.
+//! Checks of a driver without its host.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -10,29 +10,29 @@ use tokio::sync::{mpsc, watch};
 
 use super::{DriverFixture, all, command};
 use eno_sbi::{Driver, Reconciled};
-use eno_sbi::{Newest, Work};
+use eno_sbi::{LatestCommand, Work};
 
-/// Has the driver reconcile.
+/// Runs one reconcile.
 pub(super) async fn reconcile<R: DriverFixture>(
     fixture: &R,
     driver: &R::Driver,
     items: &BTreeSet<usize>,
 ) -> Reconciled {
-    let (work, _kept) = work(fixture, driver, items, 1);
+    let (work, _channels) = work(fixture, driver, items, 1);
     driver.reconcile(work).await
 }
 
-type Kept = (watch::Sender<Newest>, mpsc::Receiver<String>);
+type WorkChannels = (watch::Sender<LatestCommand>, mpsc::Receiver<String>);
 
-/// Work on command 1, while the command of sequence `newest` is the newest of the target.
+/// Work on command 1, while the command of sequence `newest` is the target's latest.
 fn work<R: DriverFixture>(
     fixture: &R,
     driver: &R::Driver,
     items: &BTreeSet<usize>,
     newest: u64,
-) -> (Work, Kept) {
+) -> (Work, WorkChannels) {
     let of = |sequence| Arc::new(command(fixture, &driver.identity().name, sequence, items));
-    let (newest, newest_seen) = watch::channel(Newest::Command(of(newest)));
+    let (newest, newest_seen) = watch::channel(LatestCommand::Command(of(newest)));
     let (progress, messages) = mpsc::channel(16);
     (Work::new(of(1), newest_seen, progress), (newest, messages))
 }
@@ -44,16 +44,16 @@ pub(super) fn assert_applied(reconciled: &Reconciled) {
     assert!(reconciled.rejected.is_empty(), "{reconciled:?}");
 }
 
-/// All that is wanted is there afterwards, and what is foreign is as before.
-pub async fn reaches_the_state<R: DriverFixture>(fixture: &R) {
+/// A reconcile applies every desired item and preserves foreign configuration.
+pub async fn apply_converges_and_preserves_foreign_config<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
     assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
     assert_eq!(fixture.items().await, all::<R>());
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
 
-/// A second time writes nothing, by the same process and by a new one.
-pub async fn writes_nothing_when_nothing_differs<R: DriverFixture>(fixture: &R) {
+/// A second reconcile writes nothing, by the same process and by a new one.
+pub async fn reconcile_without_drift_writes_nothing<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
     let first = reconcile(fixture, &driver, &all::<R>()).await;
     assert_applied(&first);
@@ -61,13 +61,14 @@ pub async fn writes_nothing_when_nothing_differs<R: DriverFixture>(fixture: &R) 
     for driver in [driver, fixture.driver()] {
         let again = reconcile(fixture, &driver, &all::<R>()).await;
         assert_applied(&again);
-        assert_eq!(there(&again), there(&first));
+        assert_eq!(read_back(&again), read_back(&first));
         assert_eq!(fixture.writes().await, writes, "the target was written though nothing differed");
     }
 }
 
-/// What was read back. What is remembered of ports comes with the next command, or is forgotten with the process.
-fn there(reconciled: &Reconciled) -> Option<Applied> {
+/// The state read back, without `before`: what is remembered of ports comes with the next command or is lost
+/// with the process.
+fn read_back(reconciled: &Reconciled) -> Option<Applied> {
     let mut applied = reconciled.applied.clone();
     if let Some(Applied::Fabric { before, .. }) = &mut applied {
         before.clear();
@@ -75,8 +76,8 @@ fn there(reconciled: &Reconciled) -> Option<Applied> {
     applied
 }
 
-/// What a newer command no longer has goes, down to nothing, and what is foreign stays.
-pub async fn removes_what_is_not_wanted<R: DriverFixture>(fixture: &R) {
+/// A command with fewer items removes the others, down to none, and preserves foreign configuration.
+pub async fn reconcile_removes_undesired_items<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
     let fewer: BTreeSet<usize> = all::<R>().into_iter().skip(1).collect();
     for items in [all::<R>(), fewer, BTreeSet::new(), all::<R>(), BTreeSet::new()] {
@@ -86,8 +87,9 @@ pub async fn removes_what_is_not_wanted<R: DriverFixture>(fixture: &R) {
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
 
-/// What another hand took away comes back, and what it added as ours goes: the command is the complete state.
-pub async fn undoes_edits_by_hand<R: DriverFixture>(fixture: &R) {
+/// The command is the complete state: an item that was removed externally returns, and one that was added as
+/// ours goes.
+pub async fn reconcile_repairs_external_edits<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
     let wanted: BTreeSet<usize> = all::<R>().into_iter().take((R::ITEMS - 1).max(1)).collect();
     assert_applied(&reconcile(fixture, &driver, &wanted).await);
@@ -101,8 +103,9 @@ pub async fn undoes_edits_by_hand<R: DriverFixture>(fixture: &R) {
     assert_eq!(fixture.items().await, wanted, "what was added by hand is still there");
 }
 
-/// A target that does not answer is to be tried again and is not called wrong; when it answers, all is well.
-pub async fn tells_unreachable_from_wrong<R: DriverFixture>(fixture: &R) {
+/// An unreachable target is reported as unreachable and retryable. The reconcile succeeds once it is
+/// reachable.
+pub async fn unreachable_target_is_reported_and_retried<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
     for before in [BTreeSet::new(), all::<R>()] {
         assert_applied(&reconcile(fixture, &driver, &before).await);
@@ -118,8 +121,8 @@ pub async fn tells_unreachable_from_wrong<R: DriverFixture>(fixture: &R) {
     }
 }
 
-/// What the target refuses is left out, named and not tried again; the rest is applied.
-pub async fn leaves_out_what_is_refused<R: DriverFixture>(fixture: &R) {
+/// A refused item is rejected by name and not retried; the other items are applied.
+pub async fn refused_item_is_rejected_and_rest_applied<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
     let refused = R::ITEMS / 2;
     fixture.set_refused(Some(refused)).await;
@@ -144,28 +147,29 @@ pub async fn leaves_out_what_is_refused<R: DriverFixture>(fixture: &R) {
     assert_eq!(fixture.items().await, all::<R>());
 }
 
-/// Work that a newer command has overtaken writes nothing.
-pub async fn writes_nothing_for_an_older_generation<R: DriverFixture>(fixture: &R) {
+/// Work that a newer command has superseded writes nothing.
+pub async fn superseded_command_writes_nothing<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
     assert_applied(&reconcile(fixture, &driver, &BTreeSet::new()).await);
     let writes = fixture.writes().await;
-    let (work, _kept) = work(fixture, &driver, &all::<R>(), 2);
+    let (work, _channels) = work(fixture, &driver, &all::<R>(), 2);
     let overtaken = driver.reconcile(work).await;
     assert_ne!(overtaken.outcome, Outcome::Applied, "{overtaken:?}");
     assert_eq!(fixture.writes().await, writes, "the target was written for a command that is not the newest");
     assert_eq!(fixture.items().await, BTreeSet::new());
 }
 
-/// Broken off after any number of steps and repeated, by the same process or a new one, it comes to the same end.
-pub async fn survives_being_killed_at_any_point<R: DriverFixture>(fixture: &R) {
+/// A reconcile that is cancelled after any number of steps and repeated converges, by the same process or a
+/// new one.
+pub async fn interrupted_reconcile_converges_when_repeated<R: DriverFixture>(fixture: &R) {
     let foreign = fixture.foreign().await;
     let mut driver = fixture.driver();
     let mut steps = 1;
     loop {
         assert_applied(&reconcile(fixture, &driver, &BTreeSet::new()).await);
-        let (work, kept) = work(fixture, &driver, &all::<R>(), 1);
-        let ended = broken_off(driver.reconcile(work), steps).await;
-        drop(kept);
+        let (work, channels) = work(fixture, &driver, &all::<R>(), 1);
+        let ended = cancel_after(driver.reconcile(work), steps).await;
+        drop(channels);
         if steps % 2 == 0 {
             driver = fixture.driver();
         }
@@ -180,8 +184,8 @@ pub async fn survives_being_killed_at_any_point<R: DriverFixture>(fixture: &R) {
     }
 }
 
-/// Polls a future so many times and drops it; true when it ended before.
-async fn broken_off(future: impl Future, steps: usize) -> bool {
+/// Polls a future `steps` times and drops it; true when it completed before.
+async fn cancel_after(future: impl Future, steps: usize) -> bool {
     let mut future = pin!(future);
     let mut polls = 0;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! What a driver sees of an engine.
+//! The engine's side of the streams, for tests.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use futures::StreamExt;
 use super::NatsServer;
 use eno_sbi::nats::{Connection, ensure_streams, forget_target};
 
-/// How long a report is waited for.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Time limit for an expected report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Publishes commands and reads reports, as the engine does.
 pub struct Engine {
-    /// Its way to NATS.
+    /// The connection to NATS.
     pub connection: Connection,
 }
 
 impl Engine {
-    /// Connects and makes the streams.
+    /// Connects and creates the streams.
     pub async fn new(server: &NatsServer) -> Self {
         let connection = server.connect("eno-engine").await;
         ensure_streams(&connection.jetstream, 1).await.expect("streams");
@@ -32,14 +32,15 @@ impl Engine {
         self.raw(&command.driver, &command.target, bytes).await;
     }
 
-    /// Publishes anything as the command of a target.
+    /// Publishes any payload as the command of a target.
     pub async fn raw(&self, driver: &str, target: &str, payload: impl Into<Vec<u8>>) {
         let sent =
             self.connection.jetstream.publish(subject::command(driver, target), payload.into().into()).await;
         sent.expect("a connection").await.expect("an acknowledgement");
     }
 
-    /// Waits for the first report of the target that `accepts` takes, beginning with the last one.
+    /// Waits for the first report of the target that `accepts` returns true for, starting with the stored
+    /// one.
     pub async fn report(
         &self,
         driver: &str,
@@ -68,15 +69,17 @@ impl Engine {
                 last = Some(report);
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(REPORT_TIMEOUT, waiting).await {
             Ok(report) => report,
             Err(elapsed) => {
-                panic!("no such report of {target}: {elapsed} ({PATIENCE:?}); the last one was {last:?}")
+                panic!(
+                    "no such report of {target}: {elapsed} ({REPORT_TIMEOUT:?}); the last one was {last:?}"
+                )
             }
         }
     }
 
-    /// Has the target be forgotten.
+    /// Removes the target.
     pub async fn forget(&self, driver: &str, target: &str) {
         forget_target(&self.connection, driver, target).await.expect("forgotten");
     }

@@ -10,20 +10,20 @@ use tokio::sync::{mpsc, watch};
 use super::checks::{assert_applied, reconcile};
 use super::{DriverFixture, all, command};
 use eno_sbi::{Driver, Reconciled};
-use eno_sbi::{HOLD, Newest, Phase, Work};
+use eno_sbi::{HOLD, LatestCommand, Phase, Work};
 
-/// Longer than any check.
-const LONG: Duration = Duration::from_mins(5);
-/// Long enough to make a change, and waited for.
-const SHORT: Duration = Duration::from_secs(3);
-const OVER: Duration = Duration::ZERO;
+/// A deadline that no check reaches.
+const LONG_HOLD: Duration = Duration::from_mins(5);
+/// A deadline that leaves time for the change, and that a check waits for.
+const SHORT_HOLD: Duration = Duration::from_secs(3);
+const EXPIRED: Duration = Duration::ZERO;
 
-pub(super) fn holds(driver: &impl Driver) -> bool {
+pub(super) fn can_hold(driver: &impl Driver) -> bool {
     driver.identity().capabilities.iter().any(|capability| capability == HOLD)
 }
 
-/// The command of a transaction that has this long to be decided.
-pub(super) fn part<R: DriverFixture>(
+/// The command of a transaction whose deadline is `left` from now.
+pub(super) fn transaction_command<R: DriverFixture>(
     fixture: &R,
     driver: &R::Driver,
     sequence: u64,
@@ -42,24 +42,24 @@ pub(super) fn part<R: DriverFixture>(
     Command { transaction: Some(transaction), ..command }
 }
 
-/// A command that is worked on, and what comes after it.
-struct Running {
-    newest: watch::Sender<Newest>,
+/// A reconcile of a held command, and the sender of newer commands.
+struct HeldWork {
+    newest: watch::Sender<LatestCommand>,
     work: Option<Work>,
     phase: watch::Receiver<Phase>,
     command: Command,
     _messages: mpsc::Receiver<String>,
 }
 
-impl Running {
+impl HeldWork {
     fn of(command: Command) -> Self {
-        let (newest, seen) = watch::channel(Newest::Command(Arc::new(command.clone())));
+        let (newest, seen) = watch::channel(LatestCommand::Command(Arc::new(command.clone())));
         let (progress, messages) = mpsc::channel(16);
         let work = Work::new(Arc::new(command.clone()), seen, progress);
         Self { newest, phase: work.phase(), work: Some(work), command, _messages: messages }
     }
 
-    /// Works until the driver holds the change, then does `then`, and works until the end.
+    /// Reconciles until the driver holds the change, calls `then`, and returns the result.
     async fn work(mut self, driver: &impl Driver, then: impl AsyncFnOnce(&Self, &Reconciled)) -> Reconciled {
         let work = self.work.take().expect("it works once");
         let deciding = async {
@@ -71,15 +71,15 @@ impl Running {
         tokio::join!(driver.reconcile(work), deciding).0
     }
 
-    /// The next command: the same one, with its decision or without a transaction.
-    fn next(&self, decision: Option<Decision>) {
+    /// Sends the next command: the same one, with its decision or without a transaction.
+    fn send_next(&self, decision: Option<Decision>) {
         let mut next = self.command.clone();
         next.generation.sequence += 1;
         next.transaction = match (next.transaction, decision) {
             (Some(transaction), Some(_)) => Some(Transaction { decision, ..transaction }),
             _ => None,
         };
-        self.newest.send_replace(Newest::Command(Arc::new(next)));
+        self.newest.send_replace(LatestCommand::Command(Arc::new(next)));
     }
 }
 
@@ -93,18 +93,19 @@ fn assert_rolled_back(reconciled: &Reconciled) {
     assert!(!reconciled.wants_retry(), "{reconciled:?}");
 }
 
-/// What is held is there and reported, and stays once it is confirmed; also when there was nothing to change.
-pub async fn keeps_what_is_confirmed<R: DriverFixture>(fixture: &R) {
+/// A held change is applied and reported, and stays once it is confirmed; also when there was nothing to
+/// change.
+pub async fn confirmed_hold_keeps_the_change<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
-    if !holds(&driver) {
+    if !can_hold(&driver) {
         return;
     }
     for _ in ["a change", "none"] {
-        let running = Running::of(part(fixture, &driver, 1, &all::<R>(), LONG, None));
+        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all::<R>(), LONG_HOLD, None));
         let ended = running.work(&driver, async |running, held| {
             assert_applied(&Reconciled { outcome: Outcome::Applied, ..held.clone() });
-            assert_eq!(fixture.items().await, all::<R>(), "what is said to be held is not there");
-            running.next(Some(Decision::Confirm));
+            assert_eq!(fixture.items().await, all::<R>(), "what is reported as held is not there");
+            running.send_next(Some(Decision::Confirm));
         });
         assert_applied(&ended.await);
         assert_eq!(fixture.items().await, all::<R>());
@@ -112,21 +113,21 @@ pub async fn keeps_what_is_confirmed<R: DriverFixture>(fixture: &R) {
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
 
-/// An abort, another command, the end of the ownership and the deadline undo what is held.
-pub async fn takes_back_what_is_not_confirmed<R: DriverFixture>(fixture: &R) {
+/// An abort, another command, the loss of ownership and the deadline each roll back a held change.
+pub async fn unconfirmed_hold_is_rolled_back<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
-    if !holds(&driver) {
+    if !can_hold(&driver) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
     assert_applied(&reconcile(fixture, &driver, &before).await);
     for why in ["abort", "another command", "the end", "the deadline"] {
-        let left = if why == "the deadline" { SHORT } else { LONG };
-        let running = Running::of(part(fixture, &driver, 1, &all::<R>(), left, None));
+        let left = if why == "the deadline" { SHORT_HOLD } else { LONG_HOLD };
+        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all::<R>(), left, None));
         let ended = running.work(&driver, async |running, _| match why {
-            "abort" => running.next(Some(Decision::Abort)),
-            "another command" => running.next(None),
-            "the end" => drop(running.newest.send_replace(Newest::End)),
+            "abort" => running.send_next(Some(Decision::Abort)),
+            "another command" => running.send_next(None),
+            "the end" => drop(running.newest.send_replace(LatestCommand::Stopped)),
             _ => {}
         });
         assert_rolled_back(&ended.await);
@@ -136,18 +137,19 @@ pub async fn takes_back_what_is_not_confirmed<R: DriverFixture>(fixture: &R) {
     assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
 }
 
-/// A driver that holds nothing makes the change when it is confirmed, and writes nothing when it is not.
-pub async fn does_what_was_decided_while_it_was_away<R: DriverFixture>(fixture: &R) {
+/// A driver without a held change applies it when it was confirmed, and writes nothing when it was not.
+pub async fn new_process_follows_recorded_decision<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
-    if !holds(&driver) {
+    if !can_hold(&driver) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
     assert_applied(&reconcile(fixture, &driver, &before).await);
     let writes = fixture.writes().await;
-    for (left, decision) in [(LONG, Some(Decision::Abort)), (OVER, None)] {
+    for (left, decision) in [(LONG_HOLD, Some(Decision::Abort)), (EXPIRED, None)] {
         for driver in [fixture.driver(), fixture.driver()] {
-            let mut running = Running::of(part(fixture, &driver, 2, &all::<R>(), left, decision));
+            let mut running =
+                HeldWork::of(transaction_command(fixture, &driver, 2, &all::<R>(), left, decision));
             let work = running.work.take().expect("it works once");
             assert_rolled_back(&driver.reconcile(work).await);
             assert_eq!(
@@ -158,23 +160,25 @@ pub async fn does_what_was_decided_while_it_was_away<R: DriverFixture>(fixture: 
         }
     }
     let driver = fixture.driver();
-    let mut running = Running::of(part(fixture, &driver, 2, &all::<R>(), OVER, Some(Decision::Confirm)));
+    let mut running =
+        HeldWork::of(transaction_command(fixture, &driver, 2, &all::<R>(), EXPIRED, Some(Decision::Confirm)));
     let work = running.work.take().expect("it works once");
     assert_applied(&driver.reconcile(work).await);
     assert_eq!(fixture.items().await, all::<R>());
 }
 
-/// What a killed process held is taken back by the next one, or made anew, as was decided.
-pub async fn can_be_killed_while_it_holds<R: DriverFixture>(fixture: &R) {
+/// The next process rolls back, or applies again, what a killed one held, according to the decision.
+pub async fn killed_hold_is_settled_by_the_next_process<R: DriverFixture>(fixture: &R) {
     let foreign = fixture.foreign().await;
-    if !holds(&fixture.driver()) {
+    if !can_hold(&fixture.driver()) {
         return;
     }
     let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
     for decision in [Decision::Abort, Decision::Confirm] {
         assert_applied(&reconcile(fixture, &fixture.driver(), &before).await);
         let killed = fixture.driver();
-        let mut running = Running::of(part(fixture, &killed, 1, &all::<R>(), LONG, None));
+        let mut running =
+            HeldWork::of(transaction_command(fixture, &killed, 1, &all::<R>(), LONG_HOLD, None));
         let work = running.work.take().expect("it works once");
         tokio::select! {
             ended = killed.reconcile(work) => panic!("it did not wait for the decision: {ended:?}"),
@@ -184,7 +188,8 @@ pub async fn can_be_killed_while_it_holds<R: DriverFixture>(fixture: &R) {
         }
         drop(killed);
         let next = fixture.driver();
-        let mut running = Running::of(part(fixture, &next, 2, &all::<R>(), LONG, Some(decision)));
+        let mut running =
+            HeldWork::of(transaction_command(fixture, &next, 2, &all::<R>(), LONG_HOLD, Some(decision)));
         let ended = next.reconcile(running.work.take().expect("it works once")).await;
         match decision {
             Decision::Abort => {

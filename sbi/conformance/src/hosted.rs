@@ -1,4 +1,4 @@
-//! Checks of a driver in its host, on a real nats-server.
+//! Checks of a driver in its host, with a real nats-server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,22 +8,22 @@ use eno_schemas::{Decision, Outcome, Report};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::holding::{holds, part};
+use super::holding::{can_hold, transaction_command};
 use super::{DriverFixture, Engine, NatsServer, all, command};
 use eno_sbi::Driver;
 use eno_sbi::host::{self, HostError, HostOptions, Ownership};
 
-/// A target that no driver knows, whose bad command is answered after all that came before it.
-const LAST_ONE: &str = "conformance-sentinel";
+/// A target with an invalid command, which is rejected after all earlier commands were handled.
+const SENTINEL: &str = "conformance-sentinel";
 
-async fn host<R: DriverFixture>(
+async fn start_host<R: DriverFixture>(
     fixture: &R,
     server: &NatsServer,
     stop: &CancellationToken,
 ) -> JoinHandle<Result<(), HostError>> {
     let connection = server.connect("eno-driver").await;
     let mut options = HostOptions::new(connection, Ownership::WholeDriver, "0");
-    // The next one need not wait until this one's ownership ends.
+    // The same instance name, so that the next host need not wait for the lease to expire.
     options.instance = "conformance".into();
     tokio::spawn(host::run(fixture.driver(), options, stop.clone()))
 }
@@ -32,14 +32,13 @@ fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
     move |report| report.generation.sequence == sequence && report.outcome == Outcome::Applied
 }
 
-/// A command that comes twice does no harm, and one that is older than another changes nothing, even when it is
-/// the last one that a new process finds.
-pub async fn survives_a_repeat_and_an_older_generation<R: DriverFixture>(fixture: Arc<R>) {
+/// A repeated or older command changes nothing, even when it is the last one that a new process finds.
+pub async fn repeated_and_older_commands_change_nothing<R: DriverFixture>(fixture: Arc<R>) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (driver, target) = (fixture.driver().identity().name, fixture.target());
     let stop = CancellationToken::new();
-    let running = host(&*fixture, &server, &stop).await;
+    let running = start_host(&*fixture, &server, &stop).await;
     let newest = command(&*fixture, &driver, 2, &all::<R>());
     engine.command(&newest).await;
     engine.report(&driver, &target, done(2)).await;
@@ -47,15 +46,15 @@ pub async fn survives_a_repeat_and_an_older_generation<R: DriverFixture>(fixture
 
     engine.command(&newest).await;
     engine.command(&command(&*fixture, &driver, 1, &BTreeSet::new())).await;
-    engine.raw(&driver, LAST_ONE, "1").await;
-    engine.report(&driver, LAST_ONE, |_| true).await;
+    engine.raw(&driver, SENTINEL, "1").await;
+    engine.report(&driver, SENTINEL, |_| true).await;
     stop.cancel();
     running.await.expect("no panic").expect("an orderly end");
     assert_eq!(fixture.items().await, all::<R>());
 
     let stop = CancellationToken::new();
-    let running = host(&*fixture, &server, &stop).await;
-    engine.raw(&driver, LAST_ONE, "2").await;
+    let running = start_host(&*fixture, &server, &stop).await;
+    engine.raw(&driver, SENTINEL, "2").await;
     engine.raw(&driver, "conformance-sentinel-2", "1").await;
     engine.report(&driver, "conformance-sentinel-2", |_| true).await;
     stop.cancel();
@@ -65,14 +64,14 @@ pub async fn survives_a_repeat_and_an_older_generation<R: DriverFixture>(fixture
     assert!(done(2)(&engine.report(&driver, &target, |_| true).await), "the newest report was replaced");
 }
 
-/// Killed in the midst of its work, the next process brings it to its end.
-pub async fn goes_on_after_the_host_was_killed<R: DriverFixture>(fixture: Arc<R>) {
+/// When the host is killed during a reconcile, the next host completes it.
+pub async fn killed_host_is_resumed_by_the_next<R: DriverFixture>(fixture: Arc<R>) {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (driver, target) = (fixture.driver().identity().name, fixture.target());
     for sequence in 1..=4 {
         let stop = CancellationToken::new();
-        let running = host(&*fixture, &server, &stop).await;
+        let running = start_host(&*fixture, &server, &stop).await;
         let items = if sequence % 2 == 0 { BTreeSet::new() } else { all::<R>() };
         engine.command(&command(&*fixture, &driver, sequence, &items)).await;
         // Somewhere between the first step and the report.
@@ -82,7 +81,7 @@ pub async fn goes_on_after_the_host_was_killed<R: DriverFixture>(fixture: Arc<R>
         running.abort();
         let _ = running.await;
         let stop = CancellationToken::new();
-        let running = host(&*fixture, &server, &stop).await;
+        let running = start_host(&*fixture, &server, &stop).await;
         engine.report(&driver, &target, done(sequence)).await;
         assert_eq!(fixture.items().await, items);
         stop.cancel();
@@ -90,18 +89,18 @@ pub async fn goes_on_after_the_host_was_killed<R: DriverFixture>(fixture: Arc<R>
     }
 }
 
-/// A change is held, reported and decided through the host; the report of the end is about the decision, and what
-/// was decided is not worked on again.
-pub async fn holds_in_its_host<R: DriverFixture>(fixture: Arc<R>) {
-    let looker = fixture.driver();
-    if !holds(&looker) {
+/// A change is held, reported and decided through the host. The final report is about the decision, and the
+/// decision is not reconciled again.
+pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fixture: Arc<R>) {
+    let prober = fixture.driver();
+    if !can_hold(&prober) {
         return;
     }
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
-    let (driver, target) = (looker.identity().name, fixture.target());
+    let (driver, target) = (prober.identity().name, fixture.target());
     let stop = CancellationToken::new();
-    let running = host(&*fixture, &server, &stop).await;
+    let running = start_host(&*fixture, &server, &stop).await;
     let long = Duration::from_mins(5);
     let mut sequence = 1;
     let mut before = BTreeSet::new();
@@ -110,7 +109,7 @@ pub async fn holds_in_its_host<R: DriverFixture>(fixture: Arc<R>) {
         (Decision::Abort, BTreeSet::new()),
         (Decision::Confirm, BTreeSet::new()),
     ] {
-        let mut command = part(&*fixture, &looker, sequence, &items, long, None);
+        let mut command = transaction_command(&*fixture, &prober, sequence, &items, long, None);
         engine.command(&command).await;
         let held =
             |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
@@ -131,8 +130,8 @@ pub async fn holds_in_its_host<R: DriverFixture>(fixture: Arc<R>) {
         assert_eq!(fixture.items().await, before);
         sequence += 2;
     }
-    // The end of the process takes back what nobody decided.
-    engine.command(&part(&*fixture, &looker, sequence, &all::<R>(), long, None)).await;
+    // The end of the process rolls back an undecided change.
+    engine.command(&transaction_command(&*fixture, &prober, sequence, &all::<R>(), long, None)).await;
     let held = |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
     engine.report(&driver, &target, held).await;
     stop.cancel();

@@ -1,9 +1,9 @@
-//! What every driver must do, as checks that its own tests call.
+//! The conformance suite: checks that every driver's tests run.
 //!
-//! The test provides a [`DriverFixture`]: the driver and a target of its own, whose real state can be looked at and
-//! interfered with past the driver. [`conformance_tests!`] makes one test of each check.
-//! A check panics with what it found. Those of [`holding`] are for drivers that announce [`HOLD`](eno_sbi::HOLD), and
-//! pass for others.
+//! A test provides a [`DriverFixture`]: the driver and a target whose real state can be read and edited
+//! without the driver. [`conformance_tests!`] makes one test of each check. A check panics with its finding.
+//! The checks of [`holding`] are for drivers with the capability [`HOLD`](eno_sbi::HOLD), and pass for
+//! others.
 
 pub mod checks;
 mod engine;
@@ -21,55 +21,55 @@ use eno_sbi::Driver;
 pub use engine::Engine;
 pub use nats_server::NatsServer;
 
-/// A driver and one target of it, made anew for each check.
+/// A driver and one target of it, created anew for each check.
 ///
-/// The target can hold *items*, numbered from 0 to [`DriverFixture::ITEMS`]: on a switch perhaps VLANs on ports, each with
-/// a number. At first it holds none of them, and some foreign configuration.
+/// The target can have *items*, numbered from 0 to [`DriverFixture::ITEMS`], such as VLANs on the ports of a
+/// switch. At first it has no items and some foreign configuration.
 pub trait DriverFixture: Send + Sync + 'static {
     /// The driver.
     type Driver: Driver;
-    /// How many items there are: 1 where a target is there or not, otherwise at least 3.
+    /// Number of items: 1 for a target that exists or not, otherwise at least 3.
     const ITEMS: usize;
 
-    /// The driver as a new process would make it.
+    /// The driver, as a new process would create it.
     fn driver(&self) -> Self::Driver;
     /// The name of the target.
     fn target(&self) -> String;
     /// The complete desired state with exactly these items.
     fn desired(&self, items: &BTreeSet<usize>) -> Desired;
-    /// The items that are really there.
+    /// The items that the target has.
     fn items(&self) -> impl Future<Output = BTreeSet<usize>> + Send;
-    /// All of the target that is not ours, in any form that is equal when nothing has changed. On a switch: the
-    /// foreign VLANs, and each port's settings but for VLANs of ours.
+    /// The foreign configuration, in any form that is equal when nothing has changed. On a switch: the
+    /// foreign VLANs, and each port's settings except for our VLANs.
     fn foreign(&self) -> impl Future<Output = String> + Send;
-    /// How many times the target's state has been written, whether or not that made a difference.
+    /// Number of writes to the target, whether or not they changed anything.
     fn writes(&self) -> impl Future<Output = u64> + Send;
-    /// Makes the target answer or not.
+    /// Makes the target reachable or unreachable.
     fn set_reachable(&self, reachable: bool) -> impl Future<Output = ()> + Send;
-    /// Has the target refuse this item for good, or (`None`) nothing any more.
+    /// Makes the target refuse this item permanently, or (`None`) no item.
     fn set_refused(&self, item: Option<usize>) -> impl Future<Output = ()> + Send;
-    /// Puts an item there, as ours, or takes it away by another hand.
+    /// Adds an item as ours, or removes it, without the driver.
     fn edit(&self, item: usize, present: bool) -> impl Future<Output = ()> + Send;
-    /// True when a rejection of `found` speaks of `item`.
+    /// True when a rejection of `found` is about `item`.
     fn names(&self, item: usize, found: &Item) -> bool;
 }
 
-/// Makes a test of each check: `eno_conformance::conformance_tests!(MyRig::new().await)`. The expression makes a
-/// [`DriverFixture`]; it may await. The caller's crate needs tokio with its macros.
+/// Makes a test of each check: `eno_conformance::conformance_tests!(MyFixture::new().await)`. The expression
+/// creates a [`DriverFixture`] and may await. The caller's crate needs tokio with its macros.
 #[macro_export]
 macro_rules! conformance_tests {
     ($fixture:expr) => {
         $crate::conformance_tests! { @checks $fixture;
-            reaches_the_state, writes_nothing_when_nothing_differs, removes_what_is_not_wanted,
-            undoes_edits_by_hand, tells_unreachable_from_wrong, leaves_out_what_is_refused,
-            writes_nothing_for_an_older_generation, survives_being_killed_at_any_point
+            apply_converges_and_preserves_foreign_config, reconcile_without_drift_writes_nothing, reconcile_removes_undesired_items,
+            reconcile_repairs_external_edits, unreachable_target_is_reported_and_retried, refused_item_is_rejected_and_rest_applied,
+            superseded_command_writes_nothing, interrupted_reconcile_converges_when_repeated
         }
         $crate::conformance_tests! { @holding $fixture;
-            keeps_what_is_confirmed, takes_back_what_is_not_confirmed, does_what_was_decided_while_it_was_away,
-            can_be_killed_while_it_holds
+            confirmed_hold_keeps_the_change, unconfirmed_hold_is_rolled_back, new_process_follows_recorded_decision,
+            killed_hold_is_settled_by_the_next_process
         }
         $crate::conformance_tests! { @hosted $fixture;
-            survives_a_repeat_and_an_older_generation, goes_on_after_the_host_was_killed, holds_in_its_host
+            repeated_and_older_commands_change_nothing, killed_host_is_resumed_by_the_next, hold_is_reported_and_decided_through_the_host
         }
     };
     (@holding $fixture:expr; $($check:ident),+) => { $(
@@ -92,7 +92,7 @@ macro_rules! conformance_tests {
     )+ };
 }
 
-/// The target's command of this term and sequence.
+/// The target's command of term 1 and this sequence.
 fn command<R: DriverFixture>(
     fixture: &R,
     driver: &str,

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use eno_sbi::nats::{Connection, NatsArgs, connect};
 
-/// A real nats-server with JetStream on a free port of the loopback address, its data in a directory of its own.
-/// Dropping it kills it and removes the data.
+/// A real nats-server with JetStream on a free loopback port, with a data directory of its own. Dropping it
+/// kills it and removes the data.
 pub struct NatsServer {
     program: PathBuf,
     port: u16,
@@ -23,7 +23,7 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// Starts one, and waits until it answers.
+    /// Starts a server and waits until it answers.
     pub async fn start() -> Self {
         let parts = Parts::from_env().expect("a cache for the parts");
         let program = parts.get(Part::NatsServer).await.expect("a nats-server");
@@ -34,7 +34,7 @@ impl NatsServer {
         server
     }
 
-    /// Starts it again with its data, on the same port; it is killed first if it runs.
+    /// Restarts the server with its data on the same port, killing it first if it runs.
     pub async fn restart(&mut self) {
         self.kill().await;
         let child = Command::new(&self.program)
@@ -49,26 +49,26 @@ impl NatsServer {
         self.connect("eno-wait").await;
     }
 
-    /// Kills it, without a chance to say goodbye.
+    /// Kills the server without an orderly shutdown.
     pub async fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().await.expect("nats-server ends");
         }
     }
 
-    /// Stops or continues it: a server that is stopped keeps its connections and answers nothing.
+    /// Suspends or resumes the server: a suspended server keeps its connections and answers nothing.
     pub fn freeze(&self, frozen: bool) {
         let pid = self.child.as_ref().and_then(Child::id).expect("nats-server runs");
         let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(Pid::from_raw(pid.cast_signed()), signal).expect("nats-server takes a signal");
     }
 
-    /// Where it listens.
+    /// The server's URL.
     pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Flags that lead to it.
+    /// Flags of a client of this server.
     pub fn args(&self) -> NatsArgs {
         NatsArgs { nats_url: self.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 }
     }

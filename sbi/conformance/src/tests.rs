@@ -1,4 +1,4 @@
-//! The suite against a driver whose switch is a set in memory, which shows that the suite can be passed.
+//! Runs the suite against a driver whose switch is a set in memory, which shows that the suite can be passed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,12 +15,12 @@ struct Switch {
     writes: u64,
     unreachable: bool,
     refused: Option<u16>,
-    /// What comes back when the change is not confirmed.
+    /// The VLANs to restore when the change is not confirmed.
     before: Option<BTreeSet<u16>>,
 }
 
 impl Switch {
-    fn take_back(&mut self) {
+    fn roll_back(&mut self) {
         if let Some(before) = self.before.take() {
             self.vlans = before;
         }
@@ -42,28 +42,28 @@ impl Memory {
     }
 
     /// A round trip to the switch.
-    async fn ask<T>(&self, question: impl FnOnce(&mut Switch) -> T) -> Result<T, Reconciled> {
+    async fn request<T>(&self, operation: impl FnOnce(&mut Switch) -> T) -> Result<T, Reconciled> {
         tokio::task::yield_now().await;
         let mut switch = self.switch();
         if switch.unreachable {
             let failure = Failure { reason: "reading: no answer".into(), retryable: true, unreachable: true };
             return Err(Reconciled::failed(failure));
         }
-        Ok(question(&mut switch))
+        Ok(operation(&mut switch))
     }
 
-    async fn bring(&self, work: Work) -> Result<Reconciled, Reconciled> {
+    async fn try_reconcile(&self, work: Work) -> Result<Reconciled, Reconciled> {
         let Desired::Fabric(desired) = &work.command.desired else {
             unreachable!("the host checks the kind")
         };
-        self.ask(Switch::take_back).await?;
-        let there = self.ask(|switch| switch.vlans.clone()).await?;
+        self.request(Switch::roll_back).await?;
+        let there = self.request(|switch| switch.vlans.clone()).await?;
         let intent = work.intent();
         if let Intent::RollBack { reason } = intent {
             return Ok(Reconciled::rolled_back(reason, applied(there)));
         }
         if matches!(intent, Intent::Hold(_)) {
-            self.ask(|switch| switch.before = Some(switch.vlans.clone())).await?;
+            self.request(|switch| switch.before = Some(switch.vlans.clone())).await?;
         }
         let wanted: BTreeSet<u16> = desired.vlans.iter().map(|vlan| vlan.vid.get()).collect();
         let mut rejected = Vec::new();
@@ -73,7 +73,7 @@ impl Memory {
                 return Err(Reconciled::failed(failure));
             }
             let refused = self
-                .ask(|switch| {
+                .request(|switch| {
                     if switch.refused == Some(*vid) {
                         return true;
                     }
@@ -94,19 +94,19 @@ impl Memory {
                 });
             }
         }
-        let there = self.ask(|switch| switch.vlans.clone()).await?;
+        let there = self.request(|switch| switch.vlans.clone()).await?;
         let done = Reconciled { rejected, ..Reconciled::applied(applied(there)) };
         if !matches!(intent, Intent::Hold(_)) {
             return Ok(done);
         }
         match work.hold(done.clone()).await {
             HoldOutcome::Confirm => {
-                self.ask(|switch| switch.before = None).await?;
+                self.request(|switch| switch.before = None).await?;
                 Ok(done)
             }
             HoldOutcome::Abort { reason } => {
-                self.ask(Switch::take_back).await?;
-                let there = self.ask(|switch| switch.vlans.clone()).await?;
+                self.request(Switch::roll_back).await?;
+                let there = self.request(|switch| switch.vlans.clone()).await?;
                 Ok(Reconciled::rolled_back(reason, applied(there)))
             }
         }
@@ -130,7 +130,7 @@ impl Driver for Memory {
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {
-        self.bring(work).await.unwrap_or_else(|failed| failed)
+        self.try_reconcile(work).await.unwrap_or_else(|failed| failed)
     }
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
@@ -192,10 +192,10 @@ impl DriverFixture for Memory {
 
 crate::conformance_tests!(Memory::default());
 
-/// A driver that forgets to read first is found out.
+/// The suite detects a driver that writes without reading first.
 #[tokio::test]
 #[should_panic(expected = "though nothing differed")]
-async fn a_driver_that_writes_always_fails() {
+async fn driver_that_always_writes_fails_the_suite() {
     #[derive(Clone, Default)]
     struct Careless(Memory);
     impl Driver for Careless {
@@ -245,5 +245,5 @@ async fn a_driver_that_writes_always_fails() {
             self.0.names(item, found)
         }
     }
-    super::checks::writes_nothing_when_nothing_differs(&Careless::default()).await;
+    super::checks::reconcile_without_drift_writes_nothing(&Careless::default()).await;
 }

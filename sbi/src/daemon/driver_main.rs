@@ -1,4 +1,4 @@
-//! The whole of a driver's `main`.
+//! The `main` function of a driver.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -10,12 +10,12 @@ use tracing::error;
 use super::{HttpArgs, Readiness, TelemetryArgs, serve, shutdown_on_signals};
 use crate::driver::Driver;
 use crate::host::{self, HostArgs, HostMetrics, HostOptions, Ownership};
-use crate::nats::{self, ConnectError, Link, NatsArgs};
+use crate::nats::{self, ConnectError, NatsArgs, NatsHealth};
 
-/// What is known of a driver before it is made.
+/// A driver's name, version and process settings.
 #[derive(Clone, Copy, Debug)]
 pub struct DriverAbout {
-    /// The name of its binary: `eno-driver-…`. Its connection to NATS is called the same.
+    /// Name of its binary and of its NATS connection: `eno-driver-…`.
     pub program: &'static str,
     /// One line for `--help`.
     pub description: &'static str,
@@ -23,7 +23,7 @@ pub struct DriverAbout {
     pub version: &'static str,
     /// How instances share the work.
     pub ownership: Ownership,
-    /// Threads of the runtime; `None`: one for each core. Each costs memory, and a driver of one target needs few.
+    /// Threads of the runtime; `None`: one per core. Each costs memory, and a driver of one target needs few.
     pub threads: Option<NonZeroUsize>,
 }
 
@@ -41,8 +41,8 @@ struct Cli<A: clap::Args> {
     telemetry: TelemetryArgs,
 }
 
-/// Parses the flags (`A`: the driver's own), starts logs, metrics and probes, connects to NATS, makes the driver
-/// and runs it until SIGTERM or SIGINT. `make` may add metrics of its own.
+/// Parses the flags (`A` are the driver's own), starts logs, metrics and probes, connects to NATS, creates
+/// the driver and runs it until SIGTERM or SIGINT. `make` may register metrics of its own.
 pub fn driver_main<A, D, E, F>(about: DriverAbout, make: F) -> ExitCode
 where
     A: clap::Args,
@@ -92,13 +92,13 @@ where
     let metrics = HostMetrics::default();
     metrics.register(&mut registry);
     let driver = make(cli.own, &mut registry).await.map_err(Into::into)?;
-    let link = Link::default();
+    let link = NatsHealth::default();
     link.register(registry.sub_registry_with_prefix("eno_driver"));
     let readiness = Readiness::new({
         let link = link.clone();
         move || link.check()
     });
-    // Before NATS answers, so that nobody takes this process for dead meanwhile.
+    // Served before NATS answers, so that liveness probes succeed meanwhile.
     serve(&cli.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
     let connection = match nats::connect(&cli.nats, about.program, &shutdown).await {
         Err(ConnectError::Stopped) => return Ok(()),

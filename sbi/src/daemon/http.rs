@@ -16,10 +16,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::tls::{Renewed, TlsArgs, TlsError, TlsListener};
+use super::tls::{ReloadingConfig, TlsArgs, TlsError, TlsListener};
 
-/// Between two tries to serve metrics.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Interval of the attempts to serve metrics.
+const METRICS_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where metrics and probes are served.
 #[derive(Clone, Debug, clap::Args)]
@@ -37,7 +37,7 @@ pub struct HttpArgs {
     pub tls: TlsArgs,
 }
 
-/// Also an IPv6 address without brackets, as the downward API gives it.
+/// Parses a socket address; an IPv6 address may lack its brackets, as the downward API gives it.
 fn address_and_port(text: &str) -> Result<SocketAddr, String> {
     let (address, port) = text.rsplit_once(':').ok_or("must be ADDRESS:PORT, such as 192.0.2.1:9616")?;
     let address = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
@@ -52,7 +52,7 @@ impl HttpArgs {
     }
 }
 
-/// Why nothing is served.
+/// Why HTTP can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// A retry may help once the port is free.
@@ -60,23 +60,23 @@ pub enum HttpError {
     Listen {
         /// Where.
         listen: SocketAddr,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The certificate can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Metrics for clients with certificates need one of their own.
+    /// Metrics for clients with certificates need a certificate of the server.
     #[error("--metrics-listen needs --tls-cert, --tls-key and --tls-client-ca")]
     NoCertificate,
 }
 
-/// Says whether the process can do its work. `Err` tells what it lacks.
+/// A readiness check. `Err` describes what is missing.
 #[derive(Clone)]
 pub struct Readiness(Arc<dyn Fn() -> Result<(), String> + Send + Sync>);
 
 impl Readiness {
-    /// Asks `check` at each probe; it must not block.
+    /// Calls `check` at each probe; it must not block.
     pub fn new(check: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
@@ -88,7 +88,7 @@ impl fmt::Debug for Readiness {
     }
 }
 
-/// Serves until `shutdown`; returns the address at once. `extra` adds routes of the daemon's own.
+/// Serves until `shutdown`; returns the bound address at once. `extra` adds routes of the daemon.
 pub async fn serve(
     args: &HttpArgs,
     registry: Registry,
@@ -97,7 +97,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> Result<SocketAddr, HttpError> {
     let metrics = Router::new().route("/metrics", get(metrics).with_state(Arc::new(registry)));
-    let tls = if args.metrics_listen.is_some() { None } else { Renewed::new(&args.tls)? };
+    let tls = if args.metrics_listen.is_some() { None } else { ReloadingConfig::new(&args.tls)? };
     let (listener, address) = bind(args.listen).await?;
     let router = metrics
         .clone()
@@ -117,26 +117,26 @@ pub async fn serve(
     Ok(address)
 }
 
-/// Serves metrics with certificates that may not be there yet, at an address that the node may not have yet: probes and
-/// the daemon's work don't wait for that.
+/// Serves metrics over HTTPS. The certificates and the address may not exist yet, which neither probes nor
+/// the daemon's work wait for.
 async fn serve_metrics(listen: SocketAddr, tls: &TlsArgs, router: Router, shutdown: CancellationToken) {
-    let begin = async || match Renewed::new(tls)? {
-        Some(renewed) => bind(listen).await.map(|(listener, address)| (listener, address, renewed)),
+    let begin = async || match ReloadingConfig::new(tls)? {
+        Some(config) => bind(listen).await.map(|(listener, address)| (listener, address, config)),
         None => Err(HttpError::NoCertificate),
     };
-    let mut told = false;
+    let mut logged = false;
     loop {
         match begin().await {
-            Ok((listener, address, renewed)) => {
-                return answer(listener, address, Some(renewed), router, shutdown).await;
+            Ok((listener, address, config)) => {
+                return answer(listener, address, Some(config), router, shutdown).await;
             }
-            Err(error) if !told => {
+            Err(error) if !logged => {
                 warn!(%error, %listen, "metrics are not served there yet, trying again");
-                told = true;
+                logged = true;
             }
             Err(_) => {}
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(METRICS_RETRY_INTERVAL).await;
     }
 }
 
@@ -150,7 +150,7 @@ async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), HttpError
 async fn answer(
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<Renewed>,
+    tls: Option<ReloadingConfig>,
     router: Router,
     shutdown: CancellationToken,
 ) {
@@ -158,8 +158,8 @@ async fn answer(
     info!(url = %format_args!("{scheme}://{address}/metrics"), "serving metrics");
     let stop = shutdown.cancelled_owned();
     let served = match tls {
-        Some(renewed) => {
-            let listener = TlsListener::new(listener, address, renewed);
+        Some(config) => {
+            let listener = TlsListener::new(listener, address, config);
             axum::serve(listener, router).with_graceful_shutdown(stop).await
         }
         None => axum::serve(listener, router).with_graceful_shutdown(stop).await,
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_be_written_without_brackets() {
+    fn ipv6_listen_address_parses_without_brackets() {
         for (text, address) in [
             ("192.0.2.1:9616", "192.0.2.1:9616"),
             ("[2001:db8::1]:9616", "[2001:db8::1]:9616"),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_and_probes() {
+    async fn metrics_and_probes_are_served() {
         let (stop, ready) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let mut registry = Registry::default();
         HostMetrics::default().register(&mut registry);

@@ -1,4 +1,4 @@
-//! What every daemon does alike: logs, metrics, probes, an orderly end. The engine uses it too.
+//! What all daemons share: logs, metrics, probes and orderly shutdown. The engine uses it too.
 
 mod driver_main;
 mod http;

@@ -24,18 +24,18 @@ pub struct TelemetryArgs {
     pub log_format: LogFormat,
 }
 
-/// Why there are no logs. A retry does not help.
+/// Why logging can't be started. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is none.
+    /// The filter is invalid.
     #[error("log filter {filter:?} is not valid: {source}")]
     Filter {
         /// As given.
         filter: String,
-        /// The parser's words.
+        /// The parser's error.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// Someone else set up logs in this process.
+    /// Logging was set up before in this process.
     #[error("logs are set up already: {0}")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }

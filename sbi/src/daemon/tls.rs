@@ -1,4 +1,4 @@
-//! HTTPS for metrics and probes, with a certificate that may be renewed while it is used.
+//! HTTPS for metrics and probes, with certificates that are reloaded when they change.
 
 use std::fs::Metadata;
 use std::net::SocketAddr;
@@ -23,10 +23,10 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
-/// A client that takes longer to say who it wants is let go.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// So many connections are being made at once.
-const HANDSHAKES: usize = 64;
+/// Time limit of a client's TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum concurrent TLS handshakes.
+const MAX_HANDSHAKES: usize = 64;
 
 /// The certificates with which metrics are served, and that clients have to show.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -44,41 +44,41 @@ pub struct TlsArgs {
     pub tls_client_ca: Option<PathBuf>,
 }
 
-/// Why there is no HTTPS. A retry helps once the files are right. No word of it is from a file.
+/// Why there is no HTTPS. A retry helps once the files are correct. Its text quotes no file content.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file can't be read.
     #[error("reading {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It holds something else.
+    /// The file has other content.
     #[error("{} holds no {what} in PEM", path.display())]
     Form {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
     },
-    /// They are of no use together.
+    /// The certificate and the key do not match.
     #[error("the certificate in {} and the key in {}: {source}", certificate.display(), key.display())]
     Pair {
-        /// The file of the certificate.
+        /// The certificate file.
         certificate: PathBuf,
-        /// That of the key.
+        /// The key file.
         key: PathBuf,
         /// Why.
         source: rustls::Error,
     },
-    /// They can't be used to check clients.
+    /// The authorities can't be used to verify clients.
     #[error("the authorities in {}: {why}", path.display())]
     Clients {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
@@ -87,13 +87,13 @@ impl TlsError {
     fn of(path: &Path, what: &'static str, error: pem::Error) -> Self {
         match error {
             pem::Error::Io(source) => Self::Read { path: path.to_owned(), source },
-            // Its words may be those of the file.
+            // The error text may quote the file.
             _ => Self::Form { path: path.to_owned(), what },
         }
     }
 }
 
-/// Where the certificate, its key and the clients' authorities are.
+/// Paths of the certificate, its key and the clients' authorities.
 #[derive(Clone, Debug)]
 struct Files {
     certificate: PathBuf,
@@ -101,8 +101,8 @@ struct Files {
     clients: Option<PathBuf>,
 }
 
-/// What changes when a file does.
-type Stamp = [Option<(u64, u64, i64, i64)>; 3];
+/// Device, inode and modification time of each file; changes when a file does.
+type FileStamps = [Option<(u64, u64, i64, i64)>; 3];
 
 impl Files {
     fn load(&self) -> Result<ServerConfig, TlsError> {
@@ -124,7 +124,7 @@ impl Files {
         Ok(config)
     }
 
-    fn stamp(&self) -> Stamp {
+    fn stamps(&self) -> FileStamps {
         let of = |data: Metadata| (data.dev(), data.ino(), data.mtime(), data.mtime_nsec());
         [Some(&self.certificate), Some(&self.key), self.clients.as_ref()]
             .map(|path| path.and_then(|path| path.metadata().ok()).map(of))
@@ -139,7 +139,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     if chain.is_empty() { Err(failed(pem::Error::NoItemsFound)) } else { Ok(chain) }
 }
 
-/// Checks the certificates of clients against the authorities in a file.
+/// A verifier of client certificates against the authorities in a file.
 fn clients(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let unfit = |why: String| TlsError::Clients { path: path.to_owned(), why };
     let mut roots = RootCertStore::empty();
@@ -150,36 +150,36 @@ fn clients(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientC
     verifier.build().map_err(|error| unfit(error.to_string()))
 }
 
-/// The configuration of the moment: the files are looked at whenever a client comes.
+/// The current configuration, reloaded when a client connects and the files have changed.
 #[derive(Debug)]
-pub(super) struct Renewed {
+pub(super) struct ReloadingConfig {
     files: Files,
-    now: Mutex<(Stamp, Arc<ServerConfig>)>,
+    now: Mutex<(FileStamps, Arc<ServerConfig>)>,
 }
 
-impl Renewed {
+impl ReloadingConfig {
     /// `None`: the flags ask for HTTP.
     pub(super) fn new(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
         let TlsArgs { tls_cert: Some(certificate), tls_key: Some(key), tls_client_ca: clients } = args else {
             return Ok(None);
         };
         let files = Files { certificate: certificate.clone(), key: key.clone(), clients: clients.clone() };
-        let stamp = files.stamp();
-        let now = Mutex::new((stamp, Arc::new(files.load()?)));
+        let stamps = files.stamps();
+        let now = Mutex::new((stamps, Arc::new(files.load()?)));
         Ok(Some(Self { files, now }))
     }
 
-    fn now(&self) -> Arc<ServerConfig> {
+    fn current(&self) -> Arc<ServerConfig> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = self.files.stamp();
-        if stamp != now.0 {
-            now.0 = stamp;
+        let stamps = self.files.stamps();
+        if stamps != now.0 {
+            now.0 = stamps;
             match self.files.load() {
                 Ok(config) => {
                     info!(certificate = %self.files.certificate.display(), "the certificates were read again");
                     now.1 = Arc::new(config);
                 }
-                // One of them may be written later.
+                // The certificate and its key may be written one after the other.
                 Err(error) => warn!(%error, "the certificates from before are used on"),
             }
         }
@@ -187,7 +187,7 @@ impl Renewed {
     }
 }
 
-/// Connections whose handshake is done. None waits for another's.
+/// Connections with a completed handshake. Handshakes run concurrently.
 pub(super) struct TlsListener {
     connections: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
     address: SocketAddr,
@@ -196,21 +196,21 @@ pub(super) struct TlsListener {
 
 impl TlsListener {
     /// Must be called within a runtime.
-    pub(super) fn new(mut listener: TcpListener, address: SocketAddr, renewed: Renewed) -> Self {
+    pub(super) fn new(mut listener: TcpListener, address: SocketAddr, config: ReloadingConfig) -> Self {
         let (done, connections) = mpsc::channel(1);
         let accepting = tokio::spawn(async move {
             let mut handshakes = JoinSet::new();
             loop {
-                while handshakes.len() >= HANDSHAKES {
+                while handshakes.len() >= MAX_HANDSHAKES {
                     handshakes.join_next().await;
                 }
-                // That of axum waits a while where there are no descriptors left.
+                // Axum's accept backs off while no file descriptors are left.
                 let (stream, peer) = Listener::accept(&mut listener).await;
                 while handshakes.try_join_next().is_some() {}
-                let (acceptor, done) = (TlsAcceptor::from(renewed.now()), done.clone());
+                let (acceptor, done) = (TlsAcceptor::from(config.current()), done.clone());
                 handshakes.spawn(async move {
-                    match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                        // Nobody takes it when all is over.
+                    match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                        // The receiver is gone after shutdown.
                         Ok(Ok(stream)) => drop(done.send((stream, peer)).await),
                         Ok(Err(error)) => debug!(%peer, %error, "no TLS"),
                         Err(_) => debug!(%peer, "no TLS in time"),
@@ -229,7 +229,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         match self.connections.recv().await {
             Some(connection) => connection,
-            // Its task ends with this.
+            // The sender task is aborted with this listener.
             None => std::future::pending().await,
         }
     }
@@ -273,7 +273,7 @@ mod tests {
         get_as(address, trusted, None).await
     }
 
-    /// As a client with the certificate and the key of these PEM texts.
+    /// Sends a request with a client certificate and key as PEM.
     async fn get_as(
         address: SocketAddr,
         trusted: &Issuer,
@@ -303,10 +303,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewed_certificate_is_shown_and_a_broken_one_is_not() {
+    async fn renewed_certificate_is_served_and_broken_one_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let [certificate, key] = ["tls.crt", "tls.key"].map(|name| dir.path().join(name));
-        // Into place as a whole, as whoever renews certificates does.
+        // Replaces the file atomically, as certificate renewal does.
         let put = |path: &Path, text: &str| {
             let new = path.with_extension("new");
             std::fs::write(&new, text).unwrap();
@@ -333,7 +333,7 @@ mod tests {
         let address = start().await.unwrap();
         assert!(get(address, &former).await.unwrap().starts_with("HTTP/1.1 200"));
         assert!(get(address, &later).await.is_err());
-        // Who says nothing keeps nobody waiting.
+        // A silent client blocks no other.
         let _silent = TcpStream::connect(address).await.unwrap();
 
         let [text, secret] = issued(&later);
@@ -348,7 +348,7 @@ mod tests {
         std::fs::remove_file(&certificate).unwrap();
         assert!(get(address, &later).await.unwrap().contains("200 OK"));
 
-        // In the clear there is nothing.
+        // Plain HTTP is refused.
         let mut plain = TcpStream::connect(address).await.unwrap();
         plain.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut answer = Vec::new();
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_are_for_who_shows_a_certificate_and_probes_are_on_another_address() {
+    async fn metrics_require_client_certificate_and_probes_use_another_address() {
         let dir = tempfile::tempdir().unwrap();
         let [certificate, key, clients] = ["tls.crt", "tls.key", "ca.crt"].map(|name| dir.path().join(name));
         let [ours, others] = [authority(), authority()];
@@ -388,7 +388,7 @@ mod tests {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        // Probes are there before the certificates are.
+        // Probes are served before the certificates exist.
         assert!(probe("/readyz").await.starts_with("HTTP/1.1 200"));
         assert!(probe("/healthz").await.starts_with("HTTP/1.1 200"));
         let [text, secret] = issued(&ours);
@@ -403,7 +403,7 @@ mod tests {
             let answer = get_as(metrics, &ours, wrong.as_ref()).await;
             assert!(!answer.is_ok_and(|answer| answer.contains("200 OK")), "{wrong:?}");
         }
-        // Who is let in changes with the file.
+        // A changed authority file changes which clients are accepted.
         let later = authority();
         let renewed = clients.with_extension("new");
         std::fs::write(&renewed, later.pem()).unwrap();

@@ -1,4 +1,4 @@
-//! What a host counts. All labels are from a fixed list.
+//! Metrics of a host. All labels come from a fixed list.
 
 use std::time::Duration;
 
@@ -17,15 +17,22 @@ struct ByOutcome {
     outcome: &'static str,
 }
 
-/// The host's metrics; clones count together.
+/// The host's metrics; clones share their values.
 #[derive(Clone, Debug)]
 pub struct HostMetrics {
+    /// Reconciles by outcome.
     reconciles: Family<ByOutcome, Counter>,
+    /// Duration of reconciles in seconds.
     duration: Histogram,
+    /// Known targets.
     targets: Gauge,
+    /// Retried reconciles.
     retries: Counter,
+    /// Invalid messages on command subjects.
     bad_messages: Counter,
+    /// Ignored older commands.
     older_commands: Counter,
+    /// Reports dropped for a newer one.
     fenced: Counter,
 }
 
@@ -45,7 +52,7 @@ impl Default for HostMetrics {
 }
 
 impl HostMetrics {
-    /// Puts them into a registry under `eno_driver_…`.
+    /// Registers them under `eno_driver_…`.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("eno_driver");
         registry.register("reconciles", "Reconciles by their outcome", self.reconciles.clone());

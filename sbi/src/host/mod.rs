@@ -1,14 +1,16 @@
-//! Runs a [`Driver`] on NATS: takes the newest command of each target, has one worked on at a time and many
-//! targets at once, tries again what may pass later, and publishes what was read back.
+//! Runs a [`Driver`] on NATS.
+//!
+//! The host takes the latest command of each target, reconciles many targets at once and each target one
+//! command at a time, retries retryable failures, and publishes the driver's reports.
 
-mod feed;
+mod command_stream;
+mod heartbeat;
+mod job;
 mod metrics;
-mod owners;
-mod presence;
 mod preview;
 mod publish;
-mod schedule;
-mod work;
+mod scheduler;
+mod target_leases;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,28 +29,28 @@ use crate::nats::{self, Connection};
 use crate::permit::ConcurrencyPermits;
 use crate::target_ownership::OwnedTargets;
 use crate::work::HOLD;
-use feed::{Event, Filter};
-use owners::{Answer, Ask};
-use publish::{Publisher, Record};
-use schedule::{Offer, Schedule};
-use work::{Context, Finished};
+use command_stream::{CommandFilter, Event};
+use job::{Context, Finished};
+use publish::{Publisher, ReportRecord};
+use scheduler::{OfferResult, TargetScheduler};
+use target_leases::{LeaseEvent, LeaseRequest};
 
-/// How long work in flight may go on after the host was told to stop.
-const GRACE: Duration = Duration::from_secs(10);
-/// What the whole driver is called among the owners.
-const WHOLE: &str = "_";
+/// Time that work in flight gets to end after shutdown was requested.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// Lease name of the whole driver ([`Ownership::WholeDriver`]) in the owners bucket.
+const WHOLE_DRIVER_KEY: &str = "_";
 
 /// How instances of one driver share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// Each target is worked on by one of them: for few targets that hold a session each, and for drivers that
+    /// Each target is leased by one instance. For few targets that hold a session each, and for drivers that
     /// work on one target alone ([`Driver::only_target`]).
     PerTarget,
-    /// One of them works on all targets and the others stand by: for thousands of targets.
+    /// One instance works on all targets and the others stand by. For thousands of targets.
     WholeDriver,
 }
 
-/// What a user may choose about a host.
+/// Command-line flags of a host.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostArgs {
     /// How many targets are worked on at once. Those that hold a change until a transaction is
@@ -67,27 +69,27 @@ pub struct HostArgs {
     pub time_limit: u32,
 }
 
-/// What a host needs.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
-    /// The way to NATS.
+    /// The connection to NATS.
     pub connection: Connection,
     /// How instances share the work.
     pub ownership: Ownership,
-    /// The driver's version, for its presence.
+    /// The driver's version, published in its presence.
     pub version: String,
-    /// Tells the instances of a driver apart.
+    /// Unique name of this instance among those of the driver.
     pub instance: String,
-    /// How many targets are worked on at once.
+    /// Maximum concurrent reconciles.
     pub concurrency: usize,
-    /// When a target's work is broken off.
+    /// Time after which one reconcile is cancelled.
     pub time_limit: Duration,
-    /// Where the host counts.
+    /// The host's metrics.
     pub metrics: HostMetrics,
 }
 
 impl HostOptions {
-    /// The defaults of [`HostArgs`], with an instance name that is made up.
+    /// The defaults of [`HostArgs`], with a generated instance name.
     pub fn new(connection: Connection, ownership: Ownership, version: impl Into<String>) -> Self {
         let inbox = connection.client.new_inbox();
         Self {
@@ -101,7 +103,7 @@ impl HostOptions {
         }
     }
 
-    /// Takes over what the user chose.
+    /// Applies the command-line flags.
     #[must_use]
     pub fn with_args(mut self, args: &HostArgs) -> Self {
         self.concurrency = args.concurrency.into();
@@ -113,30 +115,31 @@ impl HostOptions {
     }
 }
 
-/// Why a host ended before it was told to.
+/// Why a host ended before it was told to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The driver's identity breaks the schema of [`DriverHello`].
     #[error(transparent)]
     Hello(#[from] MessageError),
-    /// A subject could not be subscribed to. A retry helps.
+    /// A subscription failed. A retry helps.
     #[error("subscribing to {subject}: {source}")]
     Subscribe {
         /// The subject.
         subject: String,
-        /// The client's words.
+        /// The client's error.
         source: async_nats::Error,
     },
 }
 
-/// Runs the driver until `shutdown`; then work in flight is told that it is not current, and has some seconds.
+/// Runs the driver until `shutdown`. Work in flight then sees that it is not current, and gets
+/// [`SHUTDOWN_GRACE`] to end.
 pub async fn run<D: Driver>(
     driver: D,
     options: HostOptions,
     shutdown: CancellationToken,
 ) -> Result<(), HostError> {
     let identity = driver.identity();
-    let holds = identity.capabilities.iter().any(|capability| capability == HOLD);
+    let can_hold = identity.capabilities.iter().any(|capability| capability == HOLD);
     let hello = DriverHello {
         driver: identity.name.clone(),
         instance: options.instance.clone(),
@@ -153,42 +156,46 @@ pub async fn run<D: Driver>(
         let subscribed = connection.client.subscribe(subject.clone()).await;
         subscribed.map_err(|source| HostError::Subscribe { subject, source: source.into() })
     };
-    let forgotten = subscribe(nats::forget_subject(&identity.name)).await?;
-    let asked = subscribe(preview::all(&identity.name)).await?;
-    let released = subscribe(owners::released_subject(&identity.name)).await?;
+    let forget_messages = subscribe(nats::forget_subject(&identity.name)).await?;
+    let preview_requests = subscribe(preview::subject_filter(&identity.name)).await?;
+    let released = subscribe(target_leases::released_subject(&identity.name)).await?;
 
-    let mut helpers = JoinSet::new();
-    let (events_in, events) = mpsc::channel(256);
-    let filter =
-        Filter { driver: identity.name.clone(), target: driver.only_target(), kinds: identity.kinds, holds };
-    helpers.spawn(feed::run(connection.clone(), filter, events_in));
-    let (asks, asks_out) = mpsc::unbounded_channel();
-    let (answers_in, answers) = mpsc::unbounded_channel();
+    let mut background = JoinSet::new();
+    let (command_events_in, command_events) = mpsc::channel(256);
+    let filter = CommandFilter {
+        driver: identity.name.clone(),
+        target: driver.only_target(),
+        kinds: identity.kinds,
+        can_hold,
+    };
+    background.spawn(command_stream::run(connection.clone(), filter, command_events_in));
+    let (lease_requests, lease_requests_out) = mpsc::unbounded_channel();
+    let (lease_events_in, lease_events) = mpsc::unbounded_channel();
     let name = identity.name.clone();
     let instance = options.instance.clone();
     let owned_targets = OwnedTargets::default();
-    let who = (name, instance);
-    helpers.spawn(owners::run(
+    let instance_key = (name, instance);
+    background.spawn(target_leases::run(
         connection.clone(),
-        who,
+        instance_key,
         owned_targets.clone(),
         released,
-        asks_out,
-        answers_in,
+        lease_requests_out,
+        lease_events_in,
     ));
-    let present = CancellationToken::new();
-    let presence = presence::run(connection.clone(), hello, present.clone());
-    helpers.spawn(async move {
-        if let Err(error) = presence.await {
+    let heartbeat_stop = CancellationToken::new();
+    let heartbeat = heartbeat::run(connection.clone(), hello, heartbeat_stop.clone());
+    background.spawn(async move {
+        if let Err(error) = heartbeat.await {
             error!(%error, "the driver can't announce itself");
         }
     });
 
     let changed = driver.changed();
     let mut host = Host {
-        schedule: Schedule::new(options.ownership),
+        scheduler: TargetScheduler::new(options.ownership),
         ownership: options.ownership,
-        asks,
+        lease_requests,
         connection: connection.clone(),
         context: Arc::new(Context {
             driver,
@@ -201,23 +208,33 @@ pub async fn run<D: Driver>(
             ownership: options.ownership,
         }),
         jobs: JoinSet::new(),
-        checks: JoinSet::new(),
+        forget_checks: JoinSet::new(),
         previews: JoinSet::new(),
     };
     if options.ownership == Ownership::WholeDriver {
-        host.ask(Ask::Own(WHOLE.into()));
+        host.request_lease(LeaseRequest::Acquire(WHOLE_DRIVER_KEY.into()));
     }
     host.serve(
         options.concurrency,
-        Inputs { events, answers, forgotten, asked, changed: Box::pin(changed) },
+        Inputs {
+            command_events,
+            lease_events,
+            forget_messages,
+            preview_requests,
+            changed: Box::pin(changed),
+        },
         &shutdown,
     )
     .await;
     host.wind_down().await;
-    // Without asks the owners' task releases all and ends; without a listener the feed ends.
+    // Dropping the host closes its channels: the lease task releases all leases and ends, and so does the
+    // command stream.
     drop(host);
-    present.cancel();
-    if tokio::time::timeout(GRACE, async { while helpers.join_next().await.is_some() {} }).await.is_err() {
+    heartbeat_stop.cancel();
+    if tokio::time::timeout(SHUTDOWN_GRACE, async { while background.join_next().await.is_some() {} })
+        .await
+        .is_err()
+    {
         warn!("NATS does not answer, leaving without a word");
     }
     info!("driver ends");
@@ -225,24 +242,30 @@ pub async fn run<D: Driver>(
 }
 
 struct Inputs<C> {
-    events: mpsc::Receiver<Event>,
-    answers: mpsc::UnboundedReceiver<Answer>,
-    forgotten: async_nats::Subscriber,
-    asked: async_nats::Subscriber,
+    command_events: mpsc::Receiver<Event>,
+    lease_events: mpsc::UnboundedReceiver<LeaseEvent>,
+    forget_messages: async_nats::Subscriber,
+    preview_requests: async_nats::Subscriber,
     changed: C,
 }
 
 struct Host<D> {
-    schedule: Schedule<Record>,
+    /// Decides which target is worked on next.
+    scheduler: TargetScheduler<ReportRecord>,
+    /// How instances share the work.
     ownership: Ownership,
-    asks: mpsc::UnboundedSender<Ask>,
+    /// Requests to the lease task.
+    lease_requests: mpsc::UnboundedSender<LeaseRequest>,
+    /// The connection to NATS.
     connection: Connection,
+    /// What all jobs share.
     context: Arc<Context<D>>,
+    /// Jobs in flight.
     jobs: JoinSet<Finished>,
-    /// Looks whether targets that are said to be gone have a command: their name, the position of their last
-    /// command when it was said, and the answer.
-    checks: JoinSet<(String, Option<u64>, bool)>,
-    /// Answers to those who ask what would be done.
+    /// Checks whether a target of a forget message still has a command: its name, the stream position of its
+    /// last command when the message came, and the result.
+    forget_checks: JoinSet<(String, Option<u64>, bool)>,
+    /// Previews in progress.
     previews: JoinSet<()>,
 }
 
@@ -251,153 +274,155 @@ impl<D: Driver> Host<D> {
     where
         C: futures::Stream<Item = String> + Unpin,
     {
-        let mut changes_end = false;
+        let mut changes_ended = false;
         let permits = ConcurrencyPermits::new(concurrency);
-        let mut taken = permits.taken();
+        let mut permits_in_use = permits.in_use();
         loop {
-            // Marks as seen what is looked at.
-            taken.borrow_and_update();
-            while let Some(permit) = permits.take() {
-                let Some(start) = self.schedule.next() else {
-                    // Nobody waits for it, so that it is free again is no news.
+            // Marks the current value as seen.
+            permits_in_use.borrow_and_update();
+            while let Some(permit) = permits.try_acquire() {
+                let Some(start) = self.scheduler.next() else {
+                    // No job waits for this permit, so its release needs no wake-up.
                     drop(permit);
-                    taken.borrow_and_update();
+                    permits_in_use.borrow_and_update();
                     break;
                 };
-                self.jobs.spawn(work::run(self.context.clone(), start, permit));
+                self.jobs.spawn(job::run(self.context.clone(), start, permit));
             }
-            let retry = self.schedule.next_retry().map(tokio::time::Instant::from_std);
+            let retry = self.scheduler.next_retry().map(tokio::time::Instant::from_std);
             tokio::select! {
                 () = shutdown.cancelled() => return,
-                Some(event) = inputs.events.recv() => self.on_event(event),
-                Some(answer) = inputs.answers.recv() => self.on_answer(answer),
-                Some(message) = inputs.forgotten.next() => self.on_forgotten(&message.payload),
-                Some(message) = inputs.asked.next(), if self.previews.len() < preview::MOST => {
-                    self.on_asked(message);
+                Some(event) = inputs.command_events.recv() => self.on_event(event),
+                Some(event) = inputs.lease_events.recv() => self.on_lease_event(event),
+                Some(message) = inputs.forget_messages.next() => self.on_forget_message(&message.payload),
+                Some(message) = inputs.preview_requests.next(), if self.previews.len() < preview::MAX_CONCURRENT => {
+                    self.on_preview_request(message);
                 }
                 Some(_) = self.previews.join_next() => {}
-                target = inputs.changed.next(), if !changes_end => match target {
-                    Some(target) => self.schedule.changed(&target),
-                    None => changes_end = true,
+                target = inputs.changed.next(), if !changes_ended => match target {
+                    Some(target) => self.scheduler.changed(&target),
+                    None => changes_ended = true,
                 },
                 Some(done) = self.jobs.join_next() => self.on_finished(done),
-                Ok(()) = taken.changed() => {}
-                Some(Ok((target, position, wanted))) = self.checks.join_next() => {
-                    // A command that came after it was said is for a new target of that name.
-                    if !wanted && self.schedule.position(&target) == position {
+                Ok(()) = permits_in_use.changed() => {}
+                Some(Ok((target, position, is_commanded))) = self.forget_checks.join_next() => {
+                    // A command that came after the forget message is for a new target of that name.
+                    if !is_commanded && self.scheduler.position(&target) == position {
                         self.forget(&target);
                     }
                 }
                 () = tokio::time::sleep_until(retry.unwrap_or_else(tokio::time::Instant::now)), if retry.is_some() => {
-                    let count = self.schedule.retry(Instant::now());
+                    let count = self.scheduler.retry(Instant::now());
                     self.context.metrics.retried(count);
                 }
             }
-            self.context.metrics.targets(self.schedule.len());
+            self.context.metrics.targets(self.scheduler.len());
         }
     }
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Started => self.schedule.reading_starts(),
+            Event::Started => self.scheduler.replay_started(),
             Event::CaughtUp => {
-                for target in self.schedule.reading_caught_up() {
-                    self.ask_for_target(|| Ask::Release(target));
+                for target in self.scheduler.replay_caught_up() {
+                    self.request_target_lease(|| LeaseRequest::Release(target));
                 }
             }
             Event::Command(command, position) => {
                 let (target, generation) = (command.target.clone(), command.generation.clone());
-                self.see(&target);
-                match self.schedule.offer(command, position) {
-                    Offer::New => debug!(%target, %generation, "command"),
-                    Offer::Known => {}
-                    Offer::Older => {
+                self.ensure_lease(&target);
+                match self.scheduler.offer(command, position) {
+                    OfferResult::New => debug!(%target, %generation, "command"),
+                    OfferResult::Known => {}
+                    OfferResult::Stale => {
                         self.context.metrics.older_command();
                         warn!(%target, %generation, "ignoring a command older than one seen before");
                     }
                 }
             }
-            Event::Bad(target, position, bad) => {
+            Event::Invalid(target, position, bad) => {
                 self.context.metrics.bad_message();
                 warn!(%target, reason = %bad.reason, "ignoring a message that is no command");
-                self.see(&target);
-                self.schedule.offer_bad(&target, position, bad);
+                self.ensure_lease(&target);
+                self.scheduler.offer_invalid(&target, position, bad);
             }
         }
     }
 
-    fn see(&mut self, target: &str) {
-        if !self.schedule.is_wanted(target) {
-            self.ask_for_target(|| Ask::Own(target.to_owned()));
+    fn ensure_lease(&mut self, target: &str) {
+        if !self.scheduler.is_active(target) {
+            self.request_target_lease(|| LeaseRequest::Acquire(target.to_owned()));
         }
     }
 
-    fn ask_for_target(&self, ask: impl FnOnce() -> Ask) {
+    fn request_target_lease(&self, request: impl FnOnce() -> LeaseRequest) {
         if self.ownership == Ownership::PerTarget {
-            self.ask(ask());
+            self.request_lease(request());
         }
     }
 
-    fn ask(&self, ask: Ask) {
-        if self.asks.send(ask).is_err() {
+    fn request_lease(&self, request: LeaseRequest) {
+        if self.lease_requests.send(request).is_err() {
             error!("the task that keeps the ownership is gone");
         }
     }
 
-    fn on_answer(&mut self, answer: Answer) {
-        let (name, owned) = match answer {
-            Answer::Owned(name) => (name, true),
-            Answer::Lost(name) => (name, false),
+    fn on_lease_event(&mut self, event: LeaseEvent) {
+        let (name, owned) = match event {
+            LeaseEvent::Acquired(name) => (name, true),
+            LeaseEvent::Lost(name) => (name, false),
         };
         let target = (self.ownership == Ownership::PerTarget).then_some(name.as_str());
-        self.schedule.set_owned(target, owned);
+        self.scheduler.set_owned(target, owned);
     }
 
-    /// Someone says that a target is gone: looks whether that is so.
-    fn on_forgotten(&mut self, payload: &[u8]) {
+    /// Handles the message that a target is gone, by checking whether it still has a command.
+    fn on_forget_message(&mut self, payload: &[u8]) {
         let Ok(target) = std::str::from_utf8(payload).map(str::to_owned) else {
             warn!("a target to forget has no readable name");
             return;
         };
-        if !self.schedule.contains(&target) {
+        if !self.scheduler.contains(&target) {
             return;
         }
-        let position = self.schedule.position(&target);
+        let position = self.scheduler.position(&target);
         let (connection, driver) = (self.connection.clone(), self.context.name.clone());
-        self.checks.spawn(async move {
-            let wanted = nats::has_command(&connection, &driver, &target).await.unwrap_or_else(|error| {
-                warn!(%error, %target, "can't tell whether it is gone");
-                true
-            });
-            (target, position, wanted)
+        self.forget_checks.spawn(async move {
+            let is_commanded =
+                nats::has_command(&connection, &driver, &target).await.unwrap_or_else(|error| {
+                    warn!(%error, %target, "can't tell whether it is gone");
+                    true
+                });
+            (target, position, is_commanded)
         });
     }
 
-    /// Someone asks what would be done about a command. Who works on the target answers, once it was commanded.
-    fn on_asked(&mut self, message: async_nats::Message) {
-        let Some((command, reply)) = preview::read(message) else { return };
-        let Some(last) = self.schedule.commanded(&command.target) else { return };
-        let allowed = preview::allowed(&command.desired, &last.desired);
+    /// Handles a preview request. Only the instance that works on the target replies, and only once the
+    /// target has a command.
+    fn on_preview_request(&mut self, message: async_nats::Message) {
+        let Some((command, reply)) = preview::parse_request(message) else { return };
+        let Some(last) = self.scheduler.commanded(&command.target) else { return };
+        let allowed = preview::check_same_device(&command.desired, &last.desired);
         let client = self.connection.client.clone();
         let context = self.context.clone();
         self.previews.spawn(async move {
             let preview = match allowed {
-                Ok(()) => preview::look(&context, command).await,
+                Ok(()) => preview::run(&context, command).await,
                 Err(reason) => preview::failed(reason, false),
             };
-            preview::answer(&client, &preview, reply).await;
+            preview::reply(&client, &preview, reply).await;
         });
     }
 
     fn forget(&mut self, target: &str) {
-        self.schedule.forget(target);
-        self.ask_for_target(|| Ask::Release(target.to_owned()));
+        self.scheduler.forget(target);
+        self.request_target_lease(|| LeaseRequest::Release(target.to_owned()));
     }
 
     fn on_finished(&mut self, done: Result<Finished, tokio::task::JoinError>) {
         match done {
             Ok(done) => {
-                self.schedule.finished(
+                self.scheduler.finished(
                     &done.target,
                     done.retry.as_ref(),
                     &done.job,
@@ -405,16 +430,16 @@ impl<D: Driver> Host<D> {
                     Instant::now(),
                 );
             }
-            // A job catches the driver's panics; what is left is a fault of the host.
+            // A job catches the driver's panics, so this is a bug of the host.
             Err(error) => error!(%error, "a job broke off"),
         }
     }
 
-    /// Lets work in flight end.
+    /// Waits for work in flight to end.
     async fn wind_down(&mut self) {
-        self.schedule.wind_down();
+        self.scheduler.wind_down();
         let end = async { while self.jobs.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, end).await.is_err() {
+        if tokio::time::timeout(SHUTDOWN_GRACE, end).await.is_err() {
             warn!(targets = self.jobs.len(), "breaking off work in flight");
             self.jobs.shutdown().await;
         }

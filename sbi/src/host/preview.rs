@@ -1,4 +1,4 @@
-//! Answers to those who ask what would be done about a command.
+//! Previews: requests for what the driver would do about a command, without doing it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -9,24 +9,24 @@ use eno_schemas::{Command, Desired, Device, Failure, Preview, decode, encode, su
 use futures::FutureExt as _;
 use tracing::debug;
 
-use super::work::Context;
+use super::job::Context;
 use crate::driver::Driver;
 
-/// So many are worked on at once; the rest waits on the subscription.
-pub(super) const MOST: usize = 16;
-/// Who asks waits no longer.
-const LIMIT: Duration = Duration::from_secs(30);
+/// Maximum concurrent previews; further requests wait on the subscription.
+pub(super) const MAX_CONCURRENT: usize = 16;
+/// Time limit of one preview.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Where a driver is asked about any target.
-pub(super) fn all(driver: &str) -> String {
+/// The subject filter of preview requests for any target of a driver.
+pub(super) fn subject_filter(driver: &str) -> String {
     format!("eno.v1.preview.{}.*", subject::token(driver))
 }
 
-/// The command that is asked about, and where the answer goes.
-pub(super) fn read(message: Message) -> Option<(Command, Subject)> {
+/// The command to preview, and the reply subject.
+pub(super) fn parse_request(message: Message) -> Option<(Command, Subject)> {
     let reply = message.reply?;
     match decode::<Command>(&message.payload) {
-        // Who may ask about one target is not to ask about another.
+        // The NATS permission is per target, so the subject must match the command's target.
         Ok(command) if *message.subject == *subject::preview(&command.driver, &command.target) => {
             Some((command, reply))
         }
@@ -41,36 +41,36 @@ pub(super) fn read(message: Message) -> Option<(Command, Subject)> {
     }
 }
 
-/// Whether the driver may look at the target of `asked`, which was last commanded to be `last`; else why not.
+/// Checks that a preview reaches the target in the same way as the target's last command.
 ///
-/// Who asks is trusted with no more than a look at what the engine has the driver configure: a device of their own
-/// choice would be sent a login that they name, for a host key that they hold.
-pub(super) fn allowed(asked: &Desired, last: &Desired) -> Result<(), &'static str> {
-    match (asked, last) {
-        (Desired::Fabric(asked), Desired::Fabric(last))
-            if endpoint(&asked.device) != endpoint(&last.device) =>
+/// A requester may only preview what the engine has the driver configure. Otherwise it could name a device of
+/// its own, which would be sent a login of its choice.
+pub(super) fn check_same_device(requested: &Desired, last: &Desired) -> Result<(), &'static str> {
+    match (requested, last) {
+        (Desired::Fabric(requested), Desired::Fabric(last))
+            if endpoint(&requested.device) != endpoint(&last.device) =>
         {
             Err(
                 "the address, credential, host key or dialect is not that of the device's last command: what would \
                  be done can be told once the FabricDevice is applied",
             )
         }
-        _ if asked.kind() != last.kind() => Err("the target was last commanded to be of another kind"),
+        _ if requested.kind() != last.kind() => Err("the target was last commanded to be of another kind"),
         _ => Ok(()),
     }
 }
 
-/// What is connected to, and how.
+/// How the device is reached and authenticated.
 fn endpoint(device: &Device) -> (&str, [Option<&str>; 3]) {
-    // So that a new field is thought about here.
+    // Destructured so that a new field has to be considered here.
     let Device { address, dialect, credential, host_key, drift: _, audit_interval: _, adopt: _ } = device;
     (address, [dialect.as_deref(), credential.as_deref(), host_key.as_deref()])
 }
 
-/// Has the driver look, whatever becomes of it.
-pub(super) async fn look<D: Driver>(context: &Context<D>, command: Command) -> Preview {
-    let looked = AssertUnwindSafe(context.driver.preview(Arc::new(command))).catch_unwind();
-    match tokio::time::timeout(LIMIT, looked).await {
+/// Runs the driver's preview within the time limit, and catches its panics.
+pub(super) async fn run<D: Driver>(context: &Context<D>, command: Command) -> Preview {
+    let previewing = AssertUnwindSafe(context.driver.preview(Arc::new(command))).catch_unwind();
+    match tokio::time::timeout(TIME_LIMIT, previewing).await {
         Ok(Ok(Some(preview))) => preview,
         Ok(Ok(None)) => failed("this driver can't tell what it would do", false),
         Ok(Err(_)) => failed("the driver panicked", true),
@@ -78,16 +78,16 @@ pub(super) async fn look<D: Driver>(context: &Context<D>, command: Command) -> P
     }
 }
 
-/// Nothing can be told.
+/// A preview that failed.
 pub(super) fn failed(reason: &str, retryable: bool) -> Preview {
     let failure = Failure { reason: reason.to_owned(), retryable, unreachable: false };
     Preview { failure: Some(failure), ..Preview::default() }
 }
 
-/// Sends an answer.
-pub(super) async fn answer(client: &Client, preview: &Preview, reply: Subject) {
+/// Sends a reply.
+pub(super) async fn reply(client: &Client, preview: &Preview, inbox: Subject) {
     let sent = match encode(preview) {
-        Ok(bytes) => client.publish(reply, bytes.into()).await.map_err(async_nats::Error::from),
+        Ok(bytes) => client.publish(inbox, bytes.into()).await.map_err(async_nats::Error::from),
         Err(error) => Err(error.into()),
     };
     if let Err(error) = sent {

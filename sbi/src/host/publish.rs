@@ -1,4 +1,4 @@
-//! Reports to their streams, so that an older word never replaces a newer one.
+//! Publishes reports to their streams, so that an older report never replaces a newer one.
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -8,54 +8,54 @@ use tracing::debug;
 
 use crate::nats::{Connection, has_command};
 
-/// What is known of the report that the stream holds for a target.
+/// State of a target's stored report.
 #[derive(Debug, Default)]
-pub(super) struct Record {
+pub(super) struct ReportRecord {
     stored: Option<Stored>,
-    /// What was last read back from the target; `None`: not known.
+    /// The state last read back from the target; `None`: not known.
     pub applied: Option<Applied>,
 }
 
-impl Record {
-    /// The stored report, as far as is known.
+impl ReportRecord {
+    /// The stored report, if known.
     pub fn report(&self) -> Option<&Report> {
         self.stored.as_ref()?.report.as_ref()
     }
 
-    /// The next publish looks at the stream first. Returns the report that was last published.
-    pub fn forget_stored(&mut self) -> Option<Report> {
+    /// Returns the last published report, and makes the next publish read the stream first.
+    pub fn take_report(&mut self) -> Option<Report> {
         self.stored.take()?.report
     }
 }
 
 #[derive(Debug)]
 struct Stored {
-    /// Position in the stream; 0: there is none.
+    /// Stream position; 0: none is stored.
     position: u64,
-    /// `None`: none, or one that can't be read.
+    /// `None`: none is stored, or it is unreadable.
     report: Option<Report>,
 }
 
-/// What came of publishing a report.
+/// Result of publishing a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Published {
-    /// It is in the stream.
+    /// The report was stored.
     Stored,
-    /// The stream holds it already.
+    /// An equal report was stored already.
     Unchanged,
-    /// The stream holds the report of a newer generation, and keeps it.
+    /// The stream keeps the report of a newer generation.
     Superseded(Generation),
-    /// The target's command is gone, and so nobody waits for a report.
-    Gone,
+    /// The target has no command any more, so no report is expected.
+    Uncommanded,
 }
 
 /// Why a report was not published.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
-    /// The driver made a report that nobody could read. A retry does not help.
+    /// The driver's report breaks its schema. A retry does not help.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// It is larger than the server takes. A retry does not help.
+    /// The report exceeds the server's payload limit. A retry does not help.
     #[error("the report of {target} is larger than NATS takes ({bytes} bytes)")]
     TooLarge { target: String, bytes: usize },
     /// The server did not answer or refused. A retry helps.
@@ -69,8 +69,8 @@ impl ReportError {
     }
 }
 
-/// Publishes reports. `record` must be the target's own, and be used by one publisher at a time; a publish that
-/// is dropped half-way leaves it such that the next one looks at the stream first.
+/// Publishes reports. Each target has its own `record`, used by one publish at a time. A cancelled publish
+/// leaves the record such that the next one reads the stream first.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     connection: Connection,
@@ -81,8 +81,13 @@ impl Publisher {
         Self { connection }
     }
 
-    /// Reads what the stream holds, where that is not known yet.
-    pub async fn load(&self, record: &mut Record, driver: &str, target: &str) -> Result<(), ReportError> {
+    /// Reads the stored report unless it is known.
+    pub async fn load(
+        &self,
+        record: &mut ReportRecord,
+        driver: &str,
+        target: &str,
+    ) -> Result<(), ReportError> {
         if record.stored.is_none() {
             let stored = self.read(driver, target).await?;
             if let Some(Report { outcome: Outcome::Applied | Outcome::RolledBack { .. }, applied, .. }) =
@@ -95,8 +100,12 @@ impl Publisher {
         Ok(())
     }
 
-    /// Publishes a report unless the stream holds a newer one, or one that says the same.
-    pub async fn publish(&self, record: &mut Record, report: &Report) -> Result<Published, ReportError> {
+    /// Publishes a report unless a newer or an equal one is stored.
+    pub async fn publish(
+        &self,
+        record: &mut ReportRecord,
+        report: &Report,
+    ) -> Result<Published, ReportError> {
         let server = |source: async_nats::Error| ReportError::Server {
             operation: "publishing",
             target: report.target.clone(),
@@ -106,7 +115,7 @@ impl Publisher {
         let subject = subject::result(&report.driver, &report.target);
         loop {
             let known = record.stored.is_some();
-            // Taken out while its place in the stream is open.
+            // Taken, so that a cancelled publish leaves the record unknown.
             let stored = match record.stored.take() {
                 Some(stored) => stored,
                 None => self.read(&report.driver, &report.target).await?,
@@ -142,8 +151,8 @@ impl Publisher {
                 Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                     debug!(target = %report.target, "another report came between, looking at it");
                     let found = self.read(&report.driver, &report.target).await?;
-                    if known && found.position == 0 && !self.wanted(report).await? {
-                        return Ok(Published::Gone);
+                    if known && found.position == 0 && !self.is_commanded(report).await? {
+                        return Ok(Published::Uncommanded);
                     }
                     if found.position == stored.position {
                         return Err(server(
@@ -157,7 +166,7 @@ impl Publisher {
     }
 
     /// Adds a report to the history.
-    pub async fn remember(&self, report: &Report) -> Result<(), ReportError> {
+    pub async fn append_to_history(&self, report: &Report) -> Result<(), ReportError> {
         let bytes = encode(report)?;
         let length = bytes.len();
         let subject = subject::history(&report.driver, &report.target);
@@ -173,13 +182,18 @@ impl Publisher {
         sent.map(|_| ()).map_err(|error| failed(error, report, length, server))
     }
 
-    /// True when the report that was last published is still the one that the stream holds.
-    pub async fn is_there(&self, record: &Record, driver: &str, target: &str) -> Result<bool, ReportError> {
+    /// True when the last published report is still the stored one.
+    pub async fn is_stored(
+        &self,
+        record: &ReportRecord,
+        driver: &str,
+        target: &str,
+    ) -> Result<bool, ReportError> {
         let Some(known) = &record.stored else { return Ok(false) };
         Ok(self.read(driver, target).await?.position == known.position)
     }
 
-    async fn wanted(&self, report: &Report) -> Result<bool, ReportError> {
+    async fn is_commanded(&self, report: &Report) -> Result<bool, ReportError> {
         has_command(&self.connection, &report.driver, &report.target).await.map_err(|source| {
             ReportError::Server {
                 operation: "looking for the command before",
@@ -189,7 +203,7 @@ impl Publisher {
         })
     }
 
-    /// What a server has, which may be behind others for a moment.
+    /// The stored report of a server, which may lag behind the stream's leader.
     async fn read(&self, driver: &str, target: &str) -> Result<Stored, ReportError> {
         let server = |source| ReportError::Server { operation: "reading", target: target.to_owned(), source };
         let results: Stream<()> = self
@@ -222,8 +236,8 @@ fn failed(
     }
 }
 
-/// `b` says nothing that `a` did not say, but for the time. A change that was made is news each time, such as the repair
-/// of what another hand changes again and again.
+/// True when `b` equals `a` but for its time. A report with a new change always differs, so that each repair
+/// of drift is reported.
 fn same(a: &Report, b: &Report) -> bool {
     b.change.as_ref().is_none_or(|change| a.change.as_ref() == Some(change))
         && (&a.generation, &a.outcome, &a.applied, &a.rejected, &a.notes, &a.device, &a.instance)
@@ -248,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_report_does_not_replace_a_newer_one() {
+    async fn older_report_never_replaces_a_newer_one() {
         let server = NatsServer::start().await;
         let engine = Engine::new(&server).await;
         let args =
@@ -269,21 +283,21 @@ mod tests {
             change: None,
         };
         engine.command(&command("x", 1, 3)).await;
-        let (mut one, mut two) = (Record::default(), Record::default());
+        let (mut one, mut two) = (ReportRecord::default(), ReportRecord::default());
         assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Stored);
         assert_eq!(publisher.publish(&mut two, &report(2, "two")).await.unwrap(), Published::Stored);
         let newer = report(2, "two").generation;
         assert_eq!(publisher.publish(&mut one, &report(1, "one")).await.unwrap(), Published::Unchanged);
-        one.forget_stored();
+        one.take_report();
         assert_eq!(
             publisher.publish(&mut one, &report(1, "one")).await.unwrap(),
             Published::Superseded(newer)
         );
         assert_eq!(publisher.publish(&mut one, &report(3, "one")).await.unwrap(), Published::Stored);
         assert_eq!(publisher.publish(&mut two, &report(3, "two")).await.unwrap(), Published::Stored);
-        // The target is forgotten meanwhile: nothing is left behind.
+        // The target is forgotten meanwhile, so its report is not stored.
         engine.forget(DRIVER, "x").await;
-        assert_eq!(publisher.publish(&mut two, &report(4, "two")).await.unwrap(), Published::Gone);
+        assert_eq!(publisher.publish(&mut two, &report(4, "two")).await.unwrap(), Published::Uncommanded);
         drop(server);
     }
 }

@@ -1,11 +1,11 @@
-//! What NATS is told of who connects.
+//! NATS credentials.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use async_nats::ConnectOptions;
 
-/// Credentials of one NATS user. `Debug` shows none of them.
+/// Credentials of one NATS user. `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     /// The seed of an nkey.
@@ -29,10 +29,10 @@ pub enum CredentialsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's words.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It holds something else.
+    /// The file has another format.
     #[error(
         "{} holds no NATS credentials: an nkey seed (SU…), the text of a .creds file, or lines `user = …` and \
          `password = …` are understood",
@@ -42,7 +42,7 @@ pub enum CredentialsError {
         /// The file.
         path: PathBuf,
     },
-    /// A `.creds` text that is broken.
+    /// The `.creds` text is invalid.
     #[error("the NATS credentials are not a valid .creds file")]
     Creds,
 }
@@ -76,11 +76,11 @@ impl Credentials {
         Some(Self::User { user: value("user")?, password: value("password")? })
     }
 
-    /// Has a connection use them.
+    /// Adds the credentials to connect options.
     pub(super) fn add_to(&self, options: ConnectOptions) -> Result<ConnectOptions, CredentialsError> {
         match self {
             Self::Seed(seed) => Ok(options.nkey(seed.clone())),
-            // The cause quotes the file, and so a secret.
+            // The cause may quote the file, and so a secret.
             Self::Creds(text) => options.credentials(text).map_err(|_| CredentialsError::Creds),
             Self::User { user, password } => Ok(options.user_and_password(user.clone(), password.clone())),
         }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn credential_file_formats_are_recognised() {
         assert_eq!(Credentials::parse("SUAB23\n"), Some(Credentials::Seed("SUAB23".into())));
         assert_eq!(
             Credentials::parse("# who\nuser = eno\npassword = a=b\n"),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_hides() {
+    fn debug_output_hides_secrets() {
         let user = Credentials::User { user: "eno".into(), password: "secret".into() };
         assert!(!format!("{user:?}").contains("secret"));
     }

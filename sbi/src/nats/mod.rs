@@ -1,10 +1,10 @@
-//! The way to NATS, shared by the engine and the drivers.
+//! The NATS connection, streams and subjects that the engine and the drivers share.
 
 mod credentials;
-mod forget;
-mod link;
+mod health;
 mod stream_readout;
 mod streams;
+mod target;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use credentials::{Credentials, CredentialsError};
-pub use forget::{ForgetError, forget_subject, forget_target};
-pub use link::Link;
-pub use stream_readout::{has_command, is_stream_readout};
+pub use health::NatsHealth;
+pub use stream_readout::is_stream_readout;
 pub use streams::{StreamError, ensure_streams};
+pub use target::{ForgetError, forget_subject, forget_target, has_command};
 
-/// A server that says nothing for so long is asked for a sign of life; after three times this without one the connection
-/// counts as lost, and other servers are tried.
-const PING: Duration = Duration::from_secs(5);
+/// Interval of pings on a silent connection. After three unanswered pings the connection counts as lost, and
+/// other servers are tried.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where NATS is and how to get in.
 #[derive(Clone, Debug, clap::Args)]
@@ -46,48 +46,48 @@ pub struct NatsArgs {
     pub nats_replicas: u16,
 }
 
-/// Why there is no way to NATS. A retry does not help: servers that do not answer are waited for.
+/// Why no connection can be made. A retry does not help: `connect` itself waits for unreachable servers.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A URL is none.
+    /// A URL is invalid.
     #[error("NATS URL {url:?} is not valid: {source}")]
     Url {
         /// As given.
         url: String,
-        /// The parser's words.
+        /// The parser's error.
         source: std::io::Error,
     },
     /// The credentials can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// The process was told to stop meanwhile.
+    /// The process was shut down meanwhile.
     #[error("stopped while connecting to NATS")]
     Stopped,
 }
 
-/// An open way to NATS. It reconnects by itself and for good; cloning is cheap.
+/// A NATS connection that reconnects by itself without limit. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// Core NATS.
     pub client: Client,
     /// JetStream.
     pub jetstream: jetstream::Context,
-    /// How many servers keep each stream.
+    /// Number of servers that store each stream.
     pub replicas: usize,
     connects: watch::Receiver<u64>,
 }
 
 impl Connection {
-    /// Counts the times that the connection came up. Whoever consumes without acknowledgements starts over when
-    /// it changes, since what was on the way when the old connection broke is lost.
+    /// Counts the connects. A consumer without acknowledgements starts over at each change, since messages in
+    /// flight are lost with a connection.
     pub fn connects(&self) -> watch::Receiver<u64> {
         self.connects.clone()
     }
 }
 
-/// Connects as `identity` (such as `eno-engine` or `eno-driver-netconf`), which names the connection and its
-/// inbox, so that a server can keep others from reading its replies: allow it `_INBOX_<identity>.>` alone.
-/// Servers that do not answer or refuse are tried until `shutdown`.
+/// Connects as `identity`, such as `eno-engine` or `eno-driver-netconf`. The identity names the connection
+/// and its inbox, so that a server can allow each user only its own replies (`_INBOX_<identity>.>`). Retries
+/// unreachable or refusing servers until `shutdown`.
 pub async fn connect(
     args: &NatsArgs,
     identity: &str,
@@ -103,7 +103,8 @@ pub async fn connect(
         })
         .collect::<Result<Vec<_>, _>>()?;
     let credentials = args.nats_credentials.as_deref().map(Credentials::read).transpose()?;
-    // Of all of them: a greeting, which comes before TLS, can name further servers, and those have no scheme.
+    // TLS is required of all servers: the INFO message, which precedes TLS, may name further servers without
+    // a scheme.
     let encrypted = args.nats_ca.is_some() || servers.iter().any(ServerAddr::tls_required);
     let (connects, connects_seen) = watch::channel(0);
     let options = || -> Result<ConnectOptions, CredentialsError> {
@@ -112,7 +113,7 @@ pub async fn connect(
             .name(identity)
             .custom_inbox_prefix(format!("_INBOX_{}", subject::token(identity)))
             .connection_timeout(Duration::from_secs(5))
-            .ping_interval(PING)
+            .ping_interval(PING_INTERVAL)
             .require_tls(encrypted)
             .event_callback(move |event| {
                 log(&event);
@@ -166,7 +167,7 @@ fn log(event: &Event) {
     }
 }
 
-/// Hides what stands before an `@`: a password may.
+/// Hides the user part of a URL, which may contain a password.
 fn without_user(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => format!("{}://…{}", &url[..scheme], &url[at..]),
@@ -184,12 +185,12 @@ mod tests {
 
     use super::*;
 
-    /// Of RFC 8446, section 5.1: how the first message of TLS begins, where `CONNECT` would be.
+    /// Content type of a TLS handshake record (RFC 8446, section 5.1), in the place of `CONNECT`.
     const HANDSHAKE: u8 = 22;
 
-    /// From a server that claims to know no TLS, as one that stands in front of it would.
+    /// The server claims not to support TLS, as an attacker in its place would.
     #[tokio::test]
-    async fn nothing_is_said_in_the_clear_to_servers_that_are_to_be_checked() {
+    async fn verified_servers_receive_no_plaintext() {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.crt");
         let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -203,21 +204,21 @@ mod tests {
                 nats_replicas: 1,
             };
             let stop = CancellationToken::new();
-            let heard = async {
+            let first_byte = async {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 stream.write_all(b"INFO {\"version\":\"2.12.0\",\"max_payload\":1048576}\r\n").await.unwrap();
                 let first = stream.read_u8().await.unwrap();
                 stop.cancel();
                 first
             };
-            let (connected, heard) = tokio::join!(connect(&args, "eno-test", &stop), heard);
+            let (connected, first_byte) = tokio::join!(connect(&args, "eno-test", &stop), first_byte);
             assert!(matches!(connected, Err(ConnectError::Stopped)), "{scheme}");
-            assert_eq!(heard, HANDSHAKE, "{scheme}");
+            assert_eq!(first_byte, HANDSHAKE, "{scheme}");
         }
     }
 
     #[test]
-    fn no_password_in_errors() {
+    fn errors_contain_no_password() {
         assert_eq!(without_user("nats://u:p@host:4222"), "nats://…@host:4222");
         assert_eq!(without_user("u:p@host"), "…@host");
         assert_eq!(without_user("nats://host"), "nats://host");

@@ -1,4 +1,4 @@
-//! The streams and buckets, and bringing them into being.
+//! The JetStream streams and buckets, and their creation.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use async_nats::jetstream::{Context, ErrorCode, kv};
 use eno_schemas::subject;
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
-/// Presence and ownership end this long after their last renewal.
+/// Lifetime of presence and ownership keys after their last renewal.
 const LEASE: Duration = Duration::from_secs(15);
-/// What a crash repeats within this time is stored once; afterwards readers tell repeats by their ids.
-const OUTBOX_REPEATS: Duration = Duration::from_mins(10);
+/// Time within which the server drops repeated messages by their id; later repeats are dropped by readers.
+const DEDUPE_WINDOW: Duration = Duration::from_mins(10);
 const HISTORY_BYTES: i64 = 256 * 1024 * 1024;
 const MONTH: Duration = Duration::from_hours(30 * 24);
-const DEAD_BYTES: i64 = 256 * 1024 * 1024;
+const DEAD_LETTER_BYTES: i64 = 256 * 1024 * 1024;
 
-/// Why a stream is not as it should be. A retry helps when the server was busy or away.
+/// Why a stream could not be created or updated. A retry helps when the server was busy or unreachable.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} NATS stream {stream}: {source}")]
 pub struct StreamError {
@@ -31,8 +31,8 @@ impl StreamError {
     }
 }
 
-/// Creates the streams and buckets that are missing and brings the others to what this version wants. Several
-/// processes may do so at once. The engine calls it; drivers, who may not, wait until the streams are there.
+/// Creates missing streams and buckets and updates others to this version's configuration. Several processes
+/// may do so at once. The engine calls it; drivers lack the permission and wait until the streams exist.
 pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
     for wanted in streams(replicas) {
         if let Some(found) = create(jetstream, &wanted).await?
@@ -81,21 +81,22 @@ fn streams(replicas: usize) -> Vec<Config> {
     vec![
         last_value(base(subject::COMMANDS, "command", "The desired state of each target")),
         Config {
-            // A read that has its subject in that of the request, so that each driver is allowed its own only.
+            // Direct reads carry the subject in the request's subject, so that permissions can restrict each
+            // driver to its own.
             allow_direct: true,
             ..last_value(base(subject::RESULTS, "result", "What was last read back from each target"))
         },
         Config {
             allow_direct: true,
-            duplicate_window: OUTBOX_REPEATS,
+            duplicate_window: DEDUPE_WINDOW,
             ..week(base(subject::TRANSITIONS, "transition", "The outbox: phase changes of 7 days"))
         },
         Config { max_bytes: HISTORY_BYTES, ..week(base(subject::HISTORY, "history", "Reports of 7 days")) },
         Config {
-            max_bytes: DEAD_BYTES,
+            max_bytes: DEAD_LETTER_BYTES,
             max_age: MONTH,
-            // What a crash repeats is stored once.
-            duplicate_window: OUTBOX_REPEATS,
+            // A message that is repeated after a crash is stored once.
+            duplicate_window: DEDUPE_WINDOW,
             ..base(subject::DEAD_LETTERS, "dead", "Callbacks that were given up")
         },
     ]
@@ -109,7 +110,7 @@ fn buckets(replicas: usize) -> Vec<kv::Config> {
         max_age: LEASE,
         storage: StorageType::File,
         num_replicas: replicas,
-        // Watchers are told when a key expires, and what marks the end of a key may expire itself.
+        // Watchers are notified when a key expires, and delete markers may expire themselves.
         limit_markers: Some(LEASE),
         ..kv::Config::default()
     };
@@ -123,7 +124,7 @@ fn buckets(replicas: usize) -> Vec<kv::Config> {
     ]
 }
 
-/// Only what this version sets is compared: a server adds settings of its own.
+/// Compares only the settings of this version: a server adds others.
 fn differs(found: &Config, wanted: &Config) -> bool {
     found.subjects != wanted.subjects
         || found.max_messages_per_subject != wanted.max_messages_per_subject
@@ -135,14 +136,14 @@ fn differs(found: &Config, wanted: &Config) -> bool {
         || found.num_replicas != wanted.num_replicas
 }
 
-/// Creates the stream; `Some` is the configuration of one that is there already.
+/// Creates the stream. `Some`: it exists already, with this configuration.
 async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Config>, StreamError> {
     if let Some(found) = find(jetstream, &wanted.name).await? {
         return Ok(Some(found));
     }
     match jetstream.create_stream(wanted).await {
         Ok(_) => Ok(None),
-        // Another process was faster and wants something else.
+        // Another process was faster and may want another configuration.
         Err(error)
             if matches!(error.kind(), CreateStreamErrorKind::JetStream(e)
                 if e.error_code() == ErrorCode::STREAM_NAME_EXIST) =>

@@ -22,8 +22,8 @@ fn later() -> String {
     (jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5)).to_string()
 }
 
-fn work(command: &Arc<Command>) -> (Work, watch::Sender<Newest>) {
-    let (newest, seen) = watch::channel(Newest::Command(command.clone()));
+fn work(command: &Arc<Command>) -> (Work, watch::Sender<LatestCommand>) {
+    let (newest, seen) = watch::channel(LatestCommand::Command(command.clone()));
     (Work::new(command.clone(), seen, mpsc::channel(1).0), newest)
 }
 
@@ -41,7 +41,7 @@ async fn waits(future: &mut (impl Future<Output = HoldOutcome> + Unpin)) {
 }
 
 #[test]
-fn the_intent_is_what_the_command_says_now() {
+fn intent_follows_the_current_command() {
     let later = later();
     let intent = |transaction| {
         let command = command(1, transaction);
@@ -61,7 +61,7 @@ fn the_intent_is_what_the_command_says_now() {
 }
 
 #[tokio::test]
-async fn the_decision_of_its_own_transaction_counts() {
+async fn only_the_decision_of_the_own_transaction_counts() {
     let later = later();
     let decided = |id, decision| command(2, Some((id, later.as_str(), decision)));
     let (confirm, abort) = (Some(Decision::Confirm), Some(Decision::Abort));
@@ -77,27 +77,27 @@ async fn the_decision_of_its_own_transaction_counts() {
         let mut holding = pin!(work.hold(verified()));
         waits(&mut holding).await;
         assert!(matches!(&*phase.borrow_and_update(), Phase::Held(held) if held.outcome == Outcome::Held));
-        // The same word again is none.
-        newest.send_replace(Newest::Command(work.command.clone()));
+        // A repeated command is no newer one.
+        newest.send_replace(LatestCommand::Command(work.command.clone()));
         waits(&mut holding).await;
-        newest.send_replace(Newest::Command(next.clone()));
+        newest.send_replace(LatestCommand::Command(next.clone()));
         assert_eq!(holding.await == HoldOutcome::Confirm, confirmed, "{next:?}");
         assert_eq!(*phase.borrow(), Phase::Settled(settled.then_some(next)));
     }
 }
 
 #[tokio::test]
-async fn a_confirmation_of_another_state_is_none() {
+async fn confirmation_of_another_state_aborts() {
     let later = later();
     let (work, newest) = work(&command(1, Some(("t", &later, None))));
     let mut other = (*command(2, Some(("t", &later, Some(Decision::Confirm))))).clone();
     other.generation.hash = "another".into();
-    newest.send_replace(Newest::Command(Arc::new(other)));
+    newest.send_replace(LatestCommand::Command(Arc::new(other)));
     assert!(matches!(work.hold(verified()).await, HoldOutcome::Abort { .. }));
 }
 
 #[tokio::test]
-async fn what_nobody_decides_is_aborted() {
+async fn undecided_transaction_aborts_at_its_deadline() {
     let soon = (jiff::Timestamp::now() + jiff::SignedDuration::from_millis(50)).to_string();
     let (overdue, _newest) = work(&command(1, Some(("t", &soon, None))));
     assert!(!overdue.time_to_decide().is_zero());
@@ -107,7 +107,7 @@ async fn what_nobody_decides_is_aborted() {
     let (stopped, newest) = work(&command(1, Some(("t", &later(), None))));
     let mut holding = pin!(stopped.hold(verified()));
     waits(&mut holding).await;
-    newest.send_replace(Newest::End);
+    newest.send_replace(LatestCommand::Stopped);
     assert!(matches!(holding.await, HoldOutcome::Abort { reason } if reason.contains("stops")));
     drop(newest);
     assert!(matches!(stopped.hold(verified()).await, HoldOutcome::Abort { .. }));

@@ -1,4 +1,4 @@
-//! Three servers with the shipped configuration, one of which dies.
+//! A cluster of three servers with the shipped configuration, one of which is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use eno_sbi::nats::{NatsArgs, connect, ensure_streams};
 
 const SERVERS: usize = 3;
 const TARGETS: u64 = 100;
-/// Until three servers on a busy machine agree on who leads.
+/// Time limit for a leader election of three servers on a busy machine.
 const ELECTIONS: Duration = Duration::from_mins(2);
 
 /// Killed when it is dropped.
@@ -77,8 +77,11 @@ impl Cluster {
     }
 }
 
-/// Tries until it is done: a server that is asked while there is no leader may not answer.
-async fn insist<T, E: std::fmt::Display>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, E>) -> T {
+/// Retries until it succeeds: a server may not answer while there is no leader.
+async fn retry_until_ok<T, E: std::fmt::Display>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> Result<T, E>,
+) -> T {
     let mut last = String::new();
     let trying = async {
         loop {
@@ -93,11 +96,11 @@ async fn insist<T, E: std::fmt::Display>(what: &str, mut attempt: impl AsyncFnMu
     done.unwrap_or_else(|_| panic!("{what}: {last}"))
 }
 
-async fn say(engine: &Connection, sequence: u64) {
+async fn publish_command(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
         let command = command(&format!("t{n}"), 1, sequence);
         let (subject, payload) = (subject::command(DRIVER, &command.target), encode(&command).unwrap());
-        insist("publishing", async || {
+        retry_until_ok("publishing", async || {
             engine.jetstream.publish(subject.clone(), payload.clone().into()).await?.await
         })
         .await;
@@ -107,7 +110,7 @@ async fn say(engine: &Connection, sequence: u64) {
 async fn until_reported(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
         let subject = subject::result(DRIVER, &format!("t{n}"));
-        insist("waiting for a report", async || {
+        retry_until_ok("waiting for a report", async || {
             let stream = engine.jetstream.get_stream(subject::RESULTS).await?;
             let report: Report = decode(&stream.get_last_raw_message_by_subject(&subject).await?.payload)?;
             if done(sequence)(&report) { Ok(()) } else { Err(async_nats::Error::from("an older one")) }
@@ -117,19 +120,19 @@ async fn until_reported(engine: &Connection, sequence: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_of_three_servers_dies_and_nothing_is_lost() {
+async fn loss_of_one_of_three_servers_loses_no_message() {
     let mut cluster = Cluster::start().await;
     let engine = cluster.connect().await;
-    insist("making the streams", async || ensure_streams(&engine.jetstream, 3).await).await;
+    retry_until_ok("making the streams", async || ensure_streams(&engine.jetstream, 3).await).await;
     let stub = Stub::new();
     let host = Running::on(cluster.connect().await, &stub, "one", Ownership::PerTarget);
-    say(&engine, 1).await;
+    publish_command(&engine, 1).await;
     let commands = engine.jetstream.get_stream(subject::COMMANDS).await.unwrap();
     assert_eq!(commands.cached_info().config.num_replicas, 3);
     let leader = commands.cached_info().cluster.as_ref().and_then(|cluster| cluster.leader.clone()).unwrap();
-    tokio::join!(say(&engine, 2), cluster.kill(&leader));
+    tokio::join!(publish_command(&engine, 2), cluster.kill(&leader));
     until_reported(&engine, 2).await;
-    say(&engine, 3).await;
+    publish_command(&engine, 3).await;
     until_reported(&engine, 3).await;
     let mut last = std::collections::HashMap::new();
     for (target, sequence) in stub.begun() {

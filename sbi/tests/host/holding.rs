@@ -1,8 +1,8 @@
-//! Places among the targets that are worked on: of those that hold a change, and of those that do not answer.
+//! Concurrency permits of targets that hold a change, and of targets that do not answer.
 
 use super::*;
 
-/// A stub that holds every change that a transaction asks for.
+/// A stub that holds the change of every transaction.
 #[derive(Clone)]
 struct Holder(Stub);
 
@@ -46,12 +46,12 @@ fn part(target: &str, sequence: u64, decision: Option<Decision>) -> Command {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_held_takes_no_place_and_no_time() {
+async fn held_changes_use_no_permit_and_no_time_limit() {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let holder = Holder(Stub::new());
     let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
-    // Three targets hold at once, for longer than the limit.
+    // Three targets hold at once, for longer than the time limit.
     options.concurrency = 1;
     options.time_limit = Duration::from_millis(500);
     let stop = CancellationToken::new();
@@ -68,7 +68,7 @@ async fn what_is_held_takes_no_place_and_no_time() {
         engine.command(&part(target, 2, Some(Decision::Confirm))).await;
         engine.report(DRIVER, target, done(2)).await;
     }
-    // A command that comes now is the next that is worked on.
+    // A command that comes now is worked on next.
     engine.command(&command("a", 1, 3)).await;
     engine.report(DRIVER, "a", done(3)).await;
     let begun: Vec<(String, u64)> =
@@ -79,7 +79,7 @@ async fn what_is_held_takes_no_place_and_no_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_cannot_hold_is_given_no_transaction() {
+async fn driver_without_hold_capability_rejects_transactions() {
     let Setup { server, engine, stub, host } = setup().await;
     engine.command(&part("a", 1, None)).await;
     let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 1).await;
@@ -90,18 +90,18 @@ async fn a_driver_that_cannot_hold_is_given_no_transaction() {
     drop(server);
 }
 
-/// Reaches no target whose name begins with `silent`.
+/// Never connects to a target whose name begins with `silent`.
 #[derive(Clone)]
-struct Reaching(Stub);
+struct Connecting(Stub);
 
-impl Driver for Reaching {
+impl Driver for Connecting {
     fn identity(&self) -> Identity {
         self.0.identity()
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {
         let silent = work.command.target.starts_with("silent");
-        let reached = work.reach(async {
+        let reached = work.await_connection(async {
             if silent { std::future::pending::<Result<(), Reconciled>>().await } else { Ok(()) }
         });
         match reached.await {
@@ -120,7 +120,7 @@ impl Driver for Reaching {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_being_reached_takes_no_place_and_what_was_reached_waits_for_one() {
+async fn connecting_targets_use_no_permit_and_connected_ones_wait_for_one() {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let stub = Stub::new();
@@ -128,11 +128,11 @@ async fn what_is_being_reached_takes_no_place_and_what_was_reached_waits_for_one
     let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
     options.concurrency = 1;
     let stop = CancellationToken::new();
-    let running = tokio::spawn(host::run(Reaching(stub.clone()), options, stop.clone()));
+    let running = tokio::spawn(host::run(Connecting(stub.clone()), options, stop.clone()));
     for target in ["silent1", "silent2", "silent3", "a", "b"] {
         engine.command(&command(target, 1, 1)).await;
     }
-    // One of the two that answer is worked on, the other waits for its place.
+    // One of the two that answer is worked on, the other waits for a permit.
     stub.until_begun(|begun| begun.len() == 1).await;
     assert_eq!(stub.begun().len(), 1);
     stub.open(true);

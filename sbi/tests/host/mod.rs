@@ -1,4 +1,4 @@
-//! The host on a real nats-server, with a driver that does as the test says.
+//! The host with a real nats-server and a scripted driver.
 
 mod cluster;
 mod holding;
@@ -24,22 +24,29 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 const DRIVER: &str = "stub";
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
-type Answerer = Arc<dyn Fn(&Command) -> Reconciled + Send + Sync>;
+type Responder = Arc<dyn Fn(&Command) -> Reconciled + Send + Sync>;
 
-/// What the driver has done, and whether it may go on.
+/// What the driver did, and whether it may continue.
 struct Script {
+    /// Targets and sequences of the begun reconciles.
     begun: watch::Sender<Vec<(String, u64)>>,
+    /// Forgotten targets.
     forgotten: watch::Sender<Vec<String>>,
-    /// What was begun last.
+    /// The work that began last.
     work: Mutex<Option<Work>>,
+    /// Whether reconciles may continue.
     open: watch::Sender<bool>,
-    /// Work that was not current any more when it went on.
-    given_up: watch::Sender<u32>,
-    answer: Mutex<Answerer>,
+    /// Count of works that were not current any more when they continued.
+    cancelled: watch::Sender<u32>,
+    /// The result of a reconcile.
+    answer: Mutex<Responder>,
+    /// The receiver of `changed`.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    /// Sends changed targets.
     change: mpsc::UnboundedSender<String>,
+    /// The only target.
     only: Option<String>,
 }
 
@@ -55,7 +62,7 @@ impl Stub {
         Self::of(None)
     }
 
-    /// One that works on that target alone.
+    /// A stub that works on that target only.
     fn of(only: Option<&str>) -> Self {
         let (change, changes) = mpsc::unbounded_channel();
         Self(Arc::new(Script {
@@ -63,7 +70,7 @@ impl Stub {
             forgotten: watch::channel(Vec::new()).0,
             work: Mutex::default(),
             open: watch::channel(true).0,
-            given_up: watch::channel(0).0,
+            cancelled: watch::channel(0).0,
             answer: Mutex::new(Arc::new(|_| applied())),
             changes: Mutex::new(Some(changes)),
             change,
@@ -85,7 +92,7 @@ impl Stub {
 
     async fn until_begun(&self, mut enough: impl FnMut(&[(String, u64)]) -> bool) {
         let mut begun = self.0.begun.subscribe();
-        let waited = tokio::time::timeout(PATIENCE, begun.wait_for(|begun| enough(begun))).await;
+        let waited = tokio::time::timeout(TIMEOUT, begun.wait_for(|begun| enough(begun))).await;
         assert!(waited.is_ok(), "the driver has only begun {:?}", self.begun());
     }
 
@@ -95,13 +102,13 @@ impl Stub {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ended).await.expect("the work is not current any more");
+        tokio::time::timeout(TIMEOUT, ended).await.expect("the work is not current any more");
     }
 
     async fn until_forgotten(&self, target: &str) {
         let mut forgotten = self.0.forgotten.subscribe();
         let wanted = |forgotten: &Vec<String>| forgotten.iter().any(|name| name == target);
-        tokio::time::timeout(PATIENCE, forgotten.wait_for(wanted)).await.expect("forgotten").unwrap();
+        tokio::time::timeout(TIMEOUT, forgotten.wait_for(wanted)).await.expect("forgotten").unwrap();
     }
 }
 
@@ -122,16 +129,16 @@ impl Driver for Stub {
         });
         self.0.open.subscribe().wait_for(|open| *open).await.unwrap();
         if !work.is_current() {
-            self.0.given_up.send_modify(|count| *count += 1);
+            self.0.cancelled.send_modify(|count| *count += 1);
             let outcome = Outcome::Progress { message: "given up".into() };
             return Reconciled { outcome, applied: None, ..applied() };
         }
-        // Not within the lock, since it may panic.
+        // Not under the lock, since it may panic.
         let answer = self.0.answer.lock().unwrap().clone();
         answer(&work.command)
     }
 
-    /// Says where it would have looked.
+    /// Returns the address that it would have connected to.
     async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
         let Desired::Fabric(desired) = &command.desired else { return None };
         Some(Preview { edits: vec![desired.device.address.clone()], ..Preview::default() })
@@ -173,7 +180,7 @@ impl Running {
 
     async fn end(self) {
         self.stop.cancel();
-        tokio::time::timeout(PATIENCE, self.task)
+        tokio::time::timeout(TIMEOUT, self.task)
             .await
             .expect("an end")
             .expect("no panic")
@@ -217,7 +224,7 @@ fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_commands_during_work_are_one_more_reconcile_with_the_last() {
+async fn twenty_commands_during_work_cause_one_reconcile_of_the_last() {
     let Setup { server, engine, stub, host } = setup().await;
     stub.open(false);
     engine.command(&command("a", 1, 1)).await;
@@ -225,7 +232,7 @@ async fn twenty_commands_during_work_are_one_more_reconcile_with_the_last() {
     for sequence in 2..=21 {
         engine.command(&command("a", 1, sequence)).await;
     }
-    // A target whose command came after all those is worked on meanwhile.
+    // A target whose command came later is worked on meanwhile.
     engine.command(&command("b", 1, 22)).await;
     stub.until_begun(|begun| begun.len() == 2).await;
     stub.open(true);
@@ -246,7 +253,7 @@ async fn older_commands_and_older_reports_change_nothing() {
     engine.report(DRIVER, "b", done(1)).await;
     host.end().await;
     assert_eq!(stub.begun(), [("a".into(), 5), ("b".into(), 1)]);
-    // A new process knows it from the report.
+    // A new process learns the generation from the report.
     let stub = Stub::new();
     let host = Running::start(&server, &stub, "two", Ownership::PerTarget).await;
     engine.command(&command("c", 1, 1)).await;
@@ -257,7 +264,7 @@ async fn older_commands_and_older_reports_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_restarts_costs_nothing_but_time() {
+async fn host_recovers_from_a_nats_restart() {
     let Setup { mut server, engine, stub, host } = setup().await;
     engine.command(&command("a", 1, 1)).await;
     engine.report(DRIVER, "a", done(1)).await;
@@ -265,7 +272,7 @@ async fn a_server_that_restarts_costs_nothing_but_time() {
     engine.command(&command("a", 1, 2)).await;
     stub.until_begun(|begun| begun.len() == 2).await;
     server.kill().await;
-    // Its report has nowhere to go yet.
+    // Its report can't be published yet.
     stub.open(true);
     server.restart().await;
     let engine = Engine::new(&server).await;
@@ -277,7 +284,7 @@ async fn a_server_that_restarts_costs_nothing_but_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_streams_are_made_again_and_reports_come_back() {
+async fn reports_are_republished_after_streams_are_recreated() {
     let Setup { server, engine, stub, host } = setup().await;
     engine.command(&command("a", 1, 1)).await;
     engine.report(DRIVER, "a", done(1)).await;
@@ -296,7 +303,7 @@ async fn lost_streams_are_made_again_and_reports_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_comes_back_while_it_is_forgotten_is_worked_on() {
+async fn target_recreated_during_forget_is_reconciled() {
     let Setup { server, engine, stub, host } = setup().await;
     engine.command(&command("a", 1, 1)).await;
     engine.report(DRIVER, "a", done(1)).await;
@@ -304,12 +311,12 @@ async fn a_target_that_comes_back_while_it_is_forgotten_is_worked_on() {
     engine.forget(DRIVER, "a").await;
     stub.until_forgotten("a").await;
     engine.command(&command("a", 1, 2)).await;
-    // It was taken in before this one.
+    // The purge was read before this command.
     engine.command(&command("b", 1, 3)).await;
     stub.until_begun(|begun| begun.contains(&("b".into(), 3))).await;
     stub.open(true);
     engine.report(DRIVER, "a", done(2)).await;
-    // Whoever works on it owns it.
+    // The instance that works on a target holds its lease.
     let owners = engine.connection.jetstream.get_key_value(subject::OWNERS).await.unwrap();
     let owner = owners.get(subject::key(DRIVER, "a")).await.unwrap();
     assert_eq!(owner.as_deref(), Some(b"one".as_slice()));
@@ -331,7 +338,7 @@ async fn with_short_leases(server: &NatsServer) -> Engine {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_given_up_while_the_server_is_frozen_is_begun_again() {
+async fn work_cancelled_while_nats_is_frozen_is_restarted() {
     for ownership in [Ownership::PerTarget, Ownership::WholeDriver] {
         let (server, stub) = (NatsServer::start().await, Stub::new());
         let engine = with_short_leases(&server).await;
@@ -342,7 +349,7 @@ async fn what_is_given_up_while_the_server_is_frozen_is_begun_again() {
         server.freeze(true);
         stub.until_not_current().await;
         stub.open(true);
-        stub.0.given_up.subscribe().wait_for(|count| *count == 1).await.unwrap();
+        stub.0.cancelled.subscribe().wait_for(|count| *count == 1).await.unwrap();
         server.freeze(false);
         engine.report(DRIVER, "a", done(1)).await;
         assert_eq!(stub.begun(), [("a".into(), 1), ("a".into(), 1)]);
@@ -351,7 +358,7 @@ async fn what_is_given_up_while_the_server_is_frozen_is_begun_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_instances_one_works_and_the_other_takes_over() {
+async fn standby_instance_takes_over_from_a_killed_one() {
     for ownership in [Ownership::PerTarget, Ownership::WholeDriver] {
         let server = NatsServer::start().await;
         let engine = with_short_leases(&server).await;
@@ -366,7 +373,7 @@ async fn of_two_instances_one_works_and_the_other_takes_over() {
         engine.command(&command("a", 1, 3)).await;
         assert_eq!(engine.report(DRIVER, "a", done(3)).await.instance, "two");
         assert!(two.begun().iter().all(|(_, sequence)| *sequence >= 2), "{:?}", two.begun());
-        // An orderly end hands over at once.
+        // An orderly shutdown hands over at once.
         let third = Running::start(&server, &one, "three", ownership).await;
         second.end().await;
         engine.command(&command("a", 1, 4)).await;
@@ -376,7 +383,7 @@ async fn of_two_instances_one_works_and_the_other_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purged_target_is_forgotten_and_may_come_back() {
+async fn purged_target_is_forgotten_and_may_be_recreated() {
     let Setup { server, engine, stub, host } = setup().await;
     engine.command(&command("ns/a.b", 3, 3)).await;
     engine.report(DRIVER, "ns/a.b", done(3)).await;
@@ -384,7 +391,7 @@ async fn a_purged_target_is_forgotten_and_may_come_back() {
     stub.until_forgotten("ns/a.b").await;
     engine.command(&command("ns/a.b", 1, 1)).await;
     engine.report(DRIVER, "ns/a.b", done(1)).await;
-    // A word of its end that is not true is not believed.
+    // A false forget message is ignored.
     let subject = nats::forget_subject(DRIVER);
     engine.connection.client.publish(subject, "ns/a.b".into()).await.unwrap();
     engine.command(&command("ns/a.b", 1, 2)).await;
@@ -395,7 +402,7 @@ async fn a_purged_target_is_forgotten_and_may_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_message_is_answered_and_blocks_nothing() {
+async fn invalid_message_is_rejected_and_blocks_no_other_target() {
     let Setup { server, engine, host, .. } = setup().await;
     let mut bad = serde_json::to_value(command("a", 1, 7)).unwrap();
     bad["desired"]["vlans"] = "all".into();
@@ -403,7 +410,7 @@ async fn a_bad_message_is_answered_and_blocks_nothing() {
     engine.raw(DRIVER, "b", "{").await;
     let elsewhere = serde_json::to_vec(&command("elsewhere", 1, 1)).unwrap();
     engine.raw(DRIVER, "c", elsewhere).await;
-    // Right in itself, but put there by a server that was asked to read it out.
+    // A valid command that a server read out of a stream.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(async_nats::header::NATS_STREAM, "ENO_RESULTS");
     let (subject, payload) = (subject::command(DRIVER, "e"), encode(&command("e", 1, 1)).unwrap());
@@ -412,12 +419,12 @@ async fn a_bad_message_is_answered_and_blocks_nothing() {
     engine.command(&command("d", 1, 1)).await;
     engine.report(DRIVER, "d", done(1)).await;
     let bad = [("a", 7, "/desired"), ("b", 0, "not JSON"), ("c", 1, "subject"), ("e", 1, "read out")];
-    for (target, generation, words) in bad {
+    for (target, generation, expected) in bad {
         let report = engine.report(DRIVER, target, |_| true).await;
         assert_eq!(report.generation.sequence, generation);
         match &report.outcome {
             Outcome::Failed(Failure { reason, retryable: false, .. }) => {
-                assert!(reason.contains(words), "{reason}");
+                assert!(reason.contains(expected), "{reason}");
             }
             other => panic!("{other:?}"),
         }
@@ -429,7 +436,7 @@ async fn a_bad_message_is_answered_and_blocks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_may_pass_later_is_tried_again_and_a_panic_is_no_end() {
+async fn retryable_failures_and_panics_are_retried() {
     let Setup { server, engine, stub, host } = setup().await;
     let failure = |reason: &str| Failure { reason: reason.into(), retryable: true, unreachable: true };
     let tries = std::sync::atomic::AtomicU32::new(0);
@@ -443,7 +450,7 @@ async fn what_may_pass_later_is_tried_again_and_a_panic_is_no_end() {
     assert_eq!(away.outcome, Outcome::Failed(failure("away")));
     engine.report(DRIVER, "a", |report| format!("{report:?}").contains("panicked")).await;
     engine.report(DRIVER, "a", done(1)).await;
-    // Another hand's change leads to one more, with the same command.
+    // An external change leads to another reconcile of the same command.
     stub.0.change.send("a".into()).unwrap();
     stub.until_begun(|begun| begun.len() == 4).await;
     host.end().await;
@@ -451,12 +458,12 @@ async fn what_may_pass_later_is_tried_again_and_a_panic_is_no_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_is_news_each_time_and_a_look_is_not() {
+async fn every_repair_is_reported_and_an_unchanged_reconcile_is_not() {
     let Setup { server, engine, stub, host } = setup().await;
     let repairs = std::sync::atomic::AtomicU32::new(0);
     stub.answer(move |_| {
         let count = repairs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        // The third finds nothing to do.
+        // The third reconcile finds nothing to do.
         let change = (count != 2).then(|| ChangeReport {
             transaction: None,
             at: format!("2026-01-01T00:00:0{count}Z"),
@@ -485,7 +492,7 @@ async fn a_repair_is_news_each_time_and_a_look_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_work_says_so_and_keeps_what_is_known() {
+async fn long_work_reports_progress_and_keeps_applied_state() {
     let Setup { server, engine, stub, host } = setup().await;
     engine.command(&command("a", 1, 1)).await;
     engine.report(DRIVER, "a", done(1)).await;
@@ -501,12 +508,12 @@ async fn long_work_says_so_and_keeps_what_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_announces_itself_and_says_goodbye() {
+async fn driver_presence_is_published_and_removed_on_exit() {
     let Setup { server, engine, host, .. } = setup().await;
     let store = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
     let key = subject::key(DRIVER, "one");
     let mut watch = store.watch_with_history(&key).await.unwrap();
-    let entry = tokio::time::timeout(PATIENCE, watch.next()).await.unwrap().unwrap().unwrap();
+    let entry = tokio::time::timeout(TIMEOUT, watch.next()).await.unwrap().unwrap().unwrap();
     let hello: DriverHello = decode(&entry.value).unwrap();
     assert_eq!((hello.instance.as_str(), hello.kinds.as_slice()), ("one", &[PayloadKind::Fabric][..]));
     host.end().await;
@@ -515,7 +522,7 @@ async fn a_driver_announces_itself_and_says_goodbye() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drivers_of_one_target_each_leave_the_others_alone() {
+async fn single_target_drivers_ignore_other_targets() {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (a, b) = (Stub::of(Some("a")), Stub::of(Some("b.c")));
@@ -526,7 +533,7 @@ async fn drivers_of_one_target_each_leave_the_others_alone() {
     }
     assert_eq!(engine.report(DRIVER, "a", done(1)).await.instance, "one");
     assert_eq!(engine.report(DRIVER, "b.c", done(1)).await.instance, "two");
-    // One more for the same target stands by.
+    // Another instance for the same target stands by.
     let late = Stub::of(Some("a"));
     let third = Running::start(&server, &late, "three", Ownership::PerTarget).await;
     engine.command(&command("a", 1, 2)).await;
@@ -544,7 +551,7 @@ async fn drivers_of_one_target_each_leave_the_others_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_processes_make_the_streams_at_once() {
+async fn concurrent_processes_ensure_the_streams() {
     let server = NatsServer::start().await;
     let connection = server.connect("eno-test").await;
     let jetstream = &connection.jetstream;

@@ -1,16 +1,16 @@
-//! Asking what would be done.
+//! Preview requests.
 
 use super::*;
 
-/// Asks a driver as anyone may who can publish there.
-async fn ask(client: &async_nats::Client, subject: String, command: &Command) -> Option<Preview> {
+/// Sends a preview request, as any client with that permission can.
+async fn request_preview(client: &async_nats::Client, subject: String, command: &Command) -> Option<Preview> {
     let payload = encode(command).expect("a command").into();
     let answer = tokio::time::timeout(Duration::from_secs(2), client.request(subject, payload)).await;
     Some(decode(&answer.ok()?.expect("an answer").payload).expect("a preview"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_looks_at_nothing_but_what_was_commanded() {
+async fn preview_reads_only_the_commanded_device() {
     let Setup { server, engine, host, .. } = setup().await;
     let changed = |target: &str, change: &dyn Fn(&mut Device)| {
         let mut command = command(target, 0, 7);
@@ -38,9 +38,9 @@ async fn a_preview_looks_at_nothing_but_what_was_commanded() {
             change(device);
         })
     };
-    // Other VLANs, and other words about drift, are what a preview is for.
+    // Other VLANs and another drift policy may be previewed.
     let same = of_a(&|device| device.drift = Drift::Report);
-    let preview = ask(&client, at("a"), &same).await.expect("an answer");
+    let preview = request_preview(&client, at("a"), &same).await.expect("an answer");
     assert_eq!((preview.edits, preview.failure), (vec!["127.0.0.1:830".to_owned()], None));
 
     let elsewhere: [&dyn Fn(&mut Device); 5] = [
@@ -51,9 +51,9 @@ async fn a_preview_looks_at_nothing_but_what_was_commanded() {
         &|device| device.dialect = Some("openconfig".into()),
     ];
     for change in elsewhere {
-        let asked = of_a(change);
-        let preview = ask(&client, at("a"), &asked).await.expect("an answer");
-        assert!(preview.edits.is_empty(), "{asked:?} was looked at");
+        let requested = of_a(change);
+        let preview = request_preview(&client, at("a"), &requested).await.expect("an answer");
+        assert!(preview.edits.is_empty(), "{requested:?} was looked at");
         let failure = preview.failure.expect("a failure");
         assert!(failure.reason.contains("last command") && !failure.retryable, "{failure:?}");
     }
@@ -65,11 +65,12 @@ async fn a_preview_looks_at_nothing_but_what_was_commanded() {
         attachment: None,
     });
     other_kind.generation.hash = other_kind.desired.hash();
-    let preview = ask(&client, at("a"), &other_kind).await.expect("an answer");
+    let preview = request_preview(&client, at("a"), &other_kind).await.expect("an answer");
     assert!(preview.failure.is_some_and(|failure| failure.reason.contains("another kind")));
 
-    // Who may ask about one target is not told of another, and nothing is known of what was never commanded.
-    assert_eq!(ask(&client, at("b"), &same).await, None);
-    assert_eq!(ask(&client, at("c"), &changed("c", &|_| ())).await, None);
+    // A request on one target's subject can't preview another target, and a target without a command is not
+    // previewed.
+    assert_eq!(request_preview(&client, at("b"), &same).await, None);
+    assert_eq!(request_preview(&client, at("c"), &changed("c", &|_| ())).await, None);
     host.end().await;
 }

@@ -1,4 +1,4 @@
-//! Every user × every subject: allowed is what the table says, and nothing else.
+//! Every user × every subject: exactly what the table allows is permitted.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::permissions::server::Server;
 
-/// The drivers, each with its user; the last one is nobody's.
+/// The drivers, each with its user; the last one has none.
 const DRIVERS: [(&str, Option<NatsUser>); 5] = [
     ("netconf", Some(NatsUser::DriverNetconf)),
     ("ovs-fabric", Some(NatsUser::DriverOvsFabric)),
@@ -50,15 +50,15 @@ fn of_drivers(subjects: impl Fn(&str) -> Set) -> Set {
     DRIVERS.iter().flat_map(|(driver, _)| subjects(driver)).collect()
 }
 
-/// The words of a driver.
-fn words(driver: &str) -> Set {
+/// The subjects that a driver publishes on.
+fn published_by(driver: &str) -> Set {
     let kinds = ["result", "history"].map(|kind| format!("eno.v1.{kind}.{driver}.x"));
     let keys = ["ENO_DRIVERS", "ENO_OWNERS"].map(|bucket| format!("$KV.{bucket}.{driver}.x"));
     all_of([kinds.into(), keys.into(), [format!("eno.v1.released.{driver}")].into()])
 }
 
-/// What is said to a driver.
-fn told(driver: &str) -> Set {
+/// The subjects on which messages are sent to a driver.
+fn sent_to(driver: &str) -> Set {
     [format!("eno.v1.command.{driver}.x"), format!("eno.v1.forget.{driver}")].into()
 }
 
@@ -66,7 +66,7 @@ fn preview(driver: &str) -> String {
     format!("eno.v1.preview.{driver}.x")
 }
 
-/// Reads of the last message of each subject that a driver is concerned with.
+/// Direct reads of the last message of each subject that concerns a driver.
 fn direct(driver: &str, streams: &[&str]) -> Set {
     let subject = |stream: &str| match stream {
         "ENO_COMMANDS" => format!("eno.v1.command.{driver}.x"),
@@ -80,8 +80,8 @@ fn direct(driver: &str, streams: &[&str]) -> Set {
 const WITH_DRIVERS: [&str; 5] =
     ["ENO_COMMANDS", "ENO_RESULTS", "ENO_HISTORY", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
 
-/// Consumers that deliver what a driver is commanded.
-fn feeds(driver: &str) -> Set {
+/// Consumers of a driver's commands.
+fn command_consumers(driver: &str) -> Set {
     ["x", "*"]
         .map(|target| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.eno.v1.command.{driver}.{target}"))
         .into()
@@ -95,7 +95,7 @@ fn on_consumers(verb: &str) -> Set {
     STREAMS.iter().map(|stream| format!("$JS.API.CONSUMER.{verb}.{stream}.c")).collect()
 }
 
-/// Consumers of whole streams, and of what others report and own.
+/// Consumers of whole streams, and of the reports and leases of others.
 fn wide_consumers() -> Set {
     let filters = ["eno.v1.command.>", "eno.v1.command.*.*", "eno.v1.result.netconf.*", ">"];
     let filtered = filters.iter().map(|filter| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.{filter}"));
@@ -104,7 +104,7 @@ fn wide_consumers() -> Set {
     all_of([filtered.chain(others).collect(), on_streams("CONSUMER.CREATE"), on_consumers("CREATE")])
 }
 
-/// All that is tried to publish.
+/// All subjects that are tried for publishing.
 fn publishes() -> Set {
     let mut all = set(&[
         "eno.v1.callbacks",
@@ -122,11 +122,11 @@ fn publishes() -> Set {
         "anything",
     ]);
     for (driver, _) in DRIVERS {
-        all.extend(words(driver));
-        all.extend(told(driver));
+        all.extend(published_by(driver));
+        all.extend(sent_to(driver));
         all.insert(preview(driver));
         all.extend(direct(driver, &WITH_DRIVERS));
-        all.extend(feeds(driver));
+        all.extend(command_consumers(driver));
     }
     for verb in [
         "STREAM.CREATE",
@@ -161,7 +161,7 @@ fn flow_control() -> Set {
     STREAMS.iter().map(|stream| format!("$JS.FC.{stream}.c.x")).collect()
 }
 
-/// The table.
+/// The table of publish permissions.
 fn may_publish(user: NatsUser) -> Set {
     let reads = || {
         all_of([
@@ -172,7 +172,7 @@ fn may_publish(user: NatsUser) -> Set {
             on_consumers("DELETE"),
             on_consumers("MSG.NEXT"),
             wide_consumers(),
-            of_drivers(feeds),
+            of_drivers(command_consumers),
             of_drivers(|driver| direct(driver, &WITH_DRIVERS)),
             flow_control(),
         ])
@@ -184,7 +184,7 @@ fn may_publish(user: NatsUser) -> Set {
         }
         NatsUser::Engine => all_of([
             reads(),
-            of_drivers(told),
+            of_drivers(sent_to),
             on_streams("STREAM.CREATE"),
             on_streams("STREAM.UPDATE"),
             set(&[
@@ -200,12 +200,12 @@ fn may_publish(user: NatsUser) -> Set {
         ]),
         NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
             let driver = driver_of(user);
-            let looks = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
+            let streams = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
             all_of([
-                words(driver),
-                feeds(driver),
+                published_by(driver),
+                command_consumers(driver),
                 direct(driver, &["ENO_RESULTS", "KV_ENO_OWNERS"]),
-                looks.map(|stream| format!("$JS.API.STREAM.INFO.{stream}")).into(),
+                streams.map(|stream| format!("$JS.API.STREAM.INFO.{stream}")).into(),
                 set(&["$JS.FC.ENO_COMMANDS.c.x"]),
             ])
         }
@@ -216,7 +216,7 @@ fn driver_of(user: NatsUser) -> &'static str {
     DRIVERS.iter().find(|(_, who)| *who == Some(user)).expect("a driver").0
 }
 
-/// All that is tried to subscribe to: what can be published, and wildcards over it.
+/// All subjects that are tried for subscribing: those to publish on, and wildcards over them.
 fn subscriptions() -> Set {
     let mut all = set(&[
         ">",
@@ -240,8 +240,8 @@ fn subscriptions() -> Set {
         "_INBOX.x",
     ]);
     for (driver, _) in DRIVERS {
-        all.extend(words(driver));
-        all.extend(told(driver));
+        all.extend(published_by(driver));
+        all.extend(sent_to(driver));
         all.extend([preview(driver), format!("eno.v1.preview.{driver}.*")]);
     }
     for program in PROGRAMS {
@@ -250,7 +250,7 @@ fn subscriptions() -> Set {
     all
 }
 
-/// The table.
+/// The table of subscribe permissions.
 fn may_subscribe(user: NatsUser) -> Set {
     let inbox = |program: &str| Set::from([format!("_INBOX_{program}.>"), format!("_INBOX_{program}.x.*")]);
     match user {
@@ -259,15 +259,15 @@ fn may_subscribe(user: NatsUser) -> Set {
         NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks"])]),
         NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
             let driver = driver_of(user);
-            let told = ["forget", "released"].map(|kind| format!("eno.v1.{kind}.{driver}"));
-            let asked = [preview(driver), format!("eno.v1.preview.{driver}.*")];
-            all_of([inbox(&format!("eno-driver-{driver}")), told.into(), asked.into()])
+            let notifications = ["forget", "released"].map(|kind| format!("eno.v1.{kind}.{driver}"));
+            let previews = [preview(driver), format!("eno.v1.preview.{driver}.*")];
+            all_of([inbox(&format!("eno-driver-{driver}")), notifications.into(), previews.into()])
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_user_may_do_what_the_table_says_and_nothing_else() {
+async fn users_have_exactly_the_permissions_of_the_table() {
     let server = Server::start().await;
     let (publishes, subscriptions) = (publishes(), subscriptions());
     let mut wrong = Vec::new();
@@ -275,7 +275,7 @@ async fn each_user_may_do_what_the_table_says_and_nothing_else() {
         let (publish, subscribe) = (may_publish(user), may_subscribe(user));
         assert!(publish.is_subset(&publishes), "not tried: {:?}", publish.difference(&publishes));
         assert!(subscribe.is_subset(&subscriptions), "not tried: {:?}", subscribe.difference(&subscriptions));
-        let mut wire = server.speak(user).await;
+        let mut wire = server.open_session(user).await;
         for subject in &publishes {
             let (may, should) = (wire.may_publish(subject).await, publish.contains(subject));
             if may != should {
@@ -293,7 +293,7 @@ async fn each_user_may_do_what_the_table_says_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_is_let_in() {
+async fn unknown_users_are_refused() {
     let server = Server::start().await;
     let stranger = nkeys::KeyPair::new_user().public_key();
     for hello in [

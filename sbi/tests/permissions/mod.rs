@@ -1,5 +1,5 @@
-//! Who may do what on NATS, tried on a real nats-server with the configuration of `deploy/nats` as it is shipped.
+//! NATS permissions, tested with a real nats-server and the shipped configuration of `deploy/nats`.
 
-mod beyond;
+mod bypass;
 mod matrix;
 mod server;

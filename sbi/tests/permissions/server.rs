@@ -1,4 +1,4 @@
-//! A nats-server with the shipped configuration, and the plain protocol to it.
+//! A nats-server with the shipped configuration, and a plain protocol client.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Killed when it is dropped.
 pub struct Server {
@@ -27,7 +27,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one, and waits until it lets the administrator in.
+    /// Starts a server and waits until it accepts the administrator.
     pub async fn start() -> Self {
         let program = Parts::from_env().expect("a cache").get(Part::NatsServer).await.expect("a nats-server");
         let data = TempDir::new().expect("a directory for its data");
@@ -52,14 +52,14 @@ impl Server {
                 tokio::task::yield_now().await;
             }
         };
-        if tokio::time::timeout(PATIENCE, up).await.is_err() {
+        if tokio::time::timeout(TIMEOUT, up).await.is_err() {
             let log = std::fs::read_to_string(server.data.path().join("log"));
             panic!("nats-server does not listen: {}", log.unwrap_or_default());
         }
         server
     }
 
-    /// A connection as a part of ENO makes it.
+    /// Connects as a component of ENO does.
     pub async fn connect(&self, user: NatsUser, identity: &str) -> Connection {
         let args = NatsArgs {
             nats_url: format!("nats://127.0.0.1:{}", self.port),
@@ -70,26 +70,26 @@ impl Server {
         connect(&args, identity, &CancellationToken::new()).await.expect("a connection")
     }
 
-    /// Speaks the protocol as a user.
-    pub async fn speak(&self, user: NatsUser) -> Wire {
+    /// Opens a plain protocol session as a user.
+    pub async fn open_session(&self, user: NatsUser) -> Wire {
         let seed = std::fs::read_to_string(self.data.path().join(format!("{}.seed", user.name())));
         let key = nkeys::KeyPair::from_seed(seed.expect("its seed").trim()).expect("a seed");
-        let (mut wire, info) = self.greet().await;
+        let (mut wire, info) = self.handshake().await;
         let nonce = info["nonce"].as_str().expect("a nonce");
         let signature = URL_SAFE_NO_PAD.encode(key.sign(nonce.as_bytes()).expect("a signature"));
         wire.hello(&json!({"nkey": key.public_key(), "sig": signature})).await;
-        assert!(wire.complaints().await.is_empty(), "{user:?} is not let in");
+        assert!(wire.errors().await.is_empty(), "{user:?} is not let in");
         wire
     }
 
-    /// What the server answers to who comes with this.
+    /// The errors with which the server answers this CONNECT.
     pub async fn refusal(&self, hello: &Value) -> Vec<String> {
-        let (mut wire, _) = self.greet().await;
+        let (mut wire, _) = self.handshake().await;
         wire.hello(hello).await;
-        wire.complaints().await
+        wire.errors().await
     }
 
-    async fn greet(&self) -> (Wire, Value) {
+    async fn handshake(&self) -> (Wire, Value) {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.expect("it listens");
         let mut wire = Wire(BufReader::new(stream));
         let line = wire.line().await.expect("a greeting");
@@ -110,26 +110,26 @@ impl Wire {
     }
 
     async fn send(&mut self, text: &str) {
-        // A server that has refused may have hung up.
+        // A server that refused may have closed the connection.
         let _ = self.0.get_mut().write_all(text.as_bytes()).await;
     }
 
     async fn line(&mut self) -> Option<String> {
         let mut line = String::new();
-        let read = tokio::time::timeout(PATIENCE, self.0.read_line(&mut line)).await.expect("an answer");
+        let read = tokio::time::timeout(TIMEOUT, self.0.read_line(&mut line)).await.expect("an answer");
         matches!(read, Ok(length) if length > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// What the server has to complain about what was sent before.
-    async fn complaints(&mut self) -> Vec<String> {
+    /// The errors that the server sent about earlier requests.
+    async fn errors(&mut self) -> Vec<String> {
         self.send("PING\r\n").await;
-        let mut complaints = Vec::new();
+        let mut errors = Vec::new();
         while let Some(line) = self.line().await.filter(|line| line != "PONG") {
             if line.starts_with("-ERR") {
-                complaints.push(line);
+                errors.push(line);
             }
         }
-        complaints
+        errors
     }
 
     /// Whether an empty message may be published there.
@@ -147,9 +147,9 @@ impl Wire {
     }
 
     async fn allowed(&mut self, operation: &str, subject: &str) -> bool {
-        let complaints = self.complaints().await;
+        let errors = self.errors().await;
         let violation = format!("-ERR 'Permissions Violation for {operation} to \"{subject}\"'");
-        match &complaints[..] {
+        match &errors[..] {
             [] => true,
             [one] if *one == violation => false,
             other => panic!("{operation} {subject}: {other:?}"),

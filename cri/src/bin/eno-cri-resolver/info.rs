@@ -10,31 +10,31 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Of a sandbox.
+/// The verbose info of a sandbox.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SandboxInfo {
-    /// Of its process, if it has one.
+    /// PID of the sandbox's process, if it has one.
     pub pid: Option<u32>,
-    /// Where the network namespace is bound, if the runtime's configuration names one.
+    /// Path of the bound network namespace, if the runtime's configuration names one.
     pub network: Option<PathBuf>,
 }
 
-/// Of a container.
+/// The verbose info of a container.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ContainerInfo {
-    /// Of its first process, if it runs.
+    /// PID of its first process, if it runs.
     pub pid: Option<u32>,
-    /// The sandbox that it is in.
+    /// The id of its sandbox.
     pub sandbox: String,
 }
 
-/// The status doesn't tell what it should. Another try doesn't help.
+/// Why a status has no usable info. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum InfoError {
-    /// There is no such key.
+    /// The key is missing.
     #[error("the verbose status has no info")]
     Absent,
-    /// Its text is not what is known of this runtime.
+    /// The text has another format.
     #[error("the verbose status: {0}")]
     Unreadable(#[from] serde_json::Error),
 }
@@ -76,7 +76,7 @@ struct RawContainer {
     sandbox: String,
 }
 
-/// A process, where 0 stands for none.
+/// A PID, where 0 stands for no process.
 fn process(pid: i64) -> Option<u32> {
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
 }
@@ -86,7 +86,7 @@ fn read<T: DeserializeOwned>(info: &HashMap<String, String>) -> Result<T, InfoEr
 }
 
 impl SandboxInfo {
-    /// From the map of a PodSandboxStatus.
+    /// Reads the info map of a PodSandboxStatus.
     pub fn read(info: &HashMap<String, String>) -> Result<Self, InfoError> {
         let raw: RawSandbox = read(info)?;
         let namespaces = raw.runtime_spec.and_then(|spec| spec.linux).and_then(|linux| linux.namespaces);
@@ -100,7 +100,7 @@ impl SandboxInfo {
 }
 
 impl ContainerInfo {
-    /// From the map of a ContainerStatus.
+    /// Reads the info map of a ContainerStatus.
     pub fn read(info: &HashMap<String, String>) -> Result<Self, InfoError> {
         let raw: RawContainer = read(info)?;
         Ok(Self { pid: process(raw.pid), sandbox: raw.sandbox })
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn containerd_sandbox() {
+    fn parses_containerd_sandbox_info() {
         let network = json!({ "type": "network", "path": "/var/run/netns/cni-5f0d" });
         let status = info(&json!({
             "pid": 6123,
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn crio_sandbox_with_infra_container() {
+    fn parses_crio_sandbox_with_infra_container() {
         let network = json!({ "type": "network", "path": "/var/run/netns/ab71-5e" });
         let status = info(&json!({
             "image": "registry.k8s.io/pause:3.10",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn crio_sandbox_without_infra_container() {
+    fn parses_crio_sandbox_without_infra_container() {
         let network = json!({ "type": "network", "path": "/var/run/netns/ab71-5e" });
         let status = info(&json!({ "runtimeSpec": { "linux": { "namespaces": namespaces(&network) } } }));
         let expected = SandboxInfo { pid: None, network: Some("/var/run/netns/ab71-5e".into()) };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_without_a_path_is_none() {
+    fn namespace_without_path_yields_no_path() {
         for spec in [
             json!({ "linux": { "namespaces": namespaces(&json!({ "type": "network" })) } }),
             json!({ "linux": { "namespaces": null } }),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn containers() {
+    fn parses_container_pid_and_sandbox() {
         let running = info(&json!({ "sandboxID": "f3", "pid": 77, "runtimeSpec": {}, "privileged": false }));
         assert_eq!(
             ContainerInfo::read(&running).unwrap(),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_read() {
+    fn missing_or_malformed_info_is_an_error() {
         assert!(matches!(SandboxInfo::read(&HashMap::new()), Err(InfoError::Absent)));
         let text = [("info".to_owned(), "{".to_owned())].into();
         assert!(matches!(SandboxInfo::read(&text), Err(InfoError::Unreadable(_))));

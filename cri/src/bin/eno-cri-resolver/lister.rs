@@ -1,8 +1,8 @@
-//! Which sandbox is a pod's: one list for all who ask at once.
+//! Finds the sandboxes of pods, with one list call for all concurrent requests.
 //!
-//! A runtime goes through all of its sandboxes for each list, so that 200 lists on a node of 200 pods cost 40,000
-//! looks. While one list is under way the next questions gather, and share the next one. Nobody is answered from a
-//! list that began before the question came.
+//! A runtime iterates over all its sandboxes for each list: 200 lists on a node of 200 pods would cost 40,000
+//! steps. Requests that arrive during a list call share the next one. No request is answered from a list that
+//! began before it.
 
 use std::collections::HashMap;
 
@@ -12,25 +12,25 @@ use tokio::sync::{mpsc, oneshot};
 use crate::runtime::{POD_UID, Runtime, RuntimeError};
 use crate::wire::{PodSandbox, SANDBOX_READY};
 
-/// More than connections are served at once.
-const MOST_WAITING: usize = 1024;
+/// Maximum waiting requests; more than the maximum of connections.
+const MAX_WAITING: usize = 1024;
 
-struct Question {
+struct ListRequest {
     pod: PodUid,
     answer: oneshot::Sender<Result<Option<String>, RuntimeError>>,
 }
 
 /// Finds sandboxes.
 #[derive(Clone, Debug)]
-pub struct Lister(mpsc::Sender<Question>);
+pub struct SandboxLister(mpsc::Sender<ListRequest>);
 
-impl Lister {
-    /// Lists by `runtime`, in a task that ends with the last clone.
+impl SandboxLister {
+    /// Lists with `runtime`, in a task that ends with the last clone.
     pub fn new(runtime: Runtime) -> Self {
-        let (sender, mut questions) = mpsc::channel::<Question>(MOST_WAITING);
+        let (sender, mut requests) = mpsc::channel::<ListRequest>(MAX_WAITING);
         tokio::spawn(async move {
             let mut waiting = Vec::new();
-            while questions.recv_many(&mut waiting, MOST_WAITING).await > 0 {
+            while requests.recv_many(&mut waiting, MAX_WAITING).await > 0 {
                 answer_all(&runtime, &mut waiting).await;
             }
         });
@@ -41,28 +41,28 @@ impl Lister {
     pub async fn find(&self, pod: PodUid) -> Result<Option<String>, RuntimeError> {
         let ended = || RuntimeError::Unavailable("the resolver is about to end".into());
         let (answer, answered) = oneshot::channel();
-        self.0.send(Question { pod, answer }).await.map_err(|_| ended())?;
+        self.0.send(ListRequest { pod, answer }).await.map_err(|_| ended())?;
         answered.await.map_err(|_| ended())?
     }
 }
 
-async fn answer_all(runtime: &Runtime, waiting: &mut Vec<Question>) {
+async fn answer_all(runtime: &Runtime, waiting: &mut Vec<ListRequest>) {
     let only = match waiting.as_slice() {
-        [question] => Some(&question.pod),
+        [request] => Some(&request.pod),
         _ => None,
     };
     let listed = runtime.ready_sandboxes(only).await.map(newest);
-    for Question { pod, answer } in waiting.drain(..) {
+    for ListRequest { pod, answer } in waiting.drain(..) {
         let found = match &listed {
             Ok(newest) => Ok(newest.get(pod.as_str()).map(|sandbox| sandbox.id.clone())),
             Err(error) => Err(error.clone()),
         };
-        // Who asked may be gone.
+        // The receiver may have been dropped.
         let _ = answer.send(found);
     }
 }
 
-/// The newest ready sandbox of each pod. (kubelet makes one anew when it ended; both may be there for a moment.)
+/// The newest ready sandbox of each pod. While kubelet replaces a sandbox, both may exist for a moment.
 fn newest(sandboxes: Vec<PodSandbox>) -> HashMap<String, PodSandbox> {
     let mut newest: HashMap<String, PodSandbox> = HashMap::new();
     for sandbox in sandboxes.into_iter().filter(|sandbox| sandbox.state == SANDBOX_READY) {
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_ready_sandbox_counts() {
+    fn newest_ready_sandbox_wins() {
         let mut all = vec![
             sandbox("first", "a", SANDBOX_READY, 10),
             sandbox("second", "a", SANDBOX_READY, 20),
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everyone_hears_that_there_is_no_runtime() {
-        let lister = Lister::new(Runtime::new([], Duration::from_secs(5)));
+    async fn all_waiting_requests_get_the_runtime_error() {
+        let lister = SandboxLister::new(Runtime::new([], Duration::from_secs(5)));
         let all = ["a", "b", "c"].map(|uid| lister.find(PodUid::parse(uid).unwrap()));
         for found in futures::future::join_all(all).await {
             assert!(matches!(found, Err(RuntimeError::Unavailable(_))), "{found:?}");

@@ -1,8 +1,7 @@
-//! `eno-cri-resolver`: holds the container runtime's socket and tells the network namespaces of pods, and nothing
-//! else.
+//! `eno-cri-resolver`: uses the container runtime's socket, and serves only the network namespaces of pods.
 //!
-//! It runs in the node's network namespace (it refuses to name that one), with `/run/netns` mounted so that mounts
-//! propagate from the host, and needs no capability.
+//! It runs in the node's network namespace, which it never returns. `/run/netns` is mounted so that mounts
+//! propagate from the host. It needs no capability.
 
 mod info;
 mod lister;
@@ -26,10 +25,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::resolve::Resolver;
 use crate::runtime::Runtime;
-use crate::serve::{Allowed, Socket};
+use crate::serve::{AllowedPeers, Socket};
 
-/// How long a call of the runtime may take. An answer needs two, one after the other.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of one call to the runtime. A response needs two consecutive calls.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tells the network namespaces of pods, over a socket of its own.
 #[derive(Debug, Parser)]
@@ -103,7 +102,7 @@ fn start_logs(args: &Args) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-// One thread: the work is the runtime's.
+// A single thread suffices: the work is done by the runtime.
 #[tokio::main(flavor = "current_thread")]
 async fn run(args: Args) -> Result<(), Box<dyn Error>> {
     let shutdown = CancellationToken::new();
@@ -118,10 +117,10 @@ async fn run(args: Args) -> Result<(), Box<dyn Error>> {
         info!("told to stop");
         stop.cancel();
     });
-    let resolver = Resolver::new(Runtime::new(args.runtime.clone(), PATIENCE))?;
+    let resolver = Resolver::new(Runtime::new(args.runtime.clone(), RUNTIME_TIMEOUT))?;
     let socket = Socket::bind(&args.socket, args.allow_gid.first().copied())?;
     info!(socket = %args.socket.display(), runtime = ?args.runtime, "listening");
-    socket.serve(resolver, Allowed { uids: args.allow_uid, gids: args.allow_gid }, shutdown).await;
+    socket.serve(resolver, AllowedPeers { uids: args.allow_uid, gids: args.allow_gid }, shutdown).await;
     Ok(())
 }
 
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags() {
+    fn flags_parse_and_reject_invalid_sockets() {
         Args::command().debug_assert();
         let args = Args::try_parse_from([
             "eno-cri-resolver",

@@ -1,62 +1,67 @@
-//! From a question to its answer.
+//! Resolves a request to its response.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use eno_cri::protocol::{ContainerId, Question, Reason, Refusal, Resolved};
+use eno_cri::protocol::{ContainerId, Reason, Refusal, Request, Resolved};
 use nix::fcntl::OFlag;
 use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 
 use crate::info::{ContainerInfo, InfoError, SandboxInfo};
-use crate::lister::Lister;
+use crate::lister::SandboxLister;
 use crate::runtime::{Runtime, RuntimeError};
 use crate::wire::{CONTAINER_RUNNING, NODE, PodSandboxStatusResponse, SANDBOX_READY};
 
-/// Which namespace this is: device and inode.
+/// The identity of a namespace: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct NamespaceId {
     device: u64,
     inode: u64,
 }
 
-/// The network namespace that this process runs in.
-const OWN: &str = "/proc/self/ns/net";
+/// The network namespace of this process.
+const OWN_NAMESPACE: &str = "/proc/self/ns/net";
 
-/// The node's namespace can't be told from a pod's. A retry doesn't help.
+/// The host's namespace can't be identified. A retry does not help.
 #[derive(Debug, thiserror::Error)]
-#[error("looking at {OWN}: {0}")]
-pub struct NodeError(#[source] io::Error);
+#[error("looking at {OWN_NAMESPACE}: {0}")]
+pub struct HostNamespaceError(#[source] io::Error);
 
-/// Answers questions.
+/// Resolves requests.
 #[derive(Debug)]
 pub struct Resolver {
     runtime: Runtime,
-    lister: Lister,
-    /// The network namespace that this process runs in: the node's.
-    node: Identity,
+    lister: SandboxLister,
+    /// The network namespace of this process, which is the host's.
+    node: NamespaceId,
 }
 
 impl Resolver {
-    /// One that asks `runtime`, made within a tokio runtime. It runs in the node's network namespace, and notes it.
-    pub fn new(runtime: Runtime) -> Result<Self, NodeError> {
-        let lister = Lister::new(runtime.clone());
-        Ok(Self { runtime, lister, node: identify(Path::new(OWN)).map_err(NodeError)? })
+    /// A resolver that uses `runtime`. Must be called within a tokio runtime, in the host's network
+    /// namespace.
+    pub fn new(runtime: Runtime) -> Result<Self, HostNamespaceError> {
+        let lister = SandboxLister::new(runtime.clone());
+        Ok(Self {
+            runtime,
+            lister,
+            node: namespace_id(Path::new(OWN_NAMESPACE)).map_err(HostNamespaceError)?,
+        })
     }
 
-    /// The namespace of the pod in question.
-    pub async fn resolve(&self, question: &Question) -> Result<Resolved, Refusal> {
-        let found = self.lister.find(question.pod.clone()).await.map_err(refusal)?;
+    /// The network namespace of the requested pod.
+    pub async fn resolve(&self, request: &Request) -> Result<Resolved, Refusal> {
+        let found = self.lister.find(request.pod.clone()).await.map_err(refusal)?;
         let sandbox = found.ok_or_else(not_found)?;
         let (status, container) = tokio::join!(self.runtime.sandbox(&sandbox), async {
-            match &question.container {
+            match &request.container {
                 Some(container) => self.container_pid(container, &sandbox).await.map(Some),
                 None => Ok(None),
             }
         });
-        let own = own_namespace(&status.map_err(refusal)?)?;
-        let (path, Identity { device, inode }) = self.locate(&own)?;
+        let own = check_own_namespace(&status.map_err(refusal)?)?;
+        let (path, NamespaceId { device, inode }) = self.locate(&own)?;
         Ok(Resolved { path, inode, device, pid: container?.or(own.pid) })
     }
 
@@ -68,7 +73,7 @@ impl Resolver {
             answer => answer.map_err(refusal)?,
         };
         let status = answer.status.unwrap_or_default();
-        // Runtimes also take the beginning of an id.
+        // Runtimes also accept a prefix of an id.
         if status.id != container.as_str() {
             return Err(not_running("is not there: that is the beginning of an id"));
         }
@@ -82,11 +87,11 @@ impl Resolver {
         }
     }
 
-    /// Where the namespace can be had, and which it is.
-    fn locate(&self, own: &SandboxInfo) -> Result<(PathBuf, Identity), Refusal> {
+    /// The namespace's path and identity.
+    fn locate(&self, own: &SandboxInfo) -> Result<(PathBuf, NamespaceId), Refusal> {
         let mut failure = None;
-        for path in places(own) {
-            match identify(&path) {
+        for path in candidate_paths(own) {
+            match namespace_id(&path) {
                 Ok(identity) if identity == self.node => return Err(host_network()),
                 Ok(identity) => return Ok((path, identity)),
                 Err(error) => {
@@ -103,11 +108,12 @@ impl Resolver {
     }
 }
 
-/// The places where a sandbox's namespace can be had, the best first: a path stays what it is for the sandbox's life,
-/// while a PID is used again.
-fn places(own: &SandboxInfo) -> Vec<PathBuf> {
+/// Candidate paths of a sandbox's namespace, the best first: a bound path is stable for the sandbox's life,
+/// while a PID may be reused.
+fn candidate_paths(own: &SandboxInfo) -> Vec<PathBuf> {
     match (&own.network, own.pid) {
-        // Both runtimes write `/var/run`, which is a link to `/run` on a node and need not be in a container.
+        // Both runtimes write `/var/run`, which links to `/run` on the host and may be missing in a
+        // container.
         (Some(path), _) => match path.strip_prefix("/var/run") {
             Ok(below) => vec![Path::new("/run").join(below), path.clone()],
             Err(_) => vec![path.clone()],
@@ -117,8 +123,8 @@ fn places(own: &SandboxInfo) -> Vec<PathBuf> {
     }
 }
 
-/// What is told of a sandbox that is still ready and has a network of its own.
-fn own_namespace(answer: &PodSandboxStatusResponse) -> Result<SandboxInfo, Refusal> {
+/// The info of a sandbox that is ready and has a network of its own.
+fn check_own_namespace(answer: &PodSandboxStatusResponse) -> Result<SandboxInfo, Refusal> {
     let status = answer.status.as_ref().ok_or_else(not_found)?;
     if status.state != SANDBOX_READY {
         return Err(not_found());
@@ -131,8 +137,8 @@ fn own_namespace(answer: &PodSandboxStatusResponse) -> Result<SandboxInfo, Refus
 }
 
 /// The namespace that is bound at a path.
-fn identify(path: &Path) -> io::Result<Identity> {
-    // Opened as a mere place: whatever it is, opening does nothing to it, and what is looked at is one thing.
+fn namespace_id(path: &Path) -> io::Result<NamespaceId> {
+    // O_PATH has no side effects on any file type, and fstat then checks the opened file itself.
     let file = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(path)?;
     if fstatfs(&file)?.filesystem_type() != NSFS_MAGIC {
         return Err(io::Error::other(
@@ -140,7 +146,7 @@ fn identify(path: &Path) -> io::Result<Identity> {
         ));
     }
     let metadata = file.metadata()?;
-    Ok(Identity { device: metadata.dev(), inode: metadata.ino() })
+    Ok(NamespaceId { device: metadata.dev(), inode: metadata.ino() })
 }
 
 fn not_found() -> Refusal {
@@ -160,7 +166,7 @@ fn unsupported(error: &InfoError) -> Refusal {
 
 fn refusal(error: RuntimeError) -> Refusal {
     match error {
-        // It went between two calls.
+        // It was removed between two calls.
         RuntimeError::NotFound(_) => not_found(),
         RuntimeError::Unsupported(_) => Refusal::new(Reason::Unsupported, error),
         RuntimeError::Unavailable(_) => Refusal::new(Reason::Unavailable, error),
@@ -190,18 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn host_network_and_ended_sandboxes_are_refused() {
-        assert_eq!(own_namespace(&status(SANDBOX_READY, POD)).unwrap().pid, Some(7));
-        let reason = |state, network| own_namespace(&status(state, network)).unwrap_err().reason;
+    fn host_network_and_stopped_sandboxes_are_refused() {
+        assert_eq!(check_own_namespace(&status(SANDBOX_READY, POD)).unwrap().pid, Some(7));
+        let reason = |state, network| check_own_namespace(&status(state, network)).unwrap_err().reason;
         assert_eq!(reason(SANDBOX_READY, NODE), Reason::HostNetwork);
         assert_eq!(reason(SANDBOX_NOTREADY, POD), Reason::NotFound);
         let silent = PodSandboxStatusResponse { info: [].into(), ..status(SANDBOX_READY, POD) };
-        assert_eq!(own_namespace(&silent).unwrap_err().reason, Reason::Unsupported);
+        assert_eq!(check_own_namespace(&silent).unwrap_err().reason, Reason::Unsupported);
     }
 
     #[test]
-    fn a_path_is_preferred_to_a_pid() {
-        let of = |network: Option<&str>, pid| places(&SandboxInfo { pid, network: network.map(Into::into) });
+    fn namespace_path_takes_precedence_over_pid() {
+        let of = |network: Option<&str>, pid| {
+            candidate_paths(&SandboxInfo { pid, network: network.map(Into::into) })
+        };
         assert_eq!(
             of(Some("/var/run/netns/x"), Some(7)),
             [Path::new("/run/netns/x"), Path::new("/var/run/netns/x")]
@@ -212,23 +220,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_bound_namespace_is_one() {
-        let own = identify(Path::new(OWN)).unwrap();
-        assert_eq!(own.inode, fs::metadata(OWN).unwrap().ino());
+    fn path_that_is_no_bind_mounted_namespace_is_ignored() {
+        let own = namespace_id(Path::new(OWN_NAMESPACE)).unwrap();
+        assert_eq!(own.inode, fs::metadata(OWN_NAMESPACE).unwrap().ino());
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert!(identify(file.path()).unwrap_err().to_string().contains("no namespace is bound"));
-        assert_eq!(identify(Path::new("/nonexistent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(namespace_id(file.path()).unwrap_err().to_string().contains("no namespace is bound"));
+        assert_eq!(namespace_id(Path::new("/nonexistent")).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[tokio::test]
-    async fn the_nodes_own_namespace_is_never_named() {
+    async fn host_namespace_is_never_returned() {
         let runtime = Runtime::new([], std::time::Duration::from_secs(1));
         let resolver = Resolver::new(runtime).unwrap();
-        let own = SandboxInfo { pid: None, network: Some(OWN.into()) };
+        let own = SandboxInfo { pid: None, network: Some(OWN_NAMESPACE.into()) };
         assert_eq!(resolver.locate(&own).unwrap_err().reason, Reason::HostNetwork);
         let gone = SandboxInfo { pid: None, network: Some("/run/netns/eno-nonexistent".into()) };
         assert_eq!(resolver.locate(&gone).unwrap_err().reason, Reason::Unavailable);
-        let untold = SandboxInfo { pid: None, network: None };
-        assert_eq!(resolver.locate(&untold).unwrap_err().reason, Reason::Unsupported);
+        let unlocated = SandboxInfo { pid: None, network: None };
+        assert_eq!(resolver.locate(&unlocated).unwrap_err().reason, Reason::Unsupported);
     }
 }

@@ -1,4 +1,4 @@
-//! The container runtime, over its socket.
+//! A client of the container runtime's socket.
 
 use std::error::Error as _;
 use std::io;
@@ -22,33 +22,33 @@ use crate::wire::{
     SANDBOX_READY,
 };
 
-/// The label by which kubelet marks a sandbox with its pod's uid.
+/// The label with the pod's uid that kubelet puts on a sandbox.
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 
-/// What kubelet allows an answer to have.
-const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+/// Maximum bytes of a response; kubelet's limit.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
-/// A runtime's CRI. One connection serves all questions; a lost one is made again with the next.
+/// The runtime's CRI. All requests share one connection, which is reconnected on demand.
 #[derive(Clone, Debug)]
 pub struct Runtime(Channel);
 
-/// Why the runtime doesn't tell.
+/// Why a call to the runtime failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// It knows no such object.
+    /// The object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// It has no such call: it is too old, or its CRI is switched off. A retry doesn't help.
+    /// The call is not implemented: the runtime is too old, or its CRI is disabled. A retry does not help.
     #[error("the runtime does not speak CRI v1: {0}")]
     Unsupported(String),
-    /// It is not there, restarts, or took too long. A retry may help.
+    /// The runtime is missing, restarts, or timed out. A retry may help.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl From<Status> for RuntimeError {
     fn from(status: Status) -> Self {
-        // A transport's error says the most in its innermost source.
+        // The innermost source of a transport error is the most specific.
         let mut innermost = status.source();
         while let Some(deeper) = innermost.and_then(std::error::Error::source) {
             innermost = Some(deeper);
@@ -60,13 +60,13 @@ impl From<Status> for RuntimeError {
         match status.code() {
             Code::NotFound => Self::NotFound(text),
             Code::Unimplemented => Self::Unsupported(text),
-            // Also what runtimes say while they start or stop is of many codes; none is an answer.
+            // Runtimes use many codes while they start or stop; all are treated as unavailable.
             _ => Self::Unavailable(text),
         }
     }
 }
 
-/// The first socket at which someone listens.
+/// Connects to the first socket that accepts.
 async fn connect(sockets: &[PathBuf]) -> io::Result<TokioIo<UnixStream>> {
     let mut failures = Vec::new();
     for socket in sockets {
@@ -79,28 +79,28 @@ async fn connect(sockets: &[PathBuf]) -> io::Result<TokioIo<UnixStream>> {
 }
 
 impl Runtime {
-    /// The one that listens at the first of `sockets` where anyone does, looked for anew at each connection. No call
-    /// takes longer than `patience`.
-    pub fn new(sockets: impl Into<Arc<[PathBuf]>>, patience: Duration) -> Self {
+    /// A client of the first of `sockets` that accepts, tried anew at each connect. `timeout` is the limit of
+    /// each call.
+    pub fn new(sockets: impl Into<Arc<[PathBuf]>>, timeout: Duration) -> Self {
         let sockets = sockets.into();
         let connector = tower::service_fn(move |_: Uri| {
             let sockets = sockets.clone();
             async move { connect(&sockets).await }
         });
-        // The authority is not looked at on a unix socket.
-        let endpoint = Endpoint::from_static("http://cri").connect_timeout(patience).timeout(patience);
+        // The authority is ignored on a unix socket.
+        let endpoint = Endpoint::from_static("http://cri").connect_timeout(timeout).timeout(timeout);
         Self(endpoint.connect_with_connector_lazy(connector))
     }
 
-    async fn call<Q, A>(&self, method: &'static str, question: Q) -> Result<A, RuntimeError>
+    async fn call<Q, A>(&self, method: &'static str, request: Q) -> Result<A, RuntimeError>
     where
         Q: prost::Message + Default + 'static,
         A: prost::Message + Default + 'static,
     {
-        let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(MAX_MESSAGE);
+        let mut grpc = Grpc::new(self.0.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
         let codec = ProstCodec::<Q, A>::default();
-        let answer = grpc.unary(Request::new(question), PathAndQuery::from_static(method), codec).await?;
+        let answer = grpc.unary(Request::new(request), PathAndQuery::from_static(method), codec).await?;
         Ok(answer.into_inner())
     }
 
@@ -110,22 +110,22 @@ impl Runtime {
             state: Some(PodSandboxStateValue { state: SANDBOX_READY }),
             label_selector: pod.map(|pod| (POD_UID.to_owned(), pod.to_string())).into_iter().collect(),
         };
-        let question = ListPodSandboxRequest { filter: Some(filter) };
+        let request = ListPodSandboxRequest { filter: Some(filter) };
         let answer: ListPodSandboxResponse =
-            self.call("/runtime.v1.RuntimeService/ListPodSandbox", question).await?;
+            self.call("/runtime.v1.RuntimeService/ListPodSandbox", request).await?;
         Ok(answer.items)
     }
 
     /// A sandbox's verbose status.
     pub async fn sandbox(&self, id: &str) -> Result<PodSandboxStatusResponse, RuntimeError> {
-        let question = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
-        self.call("/runtime.v1.RuntimeService/PodSandboxStatus", question).await
+        let request = PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: true };
+        self.call("/runtime.v1.RuntimeService/PodSandboxStatus", request).await
     }
 
     /// A container's verbose status.
     pub async fn container(&self, id: &ContainerId) -> Result<ContainerStatusResponse, RuntimeError> {
-        let question = ContainerStatusRequest { container_id: id.to_string(), verbose: true };
-        self.call("/runtime.v1.RuntimeService/ContainerStatus", question).await
+        let request = ContainerStatusRequest { container_id: id.to_string(), verbose: true };
+        self.call("/runtime.v1.RuntimeService/ContainerStatus", request).await
     }
 }
 
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nobody_listens() {
+    async fn missing_socket_is_a_retryable_error() {
         let sockets = [PathBuf::from("/nonexistent/a.sock"), PathBuf::from("/nonexistent/b.sock")];
         let runtime = Runtime::new(sockets, Duration::from_secs(5));
         let error = runtime.ready_sandboxes(None).await.unwrap_err();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_runtime_that_says_nothing() {
+    async fn silent_runtime_times_out() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("mute.sock");
         let _listener = UnixListener::bind(&socket).unwrap();

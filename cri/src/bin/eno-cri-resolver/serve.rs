@@ -1,4 +1,4 @@
-//! The socket: who may ask, one question per line.
+//! The resolver's socket: peer permissions and one request per line.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_cri::protocol::{Answer, MAX_QUESTION, Question, Reason, Refusal, Resolved};
+use eno_cri::protocol::{MAX_REQUEST_BYTES, Reason, Refusal, Request, Resolved, Response};
 use nix::sys::stat::{Mode, umask};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -18,28 +18,28 @@ use tracing::{debug, warn};
 
 use crate::resolve::Resolver;
 
-/// Connections that are served at once; more wait their turn.
-const MOST_CONNECTIONS: usize = 256;
+/// Maximum concurrent connections; further ones wait.
+const MAX_CONNECTIONS: usize = 256;
 
-/// A connection on which nothing is asked for so long is closed. An answer that nobody takes for so long, too.
-const IDLE: Duration = Duration::from_secs(10);
+/// Time after which an idle connection is closed, and time limit of writing a response.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who may ask, by the credentials that the kernel tells of a socket's other end.
+/// The permitted clients, by the peer credentials of the socket.
 #[derive(Clone, Debug)]
-pub struct Allowed {
+pub struct AllowedPeers {
     /// Users.
     pub uids: Vec<u32>,
     /// Primary groups.
     pub gids: Vec<u32>,
 }
 
-impl Allowed {
+impl AllowedPeers {
     fn has(&self, uid: u32, gid: u32) -> bool {
         self.uids.contains(&uid) || self.gids.contains(&gid)
     }
 }
 
-/// Why it doesn't listen. A retry may help once the cause is gone.
+/// Why the socket can't be opened. A retry may help once the cause is fixed.
 #[derive(Debug, thiserror::Error)]
 #[error("listening at {}: {source}", socket.display())]
 pub struct ListenError {
@@ -47,7 +47,7 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// A socket that is removed when nobody listens any more.
+/// A listening socket that is removed on drop.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -63,12 +63,12 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    /// Listens at `path`, in place of a socket that a dead process left there. User and `group` can connect, others
-    /// can't. Sets the process's umask.
+    /// Listens at `path`, replacing a stale socket. User and `group` can connect, others can't. Sets the
+    /// process's umask.
     pub fn bind(path: &Path, group: Option<u32>) -> Result<Self, ListenError> {
         let failed = |source| ListenError { socket: path.to_owned(), source };
-        remove_dead(path).map_err(failed)?;
-        // The socket never has a wider mode, not for a moment.
+        remove_stale(path).map_err(failed)?;
+        // The umask prevents a wider mode at any time.
         umask(Mode::from_bits_truncate(0o117));
         let listener = UnixListener::bind(path).map_err(failed)?;
         let socket = Self { listener, path: path.to_owned() };
@@ -78,10 +78,10 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Answers until `shutdown`; questions that are under way then are still answered.
-    pub async fn serve(self, resolver: Resolver, allowed: Allowed, shutdown: CancellationToken) {
+    /// Serves until `shutdown`; requests in progress are completed.
+    pub async fn serve(self, resolver: Resolver, allowed: AllowedPeers, shutdown: CancellationToken) {
         let resolver = Arc::new(resolver);
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
         let accept = async || {
             let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
@@ -92,7 +92,7 @@ impl Socket {
             let (place, stream) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: others end meanwhile.
+                    // Most likely out of file descriptors, until connections end.
                     warn!(%error, "no connection accepted");
                     tokio::task::yield_now().await;
                     continue;
@@ -100,7 +100,7 @@ impl Socket {
             };
             let (resolver, allowed, shutdown) = (resolver.clone(), allowed.clone(), shutdown.clone());
             connections.spawn(async move {
-                if let Err(error) = converse(stream, &resolver, &allowed, &shutdown).await {
+                if let Err(error) = serve_connection(stream, &resolver, &allowed, &shutdown).await {
                     debug!(%error, "a connection ended early");
                 }
                 drop(place);
@@ -111,8 +111,8 @@ impl Socket {
     }
 }
 
-/// Removes a socket at which nobody listens. Anything else that is in the way stays there.
-fn remove_dead(path: &Path) -> io::Result<()> {
+/// Removes a stale socket. Any other file stays.
+fn remove_stale(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.file_type().is_socket() => {}
         Ok(_) => return Err(io::Error::other("something is there that is no socket")),
@@ -126,10 +126,10 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn converse(
+async fn serve_connection(
     stream: UnixStream,
     resolver: &Resolver,
-    allowed: &Allowed,
+    allowed: &AllowedPeers,
     shutdown: &CancellationToken,
 ) -> io::Result<()> {
     let peer = stream.peer_cred()?;
@@ -137,51 +137,51 @@ async fn converse(
     if !allowed.has(peer.uid(), peer.gid()) {
         warn!(uid = peer.uid(), gid = peer.gid(), pid = peer.pid(), "denied");
         let error = format!("user {} (group {}) may not ask", peer.uid(), peer.gid());
-        return say(&mut stream, Err(Refusal::new(Reason::Denied, error))).await;
+        return send_response(&mut stream, Err(Refusal::new(Reason::Denied, error))).await;
     }
-    let mut line = Vec::with_capacity(MAX_QUESTION);
+    let mut line = Vec::with_capacity(MAX_REQUEST_BYTES);
     loop {
         line.clear();
-        let next = timeout(IDLE, read_line(&mut stream, &mut line));
+        let next = timeout(IDLE_TIMEOUT, read_line(&mut stream, &mut line));
         match shutdown.run_until_cancelled(next).await {
-            // Told to stop, or nothing asked for long.
+            // Shutdown or idle timeout.
             None | Some(Err(_)) => return Ok(()),
             Some(Ok(read)) => match read? {
                 Line::End => return Ok(()),
                 Line::Whole => {}
                 Line::Broken => {
-                    let error = format!("a question is one line of at most {MAX_QUESTION} bytes");
-                    return say(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await;
+                    let error = format!("a question is one line of at most {MAX_REQUEST_BYTES} bytes");
+                    return send_response(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await;
                 }
             },
         }
-        match serde_json::from_slice::<Question>(&line) {
-            Ok(question) => {
-                let answer = resolver.resolve(&question).await;
+        match serde_json::from_slice::<Request>(&line) {
+            Ok(request) => {
+                let answer = resolver.resolve(&request).await;
                 match &answer {
                     Ok(resolved) => {
-                        debug!(pod = %question.pod, namespace = %resolved.path.display(), "resolved");
+                        debug!(pod = %request.pod, namespace = %resolved.path.display(), "resolved");
                     }
                     Err(Refusal { reason, error }) => {
-                        debug!(pod = %question.pod, ?reason, error, "refused");
+                        debug!(pod = %request.pod, ?reason, error, "refused");
                     }
                 }
-                say(&mut stream, answer).await?;
+                send_response(&mut stream, answer).await?;
             }
-            Err(error) => say(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await?,
+            Err(error) => send_response(&mut stream, Err(Refusal::new(Reason::BadRequest, error))).await?,
         }
     }
 }
 
 enum Line {
     Whole,
-    /// Too long, or the other side stopped in the middle.
+    /// The line is too long, or the connection ended within it.
     Broken,
     End,
 }
 
 async fn read_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io::Result<Line> {
-    let most = u64::try_from(MAX_QUESTION).unwrap_or(u64::MAX);
+    let most = u64::try_from(MAX_REQUEST_BYTES).unwrap_or(u64::MAX);
     stream.take(most).read_until(b'\n', line).await?;
     Ok(match line.last() {
         None => Line::End,
@@ -190,8 +190,11 @@ async fn read_line(stream: &mut BufReader<UnixStream>, line: &mut Vec<u8>) -> io
     })
 }
 
-async fn say(stream: &mut BufReader<UnixStream>, answer: Result<Resolved, Refusal>) -> io::Result<()> {
-    let mut line = serde_json::to_vec(&Answer::from(answer))?;
+async fn send_response(
+    stream: &mut BufReader<UnixStream>,
+    answer: Result<Resolved, Refusal>,
+) -> io::Result<()> {
+    let mut line = serde_json::to_vec(&Response::from(answer))?;
     line.push(b'\n');
-    timeout(IDLE, stream.write_all(&line)).await?
+    timeout(IDLE_TIMEOUT, stream.write_all(&line)).await?
 }

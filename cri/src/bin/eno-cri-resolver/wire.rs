@@ -64,7 +64,7 @@ pub struct PodSandboxStatusRequest {
 pub struct PodSandboxStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: Option<PodSandboxStatus>,
-    /// With `verbose`: what the runtime likes to tell.
+    /// With `verbose`: runtime-specific information.
     #[prost(map = "string, string", tag = "2")]
     pub info: HashMap<String, String>,
 }
@@ -109,7 +109,7 @@ pub struct ContainerStatusRequest {
 pub struct ContainerStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: Option<ContainerStatus>,
-    /// With `verbose`: what the runtime likes to tell.
+    /// With `verbose`: runtime-specific information.
     #[prost(map = "string, string", tag = "2")]
     pub info: HashMap<String, String>,
 }

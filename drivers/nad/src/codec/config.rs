@@ -1,4 +1,4 @@
-//! The shapes of CNI configurations, key by key and in the order that they are written.
+//! CNI configurations as structs, with their keys in the order of output.
 
 use eno_schemas::{Dns, VlanId};
 use serde::Serialize;
@@ -86,12 +86,12 @@ impl Plugin<'_> {
         }
     }
 
-    /// It fails without `ipam`.
+    /// True when the plugin fails without `ipam`.
     pub fn needs_ipam(&self) -> bool {
         matches!(self, Self::Ipvlan { .. } | Self::Vlan { .. })
     }
 
-    /// It reads `mtu`.
+    /// True when the plugin reads `mtu`.
     pub fn has_mtu(&self) -> bool {
         !matches!(self, Self::HostDevice | Self::Sriov { .. } | Self::Userspace { .. })
     }

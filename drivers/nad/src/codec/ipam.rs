@@ -6,9 +6,9 @@ use eno_schemas::{Dns, Ipam, NadSubnet, Pool};
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use serde::Serialize;
 
-use super::Impossible;
+use super::UnsupportedAttachment;
 
-/// `ipam`. No gateway is written: what a pod reaches beyond its subnets is said by routes.
+/// `ipam`. It has no gateway: routes say what a pod reaches beyond its subnets.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub(super) enum IpamConfig<'a> {
@@ -82,15 +82,15 @@ pub(super) struct Route {
 pub(super) fn ipam<'a>(
     subnets: &[NadSubnet],
     dns: Option<&'a Dns>,
-) -> Result<Option<IpamConfig<'a>>, Impossible> {
+) -> Result<Option<IpamConfig<'a>>, UnsupportedAttachment> {
     let Some((first, others)) = subnets.split_first() else { return Ok(None) };
     for (at, subnet) in others.iter().enumerate() {
         if subnet.ipam != first.ipam {
-            return Err(Impossible::MixedIpam(first.network, subnet.network));
+            return Err(UnsupportedAttachment::MixedIpam(first.network, subnet.network));
         }
         let v4 = subnet.network.addr().is_ipv4();
         if let Some(same) = subnets[..=at].iter().find(|earlier| earlier.network.addr().is_ipv4() == v4) {
-            return Err(Impossible::SameFamily(same.network, subnet.network));
+            return Err(UnsupportedAttachment::SameFamily(same.network, subnet.network));
         }
     }
     let routes = subnets
@@ -158,12 +158,12 @@ fn host_local(subnet: &NadSubnet) -> Vec<LocalRange> {
         .collect()
 }
 
-fn static_address(subnet: &NadSubnet) -> Result<Address, Impossible> {
-    let pool = subnet.pools.first().ok_or(Impossible::StaticPool(subnet.network))?;
+fn static_address(subnet: &NadSubnet) -> Result<Address, UnsupportedAttachment> {
+    let pool = subnet.pools.first().ok_or(UnsupportedAttachment::StaticPool(subnet.network))?;
     Ok(Address { address: format!("{}/{}", pool.start, subnet.network.prefix_len()) })
 }
 
-/// Ascending pools of which none touches the next: host-local refuses overlaps.
+/// Merges pools to ascending ones that neither overlap nor touch: host-local refuses overlaps.
 fn merged(pools: &[Pool]) -> Vec<Pool> {
     let mut sorted = pools.to_vec();
     sorted.sort_by_key(|pool| (pool.start, pool.end));
@@ -179,7 +179,7 @@ fn merged(pools: &[Pool]) -> Vec<Pool> {
     merged
 }
 
-/// The fewest networks that cover what lies between two addresses, neither included.
+/// The fewest networks that cover the addresses between two others, exclusive.
 fn between(after: IpAddr, before: IpAddr) -> Vec<IpNet> {
     match (next(after), previous(before)) {
         (Some(IpAddr::V4(start)), Some(IpAddr::V4(end))) => {
@@ -223,9 +223,9 @@ mod tests {
     }
 
     proptest! {
-        /// The range less what is excluded is what the pools say, address by address.
+        /// The range without its exclusions equals the pools, address by address.
         #[test]
-        fn gaps_are_excluded(spans in proptest::collection::vec((0u32..2000, 0u32..60), 1..8)) {
+        fn host_local_ranges_exclude_gaps_between_pools(spans in proptest::collection::vec((0u32..2000, 0u32..60), 1..8)) {
             let base = 0x0a00_0000;
             let pools: Vec<Pool> = spans.iter().map(|(at, len)| pool(base + at, base + at + len)).collect();
             let merged = merged(&pools);

@@ -20,11 +20,11 @@ use ipnet::IpNet;
 
 use config::{Config, Container, HostBridge, HostSide, Memif, Plugin, Trunk, Vhost};
 
-/// `cniVersion` of every configuration: the newest that the reference implementation's plugins all speak.
+/// `cniVersion` of every configuration: the newest that all plugins of the reference implementation support.
 const CNI_VERSION: &str = "0.3.1";
 /// ovs-cni's marker announces each bridge of a node as a resource under this prefix.
 const OVS_RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
-/// Where Multus leaves the credentials that the userspace plugin reads the pod with.
+/// Path of the credentials with which the userspace plugin reads the pod.
 const MULTUS_KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
 
 /// A NetworkAttachmentDefinition's content.
@@ -36,9 +36,10 @@ pub struct Rendered {
     pub resource_name: Option<String>,
 }
 
-/// An attachment that no CNI configuration can say. The engine lets none of these through; a retry can't help.
+/// An attachment that no CNI configuration can express. The engine rejects these beforehand; a retry does not
+/// help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Impossible {
+pub enum UnsupportedAttachment {
     /// The plugin has no key for it.
     #[error("the CNI plugin {plugin} can't do VlanType {vlans}")]
     VlanType {
@@ -50,10 +51,10 @@ pub enum Impossible {
     /// An empty list means "all VLANs" to the plugins.
     #[error("VlanType selectivetrunk without a VLAN would pass all VLANs")]
     EmptySelection,
-    /// The plugin has no `mtu`, and would ignore one.
+    /// The plugin has no `mtu` key and would ignore it.
     #[error("the CNI plugin {0} can't set an MTU")]
     Mtu(&'static str),
-    /// The plugin calls an IPAM plugin, configured or not.
+    /// The plugin calls an IPAM plugin in any case.
     #[error(
         "the CNI plugin {0} needs an address to give: give the L2Service a Subnet, or take another plugin"
     )]
@@ -67,7 +68,7 @@ pub enum Impossible {
     /// A configuration has one `ipam`.
     #[error("Subnets {0} and {1} name different Ipam plugins")]
     MixedIpam(IpNet, IpNet),
-    /// The static plugin hands out what it is told.
+    /// The static plugin assigns exactly the configured addresses.
     #[error("Ipam static needs an AllocationPool in Subnet {0}: its first address is the pod's")]
     StaticPool(IpNet),
     /// Not a switch or socket type of the userspace plugin.
@@ -80,22 +81,22 @@ pub enum Impossible {
         /// `iftype`.
         iftype: String,
     },
-    /// JSON that can't be written.
+    /// The JSON could not be written.
     #[error("the CNI configuration can't be written: {0}")]
     Json(String),
 }
 
 /// Renders the configuration of the NetworkAttachmentDefinition `name`.
-pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Impossible> {
+pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, UnsupportedAttachment> {
     if !attachment.subnets.is_empty() && !matches!(attachment.vlans, NadVlans::Access(_)) {
-        return Err(Impossible::Subnets(vlan_type(&attachment.vlans)));
+        return Err(UnsupportedAttachment::Subnets(vlan_type(&attachment.vlans)));
     }
     let (plugin, resource_name) = plugin(&attachment.cni, &attachment.vlans)?;
     if attachment.mtu.is_some() && !plugin.has_mtu() {
-        return Err(Impossible::Mtu(plugin.name()));
+        return Err(UnsupportedAttachment::Mtu(plugin.name()));
     }
     if attachment.subnets.is_empty() && plugin.needs_ipam() {
-        return Err(Impossible::NoSubnet(plugin.name()));
+        return Err(UnsupportedAttachment::NoSubnet(plugin.name()));
     }
     let dns = ipam::dns(&attachment.subnets);
     let config = Config {
@@ -106,7 +107,8 @@ pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Impos
         ipam: ipam::ipam(&attachment.subnets, dns.as_ref())?,
         dns: dns.as_ref(),
     };
-    let config = serde_json::to_string(&config).map_err(|error| Impossible::Json(error.to_string()))?;
+    let config =
+        serde_json::to_string(&config).map_err(|error| UnsupportedAttachment::Json(error.to_string()))?;
     Ok(Rendered { config, resource_name })
 }
 
@@ -119,11 +121,11 @@ fn vlan_type(vlans: &NadVlans) -> &'static str {
     }
 }
 
-fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<String>), Impossible> {
+fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<String>), UnsupportedAttachment> {
     if matches!(vlans, NadVlans::Selective(set) if set.is_empty()) {
-        return Err(Impossible::EmptySelection);
+        return Err(UnsupportedAttachment::EmptySelection);
     }
-    let cannot = |plugin| Err(Impossible::VlanType { plugin, vlans: vlan_type(vlans) });
+    let cannot = |plugin| Err(UnsupportedAttachment::VlanType { plugin, vlans: vlan_type(vlans) });
     Ok(match (cni, vlans) {
         (Cni::Ovs { bridge, socket_file, pool }, _) => {
             let (vlan, trunk) = match vlans {
@@ -142,7 +144,7 @@ fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<Stri
             None,
         ),
         (Cni::Bridge { bridge }, NadVlans::Selective(set)) => {
-            // Not the port's untagged VLAN in the end: see above.
+            // Not the port's untagged VLAN in the end: see the module's documentation.
             let vlan = set.iter().next();
             let trunk = set.ranges().into_iter().map(Trunk::from).collect();
             (Plugin::Bridge { bridge, vlan, vlan_trunk: Some(trunk), preserve_default_vlan: false }, None)
@@ -173,11 +175,20 @@ fn plugin<'a>(cni: &'a Cni, vlans: &NadVlans) -> Result<(Plugin<'a>, Option<Stri
 }
 
 /// The pod end of a vhost-user socket is its server and of a memif its slave: the switch outlives the pod.
-fn userspace<'a>(engine: &'a str, iftype: &'a str, bridge: HostBridge<'a>) -> Result<Plugin<'a>, Impossible> {
+fn userspace<'a>(
+    engine: &'a str,
+    iftype: &'a str,
+    bridge: HostBridge<'a>,
+) -> Result<Plugin<'a>, UnsupportedAttachment> {
     let (vhost, memif) = match (engine, iftype) {
         ("ovs-dpdk" | "vpp", "vhostuser") => (Some(["client", "server"]), None),
         ("vpp", "memif") => (None, Some(["master", "slave"])),
-        _ => return Err(Impossible::Userspace { engine: engine.to_owned(), iftype: iftype.to_owned() }),
+        _ => {
+            return Err(UnsupportedAttachment::Userspace {
+                engine: engine.to_owned(),
+                iftype: iftype.to_owned(),
+            });
+        }
     };
     let vhost_of = |end: usize| vhost.map(|modes| Vhost { mode: modes[end] });
     let memif_of = |end: usize| memif.map(|roles| Memif { role: roles[end], mode: "ethernet" });

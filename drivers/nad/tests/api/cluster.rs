@@ -1,4 +1,4 @@
-//! A control plane with what `deploy/` installs, and short ways to talk to it and to the driver.
+//! A control plane with the manifests of `deploy/`, and helpers for its objects and the driver.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_driver_nad::NadDriver;
-use eno_sbi::{Driver, Newest, Reconciled, Work};
+use eno_sbi::{Driver, LatestCommand, Reconciled, Work};
 use eno_schemas::{
     Applied, Cni, Command, Desired, Failure, Generation, NadDesired, NadOwner, NadVlans, Outcome,
     VlanAttachment, VlanId,
@@ -18,7 +18,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use crate::common::{self, DRIVER, PATIENCE};
+use crate::common::{self, DRIVER, TIMEOUT};
 
 pub struct Cluster {
     control_plane: ControlPlane,
@@ -27,7 +27,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Everything but the NetworkAttachmentDefinition CRD, and but the `disabled` controllers.
+    /// Installs everything but the NetworkAttachmentDefinition CRD, without the `disabled` controllers.
     pub async fn start(disabled: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let parts = Parts::from_env().expect("the parts of a control plane");
@@ -48,7 +48,7 @@ impl Cluster {
         common::install(&self.admin, file).await;
     }
 
-    /// A driver with its own role and nothing more, and the targets that it tells of.
+    /// A driver with only its own role, and its stream of changed targets.
     pub async fn driver(&self) -> (NadDriver, Changes) {
         let client = self.control_plane.client_for(DRIVER, None).await.expect("the driver's client");
         let driver = NadDriver::new(client);
@@ -56,7 +56,7 @@ impl Cluster {
         (driver, changes)
     }
 
-    /// A client without any right.
+    /// A client without permissions.
     pub async fn nobody(&self) -> Client {
         self.control_plane.client_for("nobody", None).await.expect("a client")
     }
@@ -65,12 +65,12 @@ impl Cluster {
         common::namespace(&self.admin, name).await;
     }
 
-    /// The NADs of a namespace, as the admin sees them.
+    /// The NADs of a namespace, with the admin's permissions.
     pub fn nads(&self, namespace: &str) -> Api<DynamicObject> {
         common::nads(&self.admin, namespace)
     }
 
-    /// Makes a NAD by hand.
+    /// Creates a NAD without the driver.
     pub async fn nad_by_hand(
         &self,
         namespace: &str,
@@ -82,7 +82,7 @@ impl Cluster {
         self.nads(namespace).create(&common::by_hand(), &object).await.expect("creating a NAD")
     }
 
-    /// Changes a NAD by hand.
+    /// Edits a NAD without the driver.
     pub async fn edit(&self, namespace: &str, name: &str, patch: Value) -> DynamicObject {
         let parameters = PatchParams { field_manager: Some("by-hand".into()), ..PatchParams::default() };
         self.nads(namespace).patch(name, &parameters, &Patch::Merge(patch)).await.expect("patching a NAD")
@@ -97,22 +97,22 @@ impl Cluster {
 pub struct Changes(Pin<Box<dyn Stream<Item = String> + Send>>);
 
 impl Changes {
-    /// Waits, however long, until any target is told.
+    /// Waits without limit for a changed target.
     pub async fn any(&mut self) -> String {
         self.0.next().await.expect("the stream of changes goes on")
     }
 
-    /// The next target that is told.
+    /// The next changed target.
     pub async fn next(&mut self) -> String {
-        tokio::time::timeout(PATIENCE, self.any()).await.expect("a change is told")
+        tokio::time::timeout(TIMEOUT, self.any()).await.expect("a change is notified")
     }
 
-    /// Waits until `target` is told.
+    /// Waits until `target` is reported as changed.
     pub async fn of(&mut self, target: &str) {
-        let told = async { while self.any().await != target {} };
-        tokio::time::timeout(PATIENCE, told)
+        let notified = async { while self.any().await != target {} };
+        tokio::time::timeout(TIMEOUT, notified)
             .await
-            .unwrap_or_else(|_| panic!("no change of {target} was told"));
+            .unwrap_or_else(|_| panic!("no change of {target} was notified"));
     }
 }
 
@@ -126,7 +126,7 @@ pub fn ovs(vid: u16) -> VlanAttachment {
     }
 }
 
-/// A macvlan attachment, which needs no resource.
+/// A macvlan attachment, which needs no device plugin resource.
 pub fn macvlan() -> VlanAttachment {
     VlanAttachment { cni: Cni::Macvlan { master: "eth1".into() }, vlans: NadVlans::Trunk, ..ovs(1) }
 }
@@ -151,15 +151,15 @@ pub async fn reconcile(driver: &NadDriver, command: &Command) -> Reconciled {
     reconcile_with_newest(driver, command, command.generation.clone()).await
 }
 
-/// `newest`: the newest generation that the host knows.
+/// `newest` is the latest generation that the host knows.
 pub async fn reconcile_with_newest(driver: &NadDriver, command: &Command, newest: Generation) -> Reconciled {
     let newest = Command { generation: newest, ..command.clone() };
-    let (_newest, newest) = watch::channel(Newest::Command(Arc::new(newest)));
+    let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::new(newest)));
     let (progress, _progress) = mpsc::channel(1);
     driver.reconcile(Work::new(Arc::new(command.clone()), newest, progress)).await
 }
 
-/// The reason of what failed.
+/// The failure of a failed reconcile.
 #[track_caller]
 pub fn failure(reconciled: Reconciled) -> Failure {
     match reconciled.outcome {
@@ -168,13 +168,13 @@ pub fn failure(reconciled: Reconciled) -> Failure {
     }
 }
 
-/// Asserts that all is done.
+/// Asserts that the reconcile applied everything.
 #[track_caller]
 pub fn done(reconciled: &Reconciled, present: bool) {
     assert_eq!(*reconciled, Reconciled::applied(Applied::Nad { present }));
 }
 
-/// The reason why it was refused.
+/// The reason of a rejection.
 #[track_caller]
 pub fn refused(reconciled: &Reconciled, present: bool) -> String {
     assert_eq!(reconciled.outcome, Outcome::Applied);

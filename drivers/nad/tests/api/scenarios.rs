@@ -1,9 +1,9 @@
-//! What the driver does, one situation each.
+//! Scenarios of the driver.
 
 use std::time::Instant;
 
 use eno_driver_nad::codec::render;
-use eno_driver_nad::object::{ATTACHMENT_UID, Guard, MANAGED_BY, RESOURCE_NAME, Wanted};
+use eno_driver_nad::object::{ATTACHMENT_UID, DesiredNad, Guard, MANAGED_BY, RESOURCE_NAME};
 use eno_driver_nad::{NadDriver, object};
 use eno_schemas::{Desired, Generation, NadVlans, VlanSet};
 use futures::{StreamExt, stream};
@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 use crate::api::cluster::{
     Cluster, command, done, failure, macvlan, ovs, reconcile, reconcile_with_newest, refused,
 };
-use crate::common::{NAD_CRD, PATIENCE};
+use crate::common::{NAD_CRD, TIMEOUT};
 
 fn config(nad: &DynamicObject) -> Value {
     let text = nad.data["spec"]["config"].as_str().expect("a configuration");
     serde_json::from_str(text).expect("JSON")
 }
 
-pub async fn crd_comes_later(cluster: &Cluster) {
+pub async fn missing_crd_is_retried_until_installed(cluster: &Cluster) {
     cluster.namespace("early").await;
     let (driver, mut changes) = cluster.driver().await;
     let wanted = command("early", "net", "uid-1", Some(ovs(13)));
@@ -37,7 +37,7 @@ pub async fn crd_comes_later(cluster: &Cluster) {
     done(&reconcile(&driver, &wanted).await, true);
 }
 
-pub async fn made_changed_removed(cluster: &Cluster) {
+pub async fn nad_is_created_updated_and_deleted(cluster: &Cluster) {
     cluster.namespace("life").await;
     let (driver, _changes) = cluster.driver().await;
     done(&reconcile(&driver, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
@@ -56,21 +56,21 @@ pub async fn made_changed_removed(cluster: &Cluster) {
     );
     assert_eq!(made.metadata.generation, Some(1), "one write");
 
-    // Nothing to do: nothing is written, by this process or by the next.
+    // Nothing differs, so nothing is written, by this process or the next.
     done(&reconcile(&driver, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
     let (next, _changes) = cluster.driver().await;
     done(&reconcile(&next, &command("life", "net", "uid-1", Some(ovs(13)))).await, true);
     let kept = cluster.get("life", "net").await.expect("the NAD");
     assert_eq!(kept.resource_version(), made.resource_version());
 
-    // The whole state: what is no longer wanted goes too.
+    // The manifest is the whole state: fields that are not desired any more are removed.
     done(&reconcile(&driver, &command("life", "net", "uid-1", Some(macvlan()))).await, true);
     let changed = cluster.get("life", "net").await.expect("the NAD");
     assert_eq!(config(&changed)["type"], "macvlan");
     assert!(!changed.annotations().contains_key(RESOURCE_NAME));
     assert_eq!(changed.uid(), made.uid());
 
-    // The attachment was made anew under its old name.
+    // The attachment was recreated under its old name.
     done(&reconcile(&driver, &command("life", "net", "uid-2", Some(macvlan()))).await, true);
     let taken = cluster.get("life", "net").await.expect("the NAD");
     assert_eq!(
@@ -79,7 +79,7 @@ pub async fn made_changed_removed(cluster: &Cluster) {
     );
     assert_eq!(taken.annotations()[ATTACHMENT_UID], "uid-2");
 
-    // The end of the old one is not the end of the new one.
+    // The deletion of the old attachment does not delete the new one's NAD.
     done(&reconcile(&driver, &command("life", "net", "uid-1", None)).await, false);
     assert!(cluster.get("life", "net").await.is_some());
     done(&reconcile(&driver, &command("life", "net", "uid-2", None)).await, false);
@@ -87,7 +87,7 @@ pub async fn made_changed_removed(cluster: &Cluster) {
     done(&reconcile(&driver, &command("life", "net", "uid-2", None)).await, false);
 }
 
-pub async fn drift_is_told_and_repaired(cluster: &Cluster) {
+pub async fn drift_is_detected_and_repaired(cluster: &Cluster) {
     cluster.namespace("drift").await;
     let (driver, mut changes) = cluster.driver().await;
     let wanted = command("drift", "net", "uid-1", Some(ovs(13)));
@@ -112,7 +112,7 @@ pub async fn drift_is_told_and_repaired(cluster: &Cluster) {
     done(&reconcile(&driver, &wanted).await, true);
     assert!(cluster.get("drift", "net").await.is_some());
 
-    // After it was forgotten nothing is told of it: the next word is of another target.
+    // After `forget` the target is not notified any more: the next notification is of another target.
     eno_sbi::Driver::forget(&driver, "drift/net").await;
     done(&reconcile(&driver, &command("drift", "other", "uid-2", Some(ovs(14)))).await, true);
     cluster.edit("drift", "net", json!({ "spec": { "config": "{}" } })).await;
@@ -120,7 +120,7 @@ pub async fn drift_is_told_and_repaired(cluster: &Cluster) {
     assert_eq!(changes.next().await, "drift/other");
 }
 
-pub async fn foreign_stays_untouched(cluster: &Cluster) {
+pub async fn foreign_nad_is_preserved(cluster: &Cluster) {
     cluster.namespace("foreign").await;
     let (driver, mut changes) = cluster.driver().await;
     let wanted = command("foreign", "net", "uid-1", Some(ovs(13)));
@@ -131,21 +131,21 @@ pub async fn foreign_stays_untouched(cluster: &Cluster) {
     let kept = cluster.get("foreign", "net").await.expect("the foreign NAD");
     assert_eq!(kept.resource_version(), foreign.resource_version());
 
-    // By itself, as soon as the name is free.
+    // Retried without a command, as soon as the name is free.
     refused(&reconcile(&driver, &wanted).await, false);
     cluster.nads("foreign").delete("net", &DeleteParams::default()).await.expect("deleting the NAD");
     changes.of("foreign/net").await;
     done(&reconcile(&driver, &wanted).await, true);
 }
 
-pub async fn guarded_against_races(cluster: &Cluster) {
+pub async fn writes_are_guarded_against_races(cluster: &Cluster) {
     cluster.namespace("race").await;
     let wanted = match command("race", "net", "uid-1", Some(ovs(13))).desired {
-        Desired::Nad(desired) => Wanted::new(&desired, render("net", &ovs(13)).expect("a configuration")),
+        Desired::Nad(desired) => DesiredNad::new(&desired, render("net", &ovs(13)).expect("a configuration")),
         Desired::Fabric(_) | Desired::Node(_) => unreachable!("a NAD was asked for"),
     };
     let nads = cluster.nads("race");
-    // A NAD that claims no field conflicts with nothing; the guard alone keeps it whole.
+    // A NAD without managed fields conflicts with nothing; only the guard protects it.
     let foreign = cluster.nad_by_hand("race", "net", &json!({}), &json!({})).await;
     let apply = PatchParams::apply("racer");
     let conflict = nads.patch("net", &apply, &Patch::Apply(wanted.apply(Guard::Absent))).await;
@@ -176,21 +176,21 @@ pub async fn reference_nad_is_adopted(cluster: &Cluster) {
     assert_eq!(adopted.owner_references()[0].block_owner_deletion, Some(false));
 }
 
-pub async fn finalizers_of_others(cluster: &Cluster) {
+pub async fn finalizers_of_others_are_awaited(cluster: &Cluster) {
     cluster.namespace("held").await;
     let (driver, mut changes) = cluster.driver().await;
     done(&reconcile(&driver, &command("held", "net", "uid-1", Some(ovs(13)))).await, true);
     cluster.edit("held", "net", json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await;
     let release = json!({ "metadata": { "finalizers": null } });
 
-    // Not gone is not reported as gone.
+    // A NAD that still exists is not reported as absent.
     let held = failure(reconcile(&driver, &command("held", "net", "uid-1", None)).await);
     assert!(!held.retryable && held.reason.contains("example.com/hold"), "{held:?}");
     cluster.edit("held", "net", release.clone()).await;
     changes.of("held/net").await;
     done(&reconcile(&driver, &command("held", "net", "uid-1", None)).await, false);
 
-    // Wanted again while the old one goes: it is waited for.
+    // Desired again while the old object is being deleted: the driver waits for its end.
     done(&reconcile(&driver, &command("held", "net", "uid-1", Some(ovs(13)))).await, true);
     cluster.edit("held", "net", json!({ "metadata": { "finalizers": ["example.com/hold"] } })).await;
     let old = cluster.get("held", "net").await.expect("the NAD").uid();
@@ -202,7 +202,7 @@ pub async fn finalizers_of_others(cluster: &Cluster) {
     assert_ne!(cluster.get("held", "net").await.expect("a new NAD").uid(), old);
 }
 
-pub async fn impossible_leaves_what_is_there(cluster: &Cluster) {
+pub async fn unsupported_attachment_keeps_existing_nad(cluster: &Cluster) {
     cluster.namespace("impossible").await;
     let (driver, _changes) = cluster.driver().await;
     let mut selective = ovs(13);
@@ -215,7 +215,7 @@ pub async fn impossible_leaves_what_is_there(cluster: &Cluster) {
     assert_eq!(config(&cluster.get("impossible", "net").await.expect("the NAD"))["vlan"], 13);
 }
 
-pub async fn older_word_is_not_written(cluster: &Cluster) {
+pub async fn superseded_command_writes_nothing(cluster: &Cluster) {
     cluster.namespace("older").await;
     let (driver, _changes) = cluster.driver().await;
     let older = command("older", "net", "uid-1", Some(ovs(13)));
@@ -225,7 +225,7 @@ pub async fn older_word_is_not_written(cluster: &Cluster) {
     assert!(cluster.get("older", "net").await.is_none());
 }
 
-pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
+pub async fn missing_and_terminating_namespaces_are_handled(cluster: &Cluster) {
     let (driver, _changes) = cluster.driver().await;
     let failed = failure(reconcile(&driver, &command("nowhere", "net", "uid-1", Some(ovs(13)))).await);
     assert!(!failed.retryable && failed.reason.contains("nowhere"), "{failed:?}");
@@ -233,7 +233,7 @@ pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
 
     cluster.namespace("ending").await;
     done(&reconcile(&driver, &command("ending", "net", "uid-1", Some(ovs(13)))).await, true);
-    // Something holds the namespace while it ends.
+    // A finalizer keeps the terminating namespace.
     let hold = json!({ "finalizers": ["example.com/hold"] });
     cluster.nad_by_hand("ending", "holder", &hold, &json!({})).await;
     let namespaces: Api<Namespace> = Api::all(cluster.admin.clone());
@@ -243,10 +243,7 @@ pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
     if let Some(nad) = nad {
         let uid = nad.uid().expect("a uid");
         let gone = await_condition(cluster.nads("ending"), "net", is_deleted(&uid));
-        tokio::time::timeout(PATIENCE, gone)
-            .await
-            .expect("the NAD goes with its namespace")
-            .expect("a watch");
+        tokio::time::timeout(TIMEOUT, gone).await.expect("the NAD goes with its namespace").expect("a watch");
     }
     let (fresh, _changes) = cluster.driver().await;
     let failed = failure(reconcile(&fresh, &command("ending", "net", "uid-1", Some(ovs(13)))).await);
@@ -254,17 +251,17 @@ pub async fn missing_and_ending_namespaces(cluster: &Cluster) {
     done(&reconcile(&fresh, &command("ending", "net", "uid-1", None)).await, false);
     cluster.edit("ending", "holder", json!({ "metadata": { "finalizers": null } })).await;
     let gone = await_condition(namespaces, "ending", is_deleted(&uid));
-    tokio::time::timeout(PATIENCE, gone).await.expect("the namespace ends").expect("a watch");
+    tokio::time::timeout(TIMEOUT, gone).await.expect("the namespace ends").expect("a watch");
 }
 
-pub async fn forbidden(cluster: &Cluster) {
+pub async fn forbidden_calls_are_reported(cluster: &Cluster) {
     cluster.namespace("forbidden").await;
     let driver = NadDriver::new(cluster.nobody().await);
     let failed = failure(reconcile(&driver, &command("forbidden", "net", "uid-1", Some(ovs(13)))).await);
     assert!(!failed.retryable && !failed.unreachable && failed.reason.contains("forbidden"), "{failed:?}");
 }
 
-pub async fn collected_with_its_attachment(cluster: &Cluster) {
+pub async fn nad_is_collected_with_its_attachment(cluster: &Cluster) {
     cluster.namespace("collected").await;
     let (driver, mut changes) = cluster.driver().await;
     let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "L2ServiceAttachment");
@@ -281,7 +278,8 @@ pub async fn collected_with_its_attachment(cluster: &Cluster) {
         attachments.create(&PostParams::default(), &attachment).await.expect("creating an attachment")
     };
 
-    // The collector looks for new kinds of objects twice a minute: it knows both when it took an orphan of each.
+    // The collector discovers new kinds twice a minute. It knows both kinds when it has collected an orphan
+    // of each.
     let orphan = json!({ "ownerReferences": [
         { "apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none" },
     ] });
@@ -289,17 +287,14 @@ pub async fn collected_with_its_attachment(cluster: &Cluster) {
     make("orphan", orphan).await;
     for api in [&nads, &attachments] {
         let gone = await_condition(api.clone(), "orphan", |object: Option<&DynamicObject>| object.is_none());
-        tokio::time::timeout(3 * PATIENCE, gone)
-            .await
-            .expect("the collector takes orphans")
-            .expect("a watch");
+        tokio::time::timeout(3 * TIMEOUT, gone).await.expect("the collector takes orphans").expect("a watch");
     }
 
     let uid = make("net", json!({ "finalizers": ["example.com/in-use"] })).await.uid().expect("a uid");
     let wanted = command("collected", "net", &uid, Some(ovs(13)));
     done(&reconcile(&driver, &wanted).await, true);
 
-    // In use: the attachment is deleted in the foreground and stays. Its NAD, if collected, is made again and kept.
+    // In use: a foreground deletion keeps the attachment. Its NAD, if collected, is created again and kept.
     let in_use = async {
         let foreground = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Foreground),
@@ -311,9 +306,9 @@ pub async fn collected_with_its_attachment(cluster: &Cluster) {
                 .is_some_and(|attachment| !attachment.finalizers().iter().any(|f| f == "foregroundDeletion"))
         };
         let solid = await_condition(attachments.clone(), "net", unblocked);
-        tokio::time::timeout(PATIENCE, solid).await.expect("the deletion isn't blocked").expect("a watch");
+        tokio::time::timeout(TIMEOUT, solid).await.expect("the deletion isn't blocked").expect("a watch");
         let there = await_condition(nads.clone(), "net", |nad: Option<&DynamicObject>| nad.is_some());
-        tokio::time::timeout(PATIENCE, there).await.expect("the NAD is there").expect("a watch");
+        tokio::time::timeout(TIMEOUT, there).await.expect("the NAD is there").expect("a watch");
     };
     let host = async {
         loop {
@@ -326,16 +321,16 @@ pub async fn collected_with_its_attachment(cluster: &Cluster) {
         () = host => {}
     }
 
-    // No longer in use: both go.
+    // No longer in use: both are deleted.
     let release = json!({ "metadata": { "finalizers": null } });
     attachments.patch("net", &PatchParams::default(), &Patch::Merge(release)).await.expect("releasing it");
     for api in [nads, attachments] {
         let gone = await_condition(api, "net", |object: Option<&DynamicObject>| object.is_none());
-        tokio::time::timeout(PATIENCE, gone).await.expect("both go").expect("a watch");
+        tokio::time::timeout(TIMEOUT, gone).await.expect("both go").expect("a watch");
     }
 }
 
-pub async fn many_at_once(cluster: &Cluster) {
+pub async fn many_targets_reconcile_concurrently(cluster: &Cluster) {
     const MANY: u16 = 500;
     cluster.namespace("many").await;
     let (driver, _changes) = cluster.driver().await;

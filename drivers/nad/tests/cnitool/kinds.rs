@@ -1,4 +1,4 @@
-//! The kinds of NetworkAttachmentDefinitions, what each needs and what it must bring.
+//! The kinds of NetworkAttachmentDefinitions, with their prerequisites and expected results.
 
 use eno_schemas::{Cni, Dns, Ipam, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment, VlanId};
 use serde_json::{Value, json};
@@ -8,20 +8,20 @@ use crate::cnitool::netns::Namespace;
 /// One kind.
 pub struct Kind {
     pub name: &'static str,
-    /// What not every kernel has.
+    /// A kernel feature that may be missing.
     pub needs: Option<Needs>,
-    /// Makes the host's side.
+    /// Sets up the host's side.
     pub prepare: fn(&Namespace),
     pub attachment: fn() -> VlanAttachment,
-    /// The device that Multus would hand over.
+    /// The device that Multus would pass.
     pub device: Option<&'static str>,
     /// The pod's global addresses, sorted.
     pub addresses: &'static [&'static str],
-    /// Looks at the pod's interface, as `ip -d -j` shows it, at the host and at the pod.
+    /// Checks the pod's interface (as `ip -d -j` shows it), the host and the pod.
     pub check: fn(&Value, &Namespace, &Namespace),
 }
 
-/// What a kernel may lack.
+/// A kernel feature that may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Needs {
     Macvlan,
@@ -33,7 +33,7 @@ pub enum Needs {
 impl Needs {
     pub const ALL: [Self; 4] = [Self::Macvlan, Self::Ipvlan, Self::Vlan, Self::BridgeVlanFiltering];
 
-    /// Tries it; why it can't be had.
+    /// Tries the feature; returns why it is missing.
     pub fn missing(self, probe: &Namespace) -> Option<String> {
         let tried = match self {
             Self::Macvlan => on_veth(probe, "pm", &["type", "macvlan", "mode", "bridge"]),
@@ -76,7 +76,7 @@ pub static KINDS: [Kind; 9] = [
     Kind {
         name: "macvlan-access-static",
         needs: Some(Needs::Macvlan),
-        // The node driver makes this VLAN subinterface; what it is made of is nothing to macvlan.
+        // The node driver creates this VLAN subinterface; macvlan works on any master.
         prepare: |host| uplink(host, "up0.13"),
         attachment: || {
             access(Cni::Macvlan { master: "up0.13".into() }, vec![v4(Ipam::Static), v6(Ipam::Static)])
@@ -122,7 +122,7 @@ pub static KINDS: [Kind; 9] = [
         addresses: &["10.10.13.10/24", "2001:db8::10/64"],
         check: |link, host, _| {
             assert_eq!(link["mtu"], 1400);
-            // VLAN 13 untagged, and nothing else: not VLAN 1 either.
+            // VLAN 13 untagged and no other, in particular not VLAN 1.
             assert_eq!(
                 bridge_port_vlans(host),
                 json!([{ "vlan": 13, "flags": ["PVID", "Egress Untagged"] }])
@@ -142,7 +142,7 @@ pub static KINDS: [Kind; 9] = [
         check: |link, host, pod| {
             let vlans = json!([{ "vlan": 10 }, { "vlan": 11 }, { "vlan": 12 }, { "vlan": 20 }]);
             assert_eq!(bridge_port_vlans(host), vlans);
-            // What the pod sends untagged enters no VLAN, what it sends tagged its own.
+            // Untagged frames of the pod enter no VLAN, tagged ones their own.
             pod.ip(&["addr", "add", "192.0.2.1/24", "dev", "net1"]);
             pod.ping("192.0.2.2");
             assert_eq!(learned(host, link), Vec::<u64>::new());
@@ -190,7 +190,7 @@ pub static KINDS: [Kind; 9] = [
     },
 ];
 
-/// An interface that is up and leads nowhere.
+/// An interface that is up and has no peer.
 fn uplink(host: &Namespace, name: &str) {
     host.ip(&["link", "add", name, "type", "veth", "peer", "name", "far"]);
     host.ip(&["link", "set", name, "up"]);

@@ -1,7 +1,8 @@
-//! Each kind of NetworkAttachmentDefinition that this kernel can carry, run by `cnitool` with the real plugin.
+//! Every kind of NetworkAttachmentDefinition that this kernel supports, run by `cnitool` with the real
+//! plugin.
 //!
-//! The host side is a network namespace of its own, so that nothing on the machine is touched. What the kernel lacks
-//! is found by trying it, and the kinds that need it are named and counted. Needs root and `ip`.
+//! The host side is a network namespace of its own, so that the machine is not touched. Missing kernel
+//! features are detected by trying them, and the kinds that need them are listed. Needs root and `ip`.
 
 mod kinds;
 mod netns;
@@ -18,10 +19,10 @@ use kinds::{KINDS, Kind, Needs};
 use netns::{Namespace, run};
 use serde_json::{Value, json};
 
-/// Plugins that no registry of Go modules has, and devices that a machine for tests has not.
+/// Plugins that no Go module registry has, and devices that test machines lack.
 const NOT_OBTAINABLE: &str = "ovs (ovs-cni), whereabouts, userspace, sriov (needs a virtual function)";
 
-/// Where `cnitool` and the plugins are.
+/// Paths of `cnitool` and the plugins.
 struct Tools {
     cnitool: PathBuf,
     plugins: PathBuf,
@@ -47,7 +48,7 @@ impl Tools {
         Self { cnitool, plugins }
     }
 
-    /// `cnitool ADD|DEL` with a configuration, run on `host` for `pod`; the result that the plugin printed.
+    /// Runs `cnitool ADD|DEL` with a configuration on `host` for `pod`; returns the plugin's result.
     fn cni(&self, operation: &str, config: &Path, network: &str, host: &Namespace, pod: &Namespace) -> Value {
         let mut command = Command::new("ip");
         command
@@ -63,10 +64,10 @@ impl Tools {
 }
 
 #[tokio::test]
-async fn each_kind_of_nad() {
+async fn every_rendered_nad_kind_works_with_its_cni_plugin() {
     assert!(
         nix::unistd::geteuid().is_root(),
-        "needs root, to make network namespaces (leave out: --skip each_kind_of_nad)"
+        "needs root, to make network namespaces (leave out: --skip every_rendered_nad_kind_works_with_its_cni_plugin)"
     );
     let tools = Tools::get().await;
     let probe = Namespace::new("probe");
@@ -77,12 +78,12 @@ async fn each_kind_of_nad() {
         if let Some(why) = kind.needs.and_then(|need| lacking.get(&need)) {
             not_carried.push(format!("{} ({why})", kind.name));
         } else {
-            through(&tools, kind);
+            run_kind(&tools, kind);
             carried.push(kind.name);
         }
     }
     assert_eq!(carried.len() + not_carried.len(), KINDS.len());
-    // Straight to the stream: the harness keeps what a passing test prints to itself.
+    // Written to the stream directly, since the test harness captures prints of passing tests.
     let report = format!(
         "{} kinds of NAD carried by real plugins: {}\n{} not carried by this kernel: {}\nnot obtainable here: {}\n",
         carried.len(),
@@ -94,8 +95,8 @@ async fn each_kind_of_nad() {
     std::io::stderr().write_all(report.as_bytes()).expect("stderr");
 }
 
-/// ADD, look, DEL, look again.
-fn through(tools: &Tools, kind: &Kind) {
+/// Runs ADD, checks, runs DEL, and checks again.
+fn run_kind(tools: &Tools, kind: &Kind) {
     let host = Namespace::new("host");
     let pod = Namespace::new("pod");
     (kind.prepare)(&host);
@@ -103,7 +104,7 @@ fn through(tools: &Tools, kind: &Kind) {
     let rendered = render(&network, &(kind.attachment)()).expect("a configuration");
     let mut config: Value = serde_json::from_str(&rendered.config).expect("JSON");
     if let (Some(device), Some(keys)) = (kind.device, config.as_object_mut()) {
-        // Multus adds the device that the device plugin allotted.
+        // Multus adds the device that the device plugin allocated.
         assert!(
             rendered.resource_name.is_some(),
             "{}: Multus has no resource to take a device from",

@@ -1,15 +1,15 @@
-//! Network namespaces by the `ip` program.
+//! Network namespaces managed with the `ip` program.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// A network namespace that goes with its value.
+/// A network namespace that is deleted on drop.
 pub struct Namespace(String);
 
 impl Namespace {
-    /// A new one; `role` shows in its name.
+    /// Creates a namespace; `role` is part of its name.
     pub fn new(role: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("eno-nad-{}-{}-{role}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -27,12 +27,12 @@ impl Namespace {
         format!("/run/netns/{}", self.0)
     }
 
-    /// Runs `ip` inside; it must do.
+    /// Runs `ip` inside, which must succeed.
     pub fn ip(&self, arguments: &[&str]) -> String {
         run(Command::new("ip").args(["-n", &self.0]).args(arguments))
     }
 
-    /// Runs `ip` inside; what it says when it doesn't do.
+    /// Runs `ip` inside; returns its error output when it fails.
     pub fn try_ip(&self, arguments: &[&str]) -> Result<(), String> {
         let output = Command::new("ip").args(["-n", &self.0]).args(arguments).output().expect("ip");
         if output.status.success() {
@@ -42,7 +42,7 @@ impl Namespace {
         }
     }
 
-    /// Sends something to an address from inside; nobody needs to answer.
+    /// Sends packets to an address from inside; no reply is needed.
     pub fn ping(&self, address: &str) {
         let arguments = ["netns", "exec", &self.0, "ping", "-c", "1", "-W", "1", address];
         Command::new("ip").args(arguments).output().expect("ip");
@@ -74,12 +74,12 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // A test that failed is told by its panic.
+        // The panic of a failed test is report enough.
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
     }
 }
 
-/// Runs a program that must succeed; its standard output.
+/// Runs a program that must succeed; returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();

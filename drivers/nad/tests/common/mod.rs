@@ -1,4 +1,4 @@
-//! What tests do to a cluster past the driver.
+//! Helpers that access a cluster without the driver.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use kube::core::{ApiResource, DynamicObject, TypeMeta};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-/// How long anything is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit of any wait.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// The user that the driver's role is bound to.
 pub const DRIVER: &str = "system:serviceaccount:eno-system:eno-driver-nad";
-/// The file of the NetworkAttachmentDefinition CRD.
+/// Path of the NetworkAttachmentDefinition CRD below `deploy/`.
 pub const NAD_CRD: &str = "nad-crd/network-attachment-definitions.yaml";
 
-/// Waits until a condition holds of which nothing tells.
+/// Polls until a condition holds.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let wait = async {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
@@ -25,10 +25,10 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl Fn
             tick.tick().await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
+    tokio::time::timeout(TIMEOUT, wait).await.unwrap_or_else(|_| panic!("not in time: {what}"));
 }
 
-/// Applies what the driver needs but for the NetworkAttachmentDefinition CRD.
+/// Applies the driver's prerequisites without the NetworkAttachmentDefinition CRD.
 pub async fn install_basics(admin: &Client) {
     for file in ["namespace.yaml", "rbac/driver-nad.yaml", "crds/eno.k8s.io_l2serviceattachments.yaml"] {
         install(admin, file).await;
@@ -76,7 +76,7 @@ pub async fn apply(admin: &Client, object: &DynamicObject) {
     }
 }
 
-/// Makes a namespace.
+/// Creates a namespace.
 pub async fn namespace(admin: &Client, name: &str) {
     let namespace: Namespace =
         serde_json::from_value(json!({ "metadata": { "name": name } })).expect("a namespace");
@@ -89,7 +89,7 @@ pub fn nads(admin: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(admin.clone(), namespace, &object::resource())
 }
 
-/// A NAD that is not ours.
+/// A foreign NAD.
 pub fn foreign_nad(name: &str, metadata: &Value, spec: &Value) -> DynamicObject {
     let mut object = json!({
         "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
@@ -99,7 +99,7 @@ pub fn foreign_nad(name: &str, metadata: &Value, spec: &Value) -> DynamicObject 
     serde_json::from_value(object).expect("an object")
 }
 
-/// What a person writes with.
+/// The post parameters of a user.
 pub fn by_hand() -> PostParams {
     PostParams { field_manager: Some("by-hand".into()), ..PostParams::default() }
 }

@@ -1,6 +1,6 @@
-//! The conformance suite of southbound drivers, on a real kube-apiserver and with the driver's own role.
+//! The conformance suite with a real kube-apiserver and the driver's own role.
 
+mod fixture;
 mod proxy;
-mod rig;
 
-eno_conformance::conformance_tests!(rig::Namespaced::new().await);
+eno_conformance::conformance_tests!(fixture::NadFixture::new().await);

@@ -1,4 +1,4 @@
-//! A way to the API server that can be cut.
+//! A proxy to the API server that can be closed.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Hands TCP connections on while it is open.
+/// Forwards TCP connections while it is open.
 pub struct Proxy {
     pub address: SocketAddr,
     open: watch::Sender<bool>,
@@ -23,7 +23,7 @@ impl Proxy {
         Self { address, open, _serve: serve }
     }
 
-    /// Closed, it cuts all connections and drops new ones.
+    /// A closed proxy cuts all connections and drops new ones.
     pub fn set_open(&self, open: bool) {
         self.open.send_replace(open);
     }

@@ -59,8 +59,8 @@ fn values(there: &SeenPort) -> Option<BTreeMap<String, String>> {
     if there.native.is_some_and(|native| there.tagged().contains(native)) {
         set.insert(NATIVE_LISTED.to_owned(), String::new());
     }
-    let short = set.values().all(|value| value.chars().count() <= PortBefore::LONGEST_SETTING);
-    (short && set.len() <= PortBefore::MOST_SETTINGS).then_some(set)
+    let short = set.values().all(|value| value.chars().count() <= PortBefore::MAX_SETTING_CHARS);
+    (short && set.len() <= PortBefore::MAX_SETTINGS).then_some(set)
 }
 
 /// The settings that are as we made them, and were otherwise: what they are to be again. `None`: not set.
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn what_is_too_long_is_not_remembered() {
         let mut there = seen("", "");
-        let long = "x".repeat(PortBefore::LONGEST_SETTING + 1);
+        let long = "x".repeat(PortBefore::MAX_SETTING_CHARS + 1);
         there.ports.get_mut("e1").unwrap().settings.insert("other", Setting::of(Some(&long), false));
         let first = planned(&there, &desired("100", &[("e1", "100", None)]));
         assert_eq!(first.before, [].into());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eno_driver_netconf::credentials::CredentialSource;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
-use eno_sbi::{Driver, Newest, Phase, Reconciled, Work};
+use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
 use eno_schemas::{
     Applied, Command, Decision, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation,
     Outcome, PortMode, Transaction, VlanId, VlanSet,
@@ -135,7 +135,7 @@ pub fn command(target: &str, desired: FabricDesired) -> Command {
 
 pub fn work(target: &str, desired: FabricDesired) -> Work {
     let command = Arc::new(command(target, desired));
-    let (_, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+    let (_, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
     let (progress, _) = mpsc::channel(64);
     Work::new(command, newest, progress)
 }
@@ -143,7 +143,7 @@ pub fn work(target: &str, desired: FabricDesired) -> Work {
 /// A command that is part of a transaction, and what comes after it.
 pub struct Part {
     pub command: Command,
-    pub newest: watch::Sender<Newest>,
+    pub newest: watch::Sender<LatestCommand>,
 }
 
 impl Part {
@@ -157,7 +157,7 @@ impl Part {
             decision: None,
         };
         let command = Command { transaction: Some(transaction), ..command(target, desired) };
-        Self { newest: watch::Sender::new(Newest::Command(Arc::new(command.clone()))), command }
+        Self { newest: watch::Sender::new(LatestCommand::Command(Arc::new(command.clone()))), command }
     }
 
     pub fn work(&self) -> Work {
@@ -175,13 +175,13 @@ impl Part {
     }
 
     pub fn decide(&self, decision: Decision) {
-        self.newest.send_replace(Newest::Command(Arc::new(self.decided(decision))));
+        self.newest.send_replace(LatestCommand::Command(Arc::new(self.decided(decision))));
     }
 
     /// What another process makes of the decision.
     pub fn work_later(&self, decision: Decision) -> Work {
         let command = Arc::new(self.decided(decision));
-        let (_, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+        let (_, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
         Work::new(command, newest, mpsc::channel(64).0)
     }
 }

@@ -127,7 +127,7 @@ async fn answer(
     let mut stream = BufReader::new(stream);
     let mut question = String::new();
     stream.read_line(&mut question).await?;
-    let question: eno_cri::protocol::Question = serde_json::from_str(&question)?;
+    let question: eno_cri::protocol::Request = serde_json::from_str(&question)?;
     let found = pods.resolve(question.pod.as_str(), None).await?;
     let own = std::process::id().to_string();
     let resolved = eno_cri::Resolved {

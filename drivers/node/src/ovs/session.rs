@@ -122,7 +122,7 @@ impl Ovs {
     /// Starts to connect, in the current tokio runtime. `default`: the datapath of bridges that name none.
     pub fn new(endpoint: Endpoint, default: Datapath) -> Self {
         let options = Options {
-            patience: Duration::from_secs(2),
+            connection_wait: Duration::from_secs(2),
             max_backoff: Duration::from_millis(500),
             ..Options::default()
         };

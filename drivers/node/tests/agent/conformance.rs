@@ -125,6 +125,6 @@ macro_rules! checked {
 }
 
 checked! {
-    reaches_the_state writes_nothing_when_nothing_differs removes_what_is_not_wanted undoes_edits_by_hand
-    writes_nothing_for_an_older_generation survives_being_killed_at_any_point
+    apply_converges_and_preserves_foreign_config reconcile_without_drift_writes_nothing reconcile_removes_undesired_items reconcile_repairs_external_edits
+    superseded_command_writes_nothing interrupted_reconcile_converges_when_repeated
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::pods::{Options, Pods};
-use eno_sbi::{Driver as _, Newest, Reconciled, Work};
+use eno_sbi::{Driver as _, LatestCommand, Reconciled, Work};
 use eno_schemas::{
     Applied, Command, Desired, Generation, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath,
 };
@@ -22,7 +22,7 @@ fn work(desired: Desired) -> Work {
     let command =
         Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None };
     let command = Arc::new(command);
-    let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
+    let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
     Work::new(command, newest, mpsc::channel(1).0)
 }
 

@@ -1,4 +1,4 @@
-//! Changes of a switch, whose each port is, and drift.
+//! Changes of a switch, VLAN ownership on ports, and drift.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::{Applied, Drift, Item, Outcome, PortMode, Rollback, VlanId};
 use futures::StreamExt as _;
 
-use crate::switch::rig::{Switch, TARGET, applied, on, reconcile, soon};
+use crate::switch::fixture::{Switch, TARGET, applied, on, reconcile, soon};
 
 fn rejection(reconciled: &Reconciled, item: &Item) -> String {
     let found = reconciled.rejected.iter().find(|rejection| rejection.item == *item);
@@ -18,7 +18,7 @@ fn notes<'a>(reconciled: &'a Reconciled, kind: &str) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn what_is_reported_is_what_is_there() {
+async fn report_matches_switch_state() {
     let switch = Switch::start();
     let driver = switch.driver();
     let before = ["p3", "p4", "br-fabric"].map(|port| switch.settings(port));
@@ -48,7 +48,7 @@ async fn what_is_reported_is_what_is_there() {
 }
 
 #[tokio::test]
-async fn an_access_port_becomes_a_trunk_only_when_it_may_and_comes_back() {
+async fn access_port_is_converted_only_with_permission_and_restored() {
     let switch = Switch::start();
     let driver = switch.driver();
     let before = switch.settings("p3");
@@ -70,7 +70,7 @@ async fn an_access_port_becomes_a_trunk_only_when_it_may_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_bond_is_found_by_its_members() {
+async fn bond_is_found_by_its_member_interfaces() {
     let switch = Switch::start();
     switch.vsctl_and_wait("add-bond br-fabric bond0 e1 e2 -- set Port bond0 trunks=7");
     let driver = switch.driver();
@@ -80,7 +80,7 @@ async fn a_bond_is_found_by_its_members() {
     assert_eq!(applied(&done), on(&[("e1", "10-11"), ("e2", "10-11"), ("p1", "12")]));
     assert_eq!(switch.trunks("bond0"), [7, 10, 11]);
 
-    // Of a member that leaves nothing is there; what the others want is theirs.
+    // A bond member without desired VLANs reports none; the VLANs of the other members are reported there.
     let mut without = switch.desired(&[("e1", "10"), ("e2 (leaving)", ""), ("p1", "12")]);
     without.ports[1].lag = Some("e2".into());
     assert_eq!(applied(&reconcile(&driver, &without).await), on(&[("e1", "10"), ("p1", "12")]));
@@ -94,7 +94,7 @@ async fn a_bond_is_found_by_its_members() {
 }
 
 #[tokio::test]
-async fn vlans_of_others_are_refused_until_they_are_adopted() {
+async fn foreign_vlans_are_refused_until_adopted() {
     let switch = Switch::start();
     let driver = switch.driver();
     let mut desired = switch.desired(&[("p1", "5-7"), ("p2", "5")]);
@@ -109,7 +109,7 @@ async fn vlans_of_others_are_refused_until_they_are_adopted() {
     let done = reconcile(&driver, &desired).await;
     assert_eq!(applied(&done), on(&[("p1", "5,7"), ("p2", "5")]));
 
-    // Another cluster's is not there for the taking.
+    // VLANs of another cluster can't be adopted.
     let mut other = switch.desired(&[("p2", "7-8")]);
     other.cluster = "c2".into();
     other.device.adopt = "7".parse().unwrap();
@@ -117,25 +117,25 @@ async fn vlans_of_others_are_refused_until_they_are_adopted() {
     assert_eq!(applied(&done), on(&[("p2", "8")]));
     assert!(rejection(&done, &Item::port_vlan("p2", vlan(7))).contains("cluster c1"), "{done:?}");
 
-    // What was adopted is ours, and goes.
+    // Adopted VLANs are ours, and are removed.
     let done = reconcile(&driver, &switch.desired(&[("p1", ""), ("p2", "")])).await;
     assert_eq!(applied(&done), on(&[]));
     assert_eq!((switch.trunks("p1"), switch.trunks("p2")), (vec![4095], vec![8, 4095]));
 }
 
 #[tokio::test]
-async fn drift_is_seen_at_once_and_repaired() {
+async fn drift_is_detected_immediately_and_repaired() {
     let switch = Switch::start();
     let driver = switch.driver();
     let mut changed = Box::pin(driver.changed());
     let desired = switch.desired(&[("p1", "10-11"), ("p2", "")]);
     applied(&reconcile(&driver, &desired).await);
 
-    // What is not ours is no news.
+    // External changes of foreign configuration are not notified.
     switch.vsctl("set Port p3 tag=9 -- set Port p4 other_config:a=b");
     let began = Instant::now();
     switch.vsctl("remove Port p1 trunks 10");
-    assert_eq!(soon("word of the drift", changed.next()).await.as_deref(), Some(TARGET));
+    assert_eq!(soon("notification of drift", changed.next()).await.as_deref(), Some(TARGET));
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let done = reconcile(&driver, &desired).await;
     assert_eq!(applied(&done), on(&[("p1", "10-11")]));
@@ -145,23 +145,23 @@ async fn drift_is_seen_at_once_and_repaired() {
         "{done:?}"
     );
 
-    // Also what another process finds.
+    // The next process detects it, too.
     switch.vsctl("remove Port p1 trunks 11");
     let done = reconcile(&switch.driver(), &desired).await;
     assert_eq!(notes(&done, "Drift").len(), 1, "{done:?}");
     assert_eq!(switch.trunks("p1"), [5, 10, 11]);
 
-    soon("word of the drift", changed.next()).await;
+    soon("notification of drift", changed.next()).await;
     applied(&reconcile(&driver, &desired).await);
     switch.vsctl("add Port p2 trunks 11");
-    soon("word of the drift", changed.next()).await;
+    soon("notification of drift", changed.next()).await;
     let done = reconcile(&driver, &desired).await;
     assert_eq!(notes(&done, "Drift"), ["port p2 was changed by another hand: it carried VLANs 11 again"]);
     assert_eq!(switch.trunks("p2"), [4095]);
 }
 
 #[tokio::test]
-async fn drift_that_is_only_reported_stays() {
+async fn drift_report_mode_leaves_drift_in_place() {
     let switch = Switch::start();
     let mut desired = switch.desired(&[("p1", "10-11"), ("p2", "")]);
     desired.device.drift = Drift::Report;
@@ -181,7 +181,7 @@ async fn drift_that_is_only_reported_stays() {
             "{done:?}"
         );
     }
-    // What was taken off is known to another process, too, and stays off when something else is wanted.
+    // The next process knows the removed VLANs, too, and they stay removed when other VLANs become desired.
     desired.ports[0].vlans.insert(VlanId::new(12).unwrap());
     let done = reconcile(&switch.driver(), &desired).await;
     assert_eq!(applied(&done)["p1"], "11-12");
@@ -194,7 +194,7 @@ async fn drift_that_is_only_reported_stays() {
 }
 
 #[tokio::test]
-async fn a_trunk_that_another_hand_empties_is_closed_again() {
+async fn externally_emptied_trunk_is_closed_again() {
     let switch = Switch::start();
     let mut desired = switch.desired(&[("p2", "10-11"), ("p4", "10")]);
     desired.device.drift = Drift::Report;
@@ -205,7 +205,7 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
     let done = reconcile(&switch.driver(), &desired).await;
     assert_eq!(applied(&done), on(&[("p2", "10-11"), ("p4", "10")]));
     assert_eq!((notes(&done, "Drift"), switch.trunks("p2")), (emptied.into(), vec![]));
-    // Nobody ever gave p4 a list.
+    // p4 never had a list.
     assert!(notes(&done, "OpenTrunk").len() == 1 && done.notes.len() == 2, "{done:?}");
 
     desired.device.drift = Drift::Repair;
@@ -218,9 +218,9 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
 }
 
 #[tokio::test]
-async fn what_the_switch_can_not_do_is_told() {
+async fn unsupported_requests_are_rejected_with_a_reason() {
     let mut switch = Switch::start();
-    // A patch port without an end.
+    // A patch port without a peer.
     switch.vsctl("add-port br-fabric broken trunks=4095 -- set Interface broken type=patch");
     let driver = switch.driver();
     let mut changed = Box::pin(driver.changed());
@@ -233,7 +233,7 @@ async fn what_the_switch_can_not_do_is_told() {
     assert!(rejection(&done, &Item::port("tunnel")).contains("dot1q-tunnel"), "{done:?}");
 
     switch.vsctl("add-port br-fabric gone trunks=4095 -- del-port tunnel -- del-port broken");
-    soon("word of the port", changed.next()).await;
+    soon("notification of the port", changed.next()).await;
     assert_eq!(applied(&reconcile(&driver, &desired).await), on(&[("gone", "10"), ("p1", "10")]));
 
     switch.stop_daemon();
@@ -256,7 +256,7 @@ async fn what_the_switch_can_not_do_is_told() {
 }
 
 #[tokio::test]
-async fn a_thousand_vlans_on_fifty_ports_are_one_transaction() {
+async fn thousand_vlans_on_fifty_ports_take_one_transaction() {
     let switch = Switch::start();
     let names: Vec<String> = (100..150).map(|number| format!("q{number}")).collect();
     let added: Vec<String> =
@@ -274,7 +274,7 @@ async fn a_thousand_vlans_on_fifty_ports_are_one_transaction() {
 }
 
 #[tokio::test]
-async fn two_clusters_at_once_never_share_a_vlan() {
+async fn concurrent_clusters_never_share_a_vlan() {
     let switch = Switch::start();
     let mut one = switch.desired(&[("p1", "100-199")]);
     let mut other = switch.desired(&[("p2", "150-249")]);

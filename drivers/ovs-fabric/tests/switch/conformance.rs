@@ -1,4 +1,4 @@
-//! What every driver must do.
+//! The conformance suite.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use eno_conformance::DriverFixture;
 use eno_driver_ovs_fabric::driver::OvsFabricDriver;
 use eno_schemas::{Desired, Item, VlanId};
 
-use crate::switch::rig::{Switch, TARGET};
+use crate::switch::fixture::{Switch, TARGET};
 
 /// Item `n` is VLAN `100+n` on `p1`, which has a foreign VLAN, or on `p2`, which has none.
 struct Bridge(Switch);
@@ -26,8 +26,8 @@ impl Bridge {
         100 + u16::try_from(item).unwrap()
     }
 
-    /// The VLANs of a port that are marked as ours.
-    fn marked(&self, port: &str) -> BTreeSet<u16> {
+    /// The VLANs in a port's record.
+    fn recorded(&self, port: &str) -> BTreeSet<u16> {
         let text = self.0.vsctl(&format!("--if-exists get Port {port} external_ids:eno-c1-vlans"));
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -60,7 +60,7 @@ impl DriverFixture for Bridge {
     async fn items(&self) -> BTreeSet<usize> {
         let there = |item: &usize| {
             let (port, vlan) = (Self::port(*item), Self::vlan(*item));
-            self.0.trunks(port).contains(&vlan) && self.marked(port).contains(&vlan)
+            self.0.trunks(port).contains(&vlan) && self.recorded(port).contains(&vlan)
         };
         (0..Self::ITEMS).filter(there).collect()
     }
@@ -68,7 +68,7 @@ impl DriverFixture for Bridge {
     async fn foreign(&self) -> String {
         let ours = |vlan: &u16| (100..100 + Self::ITEMS).contains(&usize::from(*vlan));
         let list = |port: &str| {
-            // A closed list is closed by whatever is in it.
+            // CLOSED counts as no VLAN, whoever put it there.
             let foreign = |vlan: &u16| !ours(vlan) && *vlan != 4095;
             self.0.trunks(port).into_iter().filter(foreign).collect::<Vec<_>>()
         };
@@ -87,7 +87,7 @@ impl DriverFixture for Bridge {
         self.0.set_reachable(reachable);
     }
 
-    /// By having the VLAN in use on another port of the bridge.
+    /// Refused because another port of the bridge uses the VLAN.
     async fn set_refused(&self, item: Option<usize>) {
         match item {
             Some(item) => self.0.vsctl(&format!("set Port taken tag={}", Self::vlan(item))),
@@ -97,16 +97,16 @@ impl DriverFixture for Bridge {
 
     async fn edit(&self, item: usize, present: bool) {
         let (port, vlan) = (Self::port(item), Self::vlan(item));
-        let mut marked = self.marked(port);
+        let mut recorded = self.recorded(port);
         let operation = if present { "add" } else { "remove" };
         if present {
-            marked.insert(vlan);
+            recorded.insert(vlan);
         } else {
-            marked.remove(&vlan);
+            recorded.remove(&vlan);
         }
-        let marked = marked.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let recorded = recorded.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
         self.0.vsctl(&format!(
-            "{operation} Port {port} trunks {vlan} -- set Port {port} external_ids:eno-c1-vlans=\"{marked}\""
+            "{operation} Port {port} trunks {vlan} -- set Port {port} external_ids:eno-c1-vlans=\"{recorded}\""
         ));
     }
 

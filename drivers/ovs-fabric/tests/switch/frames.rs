@@ -1,9 +1,9 @@
-//! Frames: what the driver puts on ports is what gets through.
+//! Frame forwarding on the configured ports.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::switch::rig::{Switch, Way, applied, on, program, reconcile, said};
+use crate::switch::fixture::{Switch, Transport, applied, on, output, program, reconcile};
 
 /// Two hosts, each at an access port of VLAN 10 of a bridge of its own, whose uplinks `u1` and `u2` lead to the ports
 /// `f1` and `f2` of `br-fabric`.
@@ -18,9 +18,9 @@ impl Lab {
         let name = format!("enofab{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let namespaces: Vec<String> = ["", "-1", "-2"].map(|suffix| format!("{name}{suffix}")).to_vec();
         for namespace in &namespaces {
-            said(Command::new("ip").args(["netns", "add", namespace]));
+            output(Command::new("ip").args(["netns", "add", namespace]));
         }
-        let switch = Switch::without_bridge(Way::Unix, Some(name.clone()));
+        let switch = Switch::without_bridge(Transport::Unix, Some(name.clone()));
         let lab = Self { switch, namespaces };
         for host in ["1", "2"] {
             let (port, uplink, fabric) = (format!("h{host}"), format!("u{host}"), format!("f{host}"));
@@ -43,15 +43,16 @@ impl Lab {
         lab
     }
 
-    fn ip(&self, namespace: &str, words: &[&str]) {
+    fn ip(&self, namespace: &str, args: &[&str]) {
         assert!(self.namespaces.iter().any(|own| own == namespace));
-        said(Command::new("ip").args(["-n", namespace]).args(words));
+        output(Command::new("ip").args(["-n", namespace]).args(args));
     }
 
-    /// Does a ping get from the one to the other? The switch has done all that was asked of it before.
-    fn gets_through(&self) -> bool {
+    /// Whether a ping from one host reaches the other. Waits first until the switch has applied its
+    /// configuration.
+    fn is_connected(&self) -> bool {
         let control = self.switch.path("switch.ctl").display().to_string();
-        said(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
+        output(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let mut ping = Command::new("ip");
         ping.args([
             "netns",
@@ -74,7 +75,7 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.switch.stop_daemon();
         for namespace in &self.namespaces {
-            // While a test fails, no second panic.
+            // A panic here would abort a failing test.
             let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }
@@ -82,10 +83,10 @@ impl Drop for Lab {
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces and a switch in user space"]
-async fn frames_get_through_where_they_are_to() {
+async fn frames_are_forwarded_only_within_their_vlan() {
     let lab = Lab::start();
     let driver = lab.switch.driver();
-    assert!(!lab.gets_through(), "before");
+    assert!(!lab.is_connected(), "before");
     for (one, other, through) in
         [("10", "10", true), ("10", "", false), ("10-12", "5,10", true), ("11", "11", false), ("", "", false)]
     {
@@ -93,7 +94,7 @@ async fn frames_get_through_where_they_are_to() {
         let done = reconcile(&driver, &lab.switch.desired(&wanted)).await;
         let wanted: Vec<(&str, &str)> = wanted.into_iter().filter(|(_, vlans)| !vlans.is_empty()).collect();
         assert_eq!(applied(&done), on(&wanted));
-        assert_eq!(lab.gets_through(), through, "f1 carries {one:?}, f2 {other:?}");
+        assert_eq!(lab.is_connected(), through, "f1 carries {one:?}, f2 {other:?}");
     }
     assert_eq!((lab.switch.trunks("f1"), lab.switch.trunks("f2")), (vec![4095], vec![20]));
 }

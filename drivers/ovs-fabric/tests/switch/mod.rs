@@ -1,8 +1,8 @@
-//! The driver on a real Open vSwitch of its own.
+//! The driver with a real Open vSwitch of its own.
 
 mod changes;
 mod conformance;
+mod fixture;
 mod frames;
-mod rig;
 mod tls;
 mod transports;

@@ -1,12 +1,12 @@
-//! Certificates.
+//! TLS certificates.
 
 use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::switch::rig::credential;
+use crate::switch::fixture::credential;
 
-/// The server's files in `dir`, the driver's in its credential.
+/// Writes the server's files to `dir` and the driver's to its credential.
 pub fn issue_all(dir: &Path) {
     let authority = authority("ours");
     let credential = credential(dir);
@@ -17,12 +17,12 @@ pub fn issue_all(dir: &Path) {
     issue(&credential.join("tls.crt"), &credential.join("tls.key"), "eno", &authority);
 }
 
-/// Trusts somebody else from here on.
+/// Makes the driver trust another authority.
 pub fn distrust(dir: &Path) {
     std::fs::write(credential(dir).join("ca.crt"), authority("others").pem()).unwrap();
 }
 
-/// Trusts the right one again.
+/// Makes the driver trust the server's authority again.
 pub fn trust(dir: &Path) {
     std::fs::copy(dir.join("ca.pem"), credential(dir).join("ca.crt")).unwrap();
 }

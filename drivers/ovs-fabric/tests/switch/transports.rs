@@ -1,10 +1,10 @@
-//! Unix socket, TCP and TLS, and their loss.
+//! The transports (unix socket, TCP and TLS) and their loss.
 
 use eno_sbi::Driver as _;
 use eno_schemas::{Failure, Outcome};
 use futures::StreamExt as _;
 
-use crate::switch::rig::{Switch, Way, applied, on, reconcile, soon};
+use crate::switch::fixture::{Switch, Transport, applied, on, reconcile, soon};
 use crate::switch::tls;
 
 fn failure(reconciled: eno_sbi::Reconciled) -> Failure {
@@ -14,63 +14,63 @@ fn failure(reconciled: eno_sbi::Reconciled) -> Failure {
     }
 }
 
-async fn works_and_comes_back(way: Way) {
-    let mut switch = Switch::reached_by(way);
+async fn works_and_comes_back(transport: Transport) {
+    let mut switch = Switch::reached_by(transport);
     let driver = switch.driver();
     let mut changed = Box::pin(driver.changed());
     let desired = switch.desired(&[("p1", "10"), ("p2", "")]);
     assert_eq!(applied(&reconcile(&driver, &desired).await), on(&[("p1", "10")]));
 
     switch.stop_server();
-    soon("word of the loss", changed.next()).await;
+    soon("notification of the loss", changed.next()).await;
     let away = failure(reconcile(&driver, &desired).await);
     assert!(away.unreachable && away.retryable, "{away:?}");
     assert!(away.reason.contains(&switch.address()), "{away:?}");
 
     switch.start_server();
     switch.vsctl("remove Port p1 trunks 10");
-    if !matches!(way, Way::Tls) {
-        // With TLS the next try opens a new session, for certificates that may be other ones.
-        soon("word of the return", changed.next()).await;
+    if !matches!(transport, Transport::Tls) {
+        // With TLS the next reconcile opens a new session, since the certificates may have changed.
+        soon("notification of the return", changed.next()).await;
     }
     assert_eq!(applied(&reconcile(&driver, &desired).await), on(&[("p1", "10")]));
     assert_eq!(switch.trunks("p1"), [5, 10]);
 
     switch.vsctl("remove Port p1 trunks 10");
-    soon("word of drift", changed.next()).await;
+    soon("notification of drift", changed.next()).await;
     assert_eq!(applied(&reconcile(&driver, &desired).await), on(&[("p1", "10")]));
 }
 
 #[tokio::test]
-async fn over_a_unix_socket() {
-    works_and_comes_back(Way::Unix).await;
+async fn driver_works_over_a_unix_socket() {
+    works_and_comes_back(Transport::Unix).await;
 }
 
 #[tokio::test]
-async fn over_tcp() {
-    works_and_comes_back(Way::Tcp).await;
+async fn driver_works_over_tcp() {
+    works_and_comes_back(Transport::Tcp).await;
 }
 
 #[tokio::test]
-async fn over_tls() {
-    works_and_comes_back(Way::Tls).await;
+async fn driver_works_over_tls() {
+    works_and_comes_back(Transport::Tls).await;
 }
 
 #[tokio::test]
-async fn nothing_is_said_to_a_server_that_is_not_trusted() {
-    let switch = Switch::reached_by(Way::Tls);
+async fn untrusted_server_receives_no_requests() {
+    let switch = Switch::reached_by(Transport::Tls);
     let driver = switch.driver();
     let desired = switch.desired(&[("p1", "10")]);
     tls::distrust(switch.path("").as_path());
-    let said = failure(reconcile(&driver, &desired).await);
-    assert!(said.reason.contains("certificate") && said.retryable, "{said:?}");
+    let failed = failure(reconcile(&driver, &desired).await);
+    assert!(failed.reason.contains("certificate") && failed.retryable, "{failed:?}");
 
-    // The certificate is for 127.0.0.1.
+    // The server's certificate is for 127.0.0.1.
     tls::trust(switch.path("").as_path());
     let mut misled = desired.clone();
     misled.device.address = misled.device.address.replace("127.0.0.1", "localhost");
-    let said = failure(reconcile(&driver, &misled).await);
-    assert!(said.reason.contains("certificate"), "{said:?}");
+    let failed = failure(reconcile(&driver, &misled).await);
+    assert!(failed.reason.contains("certificate"), "{failed:?}");
     assert_eq!(switch.trunks("p1"), [5]);
 
     // Certificates are read at each try.
@@ -78,26 +78,26 @@ async fn nothing_is_said_to_a_server_that_is_not_trusted() {
 
     let mut without = desired.clone();
     without.device.credential = None;
-    let said = failure(reconcile(&driver, &without).await);
-    assert!(said.reason.contains("Credentials.SecretName"), "{said:?}");
+    let failed = failure(reconcile(&driver, &without).await);
+    assert!(failed.reason.contains("Credentials.SecretName"), "{failed:?}");
 }
 
 #[tokio::test]
-async fn an_address_of_another_kind_is_wrong_and_not_unreachable() {
+async fn unsupported_address_is_refused_and_not_called_unreachable() {
     let switch = Switch::start();
     let mut desired = switch.desired(&[("p1", "10")]);
     desired.device.address = "leaf1:830".into();
-    let said = failure(reconcile(&switch.driver(), &desired).await);
-    assert!(!said.retryable && !said.unreachable, "{said:?}");
-    assert!(said.reason.contains("Address \"leaf1:830\""), "{said:?}");
+    let failed = failure(reconcile(&switch.driver(), &desired).await);
+    assert!(!failed.retryable && !failed.unreachable, "{failed:?}");
+    assert!(failed.reason.contains("Address \"leaf1:830\""), "{failed:?}");
 }
 
 #[tokio::test]
-async fn a_database_without_a_switch_is_told() {
+async fn database_without_open_vswitch_row_is_reported() {
     let switch = Switch::start();
     let mut desired = switch.desired(&[("p1", "10")]);
     desired.device.address = format!("unix:{}", switch.path("nobody.sock").display());
-    let said = failure(reconcile(&switch.driver(), &desired).await);
-    assert!(said.retryable && said.unreachable, "{said:?}");
-    assert!(said.reason.contains("nobody.sock"), "{said:?}");
+    let failed = failure(reconcile(&switch.driver(), &desired).await);
+    assert!(failed.retryable && failed.unreachable, "{failed:?}");
+    assert!(failed.reason.contains("nobody.sock"), "{failed:?}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use eno_conformance::{Engine, NatsServer};
-use eno_cri::protocol::{Answer, Question, Reason, Refusal};
+use eno_cri::protocol::{Reason, Refusal, Request, Response};
 use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
@@ -310,16 +310,16 @@ async fn answer(stream: UnixStream, folder: PathBuf) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     while stream.read_line(&mut line).await? > 0 {
-        let question: Question = serde_json::from_str(&line)?;
+        let question: Request = serde_json::from_str(&line)?;
         let path = folder.join(question.pod.as_str());
         let answer = match std::fs::metadata(&path) {
-            Ok(file) => Answer::Resolved(eno_cri::Resolved {
+            Ok(file) => Response::Resolved(eno_cri::Resolved {
                 path: path.canonicalize()?,
                 inode: file.ino(),
                 device: file.dev(),
                 pid: Some(1),
             }),
-            Err(error) => Answer::Refused(Refusal::new(Reason::NotFound, error)),
+            Err(error) => Response::Refused(Refusal::new(Reason::NotFound, error)),
         };
         let mut bytes = serde_json::to_vec(&answer)?;
         bytes.push(b'\n');

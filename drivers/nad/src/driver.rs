@@ -1,4 +1,4 @@
-//! The driver: plans carried out at the API server.
+//! The driver: carries out plans at the API server.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,37 +14,37 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::api_error::CallError;
+use crate::cache::{LastOutcome, NadCache, WatchState};
 use crate::codec;
-use crate::failure::CallError;
-use crate::mirror::{Left, Mirror, Watch};
-use crate::object::{Content, Guard, Seen, Wanted, resource};
+use crate::object::{ContentHash, DesiredNad, Guard, ObservedNad, resource};
 use crate::plan::{Plan, plan};
 
-/// The field manager of all that we write.
+/// The field manager of all writes.
 pub const FIELD_MANAGER: &str = "eno-driver-nad";
-/// How many calls are under way at once: the API server is not faster with more.
+/// Maximum concurrent API calls: the API server is not faster with more.
 const CONCURRENT_CALLS: usize = 32;
-/// How long one call may take.
+/// Time limit of one API call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a reconciliation waits for the first listing, and for finalizers of others.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a plan may be overtaken by another writer before the host is asked to try again later.
-const ATTEMPTS: usize = 4;
+/// Time that a reconcile waits for the first listing, and for finalizers of others.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of plans that other writers may invalidate before the target is retried later.
+const MAX_ATTEMPTS: usize = 4;
 
 /// The driver `nad`. Dropping it ends its watch.
 pub struct NadDriver {
     client: Client,
-    mirror: Arc<Mirror>,
+    cache: Arc<NadCache>,
     calls: Semaphore,
     changed: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
     _watch: DropGuard,
 }
 
-/// Where a reconciliation ended.
-enum End {
-    Present(Content),
+/// The result of a reconcile.
+enum ReconcileEnd {
+    Present(ContentHash),
     Absent,
-    /// With a reason. `present`: what there is of ours stays as it was.
+    /// Rejected with a reason. `present`: our object exists and stays as it is.
     Rejected {
         reason: String,
         present: bool,
@@ -52,59 +52,60 @@ enum End {
 }
 
 impl NadDriver {
-    /// Starts watching. Needs a tokio runtime; returns before anything is known of the cluster.
+    /// Starts the watch. Needs a tokio runtime; returns before the first listing.
     pub fn new(client: Client) -> Self {
-        let (tell, changed) = mpsc::unbounded_channel();
-        let mirror = Arc::new(Mirror::new(tell));
+        let (changed_sender, changed) = mpsc::unbounded_channel();
+        let cache = Arc::new(NadCache::new(changed_sender));
         let stop = CancellationToken::new();
-        tokio::spawn(stop.clone().run_until_cancelled_owned(observe(client.clone(), Arc::clone(&mirror))));
+        tokio::spawn(stop.clone().run_until_cancelled_owned(run_watch(client.clone(), Arc::clone(&cache))));
         Self {
             client,
-            mirror,
+            cache,
             calls: Semaphore::new(CONCURRENT_CALLS),
             changed: Mutex::new(Some(changed)),
             _watch: stop.drop_guard(),
         }
     }
 
-    /// Whether what is there is known without asking: for probes.
-    pub fn watch(&self) -> watch::Receiver<Watch> {
-        self.mirror.watch()
+    /// Follows the state of the watch, for probes.
+    pub fn watch(&self) -> watch::Receiver<WatchState> {
+        self.cache.watch()
     }
 
-    /// `seen`: what is there, as far as the work has come; at first what was there before it.
-    async fn bring(
+    /// Plans and applies until the object is as desired. `seen` is the last known object, before and after
+    /// each step.
+    async fn converge(
         &self,
         work: &Work,
         target: &str,
         desired: &NadDesired,
-        seen: &mut Option<Seen>,
-    ) -> Result<End, Failure> {
-        *seen = self.see(target, desired).await?;
+        seen: &mut Option<ObservedNad>,
+    ) -> Result<ReconcileEnd, Failure> {
+        *seen = self.current_state(target, desired).await?;
         let wanted =
             match desired.attachment.as_ref().map(|attachment| codec::render(&desired.name, attachment)) {
                 None => None,
-                Some(Ok(rendered)) => Some(Wanted::new(desired, rendered)),
-                Some(Err(impossible)) => {
+                Some(Ok(rendered)) => Some(DesiredNad::new(desired, rendered)),
+                Some(Err(unsupported)) => {
                     let present = seen.as_ref().is_some_and(|seen| seen.belongs_to(&desired.owner.uid));
-                    return Ok(End::Rejected { reason: impossible.to_string(), present });
+                    return Ok(ReconcileEnd::Rejected { reason: unsupported.to_string(), present });
                 }
             };
         let api = self.api(&desired.namespace);
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let next = plan(&desired.owner.uid, wanted.as_ref(), seen.as_ref());
             if matches!(next, Plan::Create(_) | Plan::Update(..) | Plan::Delete(_)) && !work.is_current() {
                 return Err(retry_later("a newer command came".into()));
             }
             match next {
-                Plan::Keep(content) => return Ok(End::Present(content)),
-                Plan::Absent => return Ok(End::Absent),
+                Plan::Keep(content) => return Ok(ReconcileEnd::Present(content)),
+                Plan::Absent => return Ok(ReconcileEnd::Absent),
                 Plan::Refuse { holder } => {
                     let reason = format!(
                         "the name is taken: the NetworkAttachmentDefinition {target} belongs to {holder}; \
                          delete it or give the attachment another name"
                     );
-                    return Ok(End::Rejected { reason, present: false });
+                    return Ok(ReconcileEnd::Rejected { reason, present: false });
                 }
                 Plan::Create(wanted) => match self.apply(&api, target, wanted, Guard::Absent).await {
                     Ok(written) => *seen = Some(written),
@@ -135,12 +136,17 @@ impl NadDriver {
         Err(retry_later(format!("another writer or an admission webhook changes {target} again and again")))
     }
 
-    /// What is there: from the watch while it works, else read.
-    async fn see(&self, target: &str, desired: &NadDesired) -> Result<Option<Seen>, Failure> {
-        let mut watch = self.mirror.watch();
-        let started = tokio::time::timeout(PATIENCE, watch.wait_for(|state| *state != Watch::Starting)).await;
-        if started.is_ok_and(|state| state.is_ok_and(|state| *state == Watch::Synced)) {
-            Ok(self.mirror.seen(target))
+    /// The object from the cache while the watch is synced, otherwise from a read.
+    async fn current_state(
+        &self,
+        target: &str,
+        desired: &NadDesired,
+    ) -> Result<Option<ObservedNad>, Failure> {
+        let mut watch = self.cache.watch();
+        let started =
+            tokio::time::timeout(WAIT_TIMEOUT, watch.wait_for(|state| *state != WatchState::Starting)).await;
+        if started.is_ok_and(|state| state.is_ok_and(|state| *state == WatchState::Synced)) {
+            Ok(self.cache.seen(target))
         } else {
             self.read(&self.api(&desired.namespace), target, &desired.name).await
         }
@@ -151,15 +157,15 @@ impl NadDriver {
         api: &Api<DynamicObject>,
         target: &str,
         name: &str,
-    ) -> Result<Option<Seen>, Failure> {
+    ) -> Result<Option<ObservedNad>, Failure> {
         match self.call("reading the NetworkAttachmentDefinition", api.get(name)).await {
             Ok(object) => {
-                let seen = Seen::of(&object);
-                self.mirror.answered(target, seen.clone());
+                let seen = ObservedNad::of(&object);
+                self.cache.update_from_response(target, seen.clone());
                 Ok(Some(seen))
             }
             Err(error) if error.is_not_found() || error.is_namespace_gone() => {
-                self.mirror.answered_gone(target);
+                self.cache.remove_from_response(target);
                 Ok(None)
             }
             Err(error) => Err((&error).into()),
@@ -170,12 +176,12 @@ impl NadDriver {
         &self,
         api: &Api<DynamicObject>,
         target: &str,
-        wanted: &Wanted,
+        wanted: &DesiredNad,
         guard: Guard<'_>,
-    ) -> Result<Seen, CallError> {
+    ) -> Result<ObservedNad, CallError> {
         let parameters = PatchParams {
             force: guard != Guard::Absent,
-            // Looking for unknown fields takes the API server a second parse, and a NAD's schema is known.
+            // The field validation would cost the API server a second parse, and a NAD's schema is known.
             field_validation: Some(ValidationDirective::Ignore),
             ..PatchParams::apply(FIELD_MANAGER)
         };
@@ -192,26 +198,26 @@ impl NadDriver {
                 .call("patching the NetworkAttachmentDefinition", api.patch(name, &parameters, &patch))
                 .await?;
         }
-        let seen = Seen::of(&object);
-        self.mirror.answered(target, seen.clone());
+        let seen = ObservedNad::of(&object);
+        self.cache.update_from_response(target, seen.clone());
         Ok(seen)
     }
 
-    /// `None`: it is gone. The API server says so only after the object left its store; one with finalizers it
-    /// hands back.
+    /// Returns `None` when the object is gone, which the API server reports only after it left its store. An
+    /// object with finalizers is returned.
     async fn delete(
         &self,
         api: &Api<DynamicObject>,
         target: &str,
         name: &str,
         uid: &str,
-    ) -> Result<Option<Seen>, CallError> {
+    ) -> Result<Option<ObservedNad>, CallError> {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let parameters = DeleteParams::background().preconditions(preconditions);
         match self.call("deleting the NetworkAttachmentDefinition", api.delete(name, &parameters)).await {
             Ok(either) => Ok(either.left().map(|object| {
-                let seen = Seen::of(&object);
-                self.mirror.answered(target, seen.clone());
+                let seen = ObservedNad::of(&object);
+                self.cache.update_from_response(target, seen.clone());
                 seen
             })),
             Err(error) if error.is_not_found() || error.is_namespace_gone() => Ok(None),
@@ -219,31 +225,32 @@ impl NadDriver {
         }
         .inspect(|left| {
             if left.is_none() {
-                self.mirror.answered_gone(target);
+                self.cache.remove_from_response(target);
             }
         })
     }
 
-    /// Waits for the watch to see the object with this uid go; what is there instead then.
-    async fn await_gone(&self, target: &str, deleted: &Seen) -> Result<Option<Seen>, Failure> {
-        let mut events = self.mirror.events();
+    /// Waits for the watch to see the deletion of the object with this uid. Returns the object that replaced
+    /// it.
+    async fn await_gone(&self, target: &str, deleted: &ObservedNad) -> Result<Option<ObservedNad>, Failure> {
+        let mut events = self.cache.events();
         let gone = async {
             loop {
-                match self.mirror.seen(target) {
+                match self.cache.seen(target) {
                     Some(seen) if seen.uid == deleted.uid => {}
                     other => return other,
                 }
-                // The sender lives as long as the mirror.
+                // The sender lives as long as the cache.
                 let _ = events.changed().await;
             }
         };
-        tokio::time::timeout(PATIENCE, gone).await.map_err(|_| Failure {
+        tokio::time::timeout(WAIT_TIMEOUT, gone).await.map_err(|_| Failure {
             reason: format!(
                 "the NetworkAttachmentDefinition {target} is deleted and waits for its finalizers: {}",
                 deleted.finalizers.as_deref().unwrap_or_default()
             ),
-            // The watch wakes us when it goes; without a watch only trying again helps.
-            retryable: *self.mirror.watch().borrow() != Watch::Synced,
+            // The watch notifies its end; without a watch only a retry helps.
+            retryable: *self.cache.watch().borrow() != WatchState::Synced,
             unreachable: false,
         })
     }
@@ -294,23 +301,23 @@ impl Driver for NadDriver {
                 unreachable: false,
             });
         }
-        self.mirror.work_on(target);
-        let mut seen = self.mirror.seen(target);
-        let end = self.bring(&work, target, desired, &mut seen).await;
+        self.cache.start_reconcile(target);
+        let mut seen = self.cache.seen(target);
+        let end = self.converge(&work, target, desired, &mut seen).await;
         let version = seen.map_or(0, |seen| seen.version);
-        self.mirror.leave(
+        self.cache.finish_reconcile(
             target,
             match &end {
-                Ok(End::Present(content)) => Left::Present(*content),
-                Ok(End::Absent | End::Rejected { .. }) => Left::Other(version),
-                Err(_) => Left::Unsettled(version),
+                Ok(ReconcileEnd::Present(content)) => LastOutcome::Present(*content),
+                Ok(ReconcileEnd::Absent | ReconcileEnd::Rejected { .. }) => LastOutcome::Settled(version),
+                Err(_) => LastOutcome::Failed(version),
             },
         );
         match end {
-            Ok(End::Present(_)) => Reconciled::applied(Applied::Nad { present: true }),
-            Ok(End::Absent) => Reconciled::applied(Applied::Nad { present: false }),
-            Ok(End::Rejected { reason, present }) => Reconciled {
-                // The watch says when another try may help.
+            Ok(ReconcileEnd::Present(_)) => Reconciled::applied(Applied::Nad { present: true }),
+            Ok(ReconcileEnd::Absent) => Reconciled::applied(Applied::Nad { present: false }),
+            Ok(ReconcileEnd::Rejected { reason, present }) => Reconciled {
+                // The watch notifies when another try may help.
                 rejected: vec![Rejection {
                     item: Item::TARGET,
                     reason,
@@ -332,7 +339,7 @@ impl Driver for NadDriver {
     }
 
     async fn forget(&self, target: &str) {
-        self.mirror.forget(target);
+        self.cache.forget(target);
     }
 }
 
@@ -340,26 +347,28 @@ fn retry_later(reason: String) -> Failure {
     Failure { reason, retryable: true, unreachable: false }
 }
 
-/// Keeps the mirror true to the cluster, for ever.
-async fn observe(client: Client, mirror: Arc<Mirror>) {
+/// Follows the cluster and updates the cache. Never ends.
+async fn run_watch(client: Client, cache: Arc<NadCache>) {
     let api = Api::<DynamicObject>::all_with(client, &resource());
     let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(watcher::Event::Init) => mirror.listing(),
-            Ok(watcher::Event::InitApply(object)) => mirror.listed(&target_of(&object), Seen::of(&object)),
-            Ok(watcher::Event::InitDone) => mirror.listing_done(),
+            Ok(watcher::Event::Init) => cache.start_listing(),
+            Ok(watcher::Event::InitApply(object)) => {
+                cache.add_listed(&target_of(&object), ObservedNad::of(&object))
+            }
+            Ok(watcher::Event::InitDone) => cache.finish_listing(),
             Ok(watcher::Event::Apply(object)) => {
-                mirror.observed(&target_of(&object), Seen::of(&object));
-                mirror.resumed();
+                cache.update_from_watch(&target_of(&object), ObservedNad::of(&object));
+                cache.watch_resumed();
             }
             Ok(watcher::Event::Delete(object)) => {
-                mirror.observed_gone(&target_of(&object), Seen::of(&object).version);
-                mirror.resumed();
+                cache.remove_from_watch(&target_of(&object), ObservedNad::of(&object).version);
+                cache.watch_resumed();
             }
             Err(error) => {
                 tracing::warn!(%error, "the watch on NetworkAttachmentDefinitions is tried again");
-                mirror.broken();
+                cache.watch_failed();
             }
         }
     }

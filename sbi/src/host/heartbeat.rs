@@ -1,4 +1,4 @@
-//! The driver's sign of life.
+//! The driver's presence in the drivers bucket.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use tracing::{debug, warn};
 
 use crate::nats::Connection;
 
-const RENEWAL: Duration = Duration::from_secs(5);
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Puts `hello` into the bucket of drivers again and again, and takes it out when `stop` comes.
+/// Puts `hello` into the drivers bucket at each [`RENEWAL_INTERVAL`], and deletes it when `stop` is
+/// cancelled.
 pub(super) async fn run(
     connection: Connection,
     hello: DriverHello,
@@ -18,11 +19,11 @@ pub(super) async fn run(
 ) -> Result<(), MessageError> {
     let key = subject::key(&hello.driver, &hello.instance);
     let bytes = encode(&hello)?;
-    let mut delay = RENEWAL;
+    let mut delay = RENEWAL_INTERVAL;
     while !stop.is_cancelled() {
         match connection.jetstream.get_key_value(subject::DRIVERS).await {
             Ok(store) => match store.put(&key, bytes.clone().into()).await {
-                Ok(_) => delay = RENEWAL,
+                Ok(_) => delay = RENEWAL_INTERVAL,
                 Err(error) => warn!(%error, "renewing the driver's presence"),
             },
             Err(error) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use eno_driver_ovs_fabric::credentials::Credentials;
 use eno_driver_ovs_fabric::device::Limits;
 use eno_driver_ovs_fabric::driver::{Options, OvsFabricDriver};
-use eno_sbi::{Driver, Newest, Reconciled, Work};
+use eno_sbi::{Driver, LatestCommand, Reconciled, Work};
 use eno_schemas::{
     Applied, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, PortMode, VlanSet,
 };
@@ -20,9 +20,9 @@ use tempfile::TempDir;
 pub const CLUSTER: &str = "c1";
 pub const TARGET: &str = "ovs1";
 
-/// Where the driver gets in.
+/// The transport between the driver and ovsdb-server.
 #[derive(Clone, Copy, Debug)]
-pub enum Way {
+pub enum Transport {
     Unix,
     Tcp,
     Tls,
@@ -31,22 +31,27 @@ pub enum Way {
 /// An Open vSwitch with a bridge `br-fabric` whose ports are `p1` to `p4`: `p1` is a trunk of the foreign VLAN 5, `p2`
 /// is closed, `p3` an access port of VLAN 6, and `p4` an open trunk.
 pub struct Switch {
+    /// Directory of the database, sockets and certificates.
     dir: TempDir,
-    way: Way,
+    /// The driver's transport.
+    transport: Transport,
+    /// The TCP port of ovsdb-server.
     port: u16,
-    /// Where ovs-vswitchd runs with the interfaces that are there; absent: with dummies.
+    /// The network namespace of ovs-vswitchd with real interfaces; absent: dummy interfaces.
     namespace: Option<String>,
+    /// The ovsdb-server process.
     server: Option<Child>,
+    /// The ovs-vswitchd process.
     daemon: Option<Child>,
 }
 
 impl Switch {
     pub fn start() -> Self {
-        Self::reached_by(Way::Unix)
+        Self::reached_by(Transport::Unix)
     }
 
-    pub fn reached_by(way: Way) -> Self {
-        let switch = Self::without_bridge(way, None);
+    pub fn reached_by(transport: Transport) -> Self {
+        let switch = Self::without_bridge(transport, None);
         switch.vsctl_and_wait(
             "add-br br-fabric -- set Bridge br-fabric datapath_type=dummy \
              -- add-port br-fabric p1 trunks=5 -- add-port br-fabric p2 trunks=4095 \
@@ -55,10 +60,10 @@ impl Switch {
         switch
     }
 
-    pub fn without_bridge(way: Way, namespace: Option<String>) -> Self {
+    pub fn without_bridge(transport: Transport, namespace: Option<String>) -> Self {
         let dir = TempDir::with_prefix("eno-fabric-").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut switch = Self { dir, way, port, namespace, server: None, daemon: None };
+        let mut switch = Self { dir, transport, port, namespace, server: None, daemon: None };
         let created = program("ovsdb-tool")
             .arg("create")
             .arg(switch.path("db"))
@@ -66,7 +71,7 @@ impl Switch {
             .status()
             .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
         assert!(created.success());
-        if let Way::Tls = way {
+        if let Transport::Tls = transport {
             crate::switch::tls::issue_all(switch.dir.path());
         }
         switch.start_server();
@@ -86,7 +91,7 @@ impl Switch {
         command
             .args([format!("--remote=punix:{}", path("db.sock")), format!("--unixctl={}", path("db.ctl"))]);
         command.arg(format!("--remote={}", self.listener()));
-        if let Way::Tls = self.way {
+        if let Transport::Tls = self.transport {
             command.arg(format!("--private-key={}", path("server.key")));
             command.arg(format!("--certificate={}", path("server.pem")));
             command.arg(format!("--ca-cert={}", path("ca.pem")));
@@ -94,9 +99,9 @@ impl Switch {
         self.server = Some(command.spawn().expect("ovsdb-server is needed (Debian: openvswitch-switch)"));
         until("ovsdb-server listens", || {
             UnixStream::connect(self.path("db.sock")).is_ok()
-                && match self.way {
-                    Way::Unix => UnixStream::connect(self.path("driver.sock")).is_ok(),
-                    Way::Tcp | Way::Tls => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
+                && match self.transport {
+                    Transport::Unix => UnixStream::connect(self.path("driver.sock")).is_ok(),
+                    Transport::Tcp | Transport::Tls => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
                 }
         });
     }
@@ -107,7 +112,7 @@ impl Switch {
 
     pub fn start_daemon(&mut self) {
         let mut command = match &self.namespace {
-            // `ip` becomes the daemon.
+            // `ip netns exec` replaces itself by the daemon.
             Some(namespace) => self.command("ip", &["netns", "exec", namespace, "ovs-vswitchd"]),
             None => self.command("ovs-vswitchd", &[]),
         };
@@ -124,45 +129,50 @@ impl Switch {
         end(self.daemon.take());
     }
 
-    /// What ovsdb-server listens at for the driver.
+    /// The `--remote` of ovsdb-server for the driver.
     fn listener(&self) -> String {
-        match self.way {
-            Way::Unix => format!("punix:{}", self.path("driver.sock").display()),
-            Way::Tcp => format!("ptcp:{}:127.0.0.1", self.port),
-            Way::Tls => format!("pssl:{}:127.0.0.1", self.port),
+        match self.transport {
+            Transport::Unix => format!("punix:{}", self.path("driver.sock").display()),
+            Transport::Tcp => format!("ptcp:{}:127.0.0.1", self.port),
+            Transport::Tls => format!("pssl:{}:127.0.0.1", self.port),
         }
     }
 
-    /// How the driver gets in.
+    /// The driver's address of the device.
     pub fn address(&self) -> String {
-        match self.way {
-            Way::Unix => format!("unix:{}", self.path("driver.sock").display()),
-            Way::Tcp => format!("tcp:127.0.0.1:{}", self.port),
-            Way::Tls => format!("ssl:127.0.0.1:{}", self.port),
+        match self.transport {
+            Transport::Unix => format!("unix:{}", self.path("driver.sock").display()),
+            Transport::Tcp => format!("tcp:127.0.0.1:{}", self.port),
+            Transport::Tls => format!("ssl:127.0.0.1:{}", self.port),
         }
     }
 
-    /// Whether the driver gets in.
+    /// Makes the device reachable or unreachable for the driver.
     pub fn set_reachable(&self, reachable: bool) {
         let what = if reachable { "add-remote" } else { "remove-remote" };
         let control = self.path("db.ctl").display().to_string();
-        said(program("ovs-appctl").args(["-t", &control, &format!("ovsdb-server/{what}"), &self.listener()]));
+        output(program("ovs-appctl").args([
+            "-t",
+            &control,
+            &format!("ovsdb-server/{what}"),
+            &self.listener(),
+        ]));
     }
 
-    /// What an administrator does by hand.
-    pub fn vsctl(&self, words: &str) -> String {
-        self.run_vsctl(&["--no-wait"], words)
+    /// Runs ovs-vsctl as an administrator.
+    pub fn vsctl(&self, args: &str) -> String {
+        self.run_vsctl(&["--no-wait"], args)
     }
 
-    /// The same, once the switch has it.
-    pub fn vsctl_and_wait(&self, words: &str) -> String {
-        self.run_vsctl(&[], words)
+    /// Runs ovs-vsctl and waits until ovs-vswitchd has applied the change.
+    pub fn vsctl_and_wait(&self, args: &str) -> String {
+        self.run_vsctl(&[], args)
     }
 
-    fn run_vsctl(&self, options: &[&str], words: &str) -> String {
+    fn run_vsctl(&self, options: &[&str], args: &str) -> String {
         let remote = format!("--db=unix:{}", self.path("db.sock").display());
-        let words = words.split_whitespace();
-        said(program("ovs-vsctl").args(["--timeout=30", &remote]).args(options).args(words))
+        let args = args.split_whitespace();
+        output(program("ovs-vsctl").args(["--timeout=30", &remote]).args(options).args(args))
     }
 
     /// A column of a port, as ovs-vsctl writes it.
@@ -170,7 +180,7 @@ impl Switch {
         self.vsctl(&format!("get Port {port} {column}"))
     }
 
-    /// All settings of a port that matter for VLANs, and those of its labels that are not ours.
+    /// All VLAN settings of a port, and its foreign labels.
     pub fn settings(&self, port: &str) -> String {
         let ids = self.get(port, "external_ids");
         format!(
@@ -191,9 +201,9 @@ impl Switch {
         self.vsctl("get Open_vSwitch . next_cfg").parse().unwrap()
     }
 
-    fn command(&self, name: &str, words: &[&str]) -> Command {
+    fn command(&self, name: &str, args: &[&str]) -> Command {
         let mut command = program(name);
-        command.args(words);
+        command.args(args);
         command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
@@ -205,9 +215,9 @@ impl Switch {
         OvsFabricDriver::new(Options { credentials, limits })
     }
 
-    /// What is wanted: VLANs by port.
+    /// A desired state: VLANs by port.
     pub fn desired(&self, ports: &[(&str, &str)]) -> FabricDesired {
-        let credential = matches!(self.way, Way::Tls).then(|| "ovs".to_owned());
+        let credential = matches!(self.transport, Transport::Tls).then(|| "ovs".to_owned());
         desired(&self.address(), credential, ports)
     }
 }
@@ -250,7 +260,7 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
     }
 }
 
-/// Has the driver do it.
+/// Runs one reconcile.
 pub async fn reconcile(driver: &OvsFabricDriver, desired: &FabricDesired) -> Reconciled {
     let desired = Desired::Fabric(desired.clone());
     let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
@@ -262,12 +272,12 @@ pub async fn reconcile(driver: &OvsFabricDriver, desired: &FabricDesired) -> Rec
         transaction: None,
     };
     let command = Arc::new(command);
-    let (_newest, seen) = tokio::sync::watch::channel(Newest::Command(Arc::clone(&command)));
+    let (_newest, seen) = tokio::sync::watch::channel(LatestCommand::Command(Arc::clone(&command)));
     let (progress, _messages) = tokio::sync::mpsc::channel(16);
     driver.reconcile(Work::new(command, seen, progress)).await
 }
 
-/// The same, where it has to end well.
+/// The applied VLANs by port of a successful reconcile.
 #[track_caller]
 pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
     assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
@@ -283,7 +293,7 @@ pub fn on(ports: &[(&str, &str)]) -> BTreeMap<String, String> {
     ports.iter().map(|(port, vlans)| ((*port).to_owned(), (*vlans).to_owned())).collect()
 }
 
-/// What must happen, within the time that a busy machine needs.
+/// Awaits a future within the time that a busy machine needs.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
@@ -299,7 +309,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 pub fn end(child: Option<Child>) {
     if let Some(mut child) = child {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -312,13 +322,13 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-pub fn said(command: &mut Command) -> String {
+pub fn output(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).trim().to_owned()
 }
 
-/// Where a credential is.
+/// The directory of a credential.
 pub fn credential(dir: &Path) -> PathBuf {
     dir.join("credentials").join("ovs")
 }

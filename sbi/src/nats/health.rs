@@ -1,4 +1,4 @@
-//! Whether NATS answers, for probes and metrics.
+//! Health of the NATS connection, for probes and metrics.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,19 +11,19 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-/// The connection to NATS as probes and metrics see it, also before there is one. A server that is asked for a sign of
-/// life and gives none counts as gone (`ping_interval`).
+/// The NATS connection as probes and metrics see it, also before it exists. A server that misses its pings
+/// counts as disconnected (`ping_interval`).
 #[derive(Clone, Default)]
-pub struct Link(Arc<OnceLock<Client>>);
+pub struct NatsHealth(Arc<OnceLock<Client>>);
 
-impl Link {
-    /// The first connection is there.
+impl NatsHealth {
+    /// Sets the first connection.
     pub fn set(&self, client: Client) {
-        // It reconnects by itself, so there is one only.
+        // The client reconnects by itself, so it is set once.
         let _ = self.0.set(client);
     }
 
-    /// `Err` says what is missing.
+    /// `Err` describes what is missing.
     pub fn check(&self) -> Result<(), String> {
         match self.0.get().map(Client::connection_state) {
             Some(State::Connected) => Ok(()),
@@ -38,7 +38,7 @@ impl Link {
     }
 }
 
-impl Collector for Link {
+impl Collector for NatsHealth {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let help = "1 while NATS answers";
         let metric = encoder.encode_descriptor("nats_connected", help, None, MetricType::Gauge)?;
@@ -46,8 +46,8 @@ impl Collector for Link {
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for NatsHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Link").field(&self.check()).finish()
+        f.debug_tuple("NatsHealth").field(&self.check()).finish()
     }
 }

@@ -1,4 +1,5 @@
-//! What could get a user past its subjects: requests whose body says something else, and the server's own words.
+//! Attempts to bypass subject permissions: requests whose body contradicts their subject, and replies sent by
+//! the server itself.
 
 use std::time::Duration;
 
@@ -17,13 +18,13 @@ const COMMAND: &str = "eno.v1.command.nad.x";
 async fn with_streams(server: &Server) -> Connection {
     let engine = server.connect(NatsUser::Engine, "eno-engine").await;
     ensure_streams(&engine.jetstream, 1).await.expect("the engine may make the streams");
-    ensure_streams(&engine.jetstream, 1).await.expect("and look at them");
+    ensure_streams(&engine.jetstream, 1).await.expect("and may read them");
     engine.jetstream.publish(COMMAND, "secret".into()).await.unwrap().await.expect("an acknowledgement");
     engine
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_delivers_nothing_but_what_its_subject_names() {
+async fn consumer_delivers_only_its_permitted_subject() {
     let server = Server::start().await;
     let _engine = with_streams(&server).await;
     let netconf = server.connect(NatsUser::DriverNetconf, "eno-driver-netconf").await;
@@ -51,7 +52,7 @@ async fn a_consumer_delivers_nothing_but_what_its_subject_names() {
         let answer: Value = serde_json::from_slice(&answer.payload).unwrap();
         assert!(answer.get("error").is_some(), "{body} was taken: {answer}");
     }
-    // What is right is, and brings nothing of others.
+    // A correct request is accepted, and delivers nothing of other drivers.
     let body = consumer("ENO_COMMANDS", json!({"filter_subject": own, "idle_heartbeat": 100_000_000}));
     let request = format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.{own}");
     let answer = netconf.client.request(request, body.to_string().into()).await.unwrap();
@@ -62,11 +63,12 @@ async fn a_consumer_delivers_nothing_but_what_its_subject_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_server_reads_out_for_someone_is_told_from_the_word_of_the_engine() {
+async fn stream_readouts_are_distinguished_from_engine_messages() {
     let server = Server::start().await;
     let engine = with_streams(&server).await;
     let netconf = server.connect(NatsUser::DriverNetconf, "eno-driver-netconf").await;
-    // It puts a command for another driver where it may write, and has the server answer to where it may not.
+    // A driver stores a command for another driver in its own result subject, and has the server send it to
+    // the command subject.
     let own = "eno.v1.result.netconf.x";
     netconf.jetstream.publish(own, "forged".into()).await.unwrap().await.expect("its own result");
     let read = format!("$JS.API.DIRECT.GET.ENO_RESULTS.{own}");
@@ -87,29 +89,29 @@ async fn what_a_server_reads_out_for_someone_is_told_from_the_word_of_the_engine
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_answers_who_asked_it_and_nobody_else() {
+async fn driver_can_reply_only_to_its_requester() {
     let server = Server::start().await;
     let netconf = server.connect(NatsUser::DriverNetconf, "eno-driver-netconf").await;
     let cli = server.connect(NatsUser::Inspect, "eno-cli").await;
-    let mut asked = netconf.client.subscribe("eno.v1.preview.netconf.*").await.unwrap();
+    let mut requests = netconf.client.subscribe("eno.v1.preview.netconf.*").await.unwrap();
     netconf.client.flush().await.unwrap();
     let answering = async {
-        let question = asked.next().await.unwrap();
-        let reply = question.reply.expect("where to answer");
+        let request = requests.next().await.unwrap();
+        let reply = request.reply.expect("where to answer");
         netconf.client.publish(reply, "what it would do".into()).await.unwrap();
     };
-    let asking = async {
+    let requesting = async {
         loop {
             let answer = cli.client.request("eno.v1.preview.netconf.x", "".into()).await;
             match answer {
                 Ok(answer) => return answer,
-                // The subscription is not there yet.
+                // The subscription does not exist yet.
                 Err(error) if error.kind() == async_nats::RequestErrorKind::NoResponders => {}
                 Err(error) => panic!("{error}"),
             }
         }
     };
-    let both = async { tokio::join!(answering, asking) };
+    let both = async { tokio::join!(answering, requesting) };
     let ((), answer) = tokio::time::timeout(Duration::from_secs(30), both).await.expect("an answer");
     assert_eq!(answer.payload, "what it would do");
 }

@@ -1,4 +1,4 @@
-//! One job on one target, from the driver's answer to the published report.
+//! One job on one target, from the driver's result to the published report.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,43 +11,52 @@ use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use super::metrics::HostMetrics;
-use super::publish::{Published, Publisher, Record, ReportError};
-use super::schedule::{BadCommand, Job, Start, in_the_place_of};
-use super::{Ownership, WHOLE};
+use super::publish::{Published, Publisher, ReportError, ReportRecord};
+use super::scheduler::{InvalidCommand, Job, Start, generation_without_hash};
+use super::{Ownership, WHOLE_DRIVER_KEY};
 use crate::driver::{Driver, Reconciled};
 use crate::permit::ConcurrencyPermit;
 use crate::target_ownership::OwnedTargets;
-use crate::work::{Newest, Phase, Work};
+use crate::work::{LatestCommand, Phase, Work};
 
-/// Work that takes longer than this says so, and again each time that this has passed.
-const PROGRESS: Duration = Duration::from_secs(2);
+/// Interval of progress reports of long work.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What all jobs share.
 pub(super) struct Context<D> {
+    /// The driver.
     pub driver: D,
+    /// The driver's name.
     pub name: String,
+    /// This instance's name.
     pub instance: String,
+    /// Publishes reports.
     pub publisher: Publisher,
+    /// Time limit of one reconcile.
     pub time_limit: Duration,
+    /// The host's metrics.
     pub metrics: HostMetrics,
+    /// The targets that this instance owns.
     pub owned_targets: OwnedTargets,
+    /// How instances share the work.
     pub ownership: Ownership,
 }
 
 /// A job that ended.
 pub(super) struct Finished {
     pub target: String,
-    /// With the command that was worked on in the end: the decision, where one came while a change was held.
+    /// The job with the command that was worked on last: the decision, where one came while a change was
+    /// held.
     pub job: Job,
-    /// The generation to try again.
+    /// The generation to retry.
     pub retry: Option<Generation>,
-    pub record: Record,
+    pub record: ReportRecord,
 }
 
-/// Does the job.
+/// Runs a job.
 pub(super) async fn run<D: Driver>(
     context: Arc<Context<D>>,
-    start: Start<Record>,
+    start: Start<ReportRecord>,
     permit: ConcurrencyPermit,
 ) -> Finished {
     let span = info_span!("target", name = %start.target);
@@ -62,16 +71,16 @@ pub(super) async fn run<D: Driver>(
                 *command = worked_on;
                 let again = reconciled.wants_retry();
                 let current = !newest.borrow().is_newer_than(&command.generation);
-                // What was broken off for a newer command is no news.
+                // Work that was cancelled for a newer command is not reported.
                 if current || matches!(reconciled.outcome, Outcome::Applied | Outcome::RolledBack { .. }) {
                     let report = context.report(&target, &command.generation, reconciled);
                     context.publish(&mut record, report, newest).await;
                 }
                 retry = again.then(|| command.generation.clone());
             }
-            Job::Reject(bad, generation) => {
-                context.raise(generation, &target, &mut record).await;
-                let report = context.report(&target, generation, rejected(bad));
+            Job::Reject(invalid, generation) => {
+                context.raise_generation(generation, &target, &mut record).await;
+                let report = context.report(&target, generation, rejected(invalid));
                 context.publish(&mut record, report, newest).await;
             }
             Job::Verify => context.verify(&target, newest, &mut record).await,
@@ -80,22 +89,22 @@ pub(super) async fn run<D: Driver>(
                 let _ = AssertUnwindSafe(context.driver.forget(&target)).catch_unwind().await;
             }
         }
-        // A driver may have kept its work.
-        permit.give_up();
+        // A driver may have kept a clone of its work, and with it the permit.
+        permit.release();
         Finished { target: target.clone(), job, retry, record }
     }
     .instrument(span)
     .await
 }
 
-fn rejected(bad: &BadCommand) -> Reconciled {
-    Reconciled::failed(Failure { reason: bad.reason.clone(), retryable: false, unreachable: false })
+fn rejected(invalid: &InvalidCommand) -> Reconciled {
+    Reconciled::failed(Failure { reason: invalid.reason.clone(), retryable: false, unreachable: false })
 }
 
 impl<D: Driver> Context<D> {
-    /// True when a newer generation than this has been worked on already, by another process or by this one's
-    /// predecessor. Without an answer the work goes on: publishing its report looks again.
-    async fn is_older(&self, command: &Command, record: &mut Record) -> bool {
+    /// True when a report of a newer generation is stored, by another process or by an earlier run of this
+    /// one. On an error the work goes on: publishing its report checks again.
+    async fn is_older(&self, command: &Command, record: &mut ReportRecord) -> bool {
         if let Err(error) = self.publisher.load(record, &self.name, &command.target).await {
             warn!(%error, "can't tell what was reported last");
         }
@@ -111,26 +120,26 @@ impl<D: Driver> Context<D> {
         older
     }
 
-    /// Raises the generation of what is no command to that of the last report, which would outlive a report on an older one:
-    /// a process that has seen no command before it knows no better.
-    async fn raise(&self, generation: &mut Generation, target: &str, record: &mut Record) {
+    /// Raises the generation of an invalid message to that of the last report. A report of an older
+    /// generation would be dropped, and a new process knows no earlier command.
+    async fn raise_generation(&self, generation: &mut Generation, target: &str, record: &mut ReportRecord) {
         if let Err(error) = self.publisher.load(record, &self.name, target).await {
             warn!(%error, "can't tell what was reported last");
         }
         let order = |generation: &Generation| (generation.term, generation.sequence);
         let last = record.report().map(|report| &report.generation);
         if let Some(last) = last.filter(|last| order(last) > order(generation)) {
-            *generation = in_the_place_of(last);
+            *generation = generation_without_hash(last);
         }
     }
 
-    /// Has the driver do its work, within the time limit and whatever becomes of it. Returns the command that was
-    /// worked on in the end as well.
+    /// Runs the driver within the time limit and catches its panics. Returns the command that was worked on
+    /// last as well.
     async fn reconcile(
         &self,
         command: &Arc<Command>,
-        newest: watch::Receiver<Newest>,
-        record: &mut Record,
+        newest: watch::Receiver<LatestCommand>,
+        record: &mut ReportRecord,
         permit: &ConcurrencyPermit,
     ) -> (Reconciled, Arc<Command>) {
         let started = Instant::now();
@@ -138,9 +147,9 @@ impl<D: Driver> Context<D> {
         let reported = record.report().cloned();
         let work = Work::new(command.clone(), newest.clone(), progress)
             .with_reported(reported)
-            .with_ownership(self.owned_targets.of(match self.ownership {
+            .with_ownership(self.owned_targets.ownership_of(match self.ownership {
                 Ownership::PerTarget => &command.target,
-                Ownership::WholeDriver => WHOLE,
+                Ownership::WholeDriver => WHOLE_DRIVER_KEY,
             }))
             .with_permit(permit.clone());
         let phase = work.phase();
@@ -154,12 +163,12 @@ impl<D: Driver> Context<D> {
                 Ok(reconciled) => reconciled,
                 Err(_) => failed(format!("driver {} panicked", self.name)),
             },
-            () = self.attend(command, &newest, messages, phase.clone(), record, permit) => {
+            () = self.supervise(command, &newest, messages, phase.clone(), record, permit) => {
                 failed(format!("driver {} took longer than {} s", self.name, self.time_limit.as_secs()))
             }
         };
         let worked_on = match &*phase.borrow() {
-            // A driver that gave up all the same has left the decision to be worked on.
+            // A driver that gave up nevertheless leaves the decision to be worked on.
             Phase::Settled(Some(decision)) if !matches!(reconciled.outcome, Outcome::Progress { .. }) => {
                 decision.clone()
             }
@@ -181,25 +190,25 @@ impl<D: Driver> Context<D> {
         (reconciled, worked_on)
     }
 
-    /// Listens to the driver while it works. Ends when the time limit is over, to which the time that a change is
-    /// held does not count; may be dropped at any point.
-    async fn attend(
+    /// Publishes progress and held reports while the driver works. Ends at the time limit, to which the time
+    /// of a hold does not count. May be dropped at any point.
+    async fn supervise(
         &self,
         command: &Command,
-        newest: &watch::Receiver<Newest>,
+        newest: &watch::Receiver<LatestCommand>,
         messages: mpsc::Receiver<String>,
         mut phase: watch::Receiver<Phase>,
-        record: &mut Record,
+        record: &mut ReportRecord,
         permit: &ConcurrencyPermit,
     ) {
         let started = tokio::time::Instant::now();
         let mut limit = started + self.time_limit;
         let held = {
-            let telling = self.tell_progress(command, newest, messages, record);
+            let publishing = self.publish_progress(command, newest, messages, record);
             tokio::select! {
-                never = telling => match never {},
+                never = publishing => match never {},
                 () = tokio::time::sleep_until(limit) => return,
-                // The driver is gone when there is an error: so is this, soon.
+                // An error means that the driver ended, which ends this too.
                 Ok(phase) = phase.wait_for(|phase| *phase != Phase::Working) => match &*phase {
                     Phase::Held(verified) => Some((**verified).clone()),
                     Phase::Working | Phase::Settled(_) => None,
@@ -208,7 +217,7 @@ impl<D: Driver> Context<D> {
         };
         if let Some(held) = held {
             let since = tokio::time::Instant::now();
-            permit.give_up();
+            permit.release();
             let report = self.report(&command.target, &command.generation, held);
             debug!(generation = %command.generation, "held");
             let publishing = async {
@@ -219,24 +228,24 @@ impl<D: Driver> Context<D> {
                 never = publishing => match never {},
                 _ = phase.wait_for(|phase| matches!(phase, Phase::Settled(_))) => {}
             }
-            // What is decided waits for nobody.
-            permit.insist();
+            // A decision is carried out without waiting for a permit.
+            permit.force_acquire();
             limit += since.elapsed();
         }
         tokio::time::sleep_until(limit).await;
     }
 
-    /// Publishes what the driver says while it works. Never ends, and may be dropped at any point.
-    async fn tell_progress(
+    /// Publishes the driver's progress messages. Never ends, and may be dropped at any point.
+    async fn publish_progress(
         &self,
         command: &Command,
-        newest: &watch::Receiver<Newest>,
+        newest: &watch::Receiver<LatestCommand>,
         mut messages: mpsc::Receiver<String>,
-        record: &mut Record,
+        record: &mut ReportRecord,
     ) -> std::convert::Infallible {
         let mut last = String::from("working");
         loop {
-            tokio::time::sleep(PROGRESS).await;
+            tokio::time::sleep(PROGRESS_INTERVAL).await;
             while let Ok(message) = messages.try_recv() {
                 last = message;
             }
@@ -265,14 +274,14 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Publishes again what the stream has lost.
-    async fn verify(&self, target: &str, newest: watch::Receiver<Newest>, record: &mut Record) {
-        let report = match self.publisher.is_there(record, &self.name, target).await {
+    /// Republishes a report that the stream has lost.
+    async fn verify(&self, target: &str, newest: watch::Receiver<LatestCommand>, record: &mut ReportRecord) {
+        let report = match self.publisher.is_stored(record, &self.name, target).await {
             Ok(true) => return,
-            Ok(false) => record.forget_stored(),
+            Ok(false) => record.take_report(),
             Err(error) => {
                 warn!(%error, "can't tell whether the report is still there");
-                record.forget_stored()
+                record.take_report()
             }
         };
         if let Some(report) = report {
@@ -280,8 +289,13 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Publishes until it is done, or needless because of a newer command.
-    async fn publish(&self, record: &mut Record, report: Report, mut newest: watch::Receiver<Newest>) {
+    /// Publishes until it succeeds, or a newer command makes the report needless.
+    async fn publish(
+        &self,
+        record: &mut ReportRecord,
+        report: Report,
+        mut newest: watch::Receiver<LatestCommand>,
+    ) {
         let mut report = report;
         let mut delays = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(100))
@@ -292,7 +306,7 @@ impl<D: Driver> Context<D> {
         loop {
             match self.publisher.publish(record, &report).await {
                 Ok(Published::Stored) => {
-                    if let Err(error) = self.publisher.remember(&report).await {
+                    if let Err(error) = self.publisher.append_to_history(&report).await {
                         warn!(%error, "the history lacks a report");
                     }
                     return;
@@ -303,7 +317,7 @@ impl<D: Driver> Context<D> {
                     info!(ours = %report.generation, theirs = %generation, "a newer report is there, keeping it");
                     return;
                 }
-                Ok(Published::Gone) => {
+                Ok(Published::Uncommanded) => {
                     info!("the target's command is gone, and so no report is due");
                     return;
                 }
@@ -321,7 +335,7 @@ impl<D: Driver> Context<D> {
                 }
                 Err(error) => {
                     error!(%error, "the driver's report can't be published");
-                    if !self.replace(&mut report, &error) {
+                    if !self.replace_with_failure(&mut report, &error) {
                         return;
                     }
                 }
@@ -329,8 +343,8 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Puts a failure in the place of a report that can't be published; false when it is one already.
-    fn replace(&self, report: &mut Report, error: &ReportError) -> bool {
+    /// Replaces a report that can't be published by a failure. False when it is such a failure already.
+    fn replace_with_failure(&self, report: &mut Report, error: &ReportError) -> bool {
         let reason = format!("driver {} made a report that can't be published: {error}", self.name);
         let failure = Reconciled::failed(Failure { reason, retryable: false, unreachable: false });
         let replacement = self.report(&report.target, &report.generation, failure);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 pub const DB: &str = "Test";
 
-/// All columns of the table that most tests use.
+/// All columns of the table of most tests.
 pub const COLUMNS: [&str; 11] =
     ["name", "count", "load", "on", "tag", "note", "trunks", "loads", "ids", "one", "parts"];
 
@@ -24,17 +24,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// A database in a file.
+    /// A server with a database file.
     pub fn start() -> Self {
         Self::with(&["create"], &[], vec![])
     }
 
-    /// A cluster of one, whose transactions have ids.
+    /// A cluster of one server, whose transactions have ids.
     pub fn clustered() -> Self {
         Self::with(&["create-cluster"], &["unix:raft"], vec![])
     }
 
-    /// With options of ovsdb-server besides.
+    /// A server with additional options.
     pub fn with_options(extra: Vec<String>) -> Self {
         Self::with(&["create"], &[], extra)
     }
@@ -60,7 +60,7 @@ impl Server {
         self.dir.path().join("sock")
     }
 
-    /// SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Starts it after [`kill`](Self::kill).
+    /// Restarts the server after [`kill`](Self::kill).
     pub fn resume(&mut self) {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let child = program("ovsdb-server")
@@ -100,10 +100,10 @@ impl Drop for Server {
     }
 }
 
-/// Patient, since the machine may be busy.
+/// Generous limits for a busy machine.
 pub fn options() -> Options {
     Options {
-        patience: Duration::from_secs(30),
+        connection_wait: Duration::from_secs(30),
         request_timeout: Duration::from_secs(30),
         max_backoff: Duration::from_millis(200),
         ..Options::default()
@@ -117,7 +117,7 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// What must happen, within the time that a busy machine needs.
+/// Awaits a future within the time that a busy machine needs.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))

@@ -1,11 +1,12 @@
-//! A target that is gone for good.
+//! The command and report of one target in the streams.
 
 use async_nats::jetstream::stream::Stream;
 use eno_schemas::subject;
+use futures::TryStreamExt as _;
 
 use super::Connection;
 
-/// Why a target was not forgotten. A retry helps, and does no harm.
+/// Why a target was not removed from the streams. A retry helps and is harmless.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} of target {target} of driver {driver}: {source}")]
 pub struct ForgetError {
@@ -15,13 +16,13 @@ pub struct ForgetError {
     source: async_nats::Error,
 }
 
-/// The core NATS subject on which drivers are told the name of a target that is gone for good.
+/// The core NATS subject that carries the names of removed targets to a driver.
 pub fn forget_subject(driver: &str) -> String {
     format!("eno.v1.forget.{}", subject::token(driver))
 }
 
-/// Takes a target's command out of its stream, tells the drivers, and takes its report out. A driver that does
-/// not hear of it sees that the command is gone when it connects the next time.
+/// Purges a target's command, notifies the drivers, and purges its report. A driver that misses the
+/// notification finds the command gone at its next connection.
 pub async fn forget_target(connection: &Connection, driver: &str, target: &str) -> Result<(), ForgetError> {
     let failed = |operation, source| ForgetError {
         operation,
@@ -45,4 +46,15 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
     purge(subject::RESULTS, subject::result(driver, target))
         .await
         .map_err(|source| failed("purging the report", source))
+}
+
+/// True when a target has a command, according to the stream's leader, which never lags.
+pub async fn has_command(
+    connection: &Connection,
+    driver: &str,
+    target: &str,
+) -> Result<bool, async_nats::Error> {
+    let commands: Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
+    let mut found = commands.info_with_subjects(subject::command(driver, target)).await?;
+    Ok(found.try_next().await?.is_some())
 }

@@ -1,9 +1,9 @@
-//! What holds for every switch and everything that may be wanted of it.
+//! Properties of plans for arbitrary switches and desired states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_driver_ovs_fabric::observe::observe;
-use eno_driver_ovs_fabric::plan::{LeftOut, ModeChange, Plan, plan};
+use eno_driver_ovs_fabric::plan::{ModeChange, Plan, SkippedPorts, plan};
 use eno_driver_ovs_fabric::record::{AccessMode, CLOSED, Record};
 use eno_driver_ovs_fabric::view::{Interface, Mode, Port, View};
 use eno_ovsdb::Uuid;
@@ -16,8 +16,8 @@ const CLUSTER: &str = "c";
 /// Tag, list and labels of a port, without ours.
 type Foreign = (Option<u16>, BTreeSet<u16>, BTreeMap<String, String>);
 
-/// What nobody but us may change: all but our entries of `external_ids`, our VLANs, and the modes of ports that may
-/// be trunks.
+/// The foreign configuration: everything but our entries of `external_ids`, our VLANs, and the modes of ports
+/// that may become trunks.
 fn foreign(view: &View, ours: &VlanSet) -> BTreeMap<String, Foreign> {
     let of = |port: &Port| {
         let is_ours = |vlan: u16| VlanId::new(vlan).is_ok_and(|vlan| ours.contains(vlan));
@@ -31,7 +31,7 @@ fn foreign(view: &View, ours: &VlanSet) -> BTreeMap<String, Foreign> {
     view.ports.values().map(of).collect()
 }
 
-/// Does what the database would do.
+/// Applies a plan as the database would.
 fn apply(view: &View, plan: &Plan) -> View {
     let mut view = view.clone();
     for (uuid, change) in &plan.changes {
@@ -62,7 +62,7 @@ fn vlans() -> impl Strategy<Value = VlanSet> {
         .prop_map(|set| set.into_iter().filter_map(|vlan| VlanId::new(vlan).ok()).collect())
 }
 
-/// A port that was configured by hand, or by two clusters and a hand.
+/// A port that was configured externally, or by two clusters and externally.
 fn any_port() -> impl Strategy<Value = Port> {
     let number = prop_oneof![8 => vlan(), 1 => Just(0), 1 => Just(CLOSED)];
     let list = || prop::collection::btree_set(number.clone(), 0..5);
@@ -110,7 +110,7 @@ fn any_view() -> impl Strategy<Value = View> {
     })
 }
 
-/// Ports 0 to 3, by their names or their interfaces', of which some are not there.
+/// Ports 0 to 3 by their names or their interfaces'; some do not exist.
 fn any_desired() -> impl Strategy<Value = FabricDesired> {
     let port = (prop::bool::weighted(0.2), prop::bool::weighted(0.4), vlans());
     let drift = prop::sample::select(vec![Drift::Repair, Drift::Repair, Drift::Report]);
@@ -150,7 +150,7 @@ fn is_listed(desired: &FabricDesired, port: &Port) -> bool {
     desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..])
 }
 
-/// It remembers VLANs of ours.
+/// Its record has VLANs of ours.
 fn is_remembered(port: &Port) -> bool {
     Record::read(&port.external_ids, CLUSTER).vlans.into_iter().any(|vlan| VlanId::new(vlan).is_ok())
 }
@@ -162,7 +162,7 @@ fn nothing(desired: &FabricDesired) -> FabricDesired {
     nothing
 }
 
-/// All that is of our cluster on any port, and all that it may take.
+/// All VLANs of our cluster on any port, and all that it may adopt.
 fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
     let recorded = view.ports.values().flat_map(|port| Record::read(&port.external_ids, CLUSTER).vlans);
     let recorded: VlanSet = recorded.filter_map(|vlan| VlanId::new(vlan).ok()).collect();
@@ -171,31 +171,31 @@ fn ours(view: &View, desired: &FabricDesired) -> VlanSet {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/law.proptest-regressions"))),
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/properties.proptest-regressions"))),
         ..ProptestConfig::default()
     })]
 
     #[test]
-    fn one_change_is_enough(view in any_view(), desired in any_desired()) {
-        let first = plan(&view, &desired, &LeftOut::new());
+    fn plan_converges_in_one_apply(view in any_view(), desired in any_desired()) {
+        let first = plan(&view, &desired, &SkippedPorts::new());
         let after = apply(&view, &first);
-        let second = plan(&after, &desired, &LeftOut::new());
+        let second = plan(&after, &desired, &SkippedPorts::new());
         prop_assert!(second.changes.is_empty(), "{first:#?} then {second:#?}");
     }
 
     #[test]
-    fn all_is_there_that_is_not_refused(view in any_view(), desired in any_desired()) {
-        let first = plan(&view, &desired, &LeftOut::new());
+    fn desired_vlans_are_present_unless_refused(view in any_view(), desired in any_desired()) {
+        let first = plan(&view, &desired, &SkippedPorts::new());
         let after = apply(&view, &first);
-        let second = plan(&after, &desired, &LeftOut::new());
+        let second = plan(&after, &desired, &SkippedPorts::new());
         let (Applied::Fabric { ports, .. }, faults) = observe(&after, &desired, &second) else { unreachable!() };
         prop_assert!(faults.is_empty());
         for port in &desired.ports {
             let there = ports.get(&port.name).cloned().unwrap_or_default();
             for vlan in port.vlans.iter() {
                 let refused = second.rejected.iter().any(|rejection| rejection.item.covers(vlan, &port.name));
-                let withheld = desired.device.drift == Drift::Report && !second.lost.is_empty();
-                prop_assert!(refused || withheld || there.contains(vlan), "VLAN {vlan} on {}: {second:#?}", port.name);
+                let not_restored = desired.device.drift == Drift::Report && !second.lost.is_empty();
+                prop_assert!(refused || not_restored || there.contains(vlan), "VLAN {vlan} on {}: {second:#?}", port.name);
             }
             let extra = there.difference(&port.vlans);
             let held = after.ports.values().find(|there| there.name[1..] == port.name[1..]);
@@ -210,9 +210,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_foreign_stays(view in any_view(), desired in any_desired()) {
+    fn foreign_vlans_are_preserved(view in any_view(), desired in any_desired()) {
         let ours = ours(&view, &desired);
-        let after = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+        let after = apply(&view, &plan(&view, &desired, &SkippedPorts::new()));
         prop_assert_eq!(foreign(&after, &ours), foreign(&view, &ours));
         for (uuid, port) in &view.ports {
             let listed = desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..]);
@@ -228,10 +228,10 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_ever_opened_and_only_what_another_hand_emptied_is_closed(view in any_view(), desired in any_desired()) {
+    fn ports_are_never_opened_and_closed_only_after_foreign_emptying(view in any_view(), desired in any_desired()) {
         let mut now = view.clone();
         for desired in [&desired, &nothing(&desired)] {
-            let next = apply(&now, &plan(&now, desired, &LeftOut::new()));
+            let next = apply(&now, &plan(&now, desired, &SkippedPorts::new()));
             for (uuid, port) in &now.ports {
                 let close = is_listed(desired, port) && is_remembered(port) && desired.device.drift == Drift::Repair;
                 let opens = port.is_open() && !close;
@@ -242,13 +242,13 @@ proptest! {
     }
 
     #[test]
-    fn what_another_hand_empties_is_as_it_was_but_for_what_is_foreign(view in any_view(), desired in any_desired()) {
+    fn externally_emptied_port_is_restored_except_foreign_vlans(view in any_view(), desired in any_desired()) {
         let mut desired = desired;
         desired.device.drift = Drift::Repair;
-        let there = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+        let there = apply(&view, &plan(&view, &desired, &SkippedPorts::new()));
         let mut emptied = there.clone();
         emptied.ports.values_mut().for_each(|port| port.trunks.clear());
-        let again = apply(&emptied, &plan(&emptied, &desired, &LeftOut::new()));
+        let again = apply(&emptied, &plan(&emptied, &desired, &SkippedPorts::new()));
         for (uuid, was) in &there.ports {
             let is = &again.ports[uuid];
             if !matches!(was.mode(), Mode::Trunk { .. }) || !is_listed(&desired, was) || !is_remembered(was) {
@@ -262,27 +262,27 @@ proptest! {
             };
             prop_assert!(of_ours(was).is_subset(&of_ours(is)), "{was:?} became {is:?}");
         }
-        let more = plan(&again, &desired, &LeftOut::new()).changes;
+        let more = plan(&again, &desired, &SkippedPorts::new()).changes;
         prop_assert!(more.is_empty(), "{more:#?}");
     }
 
     #[test]
-    fn a_switch_that_we_leave_is_as_it_was(view in any_view(), desired in any_desired()) {
-        // As nobody but hands configured it.
+    fn empty_desired_state_restores_the_original_switch(view in any_view(), desired in any_desired()) {
+        // A switch without any cluster's configuration.
         let mut fresh = view;
         for port in fresh.ports.values_mut() {
             port.external_ids.retain(|key, _| !key.starts_with("eno-"));
         }
         let mut desired = desired;
         desired.device.adopt = VlanSet::EMPTY;
-        let there = apply(&fresh, &plan(&fresh, &desired, &LeftOut::new()));
-        let left = apply(&there, &plan(&there, &nothing(&desired), &LeftOut::new()));
+        let there = apply(&fresh, &plan(&fresh, &desired, &SkippedPorts::new()));
+        let left = apply(&there, &plan(&there, &nothing(&desired), &SkippedPorts::new()));
         prop_assert_eq!(left, fresh);
     }
 
     #[test]
-    fn no_vlan_is_lent_to_two_clusters(view in any_view(), desired in any_desired()) {
-        let plan = plan(&view, &desired, &LeftOut::new());
+    fn vlan_belongs_to_at_most_one_cluster(view in any_view(), desired in any_desired()) {
+        let plan = plan(&view, &desired, &SkippedPorts::new());
         for (uuid, change) in &plan.changes {
             let bridge = view.bridges.values().find(|ports| ports.contains(uuid)).unwrap();
             let recorded = |cluster: &str| -> BTreeSet<u16> {
@@ -295,8 +295,8 @@ proptest! {
     }
 
     #[test]
-    fn access_ports_are_left_alone(view in any_view(), desired in any_desired()) {
-        let after = apply(&view, &plan(&view, &desired, &LeftOut::new()));
+    fn access_ports_without_trunk_mode_keep_their_mode(view in any_view(), desired in any_desired()) {
+        let after = apply(&view, &plan(&view, &desired, &SkippedPorts::new()));
         for (uuid, port) in &view.ports {
             let may = desired.ports.iter().any(|listed| listed.name[1..] == port.name[1..] && listed.mode == PortMode::Trunk);
             if matches!(port.mode(), Mode::Access(_)) && !may {

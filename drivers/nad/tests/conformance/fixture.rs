@@ -1,4 +1,4 @@
-//! A namespace whose one target is there or not, next to a NAD of somebody else.
+//! A namespace with one target, which exists or not, and a foreign NAD.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use eno_conformance::DriverFixture;
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
-use eno_driver_nad::{NadDriver, Watch};
+use eno_driver_nad::{NadDriver, WatchState};
 use eno_sbi::{Driver, Identity, Reconciled, Work};
 use eno_schemas::{Cni, Desired, Item, NadDesired, NadOwner, NadVlans, VlanAttachment, VlanId};
 use futures::{Stream, StreamExt, stream};
@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::sync::{OnceCell, mpsc, oneshot, watch};
 use tower::util::MapRequestLayer;
 
-use crate::common::{self, DRIVER, NAD_CRD, PATIENCE, eventually, foreign_nad};
+use crate::common::{self, DRIVER, NAD_CRD, TIMEOUT, eventually, foreign_nad};
 use crate::conformance::proxy::Proxy;
 
 const NAME: &str = "net";
@@ -35,8 +35,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// It runs on a thread of its own, because each test has a runtime that ends with it; the control plane ends
-    /// with the process. The garbage collector stays out: the owners of NADs are names only.
+    /// The control plane runs on a thread of its own, since each test's runtime ends with the test. It ends
+    /// with the process. The garbage collector is disabled, since the owners of NADs do not exist as objects.
     async fn get() -> &'static Self {
         static SHARED: OnceCell<Shared> = OnceCell::const_new();
         SHARED
@@ -79,39 +79,44 @@ async fn config(kubeconfig: &Path) -> Config {
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a configuration")
 }
 
-/// The rig.
-pub struct Namespaced {
+/// The fixture of the conformance suite.
+pub struct NadFixture {
+    /// The namespace of this test.
     namespace: String,
+    /// A client with all permissions.
     admin: Client,
-    /// The driver's way, through `proxy`.
-    way: Config,
+    /// The driver's configuration, which leads through `proxy`.
+    driver_config: Config,
+    /// The proxy to the API server.
     proxy: Proxy,
+    /// Count of the driver's write requests.
     writes: Arc<AtomicU64>,
-    told: watch::Sender<()>,
-    /// The newest driver's.
-    watch: Mutex<Option<watch::Receiver<Watch>>>,
+    /// Notified of each change that the driver reports.
+    notified: watch::Sender<()>,
+    /// The watch of the newest driver.
+    watch: Mutex<Option<watch::Receiver<WatchState>>>,
 }
 
-impl Namespaced {
+impl NadFixture {
     pub async fn new() -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let shared = Shared::get().await;
         let admin = Client::try_from(config(&shared.admin).await).expect("the admin's client");
-        let mut way = config(&shared.driver).await;
-        let port = way.cluster_url.port_u16().expect("the API server's port");
+        let mut driver_config = config(&shared.driver).await;
+        let port = driver_config.cluster_url.port_u16().expect("the API server's port");
         let proxy = Proxy::to(([127, 0, 0, 1], port).into()).await;
-        way.cluster_url = format!("https://{}", proxy.address).parse().expect("an address");
-        let namespace = format!("rig-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        driver_config.cluster_url = format!("https://{}", proxy.address).parse().expect("an address");
+        let namespace = format!("fixture-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         common::namespace(&admin, &namespace).await;
         let foreign = foreign_nad(FOREIGN, &json!({}), &json!({ "config": "{}" }));
         common::nads(&admin, &namespace).create(&common::by_hand(), &foreign).await.expect("a foreign NAD");
         Self {
             namespace,
             admin,
-            way,
+            driver_config,
             proxy,
             writes: Arc::default(),
-            told: watch::Sender::new(()),
+            notified: watch::Sender::new(()),
             watch: Mutex::new(None),
         }
     }
@@ -125,24 +130,24 @@ impl Namespaced {
         Api::all_with(self.admin.clone(), &kube::core::ApiResource::from_gvk(&gvk))
     }
 
-    /// Whether it is so that the API server refuses what is tried.
-    async fn refuses(&self, so: bool) -> bool {
+    /// Whether the API server refuses writes, compared to `expected`.
+    async fn refuses(&self, expected: bool) -> bool {
         let trial = PostParams { dry_run: true, ..common::by_hand() };
         match self.nads().create(&trial, &foreign_nad("trial", &json!({}), &json!({}))).await {
-            Ok(_) => !so,
+            Ok(_) => !expected,
             Err(error) => {
                 assert!(error.to_string().contains(REFUSED), "{error}");
-                so
+                expected
             }
         }
     }
 }
 
-impl DriverFixture for Namespaced {
-    type Driver = Told;
+impl DriverFixture for NadFixture {
+    type Driver = RecordingDriver;
     const ITEMS: usize = 1;
 
-    fn driver(&self) -> Told {
+    fn driver(&self) -> RecordingDriver {
         let writes = Arc::clone(&self.writes);
         let count = MapRequestLayer::new(move |request: http::Request<_>| {
             if request.method() != http::Method::GET {
@@ -150,20 +155,21 @@ impl DriverFixture for Namespaced {
             }
             request
         });
-        let client = ClientBuilder::try_from(self.way.clone()).expect("a client").with_layer(&count).build();
+        let client =
+            ClientBuilder::try_from(self.driver_config.clone()).expect("a client").with_layer(&count).build();
         let driver = NadDriver::new(client);
         *self.watch.lock().expect("no panic") = Some(driver.watch());
-        let (tell, told) = mpsc::unbounded_channel();
+        let (sender, changes) = mpsc::unbounded_channel();
         let mut changed = Box::pin(driver.changed());
-        let noted = self.told.clone();
+        let notified = self.notified.clone();
         tokio::spawn(async move {
             while let Some(target) = changed.next().await {
-                noted.send_replace(());
-                // Only a host listens.
-                let _ = tell.send(target);
+                notified.send_replace(());
+                // The receiver is missing without a host.
+                let _ = sender.send(target);
             }
         });
-        Told { driver, told: Mutex::new(Some(told)) }
+        RecordingDriver { driver, changes: Mutex::new(Some(changes)) }
     }
 
     fn target(&self) -> String {
@@ -207,8 +213,8 @@ impl DriverFixture for Namespaced {
         self.proxy.set_open(reachable);
         let watch = self.watch.lock().expect("no panic").clone();
         if let (false, Some(mut watch)) = (reachable, watch) {
-            let noticed = watch.wait_for(|watch| *watch == Watch::Broken);
-            tokio::time::timeout(PATIENCE, noticed).await.expect("the watch breaks").expect("a driver");
+            let noticed = watch.wait_for(|watch| *watch == WatchState::Broken);
+            tokio::time::timeout(TIMEOUT, noticed).await.expect("the watch breaks").expect("a driver");
         }
     }
 
@@ -247,12 +253,15 @@ impl DriverFixture for Namespaced {
         eventually("all is refused", || self.refuses(true)).await;
     }
 
-    /// Returns when the driver told of it, as a host would learn.
+    /// Returns once the driver has notified the change.
     async fn edit(&self, item: usize, present: bool) {
         assert!(item == 0 && !present, "the one item of a NAD can only be taken away");
-        let mut told = self.told.subscribe();
+        let mut notified = self.notified.subscribe();
         self.nads().delete(NAME, &DeleteParams::default()).await.expect("deleting the NAD");
-        tokio::time::timeout(PATIENCE, told.changed()).await.expect("the change is told").expect("a rig");
+        tokio::time::timeout(TIMEOUT, notified.changed())
+            .await
+            .expect("the change is notified")
+            .expect("a fixture");
     }
 
     fn names(&self, _: usize, found: &Item) -> bool {
@@ -260,13 +269,13 @@ impl DriverFixture for Namespaced {
     }
 }
 
-/// The driver, of which the rig hears too what it tells.
-pub struct Told {
+/// The driver, with a copy of its change notifications for the fixture.
+pub struct RecordingDriver {
     driver: NadDriver,
-    told: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
-impl Driver for Told {
+impl Driver for RecordingDriver {
     fn identity(&self) -> Identity {
         self.driver.identity()
     }
@@ -276,10 +285,10 @@ impl Driver for Told {
     }
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        let told = self.told.lock().expect("no panic").take();
-        stream::unfold(told, |told| async move {
-            let mut told = told?;
-            told.recv().await.map(|target| (target, Some(told)))
+        let changes = self.changes.lock().expect("no panic").take();
+        stream::unfold(changes, |changes| async move {
+            let mut changes = changes?;
+            changes.recv().await.map(|target| (target, Some(changes)))
         })
     }
 

@@ -1,4 +1,4 @@
-//! What an answer of the API server means for a target.
+//! Errors of API calls, and the failures that they mean for a target.
 
 use eno_schemas::Failure;
 use kube::core::Status;
@@ -8,26 +8,26 @@ use crate::object::CRD;
 /// A call to the API server that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// It answered with an error, or not at all.
-    #[error("{operation}: {}", words(.source))]
+    /// The server replied with an error, or the connection failed.
+    #[error("{operation}: {}", error_message(.source))]
     Api {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// The answer.
+        /// The client's error.
         source: kube::Error,
     },
-    /// It gave no answer in time.
+    /// The server did not reply in time.
     #[error("{operation}: the API server gave no answer in {seconds} s")]
     Timeout {
-        /// What was asked.
+        /// The operation.
         operation: &'static str,
-        /// How long it was waited for.
+        /// The time limit in seconds.
         seconds: u64,
     },
 }
 
 impl CallError {
-    /// The answer with its code, when there was one.
+    /// The status of the reply, if there was one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { source: kube::Error::Api(status), .. } => Some(status),
@@ -35,7 +35,7 @@ impl CallError {
         }
     }
 
-    /// There is no such NAD. (A 404 for a missing CRD names no object.)
+    /// The NAD does not exist. (A 404 for a missing CRD names no object.)
     pub fn is_not_found(&self) -> bool {
         self.status().is_some_and(|status| {
             status.code == 404
@@ -45,15 +45,15 @@ impl CallError {
         })
     }
 
-    /// The namespace is gone, and all that was in it.
+    /// The namespace does not exist.
     pub fn is_namespace_gone(&self) -> bool {
         self.status().is_some_and(|status| {
             status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
         })
     }
 
-    /// The object is no longer what was planned for. (A uid of another object is refused as an invalid field when an
-    /// object is there, and as a conflict when none is.)
+    /// The object changed since it was planned for. (A uid mismatch is an invalid field when an object
+    /// exists, and a conflict when none does.)
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(|status| {
             let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -76,7 +76,7 @@ impl From<&CallError> for Failure {
         }
         let reason = error.to_string();
         match error.status() {
-            // Full, busy, restarting, a lost race, or a token that is being rotated.
+            // Overload, a restart, a lost race, or a token rotation.
             Some(status) if matches!(status.code, 401 | 408 | 409 | 429) || status.code >= 500 => {
                 Self { reason, retryable: true, unreachable: false }
             }
@@ -91,7 +91,7 @@ impl From<&CallError> for Failure {
     }
 }
 
-/// The cluster doesn't know NetworkAttachmentDefinitions.
+/// The failure for a cluster without the NetworkAttachmentDefinition CRD.
 pub fn crd_missing() -> Failure {
     Failure {
         reason: format!(
@@ -103,22 +103,22 @@ pub fn crd_missing() -> Failure {
     }
 }
 
-/// The server's own words, without the debug form that [`kube::Error`] shows with them.
-fn words(error: &kube::Error) -> String {
+/// The server's message, without the debug form that [`kube::Error`] adds.
+fn error_message(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         kube::Error::Api(status) => format!("the API server answered {} {}", status.code, status.reason),
         other => {
-            let mut words = other.to_string();
+            let mut message = other.to_string();
             let mut cause = std::error::Error::source(other);
             while let Some(inner) = cause {
-                let inner_words = inner.to_string();
-                if !words.contains(&inner_words) {
-                    words = format!("{words}: {inner_words}");
+                let inner_message = inner.to_string();
+                if !message.contains(&inner_message) {
+                    message = format!("{message}: {inner_message}");
                 }
                 cause = inner.source();
             }
-            words
+            message
         }
     }
 }
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_not_found() {
+    fn missing_object_namespace_and_crd_are_distinguished() {
         let object = answer(404, "NotFound", "network-attachment-definitions", "n");
         assert!(object.is_not_found() && !object.is_namespace_gone() && !object.is_crd_missing());
         let namespace = answer(404, "NotFound", "namespaces", "n");

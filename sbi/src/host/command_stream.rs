@@ -1,4 +1,4 @@
-//! Commands from the stream, newest per target, for as long as the host runs.
+//! Reads the latest command of each target from the commands stream, for as long as the host runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,38 +11,38 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use super::schedule::BadCommand;
+use super::scheduler::InvalidCommand;
 use crate::nats::{Connection, is_stream_readout};
 
-/// How often the streams are looked at: one that was deleted or made anew is noticed within this time.
-const CHECK: Duration = Duration::from_secs(5);
+/// Interval of the checks for deleted or recreated streams.
+const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a driver accepts.
+/// The commands that a driver accepts.
 #[derive(Clone, Debug)]
-pub(super) struct Filter {
+pub(super) struct CommandFilter {
     pub driver: String,
-    /// The only target that it works on.
+    /// The only target that the driver works on.
     pub target: Option<String>,
     pub kinds: Vec<PayloadKind>,
-    /// It can hold a change until a transaction is decided.
-    pub holds: bool,
+    /// The driver can hold a change until a transaction is decided.
+    pub can_hold: bool,
 }
 
-/// What the stream says.
+/// An event of the commands stream.
 pub(super) enum Event {
-    /// It is read from its start.
+    /// A replay of the stream from its start begins.
     Started,
-    /// All that was there has been told.
+    /// The replay has delivered every stored message.
     CaughtUp,
-    /// The newest command of a target, at this position.
+    /// The latest command of a target, with its stream position.
     Command(Arc<Command>, u64),
-    /// A message that is no command, on the subject of this target.
-    Bad(String, u64, BadCommand),
+    /// An invalid message on the subject of this target, with its stream position.
+    Invalid(String, u64, InvalidCommand),
 }
 
-/// Reads the stream until nobody listens. Reads it from its start whenever something may have been missed: each
-/// target's last command is all that counts, so that is cheap and safe.
-pub(super) async fn run(connection: Connection, filter: Filter, events: mpsc::Sender<Event>) {
+/// Reads the stream until the receiver is closed. It replays the stream from the start whenever a message may
+/// have been missed, which is cheap since only the last command of each target counts.
+pub(super) async fn run(connection: Connection, filter: CommandFilter, events: mpsc::Sender<Event>) {
     let mut delay = Duration::ZERO;
     loop {
         tokio::select! {
@@ -62,14 +62,14 @@ pub(super) async fn run(connection: Connection, filter: Filter, events: mpsc::Se
 
 async fn read(
     connection: &Connection,
-    filter: &Filter,
+    filter: &CommandFilter,
     events: &mpsc::Sender<Event>,
 ) -> Result<(), async_nats::Error> {
     let mut connects = connection.connects();
     connects.mark_unchanged();
-    let streams = created(connection).await?;
+    let streams = stream_creation_times(connection).await?;
     let commands: stream::Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    // Into our own inbox: a pull consumer hands out its messages to whoever knows its name.
+    // Push delivery into our own inbox: a pull consumer gives its messages to any client that knows its name.
     let inbox = connection.client.new_inbox();
     let consumer = commands
         .create_consumer(push::Config {
@@ -93,12 +93,13 @@ async fn read(
     if events.send(Event::Started).await.is_err() {
         return Ok(());
     }
-    let mut told = waiting == 0;
-    if told && events.send(Event::CaughtUp).await.is_err() {
+    let mut caught_up = waiting == 0;
+    if caught_up && events.send(Event::CaughtUp).await.is_err() {
         return Ok(());
     }
     let mut expected = 1;
-    let mut check = tokio::time::interval_at(tokio::time::Instant::now() + CHECK, CHECK);
+    let mut check =
+        tokio::time::interval_at(tokio::time::Instant::now() + STREAM_CHECK_INTERVAL, STREAM_CHECK_INTERVAL);
     loop {
         let message = tokio::select! {
             message = messages.next() => message.ok_or("the consumer ended")??,
@@ -107,7 +108,7 @@ async fn read(
                 return Ok(());
             }
             _ = check.tick() => {
-                if created(connection).await? != streams {
+                if stream_creation_times(connection).await? != streams {
                     info!("the streams were made anew, reading the commands from their start");
                     return Ok(());
                 }
@@ -124,8 +125,8 @@ async fn read(
         if events.send(filter.parse(&message, position)).await.is_err() {
             return Ok(());
         }
-        if !told && (pending == 0 || sequence >= waiting) {
-            told = true;
+        if !caught_up && (pending == 0 || sequence >= waiting) {
+            caught_up = true;
             if events.send(Event::CaughtUp).await.is_err() {
                 return Ok(());
             }
@@ -133,8 +134,8 @@ async fn read(
     }
 }
 
-/// When the streams were made, which tells a new one from the one before.
-async fn created(connection: &Connection) -> Result<[String; 2], async_nats::Error> {
+/// The creation times of the streams. They change when a stream is recreated.
+async fn stream_creation_times(connection: &Connection) -> Result<[String; 2], async_nats::Error> {
     let created = async |name| -> Result<String, async_nats::Error> {
         let stream = connection.jetstream.get_stream(name).await?;
         Ok(stream.cached_info().created.to_string())
@@ -142,8 +143,8 @@ async fn created(connection: &Connection) -> Result<[String; 2], async_nats::Err
     Ok([created(subject::COMMANDS).await?, created(subject::RESULTS).await?])
 }
 
-impl Filter {
-    /// What the consumer is asked for.
+impl CommandFilter {
+    /// The consumer's filter subject.
     fn subject(&self) -> String {
         match &self.target {
             Some(target) => subject::command(&self.driver, target),
@@ -153,45 +154,45 @@ impl Filter {
 
     fn parse(&self, message: &Message, position: u64) -> Event {
         let token = message.subject.rsplit('.').next().unwrap_or_default();
-        let bad = |target: String, reason: String| {
-            let generation = generation(&message.payload);
-            Event::Bad(target, position, BadCommand { generation, reason })
+        let invalid = |target: String, reason: String| {
+            let generation = parse_generation(&message.payload);
+            Event::Invalid(target, position, InvalidCommand { generation, reason })
         };
         if is_stream_readout(message.headers.as_ref()) {
-            return bad(
-                name(token),
+            return invalid(
+                decode_token(token),
                 "the message was read out of a stream, and so is not the engine's word".into(),
             );
         }
         let command: Command = match decode(&message.payload) {
             Ok(command) => command,
-            Err(error) => return bad(name(token), error.to_string()),
+            Err(error) => return invalid(decode_token(token), error.to_string()),
         };
         if subject::command(&command.driver, &command.target) != message.subject.as_str() {
             let reason = format!(
                 "command message for target {:?} of driver {:?} came on subject {}",
                 command.target, command.driver, message.subject
             );
-            return bad(name(token), reason);
+            return invalid(decode_token(token), reason);
         }
         let kind = command.desired.kind();
         if !self.kinds.contains(&kind) {
             let reason = format!("driver {} does not realise targets of kind {kind:?}", self.driver);
-            return bad(command.target, reason);
+            return invalid(command.target, reason);
         }
-        if let (Some(transaction), false) = (&command.transaction, self.holds) {
+        if let (Some(transaction), false) = (&command.transaction, self.can_hold) {
             let reason = format!(
                 "driver {} can't hold a change, and so has no part in transaction {}",
                 self.driver, transaction.id
             );
-            return bad(command.target, reason);
+            return invalid(command.target, reason);
         }
         Event::Command(Arc::new(command), position)
     }
 }
 
-/// The generation of a message whose rest can't be read.
-fn generation(payload: &[u8]) -> Option<Generation> {
+/// The generation of a message whose other fields may be invalid.
+fn parse_generation(payload: &[u8]) -> Option<Generation> {
     #[derive(Deserialize)]
     struct Message {
         generation: Generation,
@@ -199,14 +200,15 @@ fn generation(payload: &[u8]) -> Option<Generation> {
     serde_json::from_slice::<Message>(payload).ok().map(|message| message.generation)
 }
 
-/// The name that a subject token stands for; what is no escape stays as it is.
-fn name(token: &str) -> String {
+/// Decodes a subject token to a name, the inverse of [`subject::token`]. Invalid escapes are kept as they
+/// are.
+fn decode_token(token: &str) -> String {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
     while let [first, others @ ..] = rest {
         let escaped = match (first, others) {
             (b'=', [high, low, after @ ..]) => {
-                hex(*high).zip(hex(*low)).map(|(high, low)| (high << 4 | low, after))
+                hex_digit(*high).zip(hex_digit(*low)).map(|(high, low)| (high << 4 | low, after))
             }
             _ => None,
         };
@@ -217,7 +219,7 @@ fn name(token: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
@@ -226,17 +228,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back() {
+    fn subject_tokens_decode_to_names() {
         for text in ["leaf1", "ns/a*>b", "é =", "=", "=2", "=zz", ""] {
-            assert_eq!(name(&subject::token(text)), text);
+            assert_eq!(decode_token(&subject::token(text)), text);
         }
-        assert_eq!(name("=2"), "=2");
+        assert_eq!(decode_token("=2"), "=2");
     }
 
     #[test]
-    fn generation_of_a_broken_message() {
+    fn generation_is_parsed_from_an_invalid_message() {
         let payload = br#"{"generation":{"term":3,"sequence":9,"hash":"x"},"desired":7}"#;
-        assert_eq!(generation(payload).map(|found| (found.term, found.sequence)), Some((3, 9)));
-        assert_eq!(generation(b"{"), None);
+        assert_eq!(parse_generation(payload).map(|found| (found.term, found.sequence)), Some((3, 9)));
+        assert_eq!(parse_generation(b"{"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Which target is worked on when: no IO, and time comes in as an argument.
+//! Decides which target is worked on when. Pure: it does no IO, and time is an argument.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use tokio::sync::watch;
 
 use super::Ownership;
 use crate::fair_queue::FairQueue;
-use crate::work::Newest;
+use crate::work::LatestCommand;
 
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LAST_RETRY: Duration = Duration::from_mins(1);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
-/// A message on a target's command subject that is no command.
+/// A message on a target's command subject that is no valid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BadCommand {
-    /// As far as it can be made out.
+pub(super) struct InvalidCommand {
+    /// The generation, if that much is readable.
     pub generation: Option<Generation>,
-    /// What is wrong with it and where.
+    /// What is wrong and where.
     pub reason: String,
 }
 
-/// Something to do about a target.
+/// A unit of work on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Job {
-    /// Bring it to the state of this command.
+    /// Reconcile the target to this command.
     Reconcile(Arc<Command>),
-    /// Report that a command can't be read; with the generation that the report has.
-    Reject(BadCommand, Generation),
-    /// See whether the report last published is still there.
+    /// Report an invalid message under this generation.
+    Reject(InvalidCommand, Generation),
+    /// Check that the last published report is still stored.
     Verify,
-    /// Drop what the driver holds of it.
+    /// Drop the driver's state of the target.
     Forget,
 }
 
@@ -42,84 +42,98 @@ pub(super) enum Job {
 pub(super) struct Start<R> {
     pub target: String,
     pub job: Job,
-    /// Follows the newest command of the target.
-    pub newest: watch::Receiver<Newest>,
-    /// What is known of its published reports.
+    /// Follows the latest command of the target.
+    pub newest: watch::Receiver<LatestCommand>,
+    /// State of the target's published reports.
     pub record: R,
 }
 
-/// What came of offering a command.
+/// Result of offering a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum OfferResult {
     New,
     Known,
-    Older,
+    Stale,
 }
 
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each may be due besides the others")]
 struct Pending {
-    /// The newest command was not worked on yet.
+    /// The latest command was not reconciled yet.
     command: bool,
-    /// It is to be worked on again.
-    again: bool,
-    reject: Option<BadCommand>,
+    /// The command is to be reconciled again.
+    reconcile_again: bool,
+    reject: Option<InvalidCommand>,
     verify: bool,
     forget: bool,
 }
 
 impl Pending {
-    fn any(&self) -> bool {
-        self.command || self.again || self.reject.is_some() || self.verify || self.forget
+    fn is_due(&self) -> bool {
+        self.command || self.reconcile_again || self.reject.is_some() || self.verify || self.forget
     }
 }
 
 struct Target<R> {
+    /// The latest command; `None`: none, or forgotten.
     command: Option<Arc<Command>>,
-    /// Position in the stream of the last message on its subject.
+    /// Stream position of the last message on its subject.
     position: u64,
-    /// The reading of the stream in which it was last seen.
-    reading: u64,
+    /// Number of the stream replay in which it was last seen.
+    replay: u64,
+    /// This instance owns the target.
     owned: bool,
-    /// No message came since it was forgotten.
+    /// No message came since the target was forgotten.
     forgotten: bool,
+    /// The target is in the queue.
     queued: bool,
-    busy: Option<watch::Sender<Newest>>,
+    /// Notifies the running job of newer commands; `None`: no job runs.
+    in_flight: Option<watch::Sender<LatestCommand>>,
+    /// The jobs to start.
     pending: Pending,
+    /// Delays of further retries.
     retries: Option<ExponentialBackoff>,
+    /// When the next retry is due.
     retry_at: Option<Instant>,
+    /// The caller's state.
     record: R,
 }
 
 impl<R> Target<R> {
     fn may_start(&self) -> bool {
-        self.pending.forget || (self.owned && self.pending.any())
+        self.pending.forget || (self.owned && self.pending.is_due())
     }
 }
 
-/// All targets of a driver. `R` is what the caller wants kept with each.
-pub(super) struct Schedule<R> {
+/// All targets of a driver. `R` is caller state that is kept per target.
+pub(super) struct TargetScheduler<R> {
+    /// Known targets by name.
     targets: HashMap<String, Target<R>>,
+    /// Targets with a job that may start.
     queue: FairQueue<String>,
+    /// Due times of retries, the earliest first.
     retries: BTreeSet<(Instant, String)>,
-    reading: u64,
+    /// Number of the current stream replay.
+    replay: u64,
+    /// How instances share the work.
     ownership: Ownership,
+    /// This instance owns all targets ([`Ownership::WholeDriver`]).
     all_owned: bool,
 }
 
-impl<R: Default> Schedule<R> {
+impl<R: Default> TargetScheduler<R> {
     pub fn new(ownership: Ownership) -> Self {
         Self {
             targets: HashMap::new(),
             queue: FairQueue::default(),
             retries: BTreeSet::new(),
-            reading: 0,
+            replay: 0,
             ownership,
             all_owned: false,
         }
     }
 
-    /// How many targets have a command.
+    /// Number of known targets.
     pub fn len(&self) -> usize {
         self.targets.len()
     }
@@ -129,36 +143,36 @@ impl<R: Default> Schedule<R> {
         self.targets.contains_key(target)
     }
 
-    /// True when the target is known, and not about to be forgotten.
-    pub fn is_wanted(&self, target: &str) -> bool {
+    /// True when the target is known and not about to be forgotten.
+    pub fn is_active(&self, target: &str) -> bool {
         self.targets.get(target).is_some_and(|target| !target.forgotten)
     }
 
-    /// The newest command of a target that this instance works on.
+    /// The latest command of a target that this instance owns.
     pub fn commanded(&self, target: &str) -> Option<&Arc<Command>> {
         self.targets.get(target).filter(|target| target.owned)?.command.as_ref()
     }
 
-    /// Position in the stream of the last message of the target; `None`: unknown target.
+    /// Stream position of the last message of the target; `None`: unknown target.
     pub fn position(&self, target: &str) -> Option<u64> {
         self.targets.get(target).map(|target| target.position)
     }
 
-    /// The stream is read from its start again.
-    pub fn reading_starts(&mut self) {
-        self.reading += 1;
+    /// A replay of the stream begins.
+    pub fn replay_started(&mut self) {
+        self.replay += 1;
     }
 
-    /// Everything in the stream has been offered: targets that were not there are gone, and of the others the
-    /// published reports may be. Returns the gone ones.
-    pub fn reading_caught_up(&mut self) -> Vec<String> {
-        let reading = self.reading;
+    /// The replay is complete. Targets that it lacked are forgotten; the stored reports of the others are
+    /// verified. Returns the forgotten ones.
+    pub fn replay_caught_up(&mut self) -> Vec<String> {
+        let replay = self.replay;
         let (seen, gone): (Vec<_>, Vec<_>) =
-            self.targets.iter().partition(|(_, target)| target.reading == reading);
+            self.targets.iter().partition(|(_, target)| target.replay == replay);
         let seen: Vec<String> = seen.into_iter().map(|(name, _)| name.clone()).collect();
         let gone: Vec<String> = gone.into_iter().map(|(name, _)| name.clone()).collect();
         for name in &seen {
-            self.add(name, |target| target.pending.verify |= target.command.is_some());
+            self.update(name, |target| target.pending.verify |= target.command.is_some());
         }
         for name in &gone {
             self.forget(name);
@@ -166,55 +180,55 @@ impl<R: Default> Schedule<R> {
         gone
     }
 
-    /// Takes a command at `position` of the stream.
-    pub fn offer(&mut self, command: Arc<Command>, position: u64) -> Offer {
+    /// Adds a command at `position` of the stream.
+    pub fn offer(&mut self, command: Arc<Command>, position: u64) -> OfferResult {
         let name = command.target.clone();
-        let target = self.seen(&name, position);
+        let target = self.on_message(&name, position);
         if let Some(known) = &target.command {
             let order = |generation: &Generation| (generation.term, generation.sequence);
             let (known, offered) = (order(&known.generation), order(&command.generation));
             if offered <= known {
-                return if offered == known { Offer::Known } else { Offer::Older };
+                return if offered == known { OfferResult::Known } else { OfferResult::Stale };
             }
         }
-        if let Some(newest) = &target.busy {
-            newest.send_replace(Newest::Command(command.clone()));
+        if let Some(newest) = &target.in_flight {
+            newest.send_replace(LatestCommand::Command(command.clone()));
         }
         target.command = Some(command);
         target.retries = None;
-        self.unschedule(&name);
-        self.add(&name, |target| target.pending.command = true);
-        Offer::New
+        self.cancel_retry(&name);
+        self.update(&name, |target| target.pending.command = true);
+        OfferResult::New
     }
 
-    /// Takes a message that is no command. What was commanded before stays.
-    pub fn offer_bad(&mut self, name: &str, position: u64, bad: BadCommand) {
-        self.seen(name, position);
-        self.add(name, |target| target.pending.reject = Some(bad));
+    /// Adds an invalid message. The previous command stays.
+    pub fn offer_invalid(&mut self, name: &str, position: u64, invalid: InvalidCommand) {
+        self.on_message(name, position);
+        self.update(name, |target| target.pending.reject = Some(invalid));
     }
 
-    /// Something on the target changed by another hand.
+    /// The target was changed externally or is due for a retry: it is reconciled again.
     pub fn changed(&mut self, name: &str) {
-        self.add(name, |target| target.pending.again |= target.command.is_some());
+        self.update(name, |target| target.pending.reconcile_again |= target.command.is_some());
     }
 
-    /// The target is gone for good. What comes of it later is to be owned anew.
+    /// The target is gone for good. A target that is created under its name later needs a new lease.
     pub fn forget(&mut self, name: &str) {
-        self.unschedule(name);
+        self.cancel_retry(name);
         let stays_owned = self.ownership == Ownership::WholeDriver;
-        self.add(name, |target| {
+        self.update(name, |target| {
             target.owned &= stays_owned;
             target.forgotten = true;
             target.command = None;
             target.retries = None;
             target.pending = Pending { forget: true, ..Pending::default() };
-            if let Some(newest) = &target.busy {
-                newest.send_replace(Newest::End);
+            if let Some(newest) = &target.in_flight {
+                newest.send_replace(LatestCommand::Stopped);
             }
         });
     }
 
-    /// This instance works from now on, or no more, on one target or (`None`) on all.
+    /// Sets whether this instance owns one target or (`None`) all.
     pub fn set_owned(&mut self, name: Option<&str>, owned: bool) {
         let names: Vec<String> = if let Some(name) = name {
             vec![name.to_owned()]
@@ -224,34 +238,34 @@ impl<R: Default> Schedule<R> {
         };
         for name in names {
             if !owned {
-                self.unschedule(&name);
+                self.cancel_retry(&name);
             }
-            self.add(&name, |target| {
+            self.update(&name, |target| {
                 target.owned = owned;
                 target.retries = None;
                 if owned {
-                    target.pending.again |= target.command.is_some();
+                    target.pending.reconcile_again |= target.command.is_some();
                 } else {
-                    if let Some(newest) = &target.busy {
-                        newest.send_replace(Newest::End);
+                    if let Some(newest) = &target.in_flight {
+                        newest.send_replace(LatestCommand::Stopped);
                     }
-                    // Another instance reports from now on.
+                    // Another instance publishes reports from here on, so the record is outdated.
                     target.record = R::default();
                 }
             });
         }
     }
 
-    /// Tells all work in flight that it is not current.
+    /// Tells all work in flight that it is not current any more.
     pub fn wind_down(&mut self) {
         for target in self.targets.values() {
-            if let Some(newest) = &target.busy {
-                newest.send_replace(Newest::End);
+            if let Some(newest) = &target.in_flight {
+                newest.send_replace(LatestCommand::Stopped);
             }
         }
     }
 
-    /// A job that may start now. Call [`Schedule::finished`] when it ended.
+    /// The next job that may start. Call [`TargetScheduler::finished`] when it ends.
     pub fn next(&mut self) -> Option<Start<R>> {
         while let Some(name) = self.queue.pop() {
             let Some(target) = self.targets.get_mut(&name) else { continue };
@@ -262,36 +276,36 @@ impl<R: Default> Schedule<R> {
             let job = if target.pending.forget {
                 target.pending.forget = false;
                 Job::Forget
-            } else if let Some(bad) = target.pending.reject.take() {
+            } else if let Some(invalid) = target.pending.reject.take() {
                 let known = target.command.as_ref().map(|command| &command.generation);
-                let generation = bad.generation.clone().or(known.map(in_the_place_of));
-                let nothing = Generation { term: 0, sequence: 0, hash: String::new() };
-                Job::Reject(bad, generation.unwrap_or(nothing))
+                let generation = invalid.generation.clone().or(known.map(generation_without_hash));
+                let unknown = Generation { term: 0, sequence: 0, hash: String::new() };
+                Job::Reject(invalid, generation.unwrap_or(unknown))
             } else if let (true, Some(command)) =
-                (target.pending.command || target.pending.again, &target.command)
+                (target.pending.command || target.pending.reconcile_again, &target.command)
             {
-                // A reconcile publishes what it finds, which is all that verifying would do.
+                // A reconcile publishes a report, which makes verification needless.
                 target.pending = Pending { forget: target.pending.forget, ..Pending::default() };
                 Job::Reconcile(command.clone())
             } else {
                 target.pending.verify = false;
                 Job::Verify
             };
-            let newest = target.command.clone().map_or(Newest::End, Newest::Command);
+            let newest = target.command.clone().map_or(LatestCommand::Stopped, LatestCommand::Command);
             let (sender, newest) = watch::channel(newest);
-            target.busy = Some(sender);
+            target.in_flight = Some(sender);
             let record = std::mem::take(&mut target.record);
-            // Whatever else is done, what failed is still to be tried again.
+            // Only a reconcile replaces a pending retry; other jobs keep it.
             if matches!(job, Job::Reconcile(_)) {
-                self.unschedule(&name);
+                self.cancel_retry(&name);
             }
             return Some(Start { target: name, job, newest, record });
         }
         None
     }
 
-    /// A job ended: `done`, with the command that was worked on in the end, which may have come while it ran.
-    /// `retry`: it was about this generation and wants to be tried again. Returns true when the target is gone now.
+    /// Records the end of a job. `done` has the command that was worked on last, which may have come while
+    /// the job ran. `retry` is the generation to retry. Returns true when the target was removed.
     pub fn finished(
         &mut self,
         name: &str,
@@ -301,9 +315,9 @@ impl<R: Default> Schedule<R> {
         now: Instant,
     ) -> bool {
         let Some(target) = self.targets.get_mut(name) else { return false };
-        target.busy = None;
+        target.in_flight = None;
         if *done == Job::Forget {
-            if target.command.is_none() && !target.pending.any() {
+            if target.command.is_none() && !target.pending.is_due() {
                 self.targets.remove(name);
                 return true;
             }
@@ -322,91 +336,93 @@ impl<R: Default> Schedule<R> {
                     .retries
                     .get_or_insert_with(|| {
                         ExponentialBuilder::new()
-                            .with_min_delay(FIRST_RETRY)
-                            .with_max_delay(LAST_RETRY)
+                            .with_min_delay(MIN_RETRY_DELAY)
+                            .with_max_delay(MAX_RETRY_DELAY)
                             .with_jitter()
                             .without_max_times()
                             .build()
                     })
                     .next()
-                    .unwrap_or(LAST_RETRY);
+                    .unwrap_or(MAX_RETRY_DELAY);
                 target.retry_at = Some(now + delay);
                 self.retries.insert((now + delay, name.to_owned()));
             }
             None if matches!(done, Job::Reconcile(_)) => target.retries = None,
             Some(_) | None => {}
         }
-        self.add(name, |_| {});
+        self.update(name, |_| {});
         false
     }
 
-    /// When [`Schedule::retry`] has something to do next.
+    /// When [`TargetScheduler::retry`] is due next.
     pub fn next_retry(&self) -> Option<Instant> {
         self.retries.first().map(|(at, _)| *at)
     }
 
-    /// Queues what is to be tried again by now; how many.
+    /// Queues all targets whose retry is due, and returns their number.
     pub fn retry(&mut self, now: Instant) -> usize {
         let mut count = 0;
         while let Some((at, name)) = self.retries.first().cloned() {
             if at > now {
                 break;
             }
-            self.unschedule(&name);
+            self.cancel_retry(&name);
             self.changed(&name);
             count += 1;
         }
         count
     }
 
-    fn seen(&mut self, name: &str, position: u64) -> &mut Target<R> {
+    fn on_message(&mut self, name: &str, position: u64) -> &mut Target<R> {
         let owned = self.ownership == Ownership::WholeDriver && self.all_owned;
         let target = self.targets.entry(name.to_owned()).or_insert_with(|| Target {
             command: None,
             position: 0,
-            reading: 0,
+            replay: 0,
             owned,
             forgotten: false,
             queued: false,
-            busy: None,
+            in_flight: None,
             pending: Pending::default(),
             retries: None,
             retry_at: None,
             record: R::default(),
         });
         target.position = position;
-        target.reading = self.reading;
+        target.replay = self.replay;
         target.forgotten = false;
         target
     }
 
-    fn unschedule(&mut self, name: &str) {
+    fn cancel_retry(&mut self, name: &str) {
         if let Some(at) = self.targets.get_mut(name).and_then(|target| target.retry_at.take()) {
             self.retries.remove(&(at, name.to_owned()));
         }
     }
 
-    /// Changes what is pending for a target and queues it when it may be worked on.
-    fn add(&mut self, name: &str, change: impl FnOnce(&mut Target<R>)) {
+    /// Changes a target and queues it when it has a job that may start.
+    fn update(&mut self, name: &str, change: impl FnOnce(&mut Target<R>)) {
         let Some(target) = self.targets.get_mut(name) else { return };
         change(target);
-        if target.may_start() && !target.queued && target.busy.is_none() {
+        if target.may_start() && !target.queued && target.in_flight.is_none() {
             target.queued = true;
             self.queue.push(lane(name), name.to_owned());
         }
     }
 }
 
-/// The generation of a message without one that came after this one. Nobody is told that what was said before it failed.
-pub(super) fn in_the_place_of(known: &Generation) -> Generation {
+/// The generation for an invalid message that carries none and follows `known`. The empty hash keeps the
+/// failure from being attributed to the known command.
+pub(super) fn generation_without_hash(known: &Generation) -> Generation {
     Generation { hash: String::new(), ..known.clone() }
 }
 
-/// Targets of a namespace are called `namespace/name`; the others, such as switches, take turns with namespaces as one.
+/// The fair-queue lane of a target: its namespace for `namespace/name`. All others, such as switches, share
+/// one lane.
 fn lane(target: &str) -> &str {
     target.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
+#[path = "scheduler_tests.rs"]
 mod tests;
