@@ -22,17 +22,17 @@ use crate::dialect::{DIALECTS, Dialect, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
-use crate::pace::{Losses, Rotation};
-use crate::plan::{Baseline, Returns, interfaces, recall};
+use crate::pacing::{AuditSchedule, ReconnectPacer};
+use crate::plan::{Baseline, ClashDetector, interfaces, with_reported_ports};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
-use crate::transaction::{Circumstances, Transaction, TransactionError};
+use crate::transaction::{RunContext, Transaction, TransactionError};
 
 /// How many connections are made at once, each of which may take a time-out to fail.
-const CONNECTING: usize = 256;
+const MAX_CONNECTS: usize = 256;
 /// How many of them besides to devices that did not answer last time.
-const DOUBTFUL: usize = 64;
+const MAX_CONNECTS_TO_LOST: usize = 64;
 
 /// How the driver works.
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ pub struct NetconfDriver {
     /// Connections that are being made to devices that answered lately, or were not asked yet.
     connecting: Semaphore,
     /// And to others, which mostly wait for nothing.
-    doubtful: Semaphore,
-    rotation: Arc<Rotation>,
-    losses: Arc<Losses>,
+    connecting_to_lost: Semaphore,
+    audits: Arc<AuditSchedule>,
+    reconnects: Arc<ReconnectPacer>,
     changed: mpsc::UnboundedSender<String>,
     /// Given out once.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -72,21 +72,21 @@ struct Device {
     /// It did not answer when it was last connected to.
     lost: bool,
     /// VLANs that came back after they were taken out.
-    returns: Option<Arc<Returns>>,
+    clash_detector: Option<Arc<ClashDetector>>,
     /// What was last reported of its ports.
-    before: LastBefore,
+    before: ReportedPortsBefore,
 }
 
 /// What ports were like before they carried VLANs of ours, as it was last reported. The next command may have been made
 /// without it.
 #[derive(Default)]
-struct LastBefore {
+struct ReportedPortsBefore {
     address: String,
     /// By port and LAG.
     ports: BTreeMap<(String, Option<String>), PortBefore>,
 }
 
-impl LastBefore {
+impl ReportedPortsBefore {
     fn of(desired: &FabricDesired, reconciled: &Reconciled) -> Option<Self> {
         let Some(Applied::Fabric { before, .. }) = &reconciled.applied else { return None };
         let known = |port: &FabricPort| {
@@ -125,19 +125,19 @@ struct Live {
     /// The device's VLANs when they were last verified, where it tells this session of changes by others.
     baseline: Option<Baseline>,
     /// Set when it has told of one; absent: it tells of none.
-    told: Option<Arc<AtomicBool>>,
+    change_seen: Option<Arc<AtomicBool>>,
     _watch: AbortOnDropHandle<()>,
 }
 
 impl Device {
     /// What is remembered of VLANs that came back; at first what the last report of another process says.
-    fn returns(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<Returns> {
-        let recall = || {
-            let returns = Returns::default();
-            returns.recall(&desired.cluster, reported);
-            Arc::new(returns)
+    fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
+        let with_reported_ports = || {
+            let clash_detector = ClashDetector::default();
+            clash_detector.with_reported_ports(&desired.cluster, reported);
+            Arc::new(clash_detector)
         };
-        Arc::clone(self.returns.get_or_insert_with(recall))
+        Arc::clone(self.clash_detector.get_or_insert_with(with_reported_ports))
     }
 }
 
@@ -146,10 +146,10 @@ impl NetconfDriver {
     pub fn new(options: Options) -> Self {
         let (changed, changes) = mpsc::unbounded();
         Self {
-            rotation: Arc::default(),
-            losses: Arc::default(),
-            connecting: Semaphore::new(CONNECTING),
-            doubtful: Semaphore::new(DOUBTFUL),
+            audits: Arc::default(),
+            reconnects: Arc::default(),
+            connecting: Semaphore::new(MAX_CONNECTS),
+            connecting_to_lost: Semaphore::new(MAX_CONNECTS_TO_LOST),
             options,
             devices: Mutex::default(),
             changed,
@@ -173,7 +173,7 @@ impl NetconfDriver {
         let interval = self.audit_interval(device).as_secs();
         DeviceInfo {
             audit_interval: Some(u32::try_from(interval).unwrap_or(u32::MAX)),
-            change_notifications: Some(live.told.is_some()),
+            change_notifications: Some(live.change_seen.is_some()),
             ..info(live.session.hello(), Some(live.dialect), Some(&live.profile), live.session.fingerprint())
         }
     }
@@ -183,11 +183,12 @@ impl NetconfDriver {
         let device = self.device(target);
         let mut device = device.lock().await;
         let generation = &work.command.generation;
-        let desired = &*device.before.complete(recall(desired, generation, work.reported()));
+        let desired = &*device.before.complete(with_reported_ports(desired, generation, work.reported()));
         let content = content(desired);
         let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
-        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &content));
-        let returns = device.returns(desired, work.reported());
+        let known =
+            known.map(|(_, known)| known.clone()).or_else(|| known_deviations_of_last_report(work, &content));
+        let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
         let mut again = false;
         loop {
@@ -221,28 +222,28 @@ impl NetconfDriver {
                 intent: &intent,
                 device: &info,
                 read: Mutex::default(),
-                returns: &returns,
+                clash_detector: &clash_detector,
             };
-            let circumstances = Circumstances {
+            let context = RunContext {
                 may_be_pending: live.fresh,
                 known: known.as_ref(),
                 other_before: known.is_none() && device.verified.is_some(),
                 baseline: baseline.as_ref(),
             };
             if live.fresh {
-                returns.may_have_restarted();
+                clash_detector.session_began();
             }
-            let ended = transaction.run(circumstances).await;
-            returns.ended(confirmed(&ended));
+            let ended = transaction.run(context).await;
+            clash_detector.ended(confirmed(&ended));
             let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match ended {
                 Ok(reconciled) => {
                     live.fresh = false;
                     live.baseline =
-                        read.filter(|_| live.told.is_some() && reconciled.outcome == Outcome::Applied);
+                        read.filter(|_| live.change_seen.is_some() && reconciled.outcome == Outcome::Applied);
                     device.live = Some(live);
-                    self.rotation.was_read(target, self.audit_interval(&desired.device));
-                    if let Some(before) = LastBefore::of(desired, &reconciled) {
+                    self.audits.record_read(target, self.audit_interval(&desired.device));
+                    if let Some(before) = ReportedPortsBefore::of(desired, &reconciled) {
                         device.before = before;
                     }
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
@@ -253,7 +254,7 @@ impl NetconfDriver {
                 Err(error) => error,
             };
             match error {
-                error if error.ends_session() && (reused || (error.lost_reply() && !again)) => {
+                error if error.session_ended() && (reused || (error.reply_was_lost() && !again)) => {
                     again = true;
                     debug!(target, %error, "the session is of no use; connecting again");
                 }
@@ -263,7 +264,7 @@ impl NetconfDriver {
                     intent = Intent::RollBack { reason };
                 }
                 error => {
-                    if !error.taints_session() {
+                    if !error.must_close_session() {
                         live.fresh = false;
                         device.live = Some(live);
                     }
@@ -290,7 +291,8 @@ impl NetconfDriver {
             },
         };
         // A look changes nothing of what is remembered.
-        let returns = device.returns.as_ref().map(|returns| returns.copy()).unwrap_or_default();
+        let clash_detector =
+            device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
         let info = self.info(&live, &desired.device);
@@ -305,7 +307,7 @@ impl NetconfDriver {
             intent: &Intent::Apply,
             device: &info,
             read: Mutex::default(),
-            returns: &returns,
+            clash_detector: &clash_detector,
         };
         match transaction.preview().await {
             Ok(preview) => {
@@ -325,18 +327,18 @@ impl NetconfDriver {
         desired: &FabricDesired,
         lost: bool,
     ) -> Result<Live, Box<Reconciled>> {
-        let turns = if lost { &self.doubtful } else { &self.connecting };
+        let turns = if lost { &self.connecting_to_lost } else { &self.connecting };
         // They are never closed.
         let _turn = turns.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
-        let told = Arc::new(AtomicBool::new(false));
+        let change_seen = Arc::new(AtomicBool::new(false));
         let notified: Notified = {
-            let (changed, target, own_session, told) =
-                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&told));
+            let (changed, target, own_session, change_seen) =
+                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&change_seen));
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
-                    told.store(true, Ordering::Relaxed);
+                    change_seen.store(true, Ordering::Relaxed);
                     // Nobody listens once the driver stops.
                     let _ = changed.unbounded_send(target.clone());
                 }
@@ -390,11 +392,11 @@ impl NetconfDriver {
         }
         let watch = tokio::spawn({
             let (mut closed, changed) = (session.closed(), self.changed.clone());
-            let losses = Arc::clone(&self.losses);
+            let reconnects = Arc::clone(&self.reconnects);
             async move {
                 // An error means that the session was dropped here.
                 if closed.wait_for(|closed| *closed).await.is_ok() {
-                    let wait = losses.lost();
+                    let wait = reconnects.lost();
                     info!(target, ?wait, "the session ended");
                     tokio::time::sleep(wait).await;
                     let _ = changed.unbounded_send(target);
@@ -407,7 +409,7 @@ impl NetconfDriver {
             profile,
             fresh: true,
             baseline: None,
-            told: tells.then_some(told),
+            change_seen: tells.then_some(change_seen),
             _watch: AbortOnDropHandle::new(watch),
             session,
         })
@@ -428,7 +430,8 @@ impl Live {
 
     /// What was verified last, unless someone else has changed something since.
     fn take_baseline(&mut self) -> Option<Baseline> {
-        let changed = self.told.as_ref().is_some_and(|told| told.swap(false, Ordering::Relaxed));
+        let changed =
+            self.change_seen.as_ref().is_some_and(|change_seen| change_seen.swap(false, Ordering::Relaxed));
         self.baseline.take().filter(|_| !changed)
     }
 
@@ -471,15 +474,14 @@ impl Driver for NetconfDriver {
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
         let changes = changes.unwrap_or_else(|| mpsc::unbounded().1);
-        let audits = stream::unfold(Arc::clone(&self.rotation), async |rotation| {
-            Some((rotation.next().await, rotation))
-        });
+        let audits =
+            stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)));
         stream::select(changes, audits)
     }
 
     async fn forget(&self, target: &str) {
         let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
-        self.rotation.forget(target);
+        self.audits.forget(target);
         let Some(device) = device else { return };
         if let Some(live) = device.lock().await.live.take() {
             live.close().await;
@@ -509,7 +511,7 @@ fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
 
 /// What of the command was not there when another process verified it; `None`: none did. An engine of an older version
 /// commanded the bare content.
-fn verified_before(work: &Work, content: &str) -> Option<Known> {
+fn known_deviations_of_last_report(work: &Work, content: &str) -> Option<Known> {
     let reported = work.reported()?;
     let same = [&*work.command.generation.hash, content].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
@@ -534,7 +536,7 @@ fn info(
         dialect: dialect.map(|dialect| dialect.name().to_owned()),
         capabilities: hello.short_names(),
         host_key_fingerprint: Some(fingerprint.to_owned()),
-        model: dialect.map_or_else(|| hello.make().map(str::to_owned), |dialect| dialect.model(hello)),
+        model: dialect.map_or_else(|| hello.create().map(str::to_owned), |dialect| dialect.model(hello)),
         rollback: profile.map(Profile::rollback),
         ..DeviceInfo::default()
     }

@@ -126,7 +126,7 @@ impl Hello {
     }
 
     /// The make of the device, as far as the owners of the modules that it announces tell.
-    pub fn make(&self) -> Option<&'static str> {
+    pub fn create(&self) -> Option<&'static str> {
         const MAKES: [(&str, &str); 6] = [
             ("nokia.com:srlinux", "Nokia SR Linux"),
             ("juniper.net/", "Juniper Junos"),
@@ -136,7 +136,7 @@ impl Hello {
             ("huawei", "Huawei"),
         ];
         let of = |owner: &str| self.modules().any(|module| module.to_ascii_lowercase().contains(owner));
-        MAKES.into_iter().find(|(owner, _)| of(owner)).map(|(_, make)| make)
+        MAKES.into_iter().find(|(owner, _)| of(owner)).map(|(_, create)| create)
     }
 
     fn standard(&self) -> impl Iterator<Item = &str> {
@@ -260,17 +260,17 @@ mod tests {
         assert!(
             hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan")
         );
-        assert_eq!(hello.make(), None);
+        assert_eq!(hello.create(), None);
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
     }
 
     #[test]
     fn the_owner_of_a_module_tells_the_make() {
-        let make = |module: &str| Hello::new([module.to_owned()], None).make();
-        assert_eq!(make("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
-        assert_eq!(make("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
-        assert_eq!(make("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
-        assert_eq!(make("http://openconfig.net/yang/vlan"), None);
+        let create = |module: &str| Hello::new([module.to_owned()], None).create();
+        assert_eq!(create("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
+        assert_eq!(create("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
+        assert_eq!(create("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
+        assert_eq!(create("http://openconfig.net/yang/vlan"), None);
     }
 
     #[test]

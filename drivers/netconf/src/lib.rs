@@ -20,7 +20,7 @@ pub mod fuzz;
 pub mod hello;
 mod notification;
 mod operation;
-mod pace;
+mod pacing;
 pub mod plan;
 mod reply;
 pub mod session;

@@ -73,11 +73,11 @@ impl CallError {
 }
 
 /// How long a reply is waited for before it is looked into whether it was lost, of the time that it may take.
-const PATIENCE: u32 = 12;
+const PROBE_FRACTION: u32 = 12;
 /// The shortest such time.
-const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+const MIN_PROBE_DELAY: Duration = Duration::from_secs(1);
 /// How much is written before more is looked for, in bytes.
-const WRITTEN_AT_ONCE: usize = 64 << 10;
+const WRITE_CHUNK: usize = 64 << 10;
 /// Selects nothing (RFC 6241 section 6.4.2).
 const PROBE: &str = "<get-config><source><running/></source><filter type=\"subtree\"/></get-config>";
 
@@ -111,13 +111,13 @@ pub struct StreamSession {
 }
 
 /// Requests without a reply yet, by message-id; after the end, why it ended.
-type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<Text, SessionError>>>, SessionError>;
+type PendingRequests = Result<BTreeMap<u64, oneshot::Sender<Result<Text, SessionError>>>, SessionError>;
 
 /// A reply to come.
-type Answered = oneshot::Receiver<Result<Text, SessionError>>;
+type PendingReply = oneshot::Receiver<Result<Text, SessionError>>;
 
 struct Shared {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingRequests>,
     next_id: Mutex<u64>,
     /// The last request that was answered.
     answered: AtomicU64,
@@ -132,7 +132,7 @@ struct Requests {
 
 impl Requests {
     /// Sends the operation under the next message-id.
-    fn send(&self, operation: &Arc<Text>) -> Result<(u64, Answered), SessionError> {
+    fn send(&self, operation: &Arc<Text>) -> Result<(u64, PendingReply), SessionError> {
         let (answer, answered) = oneshot::channel();
         // Held while sending: the order of ids is the order on the wire.
         let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,16 +145,21 @@ impl Requests {
     }
 
     /// Waits for the reply, and asks whether it was lost when it takes long.
-    async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<Text, Missed> {
+    async fn reply(
+        &self,
+        id: u64,
+        mut answered: PendingReply,
+        probe_delay: Duration,
+    ) -> Result<Text, NoReply> {
         let mut probe = None;
         loop {
-            let wait = if probe.is_some() { LEAST_PATIENCE } else { patience };
+            let wait = if probe.is_some() { MIN_PROBE_DELAY } else { probe_delay };
             match tokio::time::timeout(wait, &mut answered).await {
-                Ok(Ok(reply)) => return reply.map_err(Missed::Ended),
-                Ok(Err(_)) => return Err(Missed::Ended(SessionError::Ended("it was closed".into()))),
-                Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(Missed::Lost),
+                Ok(Ok(reply)) => return reply.map_err(NoReply::Ended),
+                Ok(Err(_)) => return Err(NoReply::Ended(SessionError::Ended("it was closed".into()))),
+                Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(NoReply::Lost),
                 Err(_) if probe.is_none() => {
-                    probe = Some(self.send(&Arc::new(PROBE.into())).map_err(Missed::Ended)?);
+                    probe = Some(self.send(&Arc::new(PROBE.into())).map_err(NoReply::Ended)?);
                 }
                 Err(_) => {}
             }
@@ -163,13 +168,13 @@ impl Requests {
 }
 
 /// Why there is no reply.
-enum Missed {
+enum NoReply {
     Ended(SessionError),
     Lost,
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,17 +293,17 @@ impl Session for StreamSession {
         // Only what changes nothing can be asked for again.
         let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
         let (requests, limit) = (self.requests.clone(), self.limit);
-        let patience = (limit / PATIENCE).max(LEAST_PATIENCE);
+        let probe_delay = (limit / PROBE_FRACTION).max(MIN_PROBE_DELAY);
         Box::pin(async move {
             let reply = async {
                 loop {
-                    match (requests.reply(id, answered, patience).await, again.take()) {
+                    match (requests.reply(id, answered, probe_delay).await, again.take()) {
                         (Ok(reply), _) => return Ok(reply),
-                        (Err(Missed::Ended(error)), _) => return Err(error),
-                        (Err(Missed::Lost), None) => {
+                        (Err(NoReply::Ended(error)), _) => return Err(error),
+                        (Err(NoReply::Lost), None) => {
                             return Err(SessionError::Lost { operation: name.clone() });
                         }
-                        (Err(Missed::Lost), Some(operation)) => {
+                        (Err(NoReply::Lost), Some(operation)) => {
                             (id, answered) = requests.send(&operation)?;
                         }
                     }
@@ -341,7 +346,7 @@ async fn write_requests(
             framing.part(&format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">"), &mut bytes);
             for part in operation.parts() {
                 framing.part(&part, &mut bytes);
-                if bytes.len() > WRITTEN_AT_ONCE {
+                if bytes.len() > WRITE_CHUNK {
                     writer.write_all(&bytes).await?;
                     bytes.clear();
                 }

@@ -163,19 +163,19 @@ mod tests {
     use super::*;
 
     fn steps(xml: &str) -> Result<Vec<String>, XmlError> {
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         let scope = |namespace: &str| match namespace {
             "k" => Scope::Known,
             "t" => Scope::Transparent,
             _ => Scope::Foreign,
         };
         walk(&xml.into(), scope, |step| {
-            seen.push(match step {
+            observed.push(match step {
                 Step::Enter(path) => format!("+{path}"),
                 Step::Leave(path, text) => format!("-{path}={text}"),
             });
         })?;
-        Ok(seen)
+        Ok(observed)
     }
 
     #[test]
@@ -202,8 +202,11 @@ mod tests {
         for name in names {
             let xml = embedded(name);
             assert!(!xml.contains("]]>"), "{xml}");
-            let told = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
-            assert_eq!(steps(&xml).unwrap(), ["+a", "+a/b", &format!("-a/b={told}"), "+a/c", "-a/c=", "-a="]);
+            let change_seen = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
+            assert_eq!(
+                steps(&xml).unwrap(),
+                ["+a", "+a/b", &format!("-a/b={change_seen}"), "+a/c", "-a/c=", "-a="]
+            );
         }
     }
 

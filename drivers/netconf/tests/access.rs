@@ -4,7 +4,7 @@ use eno_simulator::HostKeyKind;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
 
-use crate::common::{Bench, failed, there};
+use crate::common::{Bench, applied_vlans, failed};
 
 #[tokio::test]
 async fn an_unknown_or_wrong_host_key_gets_no_credential() {
@@ -40,7 +40,7 @@ async fn an_unknown_or_wrong_host_key_gets_no_credential() {
     assert_eq!((stats.auth_failures, stats.sessions_opened), (0, 0));
 
     desired.device.host_key = Some(format!("{plain} a comment"));
-    assert_eq!(there(&bench.reconcile("leaf1", desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired).await).0, "100");
 }
 
 #[tokio::test]
@@ -55,7 +55,7 @@ async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
     assert!(reason.contains("credential \"leaf1\"") && !reason.contains("wrong-pa55word"), "{reason}");
     assert!(retryable && !unreachable);
     std::fs::write(&password, right).unwrap();
-    assert_eq!(there(&bench.reconcile("leaf1", desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired).await).0, "100");
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn every_kind_of_host_key_is_pinned() {
     let mut kinds = std::collections::BTreeSet::new();
     for name in bench.fabric.info().iter().map(|info| info.name.clone()) {
         let reconciled = bench.reconcile(&name, bench.desired(&name, "100", &["Ethernet1"])).await;
-        assert_eq!(there(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
+        assert_eq!(applied_vlans(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
         kinds.insert(bench.info(&name).host_key.split(' ').next().unwrap_or_default().to_owned());
     }
     let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
@@ -101,7 +101,7 @@ async fn a_private_key_logs_in() {
 
         let pem = key.to_openssh(LineEnding::LF).unwrap();
         std::fs::write(directory.join("ssh-privatekey"), pem.as_bytes()).unwrap();
-        assert_eq!(there(&bench.reconcile(name, desired).await).0, "100", "{}", key.algorithm());
+        assert_eq!(applied_vlans(&bench.reconcile(name, desired).await).0, "100", "{}", key.algorithm());
     }
 }
 

@@ -78,12 +78,12 @@ impl DriverFixture for Switch {
 
     async fn items(&self) -> BTreeSet<usize> {
         let view = self.0.switch(SWITCH).view();
-        let there = |item: &usize| {
+        let current = |item: &usize| {
             let id = Self::vid(*item).get();
             let named = view.vlans.get(&id).is_some_and(|vlan| vlan.name.as_deref() == Some(&Self::name(id)));
             named && view.ports[Self::port(*item)].vlans.contains(id)
         };
-        (0..Self::ITEMS).filter(there).collect()
+        (0..Self::ITEMS).filter(current).collect()
     }
 
     async fn foreign(&self) -> String {

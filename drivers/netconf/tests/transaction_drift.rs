@@ -9,7 +9,7 @@ use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
 use eno_simulator::{Boot, HandEdit};
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, on_switch, options, rolled_back, there, until_held, work};
+use crate::common::{Bench, Part, applied_vlans, on_switch, options, rolled_back, until_held, work};
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "Drift");
@@ -36,7 +36,7 @@ async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
     let audit_interval = Duration::from_millis(200);
     let driver = NetconfDriver::new(Options { audit_interval, ..options(bench.credentials.path()) });
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    there(&driver.reconcile(work("leaf1", desired.clone())).await);
+    applied_vlans(&driver.reconcile(work("leaf1", desired.clone())).await);
     remove(&bench, "100");
     let mut changed = Box::pin(driver.changed());
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
@@ -56,21 +56,21 @@ async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
         }
     })
     .await;
-    let told = |reconciled: &Reconciled| {
+    let change_seen = |reconciled: &Reconciled| {
         let device = reconciled.device.as_ref().expect("what it says of itself");
         (device.audit_interval, device.change_notifications)
     };
     let mut changed = Box::pin(bench.driver.changed());
     let other = bench.desired("leaf2", "100", &["Ethernet1"]);
-    assert_eq!(told(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
+    assert_eq!(change_seen(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
     let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    assert_eq!(told(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
+    assert_eq!(change_seen(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
     // Drift that comes with the new interval is drift.
     remove(&bench, "102");
     desired.device.audit_interval = NonZeroU32::new(1);
     let repaired = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!(
-        (told(&repaired), drift(&repaired)),
+        (change_seen(&repaired), drift(&repaired)),
         ((Some(1), Some(false)), vec!["VLAN 102 on Ethernet1 missing"])
     );
     let quiet = bench.reconcile("leaf1", desired.clone()).await;
@@ -79,7 +79,7 @@ async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
     desired.device.audit_interval = NonZeroU32::new(1);
     let again = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!([&quiet.change, &longer.change, &again.change], [&None, &None, &None]);
-    assert_eq!(told(&longer), (Some(3600), Some(false)));
+    assert_eq!(change_seen(&longer), (Some(3600), Some(false)));
     // It is read again within its own interval.
     remove(&bench, "100");
     let soon = tokio::time::timeout(Duration::from_mins(1), changed.next()).await;
@@ -98,14 +98,17 @@ async fn a_device_that_lost_its_configuration_gets_it_back() {
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
     let desired = bench.desired("leaf1", "100-170", &["Ethernet1"]);
-    there(&bench.settle("leaf1", &desired).await);
+    applied_vlans(&bench.settle("leaf1", &desired).await);
     // One that is empty in its place, and one with an old start-up configuration.
     leaf.reboot(Boot::Factory);
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     let back = bench.settle("leaf1", &desired).await;
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-170".into(), "100-170".into()));
-    let told = drift(&back);
-    assert_eq!((told.len(), told[0], told[50]), (51, "VLAN 100 missing", "and 93 more differences"));
+    let change_seen = drift(&back);
+    assert_eq!(
+        (change_seen.len(), change_seen[0], change_seen[50]),
+        (51, "VLAN 100 missing", "and 93 more differences")
+    );
     let change = back.change.expect("a change");
     assert_eq!((change.added, change.removed, change.transaction), (142, 0, None));
     // Restored from a backup, under way.
@@ -176,7 +179,7 @@ async fn the_uid_of_the_cluster_is_nothing_to_be_made() {
 }
 
 /// The notes about another cluster with the same identifier.
-fn clash(reconciled: &Reconciled) -> Vec<String> {
+fn clash_note(reconciled: &Reconciled) -> Vec<String> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
     notes.map(|note| note.item.to_string()).collect()
 }
@@ -194,22 +197,22 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
         last = Some(bench.settle("leaf1", &ours).await);
     }
     let last = last.expect("a report");
-    assert_eq!(clash(&last), ["VLAN 200"]);
+    assert_eq!(clash_note(&last), ["VLAN 200"]);
     // Neither takes out what is the other's any more.
-    assert_eq!(clash(&theirs().await), ["VLAN 100"]);
+    assert_eq!(clash_note(&theirs().await), ["VLAN 100"]);
     assert_eq!(drift(&bench.settle("leaf1", &ours).await), [""; 0]);
     let leaf = bench.switch("leaf1");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100,200".into(), "100".into()));
     assert_eq!(on_switch(leaf, "Ethernet2").1, "200");
     // What it wants is made, and what it no longer wants stays.
     let more = bench.desired("leaf1", "101", &["Ethernet1"]);
-    assert_eq!(clash(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
+    assert_eq!(clash_note(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-101,200".into(), "100-101".into()));
 
     // A new process knows it from the report, and goes on once the other cluster has left.
     bench.restart_driver();
     let next = || work("leaf1", ours.clone()).with_reported(Some(report(&ours, &last)));
-    assert_eq!(clash(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
+    assert_eq!(clash_note(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
     let leaf = bench.switch("leaf1");
     let edit = HandEdit {
         port: Some("Ethernet2".into()),
@@ -220,7 +223,7 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
     let edit = HandEdit { define_vlans: [(200, "theirs".to_owned())].into(), ..HandEdit::default() };
     leaf.change_by_hand(&edit).expect("an edit");
     let free = bench.settle("leaf1", &ours).await;
-    assert_eq!(clash(&free), [""; 0]);
+    assert_eq!(clash_note(&free), [""; 0]);
     assert_eq!(on_switch(leaf, "Ethernet1").1, "100");
 }
 
@@ -228,7 +231,7 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
 async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
     let bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    there(&bench.settle("leaf1", &desired).await);
+    applied_vlans(&bench.settle("leaf1", &desired).await);
     let edit = HandEdit { define_vlans: [(100, "mine".to_owned())].into(), ..HandEdit::default() };
     bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
     let found = bench.reconcile("leaf1", desired).await;
@@ -247,7 +250,7 @@ async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network()
     assert_eq!(listed(), "100,102");
     let one = bench.desired("leaf1", "102", &["Ethernet1"]);
     let work = work("leaf1", one).with_reported(Some(report(&both, &done)));
-    there(&bench.driver.reconcile(work).await);
+    applied_vlans(&bench.driver.reconcile(work).await);
     assert_eq!(listed(), "102");
 }
 
@@ -264,14 +267,14 @@ fn open_trunks(reconciled: &Reconciled) -> usize {
 }
 
 /// As the engine says it in the next command.
-fn remembering(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
     let closed = closed(reconciled);
     let mut desired = desired.clone();
     desired.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name.as_str()));
     desired
 }
 
-const LIST_IS_GONE: &str = "Ethernet1 carries every VLAN: its list is gone";
+const EMPTIED_LIST_MESSAGE: &str = "Ethernet1 carries every VLAN: its list is gone";
 
 #[tokio::test]
 async fn a_trunk_that_another_hand_empties_is_closed_again() {
@@ -283,7 +286,7 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
         desired.device.drift = mode;
         let done = bench.settle("leaf1", &desired).await;
         assert_eq!(closed(&done), ["Ethernet1", "Ethernet2"]);
-        let desired = remembering(&desired, &done);
+        let desired = with_new_port_memory(&desired, &done);
         let quiet = bench.reconcile("leaf1", desired.clone()).await;
         assert_eq!((&quiet.change, closed(&quiet)), (&None, closed(&done)));
 
@@ -292,8 +295,8 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
         assert!(port().open_trunk);
         assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
         let found = bench.reconcile("leaf1", desired.clone()).await;
-        assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
-        assert_eq!(there(&found).1["Ethernet1"], "100,102");
+        assert_eq!((drift(&found), open_trunks(&found)), (vec![EMPTIED_LIST_MESSAGE], 0));
+        assert_eq!(applied_vlans(&found).1["Ethernet1"], "100,102");
         assert_eq!(closed(&found), closed(&done));
         assert_eq!(port().open_trunk, mode == Drift::Report);
         if mode == Drift::Repair {
@@ -301,9 +304,10 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
         } else {
             // It is said for as long as it is so, whatever else is commanded.
             let more = bench.desired("leaf1", "100,102-103", &["Ethernet1", "Ethernet2"]);
-            let more = FabricDesired { device: desired.device.clone(), ..remembering(&more, &found) };
+            let more =
+                FabricDesired { device: desired.device.clone(), ..with_new_port_memory(&more, &found) };
             let found = bench.reconcile("leaf1", more).await;
-            assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
+            assert_eq!((drift(&found), open_trunks(&found)), (vec![EMPTIED_LIST_MESSAGE], 0));
             assert_eq!(on_switch(leaf, "Ethernet2").1, "100,102-103");
             assert!(port().open_trunk);
         }
@@ -322,14 +326,14 @@ async fn a_new_process_closes_what_was_emptied_before_it_came() {
     if let Some(Applied::Fabric { closed, .. }) = &mut older.applied {
         *closed = None;
     }
-    let by_command = remembering(&desired, &done);
+    let by_command = with_new_port_memory(&desired, &done);
     for (command, last) in [(&desired, Some(last)), (&desired, Some(older)), (&by_command, None)] {
         bench.restart_driver();
         remove(&bench, "100,102");
         assert!(open(&bench));
         let work = work("leaf1", command.clone()).with_reported(last);
         let found = bench.driver.reconcile(work).await;
-        assert_eq!((there(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
+        assert_eq!((applied_vlans(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
         assert!(!open(&bench), "{found:?}");
     }
     // Nobody knows of it.
@@ -347,7 +351,7 @@ async fn what_is_remembered_ends_with_the_last_vlan() {
     let some = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let done = bench.settle("leaf1", &some).await;
     remove(&bench, "100,102");
-    let none = remembering(&bench.desired("leaf1", "", &["Ethernet1"]), &done);
+    let none = with_new_port_memory(&bench.desired("leaf1", "", &["Ethernet1"]), &done);
     let ended = bench.settle("leaf1", &none).await;
     assert_eq!(closed(&ended), [""; 0]);
     assert!(port().mode.is_none() && !port().open_trunk, "{:?}", port());
@@ -372,7 +376,7 @@ async fn what_is_taken_back_is_remembered_as_it_was() {
     let before = bench.settle("leaf1", &bench.desired("leaf1", "100", &["Ethernet1"])).await;
     remove(&bench, "100");
     // Ethernet1 is to be closed again, and Ethernet2 to become a trunk.
-    let desired = remembering(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
+    let desired = with_new_port_memory(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
     for decision in [Decision::Abort, Decision::Confirm] {
         let part = Part::new("leaf1", desired.clone(), Duration::from_mins(5));
         let work = part.work();
@@ -387,7 +391,7 @@ async fn what_is_taken_back_is_remembered_as_it_was() {
             assert!(rolled_back(&ended).contains("aborted") && open);
             assert_eq!(closed(&ended), ["Ethernet1"]);
         } else {
-            assert_eq!(there(&ended).0, "100");
+            assert_eq!(applied_vlans(&ended).0, "100");
             assert!(!open);
             assert_eq!(closed(&ended), ["Ethernet1", "Ethernet2"]);
         }

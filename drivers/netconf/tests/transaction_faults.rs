@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::{Hello, Profile};
-use eno_driver_netconf::plan::Returns;
+use eno_driver_netconf::plan::ClashDetector;
 use eno_driver_netconf::session::{Call, Session, SessionError};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{Circumstances, Transaction, TransactionError};
+use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
 use eno_sbi::{Reconciled, Work};
 use eno_schemas::{Decision, DeviceInfo, FabricDesired};
 use eno_simulator::{ConfirmedCommit, Fault, RejectEdit, Tag};
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, Part, failed, on_switch, options, there};
+use crate::common::{Bench, Part, applied_vlans, failed, on_switch, options};
 
 /// The session to leaf1 with what is announced changed, that may end before or after one of its requests.
 struct Broken {
@@ -117,9 +117,9 @@ impl Broken {
             intent: &work.intent(),
             device: &DeviceInfo::default(),
             read: Mutex::default(),
-            returns: &Returns::default(),
+            clash_detector: &ClashDetector::default(),
         };
-        transaction.run(Circumstances { may_be_pending: true, ..Circumstances::default() }).await
+        transaction.run(RunContext { may_be_pending: true, ..RunContext::default() }).await
     }
 }
 
@@ -158,7 +158,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
             for when in [When::Before, When::After] {
                 for at in 0.. {
                     bench.restart_driver();
-                    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+                    assert_eq!(applied_vlans(&bench.settle("leaf1", &old).await).0, OLD[0]);
                     bench.restart_driver();
                     let case = format!("{confirmed_commit:?}, held: {holds}, {when:?} request {at}");
                     let session = Broken::connect(&bench, Some((at, when))).await;
@@ -192,7 +192,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                     // Whoever comes next.
                     let settled = bench.settle("leaf1", &new).await;
                     assert_eq!(
-                        (there(&settled).0.as_str(), state(&bench)),
+                        (applied_vlans(&settled).0.as_str(), state(&bench)),
                         (NEW[0], NEW.map(String::from)),
                         "{case}"
                     );
@@ -248,7 +248,7 @@ async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
     assert!(!retryable && !unreachable && denied.rejected.is_empty());
     assert_eq!(state(&bench), OLD);
     bench.switch("leaf1").inject(Fault::Clear {});
-    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &old).await).0, OLD[0]);
 }
 
 /// The interface of another hand, and its description.
@@ -278,5 +278,5 @@ async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
     let candidate = "<get-config><source><candidate/></source></get-config>";
     assert!(other.call(candidate.into()).await.expect("a reply").contains("theirs"));
     other.call("<discard-changes/>".into()).await.expect("it may discard");
-    assert_eq!(there(&bench.settle("leaf1", &new).await).0, NEW[0]);
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &new).await).0, NEW[0]);
 }

@@ -7,7 +7,7 @@ use eno_sbi::{Driver as _, Newest};
 use eno_schemas::{Decision, Outcome, Rollback};
 use eno_simulator::{Boot, ConfirmedCommit, Fault};
 
-use crate::common::{Bench, Part, failed, on_switch, options, rolled_back, there, until_held};
+use crate::common::{Bench, Part, applied_vlans, failed, on_switch, options, rolled_back, until_held};
 
 const LONG: Duration = Duration::from_mins(5);
 const BOTH: [ConfirmedCommit; 2] = [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0];
@@ -21,7 +21,10 @@ async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
     })
     .await;
     for leaf in ["leaf1", "leaf2"] {
-        assert_eq!(there(&bench.settle(leaf, &bench.desired(leaf, "100", &["Ethernet1"])).await).0, "100");
+        assert_eq!(
+            applied_vlans(&bench.settle(leaf, &bench.desired(leaf, "100", &["Ethernet1"])).await).0,
+            "100"
+        );
     }
     bench
 }
@@ -65,7 +68,7 @@ async fn two_devices_are_confirmed_together() {
         let [first, second] = works.map(|work| bench.driver.reconcile(work));
         let (first, second, ()) = tokio::join!(first, second, deciding);
         for (leaf, ended) in [("leaf1", first), ("leaf2", second)] {
-            assert_eq!(there(&ended).0, "100-110");
+            assert_eq!(applied_vlans(&ended).0, "100-110");
             let change = ended.change.expect("a change was made");
             assert_eq!((change.transaction.as_deref(), change.added, change.removed), (Some("t1"), 20, 0));
             assert!(change.took_ms < 60_000, "{change:?}");
@@ -104,7 +107,7 @@ async fn a_device_that_is_lost_while_it_holds_is_told_at_once_and_ends_as_decide
                     assert_eq!(on_switch(switch, "Ethernet1"), old());
                 }
                 Decision::Confirm => {
-                    assert_eq!(there(&ended).0, "100-110");
+                    assert_eq!(applied_vlans(&ended).0, "100-110");
                     assert_eq!(on_switch(switch, "Ethernet1"), new());
                 }
             }
@@ -135,7 +138,7 @@ async fn a_device_takes_back_by_itself_what_a_killed_process_held() {
         let ended = bench.driver.reconcile(part.work()).await;
         assert!(rolled_back(&ended).contains("not decided by its deadline"), "{ended:?}");
         let plain = bench.settle("leaf1", &bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
-        assert_eq!(there(&plain).0, "100-110");
+        assert_eq!(applied_vlans(&plain).0, "100-110");
     }
 }
 
@@ -168,7 +171,7 @@ async fn a_change_that_was_taken_back_on_the_device_is_made_again_once_it_is_con
     let (reason, retryable, unreachable) = failed(&ended);
     assert!(reason.contains("did not confirm the change") && retryable && !unreachable, "{reason}");
     let again = bench.driver.reconcile(part.work_later(Decision::Confirm)).await;
-    assert_eq!(there(&again).0, "100-110");
+    assert_eq!(applied_vlans(&again).0, "100-110");
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1"), new());
 }
 
@@ -182,7 +185,7 @@ async fn a_device_that_cannot_take_back_is_not_changed_in_a_transaction() {
     assert_eq!(refused.device.and_then(|device| device.rollback), Some(Rollback::None));
     assert_eq!(bench.switch("leaf1").stats().transactions, before);
     let plain = bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
-    assert_eq!(there(&plain).0, "100-110");
+    assert_eq!(applied_vlans(&plain).0, "100-110");
 }
 
 #[tokio::test]

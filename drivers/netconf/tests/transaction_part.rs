@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::Hello;
-use eno_driver_netconf::plan::{Baseline, Returns};
+use eno_driver_netconf::plan::{Baseline, ClashDetector};
 use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{Circumstances, Transaction};
+use eno_driver_netconf::transaction::{RunContext, Transaction};
 use eno_sbi::{Driver as _, Intent, Reconciled};
 use eno_schemas::{DeviceInfo, FabricDesired};
 use eno_simulator::HandEdit;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, on_switch, options, there, work};
+use crate::common::{Bench, applied_vlans, on_switch, options, work};
 
 /// The session to leaf1, with the length of the longest reply.
 struct Measured {
@@ -75,11 +75,10 @@ impl Measured {
             intent: &Intent::Apply,
             device: &DeviceInfo::default(),
             read: Mutex::default(),
-            returns: &Returns::default(),
+            clash_detector: &ClashDetector::default(),
         };
-        let circumstances =
-            Circumstances { other_before: baseline.is_some(), baseline, ..Circumstances::default() };
-        let report = transaction.run(circumstances).await.expect("it runs");
+        let context = RunContext { other_before: baseline.is_some(), baseline, ..RunContext::default() };
+        let report = transaction.run(context).await.expect("it runs");
         let read = transaction.read.into_inner().unwrap().expect("something was read");
         (report, read, *self.longest.lock().unwrap())
     }
@@ -97,14 +96,14 @@ async fn a_change_reads_only_what_it_is_about() {
     let session = Measured::connect(&bench).await;
     let (first, baseline, whole) =
         session.run(&bench.desired("leaf1", "100-999", &["Ethernet1", "Ethernet2"]), None).await;
-    assert_eq!(there(&first).0, "100-999");
+    assert_eq!(applied_vlans(&first).0, "100-999");
     assert!(whole > 100_000, "{whole}");
 
     // One more, one less, one that is foreign: what is reported is what reading all tells.
     let desired = bench.desired("leaf1", "101-1001", &["Ethernet1", "Ethernet2"]);
     let (part, kept, length) = session.run(&desired, Some(&baseline)).await;
     assert!(length < 5_000, "{length}");
-    assert_eq!(there(&part).0, "101-1000");
+    assert_eq!(applied_vlans(&part).0, "101-1000");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("101-1000".into(), "101-1000".into()));
     assert_eq!(part.rejected.len(), 1, "{:?}", part.rejected);
     let (again, read, _) = session.run(&desired, None).await;
@@ -117,8 +116,10 @@ async fn what_another_hand_did_meanwhile_is_not_overlooked() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
-    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await);
-    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
+    applied_vlans(
+        &bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await,
+    );
+    applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
     let edit = HandEdit {
         port: Some("Ethernet1".into()),
         remove_vlans: "105".parse().expect("a set"),
@@ -129,7 +130,7 @@ async fn what_another_hand_did_meanwhile_is_not_overlooked() {
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     // The next command comes before the driver has looked what it was.
     let (vlans, _) =
-        there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
+        applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
     assert_eq!(vlans, "100-112");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-112".into(), "100-112".into()));
 }

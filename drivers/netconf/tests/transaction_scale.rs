@@ -26,13 +26,13 @@ const DRIVER: &str = "--as-the-driver=";
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let told =
+    let change_seen =
         |role: &str| std::env::args().find_map(|argument| argument.strip_prefix(role).map(str::to_owned));
-    if let Some(dialect) = told(DEVICE) {
+    if let Some(dialect) = change_seen(DEVICE) {
         runtime.block_on(device(&dialect));
         return ExitCode::SUCCESS;
     }
-    if let Some(dialect) = told(DRIVER) {
+    if let Some(dialect) = change_seen(DRIVER) {
         runtime.block_on(measure(&dialect));
         return ExitCode::SUCCESS;
     }
@@ -120,8 +120,8 @@ async fn measure(dialect: &str) {
         let reconciled = driver.reconcile(work("leaf1", desired(&info, dialect, vlans))).await;
         let taken = start.elapsed();
         match &reconciled.applied {
-            Some(Applied::Fabric { vlans: there, ports, .. }) => {
-                assert_eq!(*there, set(vlans), "{what}");
+            Some(Applied::Fabric { vlans: current, ports, .. }) => {
+                assert_eq!(*current, set(vlans), "{what}");
                 assert!(ports.values().all(|port| *port == set(vlans)), "{what}");
             }
             other => panic!("{what}: {other:?} {:?}", reconciled.outcome),

@@ -1,10 +1,10 @@
 //! Dialects: how one family of devices writes VLANs and ports.
 //!
-//! The law of a dialect: `parse(apply(render(diff(seen, wanted)))) == wanted`, and what is not ours untouched.
+//! The law of a dialect: `parse(apply(render(diff(observed, desired_vlans)))) == desired_vlans`, and what is not ours untouched.
 
-mod blame;
 pub mod ieee8021q;
 pub mod junos;
+mod locate_error;
 pub mod nxos;
 pub mod openconfig;
 pub mod srlinux;
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use eno_schemas::VlanSet;
 
 use crate::hello::{Hello, Profile};
-use crate::plan::{Changes, Inventory, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::XmlError;
@@ -35,7 +35,7 @@ pub enum ParseError {
     },
 }
 
-/// What a dialect has to remember between reading and writing, beyond what [`Seen`] says for all of them.
+/// What a dialect has to remember between reading and writing, beyond what [`ObservedConfig`] says for all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
@@ -70,7 +70,7 @@ pub trait Dialect: Send + Sync {
 
     /// Make, model or software, as far as the device's `<hello>` tells.
     fn model(&self, hello: &Hello) -> Option<String> {
-        hello.make().map(str::to_owned)
+        hello.create().map(str::to_owned)
     }
 
     /// [`parse`](Self::parse) needs the inventory. Where it does not, it is read only when the configuration lacks
@@ -106,14 +106,19 @@ pub trait Dialect: Send + Sync {
 
     /// Reads the reply to a `<get-config>` with that filter, or several such replies one after another. The inventory is empty unless it
     /// [is needed](Self::needs_inventory).
-    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError>;
+    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError>;
 
-    /// The content of `<config>` for an edit that makes `changes` to a device in state `seen`. The prefix `nc` is
+    /// The content of `<config>` for an edit that makes `changes` to a device in state `observed`. The prefix `nc` is
     /// bound to NETCONF's namespace.
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text;
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text;
 
-    /// The unit of `changes`, made to a device in state `seen`, that an error is about, if it tells.
-    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit>;
+    /// The unit of `changes`, made to a device in state `observed`, that an error is about, if it tells.
+    fn locate_error(
+        &self,
+        error: &RpcError,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Option<ChangeUnit>;
 }
 
 /// All dialects.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{FabricDesired, VlanId, VlanSet, vlan_name};
 
-use super::{Seen, SeenVlan, is_ours};
+use super::{ObservedConfig, ObservedVlan, is_ours};
 
 /// A change that is about more VLANs reads all of them.
-const MOST: usize = 64;
+const MAX_SINGLE_VLANS: usize = 64;
 
 /// All VLANs of a device. It says nothing of ports: these are always read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub struct Baseline {
     cluster: String,
     /// Those that bear our name, forward, and are nothing out of the ordinary.
     ours: VlanSet,
-    others: BTreeMap<VlanId, SeenVlan>,
+    others: BTreeMap<VlanId, ObservedVlan>,
     /// The device has answered a filter with several names with more than one of them.
     answers_several: bool,
 }
 
 impl Baseline {
     /// Of all that was seen.
-    pub fn of(seen: &Seen, cluster: &str, answers_several: bool) -> Self {
+    pub fn of(observed: &ObservedConfig, cluster: &str, answers_several: bool) -> Self {
         let (mut ours, mut others) = (VlanSet::EMPTY, BTreeMap::new());
-        for (vid, vlan) in &seen.vlans {
+        for (vid, vlan) in &observed.vlans {
             if is_ours(vlan, cluster, *vid) && vlan.active && vlan.fixed.is_none() {
                 ours.insert(*vid);
             } else {
@@ -36,30 +36,30 @@ impl Baseline {
 
     /// The VLANs that are not as they are wanted, or may not be; `None`: they can't be read one by one, since they are too
     /// many, or the device may answer only one.
-    pub fn in_question(&self, desired: &FabricDesired) -> Option<VlanSet> {
+    pub fn unsettled(&self, desired: &FabricDesired) -> Option<VlanSet> {
         if desired.cluster != self.cluster {
             return None;
         }
-        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let mut in_question = wanted.difference(&self.ours).union(&self.ours.difference(&wanted));
-        in_question.extend(
+        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let mut unsettled = desired_vlans.difference(&self.ours).union(&self.ours.difference(&desired_vlans));
+        unsettled.extend(
             self.others.iter().filter(|(vid, vlan)| is_ours(vlan, &self.cluster, **vid)).map(|(vid, _)| *vid),
         );
-        let most = if self.answers_several { MOST } else { 1 };
-        (in_question.len() <= most).then_some(in_question)
+        let most = if self.answers_several { MAX_SINGLE_VLANS } else { 1 };
+        (unsettled.len() <= most).then_some(unsettled)
     }
 
     /// Adds to what was read of the VLANs `read` all others.
-    pub fn complete(&self, seen: &mut Seen, read: &VlanSet) {
+    pub fn complete(&self, observed: &mut ObservedConfig, read: &VlanSet) {
         for vid in self.ours.difference(read).iter() {
-            seen.vlans.entry(vid).or_insert_with(|| SeenVlan {
+            observed.vlans.entry(vid).or_insert_with(|| ObservedVlan {
                 name: Some(vlan_name(&self.cluster, vid)),
                 active: true,
                 fixed: None,
             });
         }
         for (vid, vlan) in self.others.iter().filter(|(vid, _)| !read.contains(**vid)) {
-            seen.vlans.entry(*vid).or_insert_with(|| vlan.clone());
+            observed.vlans.entry(*vid).or_insert_with(|| vlan.clone());
         }
     }
 }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_seen()(vlans in prop::collection::btree_map(1u16..40, (0u8..4, any::<bool>(), any::<bool>()), 0..30)) -> Seen {
+        fn any_seen()(vlans in prop::collection::btree_map(1u16..40, (0u8..4, any::<bool>(), any::<bool>()), 0..30)) -> ObservedConfig {
             let vlan = |(id, (whose, active, fixed)): (u16, (u8, bool, bool))| {
                 let vid = VlanId::new(id).unwrap();
                 let name = match whose {
@@ -98,44 +98,44 @@ mod tests {
                     2 => Some("other".to_owned()),
                     _ => None,
                 };
-                (vid, SeenVlan { name, active, fixed: fixed.then(|| "why".to_owned()) })
+                (vid, ObservedVlan { name, active, fixed: fixed.then(|| "why".to_owned()) })
             };
-            Seen { vlans: vlans.into_iter().map(vlan).collect(), ..Seen::default() }
+            ObservedConfig { vlans: vlans.into_iter().map(vlan).collect(), ..ObservedConfig::default() }
         }
     }
 
     proptest! {
         /// What is read of the VLANs in question and completed is what reading all would have told.
         #[test]
-        fn nothing_is_lost(seen in any_seen(), wanted in prop::collection::vec(1u16..40, 0..30)) {
-            let baseline = Baseline::of(&seen, "c", true);
-            let read = baseline.in_question(&desired(&set(&wanted))).unwrap();
-            let mut part = Seen { vlans: seen.vlans.clone(), ..Seen::default() };
+        fn nothing_is_lost(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+            let baseline = Baseline::of(&observed, "c", true);
+            let read = baseline.unsettled(&desired(&set(&desired_vlans))).unwrap();
+            let mut part = ObservedConfig { vlans: observed.vlans.clone(), ..ObservedConfig::default() };
             part.vlans.retain(|vid, _| read.contains(*vid));
             baseline.complete(&mut part, &read);
-            prop_assert_eq!(part, seen);
+            prop_assert_eq!(part, observed);
         }
 
         /// Only what is in question is planned for, whatever else has become of the device.
         #[test]
-        fn what_is_in_question_is_all_there_is_to_do(seen in any_seen(), wanted in prop::collection::vec(1u16..40, 0..30)) {
-            let desired = desired(&set(&wanted));
-            let read = Baseline::of(&seen, "c", true).in_question(&desired).unwrap();
-            let changes = super::super::plan(&seen, &desired, &super::super::LeftOut::default()).changes;
+        fn what_is_in_question_is_all_there_is_to_do(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+            let desired = desired(&set(&desired_vlans));
+            let read = Baseline::of(&observed, "c", true).unsettled(&desired).unwrap();
+            let changes = super::super::plan(&observed, &desired, &super::super::Exclusions::default()).changes;
             prop_assert!(changes.vlans().is_subset(&read));
         }
     }
 
     #[test]
     fn many_are_read_all_at_once() {
-        let baseline = Baseline::of(&Seen::default(), "c", true);
+        let baseline = Baseline::of(&ObservedConfig::default(), "c", true);
         let many: VlanSet = (1..=65).map(|id| VlanId::new(id).unwrap()).collect();
-        assert_eq!(baseline.in_question(&desired(&many)), None);
-        assert_eq!(baseline.in_question(&desired(&set(&[5]))), Some(set(&[5])));
-        let one = Baseline::of(&Seen::default(), "c", false);
-        assert_eq!(one.in_question(&desired(&set(&[5, 6]))), None);
-        assert_eq!(one.in_question(&desired(&set(&[5]))), Some(set(&[5])));
+        assert_eq!(baseline.unsettled(&desired(&many)), None);
+        assert_eq!(baseline.unsettled(&desired(&set(&[5]))), Some(set(&[5])));
+        let one = Baseline::of(&ObservedConfig::default(), "c", false);
+        assert_eq!(one.unsettled(&desired(&set(&[5, 6]))), None);
+        assert_eq!(one.unsettled(&desired(&set(&[5]))), Some(set(&[5])));
         let other = FabricDesired { cluster: "d".into(), ..desired(&set(&[5])) };
-        assert_eq!(baseline.in_question(&other), None);
+        assert_eq!(baseline.unsettled(&other), None);
     }
 }

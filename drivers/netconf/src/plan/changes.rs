@@ -6,7 +6,7 @@ use eno_schemas::{PortBefore, VlanId, VlanSet};
 
 /// What can be left out of a change by itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unit {
+pub enum ChangeUnit {
     /// A VLAN, everywhere.
     Vlan(VlanId),
     /// An interface, whole.
@@ -17,11 +17,11 @@ pub enum Unit {
 
 /// Units that stay as they are on the device, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut(BTreeMap<Unit, String>);
+pub struct Exclusions(BTreeMap<ChangeUnit, String>);
 
-impl LeftOut {
+impl Exclusions {
     /// Leaves `unit` out; true when it was not yet. The first reason stays.
-    pub fn add(&mut self, unit: Unit, reason: impl Into<String>) -> bool {
+    pub fn add(&mut self, unit: ChangeUnit, reason: impl Into<String>) -> bool {
         if self.0.contains_key(&unit) {
             return false;
         }
@@ -40,23 +40,23 @@ impl LeftOut {
     }
 
     /// The units, and why.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &String)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ChangeUnit, &String)> {
         self.0.iter()
     }
 
     pub(super) fn port(&self, interface: &str) -> bool {
-        self.0.contains_key(&Unit::Port(interface.to_owned()))
+        self.0.contains_key(&ChangeUnit::Port(interface.to_owned()))
     }
 
     pub(super) fn vlan(&self, vid: VlanId) -> bool {
-        self.0.contains_key(&Unit::Vlan(vid))
+        self.0.contains_key(&ChangeUnit::Vlan(vid))
     }
 
     /// The VLANs that are left out on this interface, or everywhere.
     pub(super) fn on(&self, interface: &str) -> VlanSet {
-        let vid = |unit: &Unit| match unit {
-            Unit::Vlan(vid) => Some(*vid),
-            Unit::PortVlan(port, vid) if port == interface => Some(*vid),
+        let vid = |unit: &ChangeUnit| match unit {
+            ChangeUnit::Vlan(vid) => Some(*vid),
+            ChangeUnit::PortVlan(port, vid) if port == interface => Some(*vid),
             _ => None,
         };
         self.0.keys().filter_map(vid).collect()
@@ -67,7 +67,7 @@ impl LeftOut {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// VLANs to make, or to set right, with their names.
-    pub make: BTreeMap<VlanId, String>,
+    pub create: BTreeMap<VlanId, String>,
     /// VLANs to delete.
     pub delete: VlanSet,
     /// Interfaces to change, by name.
@@ -119,12 +119,12 @@ impl PortChange {
 impl Changes {
     /// Nothing is to be done.
     pub fn is_empty(&self) -> bool {
-        self.make.is_empty() && self.delete.is_empty() && self.ports.is_empty()
+        self.create.is_empty() && self.delete.is_empty() && self.ports.is_empty()
     }
 
     /// All VLANs that are touched.
     pub fn vlans(&self) -> VlanSet {
-        let mut all: VlanSet = self.make.keys().copied().collect();
+        let mut all: VlanSet = self.create.keys().copied().collect();
         all.extend(self.delete.iter());
         for change in self.ports.values() {
             all = all.union(&change.add).union(&change.remove);
@@ -138,15 +138,15 @@ impl Changes {
     }
 
     /// What is taken away: VLANs, and VLANs of interfaces.
-    pub fn removals(&self) -> Vec<Unit> {
+    pub fn removals(&self) -> Vec<ChangeUnit> {
         let on_ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.remove));
-        self.delete.iter().map(Unit::Vlan).chain(on_ports).collect()
+        self.delete.iter().map(ChangeUnit::Vlan).chain(on_ports).collect()
     }
 
     /// What comes to each interface. One that is closed is one unit.
-    pub fn additions(&self) -> BTreeMap<&String, Vec<Unit>> {
+    pub fn additions(&self) -> BTreeMap<&String, Vec<ChangeUnit>> {
         let units = |(name, change): (_, &PortChange)| {
-            let closed = change.close.then(|| vec![Unit::Port(String::clone(name))]);
+            let closed = change.close.then(|| vec![ChangeUnit::Port(String::clone(name))]);
             (name, closed.unwrap_or_else(|| on(name, &change.add)))
         };
         self.ports.iter().map(units).filter(|(_, units)| !units.is_empty()).collect()
@@ -158,24 +158,24 @@ impl Changes {
     }
 
     /// What to leave out of interfaces that accept none of their additions: their removals stay in.
-    pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<Unit> {
+    pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<ChangeUnit> {
         let units = |name: &String| match self.ports.get(name) {
             Some(change) if !change.remove.is_empty() && !change.close => on(name, &change.add),
-            _ => vec![Unit::Port(name.clone())],
+            _ => vec![ChangeUnit::Port(name.clone())],
         };
         interfaces.into_iter().flat_map(units).collect()
     }
 
     /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed or restored.
-    pub fn units(&self) -> BTreeSet<Unit> {
-        let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
+    pub fn units(&self) -> BTreeSet<ChangeUnit> {
+        let vlans = self.create.keys().copied().chain(self.delete.iter()).map(ChangeUnit::Vlan);
         let closed = self.ports.iter().filter(|(_, change)| change.close || !change.restore.is_empty());
-        let closed = closed.map(|(name, _)| Unit::Port(name.clone()));
+        let closed = closed.map(|(name, _)| ChangeUnit::Port(name.clone()));
         let ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.add.union(&change.remove)));
         vlans.chain(closed).chain(ports).collect()
     }
 }
 
-fn on(interface: &str, vids: &VlanSet) -> Vec<Unit> {
-    vids.iter().map(|vid| Unit::PortVlan(interface.to_owned(), vid)).collect()
+fn on(interface: &str, vids: &VlanSet) -> Vec<ChangeUnit> {
+    vids.iter().map(|vid| ChangeUnit::PortVlan(interface.to_owned(), vid)).collect()
 }

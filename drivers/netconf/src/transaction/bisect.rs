@@ -3,7 +3,7 @@
 use std::future::Future;
 
 /// After so many refused members, while none was accepted, only the last member is tried.
-const MOST_REFUSED: usize = 8;
+const MAX_REFUSED_ALONE: usize = 8;
 
 /// The members of `all` that are refused, where `accepts` tries a set; `all` as a whole is known to be refused. Each part
 /// is tried together with all that was accepted so far, so that what is not refused is accepted together, also where
@@ -30,7 +30,7 @@ where
         }
         if end - start == 1 {
             tried_alone += 1;
-            if tried_alone == MOST_REFUSED && search.nothing_accepted() {
+            if tried_alone == MAX_REFUSED_ALONE && search.nothing_accepted() {
                 search.tries(all.len() - 1, all.len()).await?;
             }
         } else {
@@ -41,7 +41,7 @@ where
                 ranges.push((start, middle, true));
             }
         }
-        if *search.budget == 0 || tried_alone >= MOST_REFUSED && search.nothing_accepted() {
+        if *search.budget == 0 || tried_alone >= MAX_REFUSED_ALONE && search.nothing_accepted() {
             break;
         }
     }

@@ -49,7 +49,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Takes back what was committed and not confirmed, as far as the device can.
-    pub(super) async fn take_back(&self) -> Result<(), CallError> {
+    pub(super) async fn cancel_commit(&self) -> Result<(), CallError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
                 match self.send(Operation::Cancel { persist_id: self.persist_id }).await {
@@ -64,7 +64,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Takes back what an earlier session left, where whoever knows its name can, and reads.
-    pub(super) async fn take_back_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
+    pub(super) async fn cancel_commit_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
                 let cancelled = self.send(Operation::Cancel { persist_id: self.persist_id });

@@ -6,10 +6,10 @@ use eno_schemas::{
     Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
-use crate::plan::{Mode, Seen, is_emptied, list_is_gone, members, ours};
+use crate::plan::{Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
 
 /// How many differences are told one by one.
-const MOST_TOLD: usize = 50;
+const MAX_DRIFT_NOTES: usize = 50;
 
 /// What is known not to be as wanted: what a report rejects, and what it remarks on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,48 +65,50 @@ pub fn items<'a>(
 
 /// The differences between what is there and what is wanted that are not `known`: one note for each, up to a bound,
 /// then one with the count of the rest.
-pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
-    let mut told = Told::default();
-    let ours = ours(seen, &desired.cluster);
-    let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-    for vid in wanted.difference(&known.vlans).iter() {
+pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) -> Vec<Note> {
+    let mut change_seen = DriftNotes::default();
+    let ours = ours(observed, &desired.cluster);
+    let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    for vid in desired_vlans.difference(&known.vlans).iter() {
         let name = vlan_name(&desired.cluster, vid);
-        match seen.vlans.get(&vid) {
-            None => told.tell(Item::vlan(vid), || format!("VLAN {vid} missing")),
-            Some(there) if there.name.as_ref() != Some(&name) => told.tell(Item::vlan(vid), || {
-                let now = there.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
+        match observed.vlans.get(&vid) {
+            None => change_seen.add(Item::vlan(vid), || format!("VLAN {vid} missing")),
+            Some(current) if current.name.as_ref() != Some(&name) => change_seen.add(Item::vlan(vid), || {
+                let now = current.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
                 format!("VLAN {vid} renamed from {name:?} to {now}")
             }),
-            Some(there) if !there.active => told.tell(Item::vlan(vid), || format!("VLAN {vid} suspended")),
+            Some(current) if !current.active => {
+                change_seen.add(Item::vlan(vid), || format!("VLAN {vid} suspended"))
+            }
             Some(_) => {}
         }
     }
-    let unwanted = ours.difference(&wanted).difference(&known.vlans);
-    for vid in unwanted.iter().filter(|_| seen.contested.is_empty()) {
-        told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
+    let unwanted = ours.difference(&desired_vlans).difference(&known.vlans);
+    for vid in unwanted.iter().filter(|_| observed.contested.is_empty()) {
+        change_seen.add(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
-    let of_ours = ours.union(&wanted);
+    let of_ours = ours.union(&desired_vlans);
     for (interface, ports) in members(desired) {
         if ports.iter().any(|port| known.port(port)) {
             continue;
         }
-        if seen.ports.get(interface).is_some_and(|there| is_emptied(there, &ports)) {
+        if observed.ports.get(interface).is_some_and(|current| is_emptied(current, &ports)) {
             // What is left as it is, the plan notes.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
-                told.tell(item, || list_is_gone(interface));
+                change_seen.add(item, || emptied_list_message(interface));
             }
         } else {
-            port(&mut told, seen, interface, &ports, &of_ours, known);
+            port(&mut change_seen, observed, interface, &ports, &of_ours, known);
         }
     }
-    told.notes()
+    change_seen.notes()
 }
 
 /// The differences of one interface, which the ports share.
 fn port(
-    told: &mut Told,
-    seen: &Seen,
+    change_seen: &mut DriftNotes,
+    observed: &ObservedConfig,
     interface: &str,
     ports: &[&FabricPort],
     of_ours: &VlanSet,
@@ -115,56 +117,56 @@ fn port(
     let Some(first) = ports.first() else { return };
     let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     let item = || Item::port(&first.name);
-    let Some(there) = seen.ports.get(interface) else {
+    let Some(current) = observed.ports.get(interface) else {
         if !want.is_empty() {
-            told.tell(item(), || format!("{interface} missing"));
+            change_seen.add(item(), || format!("{interface} missing"));
         }
         return;
     };
-    if there.mode == Some(Mode::Access) {
+    if current.mode == Some(Mode::Access) {
         if !want.is_empty() {
-            told.tell(item(), || format!("mode of {interface} changed from trunk to access"));
+            change_seen.add(item(), || format!("mode of {interface} changed from trunk to access"));
         }
         return;
     }
-    if there.open {
+    if current.open {
         if !want.is_empty() {
-            told.tell(item(), || list_is_gone(interface));
+            change_seen.add(item(), || emptied_list_message(interface));
         }
         return;
     }
-    let tagged = there.tagged();
-    if there.mode.is_none() && !want.is_empty() && tagged.is_empty() {
-        told.tell(item(), || format!("mode of {interface} changed from trunk to none"));
+    let tagged = current.tagged();
+    if current.mode.is_none() && !want.is_empty() && tagged.is_empty() {
+        change_seen.add(item(), || format!("mode of {interface} changed from trunk to none"));
     }
     let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
     // The native VLAN is the port's own.
-    let native: VlanSet = there.native.into_iter().collect();
+    let native: VlanSet = current.native.into_iter().collect();
     let at = |vid: VlanId| {
         let port = ports.iter().find(|port| port.vlans.contains(vid)).unwrap_or(first);
         Item::port_vlan(&port.name, vid)
     };
     for vid in want.difference(&tagged).difference(&known).iter() {
-        told.tell(at(vid), || format!("VLAN {vid} on {interface} missing"));
+        change_seen.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
     // Neither is what something else has of that VID there, nor what comes from elsewhere.
-    let taken: VlanSet = there.taken.keys().copied().collect();
-    let not_ours = native.union(&taken).union(&there.inherited);
-    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&not_ours);
-    for vid in unwanted.difference(&known).iter().filter(|_| seen.contested.is_empty()) {
-        told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
+    let taken: VlanSet = current.taken.keys().copied().collect();
+    let foreign = native.union(&taken).union(&current.inherited);
+    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);
+    for vid in unwanted.difference(&known).iter().filter(|_| observed.contested.is_empty()) {
+        change_seen.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
 
 #[derive(Default)]
-struct Told {
+struct DriftNotes {
     notes: Vec<Note>,
     more: usize,
 }
 
-impl Told {
-    fn tell(&mut self, item: Item, message: impl FnOnce() -> String) {
-        if self.notes.len() < MOST_TOLD {
+impl DriftNotes {
+    fn add(&mut self, item: Item, message: impl FnOnce() -> String) {
+        if self.notes.len() < MAX_DRIFT_NOTES {
             self.notes.push(Note { kind: "Drift".into(), item, message: message() });
         } else {
             self.more += 1;
@@ -185,7 +187,7 @@ mod tests {
     use eno_schemas::{Device, FabricVlan, PortMode};
 
     use super::*;
-    use crate::plan::{SeenPort, SeenVlan};
+    use crate::plan::{ObservedPort, ObservedVlan};
 
     fn vid(id: u16) -> VlanId {
         VlanId::new(id).unwrap()
@@ -220,43 +222,46 @@ mod tests {
         }
     }
 
-    fn seen(vlans: &str, ports: &[(&str, &str)]) -> Seen {
+    fn observed(vlans: &str, ports: &[(&str, &str)]) -> ObservedConfig {
         let vlans: VlanSet = vlans.parse().unwrap();
-        let vlan =
-            |vid| (vid, SeenVlan { name: Some(vlan_name("c", vid)), active: true, ..SeenVlan::default() });
+        let vlan = |vid| {
+            (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
+        };
         let port = |(name, vlans): &(&str, &str)| {
             let tagged = vlans.parse::<VlanSet>().unwrap().ranges();
-            let port = SeenPort { mode: Some(Mode::Trunk), tagged, ..SeenPort::default() };
+            let port = ObservedPort { mode: Some(Mode::Trunk), tagged, ..ObservedPort::default() };
             ((*name).to_owned(), port)
         };
-        Seen {
+        ObservedConfig {
             vlans: vlans.iter().map(vlan).collect(),
             ports: ports.iter().map(port).collect(),
-            ..Seen::default()
+            ..ObservedConfig::default()
         }
     }
 
-    fn words(seen: &Seen, desired: &FabricDesired) -> Vec<String> {
-        let notes = drift(seen, desired, &Known::default());
+    fn words(observed: &ObservedConfig, desired: &FabricDesired) -> Vec<String> {
+        let notes = drift(observed, desired, &Known::default());
         assert!(notes.iter().all(|note| note.kind == "Drift"));
         notes.into_iter().map(|note| note.message).collect()
     }
 
     #[test]
     fn each_difference_is_said_once() {
-        let wanted = desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
-        let mut there = seen("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
-        assert_eq!(words(&there, &wanted), [""; 0]);
-        there.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
-        there.vlans.get_mut(&vid(101)).unwrap().active = false;
-        there.vlans.remove(&vid(102));
-        there.vlans.insert(vid(200), seen("200", &[]).vlans.remove(&vid(200)).unwrap());
-        there.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
-        there.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
-        there.ports.get_mut("e3").unwrap().open = true;
-        there.ports.remove("e4");
+        let desired_vlans =
+            desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
+        let mut current =
+            observed("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
+        assert_eq!(words(&current, &desired_vlans), [""; 0]);
+        current.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
+        current.vlans.get_mut(&vid(101)).unwrap().active = false;
+        current.vlans.remove(&vid(102));
+        current.vlans.insert(vid(200), observed("200", &[]).vlans.remove(&vid(200)).unwrap());
+        current.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
+        current.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
+        current.ports.get_mut("e3").unwrap().open = true;
+        current.ports.remove("e4");
         assert_eq!(
-            words(&there, &wanted),
+            words(&current, &desired_vlans),
             [
                 "VLAN 100 renamed from \"eno-c-100\" to \"mine\"",
                 "VLAN 101 suspended",
@@ -272,45 +277,45 @@ mod tests {
 
     #[test]
     fn what_something_else_has_on_a_port_is_no_drift() {
-        let wanted = desired("100-101", &[("e1", "100")]);
-        let mut there = seen("100-101", &[("e1", "100-102")]);
-        let port = there.ports.get_mut("e1").unwrap();
+        let desired_vlans = desired("100-101", &[("e1", "100")]);
+        let mut current = observed("100-101", &[("e1", "100-102")]);
+        let port = current.ports.get_mut("e1").unwrap();
         port.taken.insert(vid(101), "it belongs to e1.1 of red".into());
         port.inherited.insert(vid(102));
-        assert_eq!(words(&there, &wanted), [""; 0]);
+        assert_eq!(words(&current, &desired_vlans), [""; 0]);
     }
 
     #[test]
     fn what_is_known_is_no_drift() {
-        let wanted = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
-        let there = seen("100-102", &[("e1", "100"), ("e2", "")]);
+        let desired_vlans = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
+        let current = observed("100-102", &[("e1", "100"), ("e2", "")]);
         let items = [
             Item::vlan(vid(103)),
             Item::port_vlan("e1", vid(101)),
             Item::port_vlan("e1", vid(102)),
             Item::port("e2"),
         ];
-        assert_eq!(drift(&there, &wanted, &Known::of(&items)), []);
-        let notes = drift(&there, &wanted, &Known::of(&items[1..]));
+        assert_eq!(drift(&current, &desired_vlans, &Known::of(&items)), []);
+        let notes = drift(&current, &desired_vlans, &Known::of(&items[1..]));
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 
     #[test]
     fn a_list_that_is_known_to_be_gone_is_no_drift() {
-        let mut wanted = desired("100", &[("e1", "100")]);
-        wanted.ports[0].closed = true;
-        let mut there = seen("100", &[("e1", "")]);
-        there.ports.get_mut("e1").unwrap().open = true;
-        assert_eq!(words(&there, &wanted), ["e1 carries every VLAN: its list is gone"]);
-        assert_eq!(drift(&there, &wanted, &Known::of(&[Item::port("e1")])), []);
+        let mut desired_vlans = desired("100", &[("e1", "100")]);
+        desired_vlans.ports[0].closed = true;
+        let mut current = observed("100", &[("e1", "")]);
+        current.ports.get_mut("e1").unwrap().open = true;
+        assert_eq!(words(&current, &desired_vlans), ["e1 carries every VLAN: its list is gone"]);
+        assert_eq!(drift(&current, &desired_vlans, &Known::of(&[Item::port("e1")])), []);
     }
 
     #[test]
     fn an_empty_device_is_told_in_few_words() {
         let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
         let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
-        let words = words(&seen("", &[]), &desired("1-4094", &ports));
-        assert_eq!(words.len(), MOST_TOLD + 1);
-        assert_eq!(words.last().unwrap(), &format!("and {} more differences", 4094 + 48 - MOST_TOLD));
+        let words = words(&observed("", &[]), &desired("1-4094", &ports));
+        assert_eq!(words.len(), MAX_DRIFT_NOTES + 1);
+        assert_eq!(words.last().unwrap(), &format!("and {} more differences", 4094 + 48 - MAX_DRIFT_NOTES));
     }
 }

@@ -37,7 +37,7 @@ pub enum TransactionError {
     #[error(
         "the device accepted the change, which does not read back; it was taken back as far as it can be"
     )]
-    NotThere,
+    NotReadBack,
     /// The change was gone when it was to be confirmed: its time was over, or another hand took it back.
     #[error("the device did not confirm the change: {errors}")]
     NotConfirmed {
@@ -73,19 +73,19 @@ impl TransactionError {
             | Self::NotConfirmed { .. }
             | Self::LostWhileHeld { .. }
             | Self::Aborted { .. } => true,
-            Self::Call(CallError::Refused { errors, .. }) => may_pass(errors),
+            Self::Call(CallError::Refused { errors, .. }) => is_transient(errors),
             Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::NotThere | Self::CannotHold => false,
+            Self::Parse(_) | Self::NotReadBack | Self::CannotHold => false,
         }
     }
 
     /// The session is of no use any more.
-    pub fn ends_session(&self) -> bool {
+    pub fn session_ended(&self) -> bool {
         matches!(self, Self::Call(CallError::Session(_)))
     }
 
     /// The device answers, but not this request: what became of it shows when it is read in another session.
-    pub fn lost_reply(&self) -> bool {
+    pub fn reply_was_lost(&self) -> bool {
         matches!(self, Self::Call(error) if error.is_lost())
     }
 
@@ -96,7 +96,7 @@ impl TransactionError {
 
     /// The same, after the decision of a transaction was heard: the work on its command is over, and what is left is
     /// for the work on the decision.
-    pub(super) fn once_decided(self) -> Self {
+    pub(super) fn after_decision(self) -> Self {
         match self {
             Self::Call(CallError::Session(error)) => Self::LostWhileHeld { reason: error.to_string() },
             other => other,
@@ -104,12 +104,12 @@ impl TransactionError {
     }
 
     /// Nothing more is said in this session.
-    pub(super) fn needs_new_session(&self) -> bool {
+    pub(super) fn session_is_unusable(&self) -> bool {
         self.unreachable() || matches!(self, Self::Aborted { .. })
     }
 
     /// The session has to go, so that the device lets go of what it holds for it.
-    pub fn taints_session(&self) -> bool {
+    pub fn must_close_session(&self) -> bool {
         !matches!(self, Self::Locked { .. } | Self::CannotHold)
     }
 
@@ -120,6 +120,6 @@ impl TransactionError {
 }
 
 /// Errors that speak of the moment and not of the request.
-pub(super) fn may_pass(errors: &RpcErrors) -> bool {
+pub(super) fn is_transient(errors: &RpcErrors) -> bool {
     ["in-use", "lock-denied", "resource-denied"].iter().any(|tag| errors.tagged(tag).is_some())
 }

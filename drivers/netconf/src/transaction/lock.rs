@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::hello::Target;
 use crate::operation::Operation;
-use crate::pace::up_to;
+use crate::pacing::random_up_to;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::text::Text;
-use crate::transaction::{Transaction, TransactionError, may_pass};
+use crate::transaction::{Transaction, TransactionError, is_transient};
 
 /// How often a denied lock is asked for again within one transaction.
 const LOCK_TRIES: u32 = 5;
@@ -30,7 +30,7 @@ impl<S: Session> Transaction<'_, S> {
             for (datastore, lock) in asked {
                 match lock.await {
                     Ok(_) => held.push(datastore),
-                    Err(CallError::Refused { errors, .. }) if may_be_free_later(&errors) => {
+                    Err(CallError::Refused { errors, .. }) if is_retryable_lock_error(&errors) => {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
@@ -46,7 +46,7 @@ impl<S: Session> Transaction<'_, S> {
             for datastore in held.into_iter().rev() {
                 self.send(Operation::Unlock(datastore)).await?;
             }
-            if modified && !std::mem::replace(&mut looked, true) && self.discard_leftover().await? {
+            if modified && !std::mem::replace(&mut looked, true) && self.discard_stale_candidate().await? {
                 continue;
             }
             if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
@@ -54,7 +54,7 @@ impl<S: Session> Transaction<'_, S> {
             }
             self.work.progress(format!("{denied}; trying again"));
             // So that those who met once do not meet again.
-            tokio::time::sleep(wait / 2 + up_to(wait / 2)).await;
+            tokio::time::sleep(wait / 2 + random_up_to(wait / 2)).await;
             wait *= 2;
         }
         unreachable!("the last attempt returns")
@@ -79,8 +79,8 @@ impl<S: Session> Transaction<'_, S> {
 
 /// Someone has it, or has left something in it. Some devices have no better word for that than `operation-failed`
 /// (RFC 6241 section 8.3.5.2: a candidate that was modified and neither committed nor discarded can't be locked).
-fn may_be_free_later(errors: &RpcErrors) -> bool {
-    may_pass(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
+fn is_retryable_lock_error(errors: &RpcErrors) -> bool {
+    is_transient(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
 }
 
 /// Who holds a lock, in words, and what an admin can do.
@@ -116,9 +116,9 @@ mod tests {
             let error = |tag: &&str| RpcError { tag: (*tag).to_owned(), ..RpcError::default() };
             RpcErrors(tags.iter().map(error).collect())
         };
-        assert!(may_be_free_later(&errors(&["operation-failed"])));
-        assert!(may_be_free_later(&errors(&["lock-denied"])));
-        assert!(!may_be_free_later(&errors(&["operation-failed", "access-denied"])));
-        assert!(!may_be_free_later(&errors(&["operation-not-supported"])));
+        assert!(is_retryable_lock_error(&errors(&["operation-failed"])));
+        assert!(is_retryable_lock_error(&errors(&["lock-denied"])));
+        assert!(!is_retryable_lock_error(&errors(&["operation-failed", "access-denied"])));
+        assert!(!is_retryable_lock_error(&errors(&["operation-not-supported"])));
     }
 }

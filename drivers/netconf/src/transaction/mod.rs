@@ -21,14 +21,14 @@
 //! reads; otherwise it would find everything there, and the device would roll it back a minute later.
 
 mod bisect;
+mod change_size;
 mod commit;
 pub mod drift;
 mod error;
-mod extent;
-mod leftover;
 mod lock;
 mod read;
 mod stage;
+mod stale_candidate;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -41,7 +41,8 @@ use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, plan, remembering,
+    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Plan, applied, interfaces, plan,
+    with_new_port_memory,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
@@ -49,10 +50,10 @@ use crate::transaction::drift::Known;
 use crate::transaction::read::View;
 
 pub use error::TransactionError;
-use error::may_pass;
+use error::is_transient;
 
 /// How many units of a change may be missing when it is read back, for the rest to stay.
-const MOST_MISSING: usize = 512;
+const MAX_MISSING_UNITS: usize = 512;
 
 /// What a transaction is about.
 pub struct Transaction<'a, S> {
@@ -77,11 +78,11 @@ pub struct Transaction<'a, S> {
     /// The device's VLANs as they were last read.
     pub read: Mutex<Option<Baseline>>,
     /// What is remembered of VLANs that came back.
-    pub returns: &'a Returns,
+    pub clash_detector: &'a ClashDetector,
 }
 
 /// What was read back after a commit.
-struct Verified {
+struct ReadBack {
     report: Reconciled,
     /// What of the change is not there.
     missing: Changes,
@@ -89,7 +90,7 @@ struct Verified {
 
 /// How a session begins, for [`Transaction::run`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances<'a> {
+pub struct RunContext<'a> {
     /// A commit of an earlier session may be waiting for its confirmation.
     pub may_be_pending: bool,
     /// All of this command but these was verified before: any other difference is drift.
@@ -104,19 +105,19 @@ pub struct Circumstances<'a> {
 
 impl<S: Session> Transaction<'_, S> {
     /// Does what is intended with the device, and reports what is there.
-    pub async fn run(&self, circumstances: Circumstances<'_>) -> Result<Reconciled, TransactionError> {
+    pub async fn run(&self, context: RunContext<'_>) -> Result<Reconciled, TransactionError> {
         if self.holds() && self.profile.confirmation == Confirmation::None {
             return Err(TransactionError::CannotHold);
         }
         let started = Instant::now();
         let taking_back = matches!(self.intent, Intent::RollBack { .. });
-        let skips_look = circumstances.other_before && !circumstances.may_be_pending && !taking_back;
-        let view = self.view(circumstances.baseline.filter(|_| skips_look));
+        let skips_first_read = context.other_before && !context.may_be_pending && !taking_back;
+        let view = self.view(context.baseline.filter(|_| skips_first_read));
         let interfaces = interfaces(self.desired);
         let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
-        let look = if circumstances.may_be_pending {
-            Some(self.take_back_and_read(&view.filter).await?)
-        } else if skips_look {
+        let look = if context.may_be_pending {
+            Some(self.cancel_commit_and_read(&view.filter).await?)
+        } else if skips_first_read {
             None
         } else {
             Some(self.read(&view.filter).await?)
@@ -127,18 +128,18 @@ impl<S: Session> Transaction<'_, S> {
         };
         let mut drift = Vec::new();
         if let Some(read) = look {
-            let seen = self.parse(read, &view, &mut inventory).await?;
+            let observed = self.parse(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
-                return Ok(self.rolled_back(reason, &seen));
+                return Ok(self.rolled_back(reason, &observed));
             }
             drift =
-                circumstances.known.map(|known| drift::drift(&seen, self.desired, known)).unwrap_or_default();
-            let first = plan(&seen, self.desired, &LeftOut::default());
+                context.known.map(|known| drift::drift(&observed, self.desired, known)).unwrap_or_default();
+            let first = plan(&observed, self.desired, &Exclusions::default());
             let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
             if first.changes.is_empty() || leave {
-                let mut report = self.report(&seen, first);
+                let mut report = self.report(&observed, first);
                 report.notes.extend(drift);
-                return self.unchanged(report, &seen).await;
+                return self.unchanged(report, &observed).await;
             }
         }
         if !self.work.is_current() {
@@ -148,7 +149,7 @@ impl<S: Session> Transaction<'_, S> {
         let locked_read = self.lock(&view.filter).await?;
         let changed = self.change(locked_read, &view, &mut inventory, started).await;
         let unlocked = match &changed {
-            Err(error) if error.needs_new_session() => return changed,
+            Err(error) if error.session_is_unusable() => return changed,
             _ => self.unlock(changed.is_err()).await,
         };
         let mut report = changed?;
@@ -170,23 +171,27 @@ impl<S: Session> Transaction<'_, S> {
             Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
             None => None,
         };
-        let seen = self.parse(read, &view, &mut inventory).await?;
-        let Plan { changes, rejected, notes, .. } = plan(&seen, self.desired, &LeftOut::default());
+        let observed = self.parse(read, &view, &mut inventory).await?;
+        let Plan { changes, rejected, notes, .. } = plan(&observed, self.desired, &Exclusions::default());
         let edits = (!changes.is_empty())
-            .then(|| self.dialect.render(&seen, &changes).to_string())
+            .then(|| self.dialect.render(&observed, &changes).to_string())
             .into_iter()
             .collect();
         Ok(Preview { edits, rejected, notes, failure: None, device: Some(self.device.clone()) })
     }
 
     /// Nothing is to change: that is the end of it, unless others are waited for.
-    async fn unchanged(&self, report: Reconciled, seen: &Seen) -> Result<Reconciled, TransactionError> {
+    async fn unchanged(
+        &self,
+        report: Reconciled,
+        observed: &ObservedConfig,
+    ) -> Result<Reconciled, TransactionError> {
         if !self.holds() {
             return Ok(report);
         }
         match self.hold(report.clone()).await? {
             (HoldOutcome::Confirm, _) => Ok(report),
-            (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, seen)),
+            (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, observed)),
         }
     }
 
@@ -198,18 +203,18 @@ impl<S: Session> Transaction<'_, S> {
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let mut left_out = LeftOut::default();
-        let seen = self.parse(locked_read, view, inventory).await?;
+        let mut excluded = Exclusions::default();
+        let observed = self.parse(locked_read, view, inventory).await?;
         let (planned, read) = loop {
-            let Some(planned) = self.stage(&seen, &mut left_out).await? else {
+            let Some(planned) = self.stage(&observed, &mut excluded).await? else {
                 // Nothing is left to change.
                 self.discard().await?;
                 let now = match self.profile.target {
-                    Target::Candidate => seen,
+                    Target::Candidate => observed,
                     // Bisection may have left some of it there.
                     Target::Running => self.reread(view, inventory).await?,
                 };
-                let report = self.report(&now, plan(&now, self.desired, &left_out));
+                let report = self.report(&now, plan(&now, self.desired, &excluded));
                 return self.unchanged(report, &now).await;
             };
             if !self.work.is_current() {
@@ -222,14 +227,14 @@ impl<S: Session> Transaction<'_, S> {
                 Ok(_) => break (planned, read),
                 Err(CallError::Refused { operation, errors }) => {
                     // There are devices on which a refused one is pending all the same, and keeps everyone out.
-                    self.take_back().await?;
-                    self.leave_out(
-                        &seen,
+                    self.cancel_commit().await?;
+                    self.exclude_refused(
+                        &observed,
                         &planned.changes,
                         &operation,
                         errors,
                         stage::Depth::Commit,
-                        &mut left_out,
+                        &mut excluded,
                     )
                     .await?;
                 }
@@ -237,14 +242,14 @@ impl<S: Session> Transaction<'_, S> {
             }
         };
         // A full device's state is large, and now there is another one to read.
-        let contested = seen.contested.clone();
-        drop(seen);
-        let ended = match self.verify(read, &planned, contested, view, inventory, &mut left_out).await {
+        let contested = observed.contested.clone();
+        drop(observed);
+        let ended = match self.verify(read, &planned, contested, view, inventory, &mut excluded).await {
             Ok(verified) => self.end(verified, planned, view, inventory, started).await,
             Err(error) => Err(error),
         };
-        if matches!(&ended, Err(error) if !error.needs_new_session()) {
-            self.take_back().await?;
+        if matches!(&ended, Err(error) if !error.session_is_unusable()) {
+            self.cancel_commit().await?;
         }
         ended
     }
@@ -257,53 +262,55 @@ impl<S: Session> Transaction<'_, S> {
         contested: VlanSet,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-        left_out: &mut LeftOut,
-    ) -> Result<Verified, TransactionError> {
+        excluded: &mut Exclusions,
+    ) -> Result<ReadBack, TransactionError> {
         let mut now = self.parse(read.await?, view, inventory).await?;
         if !contested.is_empty() {
             now.contested = contested;
         }
         // What the ports were like before is remembered from now on.
-        let desired = &*remembering(self.desired, planned);
-        let missing = plan(&now, desired, left_out).changes;
+        let desired = &*with_new_port_memory(self.desired, planned);
+        let missing = plan(&now, desired, excluded).changes;
         if !missing.is_empty() {
-            if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {
-                return Err(TransactionError::NotThere);
+            if change_size::is_unchanged(&planned.changes, &missing)
+                || change_size::size(&missing) > MAX_MISSING_UNITS
+            {
+                return Err(TransactionError::NotReadBack);
             }
             for unit in missing.units() {
-                left_out.add(unit, "the device accepted it, but does not show it when read back");
+                excluded.add(unit, "the device accepted it, but does not show it when read back");
             }
         }
-        let mut report = self.report(&now, plan(&now, desired, left_out));
+        let mut report = self.report(&now, plan(&now, desired, excluded));
         report.applied = Some(applied(&now, desired));
-        Ok(Verified { report, missing })
+        Ok(ReadBack { report, missing })
     }
 
     /// Holds what was verified where that is asked for, then confirms it or takes it back.
     async fn end(
         &self,
-        verified: Verified,
+        verified: ReadBack,
         planned: Plan,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let Verified { mut report, missing } = verified;
+        let ReadBack { mut report, missing } = verified;
         let mut waited = Duration::ZERO;
         let noted = if self.holds() {
             let (verdict, held) = self.hold(report.clone()).await?;
             waited = held;
             match verdict {
-                HoldOutcome::Confirm => self.keep().await.map_err(TransactionError::once_decided)?,
+                HoldOutcome::Confirm => self.keep().await.map_err(TransactionError::after_decision)?,
                 HoldOutcome::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
                     return Err(TransactionError::Aborted { reason });
                 }
                 HoldOutcome::Abort { reason } => {
                     let undone = async {
-                        self.take_back().await?;
+                        self.cancel_commit().await?;
                         self.reread(view, inventory).await
                     };
-                    let now = undone.await.map_err(TransactionError::once_decided)?;
+                    let now = undone.await.map_err(TransactionError::after_decision)?;
                     return Ok(self.rolled_back(&reason, &now));
                 }
             }
@@ -313,7 +320,7 @@ impl<S: Session> Transaction<'_, S> {
         report.notes.extend(noted);
         let transaction = self.work.command.transaction.as_ref().map(|transaction| transaction.id.clone());
         let took = started.elapsed().saturating_sub(waited);
-        report.change = Some(extent::report(&planned.changes, &missing, transaction, took));
+        report.change = Some(change_size::report(&planned.changes, &missing, transaction, took));
         Ok(report)
     }
 
@@ -339,22 +346,22 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// What is there after nothing was changed, or all of it was taken back.
-    fn rolled_back(&self, reason: &str, now: &Seen) -> Reconciled {
-        let mut there = applied(now, self.desired);
-        if let Applied::Fabric { closed: Some(closed), before, .. } = &mut there {
+    fn rolled_back(&self, reason: &str, now: &ObservedConfig) -> Reconciled {
+        let mut current = applied(now, self.desired);
+        if let Applied::Fabric { closed: Some(closed), before, .. } = &mut current {
             // What was to become of the ports did not.
             let ports = &self.desired.ports;
             closed.extend(ports.iter().filter(|port| port.closed).map(|port| port.name.clone()));
             *before =
                 ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect();
         }
-        let mut report = Reconciled::rolled_back(reason.to_owned(), there);
+        let mut report = Reconciled::rolled_back(reason.to_owned(), current);
         report.device = Some(self.device.clone());
         report
     }
 
-    fn report(&self, seen: &Seen, plan: Plan) -> Reconciled {
-        let mut report = Reconciled::applied(applied(seen, self.desired));
+    fn report(&self, observed: &ObservedConfig, plan: Plan) -> Reconciled {
+        let mut report = Reconciled::applied(applied(observed, self.desired));
         report.device = Some(self.device.clone());
         report.rejected = plan.rejected;
         report.notes = plan.notes;

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use eno_schemas::{Applied, VlanSet};
 
 use crate::operation::Operation;
-use crate::plan::{Baseline, Inventory, Seen, SeenPort, interfaces, ours};
+use crate::plan::{Baseline, Inventory, ObservedConfig, ObservedPort, interfaces, ours};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
@@ -24,7 +24,7 @@ impl<S: Session> Transaction<'_, S> {
     pub(super) fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
         let interfaces = interfaces(self.desired);
         let part = baseline.and_then(|baseline| {
-            let vlans = baseline.in_question(self.desired)?;
+            let vlans = baseline.unsettled(self.desired)?;
             let filter = self.dialect.filter_for(&vlans, &interfaces)?;
             Some(View { filter, part: Some((vlans, baseline)) })
         });
@@ -35,7 +35,7 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
+    ) -> Result<ObservedConfig, TransactionError> {
         let reply = self.read(&view.filter).await?;
         self.parse(reply, view, inventory).await
     }
@@ -46,32 +46,33 @@ impl<S: Session> Transaction<'_, S> {
         reply: Text,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
-        let (mut seen, answers_several) = self.parse_interfaces(reply, inventory.as_ref()).await?;
+    ) -> Result<ObservedConfig, TransactionError> {
+        let (mut observed, answers_several) = self.parse_interfaces(reply, inventory.as_ref()).await?;
         if let Some((vlans, baseline)) = &view.part {
-            baseline.complete(&mut seen, vlans);
+            baseline.complete(&mut observed, vlans);
         }
         if let Some(Applied::Fabric { vlans, .. }) =
             self.work.reported().and_then(|report| report.applied.as_ref())
         {
-            seen.gone = vlans.difference(&seen.vlans.keys().copied().collect());
+            observed.gone = vlans.difference(&observed.vlans.keys().copied().collect());
         }
-        seen.contested = self.returns.of_others(&ours(&seen, &self.desired.cluster), self.desired);
+        observed.contested =
+            self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&seen, &self.desired.cluster, answers_several));
+            Some(Baseline::of(&observed, &self.desired.cluster, answers_several));
         let mut absent = interfaces(self.desired);
-        absent.retain(|name| !seen.ports.contains_key(*name));
+        absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {
-            return Ok(seen);
+            return Ok(observed);
         }
-        let there = match inventory {
-            Some(there) => there,
+        let current = match inventory {
+            Some(current) => current,
             None => inventory.insert(self.inventory(&absent).await?),
         };
-        for name in absent.into_iter().filter(|name| there.contains_key(*name)) {
-            seen.ports.insert(name.to_owned(), SeenPort::default());
+        for name in absent.into_iter().filter(|name| current.contains_key(*name)) {
+            observed.ports.insert(name.to_owned(), ObservedPort::default());
         }
-        Ok(seen)
+        Ok(observed)
     }
 
     /// Parses a reply, and asks singly for the interfaces that it lacks where it does not prove that they are absent. Also
@@ -80,20 +81,20 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         mut reply: Text,
         inventory: Option<&Inventory>,
-    ) -> Result<(Seen, bool), TransactionError> {
+    ) -> Result<(ObservedConfig, bool), TransactionError> {
         let nothing = Inventory::new();
         let inventory = inventory.unwrap_or(&nothing);
-        let seen = self.dialect.parse(&reply, inventory)?;
+        let observed = self.dialect.parse(&reply, inventory)?;
         let asked = interfaces(self.desired);
-        let is_shown = |name: &&str| seen.ports.get(*name).is_some_and(|port| port.configured);
+        let is_shown = |name: &&str| observed.ports.get(*name).is_some_and(|port| port.configured);
         let (shown, lacking): (Vec<&str>, Vec<&str>) = asked.iter().copied().partition(is_shown);
         if lacking.is_empty() || !shows_first_only(asked.len(), shown.len()) {
-            return Ok((seen, shown.len() > 1));
+            return Ok((observed, shown.len() > 1));
         }
         let filters = lacking.into_iter().filter_map(|name| self.dialect.filter_interface(name));
         let asked: Vec<Call> = filters.map(|filter| self.read(&filter)).collect();
         if asked.is_empty() {
-            return Ok((seen, false));
+            return Ok((observed, false));
         }
         for answer in asked {
             reply.append(answer.await?);

@@ -208,7 +208,7 @@ pub fn set(text: &str) -> VlanSet {
 }
 
 /// What was applied: all VLANs, and those of each port, as text.
-pub fn there(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
+pub fn applied_vlans(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
     assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     match &reconciled.applied {
         Some(Applied::Fabric { vlans, ports, .. }) => {

@@ -166,8 +166,8 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
             text: vid.to_string(),
             ..Entry::default()
         };
-        let Entry { database, text, ports: there, .. } = own.copied().unwrap_or(&new);
-        let stay = there.keys().filter(|number| !change.remove.contains(number)).count();
+        let Entry { database, text, ports: current, .. } = own.copied().unwrap_or(&new);
+        let stay = current.keys().filter(|number| !change.remove.contains(number)).count();
         if stay == 0 && ports.is_empty() {
             if own.is_some() {
                 remove(&mut xml, *database, text);
@@ -175,7 +175,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
             continue;
         }
         let gone: Vec<u32> =
-            change.remove.iter().copied().filter(|number| there.contains_key(number)).collect();
+            change.remove.iter().copied().filter(|number| current.contains_key(number)).collect();
         write_entry(&mut xml, *database, text, &ports, &gone);
     }
     xml

@@ -10,19 +10,19 @@ use super::{
     ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, Place, REGISTRATIONS, UNTAGGED_ONLY, scope,
 };
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
+use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
 /// The VID of untagged frames where nothing is said.
 const DEFAULT_PVID: u16 = 1;
 
-pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
         Some(bad) => Err(bad),
-        None => Ok(parser.seen(inventory)),
+        None => Ok(parser.observed(inventory)),
     }
 }
 
@@ -179,7 +179,7 @@ impl Parser {
         Some(())
     }
 
-    fn seen(self, inventory: &Inventory) -> Seen {
+    fn observed(self, inventory: &Inventory) -> ObservedConfig {
         let mut layout = BridgeLayout { components: self.components, ports: BTreeMap::new() };
         let mut ports = BTreeMap::new();
         let names: BTreeSet<&String> = self.interfaces.keys().chain(inventory.keys()).collect();
@@ -187,7 +187,7 @@ impl Parser {
             let configured = self.interfaces.get(name);
             let bridge_port = configured.cloned().unwrap_or_default();
             let number = inventory.get(name).and_then(|state| state.number);
-            let mut port = SeenPort { configured: configured.is_some(), ..SeenPort::default() };
+            let mut port = ObservedPort { configured: configured.is_some(), ..ObservedPort::default() };
             match place(&layout.components, &bridge_port, number) {
                 Ok(place) => {
                     layout.components[place.component].home = true;
@@ -212,7 +212,7 @@ impl Parser {
             (name, port)
         });
         let ports = ports.collect();
-        Seen {
+        ObservedConfig {
             home: None,
             vlans: vlans(&layout),
             gone: VlanSet::EMPTY,
@@ -240,7 +240,12 @@ fn place(components: &[Component], port: &BridgePort, number: Option<u32>) -> Re
 }
 
 /// What the entries say of a port.
-fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Component, number: u32) -> SeenPort {
+fn registered(
+    mut port: ObservedPort,
+    bridge_port: &BridgePort,
+    component: &Component,
+    number: u32,
+) -> ObservedPort {
     let pvid = bridge_port.pvid.unwrap_or(u32::from(DEFAULT_PVID));
     let pvid = u16::try_from(pvid).ok().and_then(|id| VlanId::new(id).ok());
     let filtering = bridge_port.filtering.as_deref();
@@ -276,8 +281,8 @@ fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Componen
 }
 
 /// The VLANs that exist, over all components.
-fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
-    let mut vlans: BTreeMap<VlanId, SeenVlan> = BTreeMap::new();
+fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, ObservedVlan> {
+    let mut vlans: BTreeMap<VlanId, ObservedVlan> = BTreeMap::new();
     let homes: Vec<(usize, &Component)> =
         layout.components.iter().enumerate().filter(|(_, component)| component.home).collect();
     for (at, component) in &homes {
@@ -295,7 +300,7 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
         for (vid, name) in named.chain(unnamed) {
             match vlans.get_mut(&vid) {
                 None => {
-                    vlans.insert(vid, SeenVlan { name, active: true, fixed: None });
+                    vlans.insert(vid, ObservedVlan { name, active: true, fixed: None });
                 }
                 // One that is not ours in any of them is not ours.
                 Some(vlan) if vlan.name != name => {
@@ -314,8 +319,8 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
     for component in layout.components.iter().filter(|component| !component.home) {
         for (vid, name) in &component.vlans {
             if is_ours_by_form(*vid, name.as_deref()) {
-                let there = SeenVlan { name: name.clone(), active: homes.is_empty(), fixed: None };
-                vlans.entry(*vid).or_insert(there);
+                let current = ObservedVlan { name: name.clone(), active: homes.is_empty(), fixed: None };
+                vlans.entry(*vid).or_insert(current);
             }
         }
     }

@@ -10,11 +10,11 @@ use super::{
     ALL_FRAMES, BRIDGE, BridgeLayout, Component, FILTERING, INTERFACES, ONLY_UNTAGGED, REGISTRATIONS,
     UNTAGGED_ONLY,
 };
-use crate::plan::{Changes, ModeChange, PortChange, Seen};
+use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
-pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> Text {
+pub(super) fn render(layout: &BridgeLayout, observed: &ObservedConfig, changes: &Changes) -> Text {
     let mut by_component: BTreeMap<usize, BTreeMap<VlanId, PortChanges>> = BTreeMap::new();
     for (name, change) in &changes.ports {
         let Some(place) = layout.ports.get(name) else { continue };
@@ -39,7 +39,7 @@ pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> T
     let mut components: BTreeMap<&str, Text> = BTreeMap::new();
     for (at, component) in layout.components.iter().enumerate() {
         let entries = edit(&component.entries, by_component.get(&at).unwrap_or(&none));
-        let vlans = vlans(component, seen, changes);
+        let vlans = vlans(component, observed, changes);
         if entries.is_empty() && vlans.is_empty() {
             continue;
         }
@@ -69,16 +69,16 @@ pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> T
 }
 
 /// The content of `<bridge-vlan>`.
-fn vlans(component: &Component, seen: &Seen, changes: &Changes) -> Text {
+fn vlans(component: &Component, observed: &ObservedConfig, changes: &Changes) -> Text {
     let mut xml = Text::new();
-    for (vid, name) in changes.make.iter().filter(|_| component.home) {
+    for (vid, name) in changes.create.iter().filter(|_| component.home) {
         if component.vlans.get(vid).and_then(Option::as_ref) != Some(name) {
             let _ = write!(xml, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escape(name));
         }
     }
     // In another component the VID may be somebody else's.
     let is_it = |vid: &VlanId| {
-        let name = seen.vlans.get(vid).map(|vlan| &vlan.name);
+        let name = observed.vlans.get(vid).map(|vlan| &vlan.name);
         name.is_some_and(|name| component.vlans.get(vid) == Some(name))
     };
     for vid in changes.delete.iter().filter(is_it) {

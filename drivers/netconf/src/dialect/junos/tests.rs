@@ -99,14 +99,14 @@ const PLAIN_REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:ba
 </data>
 </rpc-reply>"#;
 
-fn seen() -> Seen {
+fn observed() -> ObservedConfig {
     PLAIN.parse(&PLAIN_REPLY.into(), &Inventory::new()).unwrap()
 }
 
 #[test]
 fn vlans_are_told_by_their_names() {
-    let seen = seen();
-    let all: Vec<_> = seen
+    let observed = observed();
+    let all: Vec<_> = observed
         .vlans
         .iter()
         .map(|(vid, vlan)| (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.fixed.is_some()))
@@ -131,7 +131,7 @@ fn vlans_are_told_by_their_names() {
 
 #[test]
 fn ports_are_as_they_work() {
-    let seen = seen();
+    let observed = observed();
     let trunk = Some(Mode::Trunk);
     for (name, mode, tagged, untagged, open) in [
         ("xe-0/0/1", trunk, "20,40,100,300-310", Some(1), false),
@@ -146,7 +146,7 @@ fn ports_are_as_they_work() {
         ("et-0/0/49", None, "", None, false),
         ("ae0", trunk, "1-4094", None, false),
     ] {
-        let port = &seen.ports[name];
+        let port = &observed.ports[name];
         let own = if mode == Some(Mode::Access) { port.access } else { port.native };
         assert_eq!(
             (port.mode, port.tagged(), own.map(VlanId::get), port.open),
@@ -156,12 +156,12 @@ fn ports_are_as_they_work() {
         assert_eq!((port.unfit.as_ref(), port.aggregate), (None, name == "ae0"), "{name}");
     }
     for (name, words) in [("xe-0/0/5", "LAG ae0"), ("xe-0/0/6", "LAG ae0"), ("xe-0/0/7", "family inet")] {
-        assert!(seen.ports[name].unfit.as_ref().unwrap().contains(words), "{name}");
+        assert!(observed.ports[name].unfit.as_ref().unwrap().contains(words), "{name}");
     }
-    assert!(!seen.ports.contains_key("xe-0/0/8"), "it is deactivated");
-    assert_eq!(seen.ports["et-0/0/48"].inherited, set("20"));
-    assert_eq!(seen.ports["et-0/0/48"].names, set("20,100"));
-    assert_eq!(seen.ports["xe-0/0/10"].inherited, set("70"));
+    assert!(!observed.ports.contains_key("xe-0/0/8"), "it is deactivated");
+    assert_eq!(observed.ports["et-0/0/48"].inherited, set("20"));
+    assert_eq!(observed.ports["et-0/0/48"].names, set("20,100"));
+    assert_eq!(observed.ports["xe-0/0/10"].inherited, set("70"));
 }
 
 #[test]
@@ -177,9 +177,9 @@ fn yang_compliant_devices_answer_with_namespaces_of_models() {
              </family></unit></interface></interfaces></configuration></nc:data></nc:rpc-reply>"
         );
         // Whatever was expected of it.
-        let seen = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
-        assert!(!seen.vlans[&vid(5)].active && seen.vlans[&vid(6)].active);
-        assert_eq!(seen.ports["et-0/0/0"].tagged(), set("6"));
+        let observed = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
+        assert!(!observed.vlans[&vid(5)].active && observed.vlans[&vid(6)].active);
+        assert_eq!(observed.ports["et-0/0/0"].tagged(), set("6"));
     }
 }
 
@@ -187,14 +187,14 @@ fn yang_compliant_devices_answer_with_namespaces_of_models() {
 fn entries_are_removed_as_they_are_written() {
     let mut changes = Changes::default();
     changes.delete.insert(vid(100));
-    changes.make.insert(vid(101), "eno-c1-101".into());
-    changes.make.insert(vid(71), "eno-c1-71".into());
+    changes.create.insert(vid(101), "eno-c1-101".into());
+    changes.create.insert(vid(71), "eno-c1-71".into());
     let change = PortChange { add: set("101"), remove: set("100,305"), ..PortChange::default() };
     changes.ports.insert("xe-0/0/1".into(), change);
     let access = PortChange { add: set("101"), mode: ModeChange::Trunk, ..PortChange::default() };
     changes.ports.insert("xe-0/0/2".into(), access);
     assert_eq!(
-        PLAIN.render(&seen(), &changes).to_string(),
+        PLAIN.render(&observed(), &changes).to_string(),
         "<configuration xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\"><vlans xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\">\
          <vlan nc:operation=\"delete\"><name>plain</name></vlan><vlan><name>eno-c1-71</name><vlan-id>71</vlan-id></vlan>\
          <vlan active=\"active\"><name>eno-c1-101</name><vlan-id>101</vlan-id></vlan>\

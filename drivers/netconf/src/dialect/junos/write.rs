@@ -7,26 +7,27 @@ use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
 use super::{ALL, Family, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, UNIT};
-use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
+use crate::plan::{Changes, Mode, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
 /// Writing to memory can't fail, hence the results that are dropped in this file.
-pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
+pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes) -> Text {
     let none = Layout::default();
-    let layout = match &seen.layout {
+    let layout = match &observed.layout {
         crate::dialect::Layout::Junos(layout) => layout,
         _ => &none,
     };
     let mut xml = Text::from(format!("<configuration xmlns=\"{}\">", junos.namespace("root")));
-    if !changes.make.is_empty() || !changes.delete.is_empty() {
+    if !changes.create.is_empty() || !changes.delete.is_empty() {
         let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));
-        for (vid, name) in &changes.make {
-            make_vlan(&mut xml, junos, seen, layout, *vid, name);
+        for (vid, name) in &changes.create {
+            make_vlan(&mut xml, junos, observed, layout, *vid, name);
         }
         for vid in changes.delete.iter() {
             let own = layout.vlans.get(&vid).is_some_and(|known| known.own);
-            if let Some(name) = seen.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own) {
+            if let Some(name) = observed.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own)
+            {
                 let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(name));
             }
         }
@@ -35,7 +36,7 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
     if !changes.ports.is_empty() {
         let _ = write!(xml, "<interfaces xmlns=\"{}\">", junos.namespace("interfaces"));
         for (name, change) in &changes.ports {
-            let access = seen.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
+            let access = observed.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
             let none = Family::default();
             change_port(&mut xml, name, access, layout.ports.get(name).unwrap_or(&none), change);
         }
@@ -45,12 +46,19 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
     xml
 }
 
-fn make_vlan(xml: &mut Text, junos: Junos, seen: &Seen, layout: &Layout, vid: VlanId, name: &str) {
-    let there = seen.vlans.get(&vid);
-    let mut asleep = there.is_some_and(|vlan| !vlan.active);
+fn make_vlan(
+    xml: &mut Text,
+    junos: Junos,
+    observed: &ObservedConfig,
+    layout: &Layout,
+    vid: VlanId,
+    name: &str,
+) {
+    let current = observed.vlans.get(&vid);
+    let mut asleep = current.is_some_and(|vlan| !vlan.active);
     let mut description = None;
     // Its name is its key: to rename it is to delete it and to make another.
-    if let Some(old) = there.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
+    if let Some(old) = current.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
         let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(old));
         description = layout.vlans.get(&vid).and_then(|known| known.description.as_deref());
         asleep = false;

@@ -10,16 +10,16 @@ use super::{
     Vrf, parts_of_name, scope, vid_of_name,
 };
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Mode, Seen, SeenPort, SeenVlan, Setting};
+use crate::plan::{Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
-pub(super) fn parse(reply: &Text) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
         Some(bad) => Err(bad),
-        None => Ok(Device::of(parser.instances).seen(parser.interfaces)),
+        None => Ok(Device::of(parser.instances).observed(parser.interfaces)),
     }
 }
 
@@ -192,11 +192,10 @@ impl Instance {
 impl Attached {
     /// The port and the index of the subinterface.
     fn place(&self) -> Option<(&str, u32)> {
-        let told = self
-            .reference
-            .as_ref()
-            .and_then(|told| Some((told.interface.as_ref()?, told.subinterface.as_ref()?)));
-        match (told, &self.name) {
+        let change_seen = self.reference.as_ref().and_then(|change_seen| {
+            Some((change_seen.interface.as_ref()?, change_seen.subinterface.as_ref()?))
+        });
+        match (change_seen, &self.name) {
             (Some((port, index)), _) => Some((port, index.parse().ok()?)),
             (None, Member::Subinterface(port, index)) => Some((port, *index)),
             (None, Member::Other(name)) => {
@@ -353,7 +352,7 @@ impl Device {
         Some((at, &attached.name))
     }
 
-    fn seen(mut self, interfaces: Vec<Interface>) -> Seen {
+    fn observed(mut self, interfaces: Vec<Interface>) -> ObservedConfig {
         self.find_foreign(&interfaces);
         let (mut ports, mut layout) = (BTreeMap::new(), SrLinuxLayout::default());
         for interface in interfaces {
@@ -368,7 +367,7 @@ impl Device {
             let name =
                 if is_vrf { instance.name.clone() } else { format!("{} ({})", instance.name, instance.kind) };
             let fixed = self.fixed(*vid, instance);
-            vlans.insert(*vid, SeenVlan { name: Some(name), active: !instance.disabled, fixed });
+            vlans.insert(*vid, ObservedVlan { name: Some(name), active: !instance.disabled, fixed });
         }
         // There is no room for all of them twice.
         self.homes.clear();
@@ -383,7 +382,7 @@ impl Device {
             let (name, description) = (name.clone(), description.clone());
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
-        Seen {
+        ObservedConfig {
             home: None,
             vlans,
             gone: VlanSet::EMPTY,
@@ -435,11 +434,9 @@ impl Device {
         if let Some(why) = self.fixed.get(&vid) {
             return Some(why.clone());
         }
-        if instance
-            .interfaces
-            .iter()
-            .any(|attached| attached.reference.as_ref().is_some_and(|told| told.interface.is_some()))
-        {
+        if instance.interfaces.iter().any(|attached| {
+            attached.reference.as_ref().is_some_and(|change_seen| change_seen.interface.is_some())
+        }) {
             return Some(format!("network-instance {} names its interfaces by interface-ref", instance.name));
         }
         let settings: Vec<&str> = instance.settings.iter().map(String::as_str).collect();
@@ -452,12 +449,12 @@ impl Device {
         })
     }
 
-    fn port(&self, interface: &Interface) -> (SeenPort, Subinterfaces) {
-        let mut port = SeenPort {
+    fn port(&self, interface: &Interface) -> (ObservedPort, Subinterfaces) {
+        let mut port = ObservedPort {
             configured: true,
             aggregate: interface.name.starts_with("lag"),
             mode: interface.tagging.then_some(Mode::Trunk),
-            ..SeenPort::default()
+            ..ObservedPort::default()
         };
         let mut layout = Subinterfaces { tagging: interface.tagging, ..Subinterfaces::default() };
         if let Some(lag) = &interface.aggregate {
@@ -485,7 +482,7 @@ impl Device {
 
     /// The VLAN of frames without a tag: known when the mac-vrf's name tells its VID. Its VID, or those of a foreign
     /// one, are taken on the port.
-    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort) -> Option<VlanId> {
+    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort) -> Option<VlanId> {
         let (at, _) = self.home(&interface.name, sub.index)?;
         let vlans = self.vlans.iter().filter(|(_, vlan)| **vlan == at);
         let what = format!("it has the frames without a tag as {}.{}", interface.name, sub.index);
@@ -495,7 +492,7 @@ impl Device {
     }
 
     /// A subinterface of a port with `vlan-tagging`.
-    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort, layout: &mut Subinterfaces) {
+    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort, layout: &mut Subinterfaces) {
         let name = format!("{}.{}", interface.name, sub.index);
         let home = self.home(&interface.name, sub.index);
         let whose = match home {

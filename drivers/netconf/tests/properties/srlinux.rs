@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::srlinux::SrLinux;
 use eno_driver_netconf::plan::{Inventory, interfaces};
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of};
+use crate::properties::device::{Model, Node};
+use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, name_of};
 
 const MODEL: Model = Model {
     lists: &[
@@ -215,18 +215,18 @@ proptest! {
             prop::collection::btree_set(VIDS, 0..4),
         ),
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
         let before = device(&ports, &extras, 0);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
 
-        let there = subinterfaces(&done.after_xml);
+        let current = subinterfaces(&done.after_xml);
         let mut homes = BTreeSet::new();
         for (name, instance) in named(&done.after_xml, "network-instance") {
             for (interface, _) in named(&instance.children, "interface") {
-                prop_assert!(there.contains(interface), "{} of {} dangles", interface, name);
+                prop_assert!(current.contains(interface), "{} of {} dangles", interface, name);
                 prop_assert!(homes.insert(interface.to_owned()), "{} is in {} too", interface, name);
             }
         }

@@ -7,8 +7,8 @@ use eno_schemas::ChangeReport;
 use crate::plan::Changes;
 
 /// Every part of `planned` is in `missing` too: nothing of it happened.
-pub(super) fn nothing_happened(planned: &Changes, missing: &Changes) -> bool {
-    planned.make.keys().all(|vid| missing.make.contains_key(vid))
+pub(super) fn is_unchanged(planned: &Changes, missing: &Changes) -> bool {
+    planned.create.keys().all(|vid| missing.create.contains_key(vid))
         && planned.delete.is_subset(&missing.delete)
         && planned.ports.iter().all(|(name, change)| {
             // That it is not restored leaves the rest.
@@ -46,5 +46,5 @@ fn both(changes: &Changes) -> (usize, usize) {
     let ports = changes.ports.values();
     let added: usize = ports.clone().map(|change| change.add.len()).sum();
     let removed: usize = ports.map(|change| change.remove.len()).sum();
-    (changes.make.len() + added, changes.delete.len() + removed)
+    (changes.create.len() + added, changes.delete.len() + removed)
 }

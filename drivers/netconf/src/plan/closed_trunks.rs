@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{Applied, Drift, FabricDesired, FabricPort, Generation, Outcome, Report};
 
-use super::{Mode, Seen, SeenPort, members, ours};
+use super::{Mode, ObservedConfig, ObservedPort, members, ours};
 
 /// The desired state with what is remembered of its ports. A report on this very command is newer than what the
 /// command says of that; any other is older.
-pub fn recall<'a>(
+pub fn with_reported_ports<'a>(
     desired: &'a FabricDesired,
     generation: &Generation,
     last: Option<&Report>,
@@ -47,20 +47,20 @@ pub fn recall<'a>(
 
 /// The listed ports that are to stay closed: trunks with a list on which there are VLANs of ours, and those that were,
 /// for as long as VLANs of ours are wanted there or they have to be closed again.
-pub(super) fn closed(seen: &Seen, desired: &FabricDesired) -> BTreeSet<String> {
-    let ours = ours(seen, &desired.cluster);
+pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTreeSet<String> {
+    let ours = ours(observed, &desired.cluster);
     let mut closed = BTreeSet::new();
     for (name, ports) in members(desired) {
-        let there = seen.ports.get(name);
-        let has_ours = there.is_some_and(|there| {
-            let taken = there.taken.keys().copied().collect();
-            let of_ours = there.tagged().intersection(&ours).difference(&taken);
-            there.mode == Some(Mode::Trunk) && !there.open && !of_ours.is_empty()
+        let current = observed.ports.get(name);
+        let has_ours = current.is_some_and(|current| {
+            let taken = current.taken.keys().copied().collect();
+            let of_ours = current.tagged().intersection(&ours).difference(&taken);
+            current.mode == Some(Mode::Trunk) && !current.open && !of_ours.is_empty()
         });
-        let wanted = ports.iter().any(|port| !port.vlans.is_empty());
+        let desired_vlans = ports.iter().any(|port| !port.vlans.is_empty());
         let repair = desired.device.drift == Drift::Repair;
-        let emptied = there.is_some_and(|there| is_emptied(there, &ports));
-        if has_ours || was_closed(&ports) && wanted || emptied && repair {
+        let emptied = current.is_some_and(|current| is_emptied(current, &ports));
+        if has_ours || was_closed(&ports) && desired_vlans || emptied && repair {
             closed.extend(ports.iter().map(|port| port.name.clone()));
         }
     }
@@ -68,8 +68,8 @@ pub(super) fn closed(seen: &Seen, desired: &FabricDesired) -> BTreeSet<String> {
 }
 
 /// Whether an interface, which the ports share, had a list with VLANs of ours, and has none now.
-pub fn is_emptied(there: &SeenPort, ports: &[&FabricPort]) -> bool {
-    there.open && !there.open_elsewhere && there.unfit.is_none() && was_closed(ports)
+pub fn is_emptied(current: &ObservedPort, ports: &[&FabricPort]) -> bool {
+    current.open && !current.open_elsewhere && current.unfit.is_none() && was_closed(ports)
 }
 
 fn was_closed(ports: &[&FabricPort]) -> bool {

@@ -1,5 +1,5 @@
 //! What ports were like before they carried VLANs of ours. The device alone does not tell who made an empty unit, set a
-//! mode, or took a VLAN off a list. So it is remembered as [closed trunks](super::closed) are: in the reports, and by the
+//! mode, or took a VLAN off a list. So it is remembered as [closed trunks](super::closed_trunks) are: in the reports, and by the
 //! engine, which says it in the next command.
 
 use std::borrow::Cow;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{FabricDesired, FabricPort, PortBefore, VlanId, VlanSet};
 
-use super::{Mode, Plan, Seen, SeenPort, interface, members, ours};
+use super::{Mode, ObservedConfig, ObservedPort, Plan, interface, members, ours};
 
 /// The setting that is the native VLAN, in dialects where the mode depends on it.
 pub const NATIVE: &str = "native";
@@ -20,43 +20,47 @@ pub(super) fn of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBefore> {
 }
 
 /// The VLANs that are to be on the interface's list again, if it has one: they are not wanted any more.
-pub(super) fn given_back(before: Option<&PortBefore>, there: &SeenPort, wanted: &VlanSet) -> VlanSet {
-    let has_list = there.mode != Some(Mode::Access) && there.unfit.is_none();
-    let taken: VlanSet = there.taken.keys().copied().collect();
+pub(super) fn restored_vlans(
+    before: Option<&PortBefore>,
+    current: &ObservedPort,
+    desired_vlans: &VlanSet,
+) -> VlanSet {
+    let has_list = current.mode != Some(Mode::Access) && current.unfit.is_none();
+    let taken: VlanSet = current.taken.keys().copied().collect();
     match before.filter(|_| has_list) {
-        Some(before) => before.vlans.difference(wanted).difference(&taken),
+        Some(before) => before.vlans.difference(desired_vlans).difference(&taken),
         None => VlanSet::EMPTY,
     }
 }
 
 /// What is to be remembered of an interface from now on, if that is more than before. `fresh`: VLANs that are made, and
 /// did not exist. `is_changed`: the interface is.
-pub(super) fn remembered(
-    there: &SeenPort,
+pub(super) fn port_memory(
+    current: &ObservedPort,
     before: Option<&PortBefore>,
     ours: &VlanSet,
     fresh: &VlanSet,
     is_changed: bool,
 ) -> Option<PortBefore> {
-    let taken: VlanSet = there.taken.keys().copied().collect();
-    let own = there.tagged().difference(&taken).difference(&there.inherited);
-    let lost = if there.open { VlanSet::EMPTY } else { own.intersection(fresh) };
+    let taken: VlanSet = current.taken.keys().copied().collect();
+    let own = current.tagged().difference(&taken).difference(&current.inherited);
+    let lost = if current.open { VlanSet::EMPTY } else { own.intersection(fresh) };
     let mut now = before.cloned().unwrap_or_default();
     now.vlans = now.vlans.union(&lost);
     let untouched = own.intersection(ours).is_empty();
     if now.settings.is_none() && untouched && (is_changed || !lost.is_empty()) {
-        now.trunk = there.mode == Some(Mode::Trunk);
-        now.settings = values(there);
+        now.trunk = current.mode == Some(Mode::Trunk);
+        now.settings = values(current);
     }
     (Some(&now) != before && now != PortBefore::default()).then_some(now)
 }
 
 /// The settings as they are, if they are not too much to remember.
-fn values(there: &SeenPort) -> Option<BTreeMap<String, String>> {
-    let set = there.settings.iter().filter_map(|(name, setting)| Some((name, setting.value.as_ref()?)));
+fn values(current: &ObservedPort) -> Option<BTreeMap<String, String>> {
+    let set = current.settings.iter().filter_map(|(name, setting)| Some((name, setting.value.as_ref()?)));
     let mut set: BTreeMap<String, String> =
         set.map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    if there.native.is_some_and(|native| there.tagged().contains(native)) {
+    if current.native.is_some_and(|native| current.tagged().contains(native)) {
         set.insert(NATIVE_LISTED.to_owned(), String::new());
     }
     let short = set.values().all(|value| value.chars().count() <= PortBefore::LONGEST_SETTING);
@@ -65,10 +69,10 @@ fn values(there: &SeenPort) -> Option<BTreeMap<String, String>> {
 
 /// The settings that are as we made them, and were otherwise: what they are to be again. `None`: not set.
 pub(super) fn to_restore(
-    there: &SeenPort,
+    current: &ObservedPort,
     settings: &BTreeMap<String, String>,
 ) -> BTreeMap<&'static str, Option<String>> {
-    let ours = there.settings.iter().filter(|(_, setting)| setting.ours);
+    let ours = current.settings.iter().filter(|(_, setting)| setting.ours);
     let differ = ours.filter(|(name, setting)| setting.value.as_ref() != settings.get(**name));
     differ.map(|(name, _)| (*name, settings.get(*name).cloned())).collect()
 }
@@ -76,29 +80,29 @@ pub(super) fn to_restore(
 /// Whether it was a trunk, and the settings, where both are remembered, and no other hand has given it a native VLAN
 /// since, which needs what we made.
 pub(super) fn known<'a>(
-    there: &SeenPort,
+    current: &ObservedPort,
     before: &'a PortBefore,
 ) -> Option<(bool, &'a BTreeMap<String, String>)> {
     let settings = before.settings.as_ref()?;
-    let native = there.settings.get(NATIVE).and_then(|native| native.value.as_ref());
+    let native = current.settings.get(NATIVE).and_then(|native| native.value.as_ref());
     (native.is_none() || native == settings.get(NATIVE)).then_some((before.trunk, settings))
 }
 
 /// The native VLAN, if it is on the list only since nothing else was, and is not needed there now that VLANs are `back`.
 pub(super) fn stopgap(
-    there: &SeenPort,
+    current: &ObservedPort,
     settings: &BTreeMap<String, String>,
     back: &VlanSet,
 ) -> Option<VlanId> {
-    let tagged = there.tagged();
+    let tagged = current.tagged();
     let comes_back = !back.difference(&tagged).is_empty();
-    there
+    current
         .native
         .filter(|native| comes_back && tagged.contains(*native) && !settings.contains_key(NATIVE_LISTED))
 }
 
 /// The desired state with what the plan remembers.
-pub fn remembering<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<'a, FabricDesired> {
+pub fn with_new_port_memory<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<'a, FabricDesired> {
     if plan.before.is_empty() {
         return Cow::Borrowed(desired);
     }
@@ -113,16 +117,16 @@ pub fn remembering<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<'a, Fabri
 
 /// What of what is remembered is still needed, by port: while there are VLANs of ours on the port, or are to be, and
 /// until it is as it was.
-pub(super) fn needed(seen: &Seen, desired: &FabricDesired) -> BTreeMap<String, PortBefore> {
-    let ours = ours(seen, &desired.cluster);
-    let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+pub(super) fn needed(observed: &ObservedConfig, desired: &FabricDesired) -> BTreeMap<String, PortBefore> {
+    let ours = ours(observed, &desired.cluster);
+    let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
     let mut all = BTreeMap::new();
     for (name, ports) in members(desired) {
         let Some(before) = of(&ports) else { continue };
-        let needed = match seen.ports.get(name) {
-            Some(there) => {
+        let needed = match observed.ports.get(name) {
+            Some(current) => {
                 let is_wanted = ports.iter().any(|port| !port.vlans.is_empty());
-                needed_on(there, before, is_wanted, &ours, &wanted)
+                needed_on(current, before, is_wanted, &ours, &desired_vlans)
             }
             None => before.clone(),
         };
@@ -134,24 +138,28 @@ pub(super) fn needed(seen: &Seen, desired: &FabricDesired) -> BTreeMap<String, P
 }
 
 fn needed_on(
-    there: &SeenPort,
+    current: &ObservedPort,
     before: &PortBefore,
     is_wanted: bool,
     ours: &VlanSet,
-    wanted: &VlanSet,
+    desired_vlans: &VlanSet,
 ) -> PortBefore {
-    let tagged = there.tagged();
-    let own = tagged.difference(&there.inherited);
-    let not_yet =
-        if there.open { VlanSet::EMPTY } else { given_back(Some(before), there, wanted).difference(&own) };
-    let is_needed = |vid: &VlanId| wanted.contains(*vid) || ours.contains(*vid) || not_yet.contains(*vid);
+    let tagged = current.tagged();
+    let own = tagged.difference(&current.inherited);
+    let not_yet = if current.open {
+        VlanSet::EMPTY
+    } else {
+        restored_vlans(Some(before), current, desired_vlans).difference(&own)
+    };
+    let is_needed =
+        |vid: &VlanId| desired_vlans.contains(*vid) || ours.contains(*vid) || not_yet.contains(*vid);
     let vlans: VlanSet = before.vlans.iter().filter(is_needed).collect();
-    let taken: VlanSet = there.taken.keys().copied().collect();
+    let taken: VlanSet = current.taken.keys().copied().collect();
     let has_ours = !tagged.intersection(ours).difference(&taken).is_empty();
     let differs = || {
-        known(there, before).is_some_and(|(trunk, settings)| {
-            let empty = own.is_empty() && !there.open && !trunk;
-            empty && !to_restore(there, settings).is_empty()
+        known(current, before).is_some_and(|(trunk, settings)| {
+            let empty = own.is_empty() && !current.open && !trunk;
+            empty && !to_restore(current, settings).is_empty()
         })
     };
     if has_ours || is_wanted || !vlans.is_empty() || differs() {
@@ -166,7 +174,7 @@ mod tests {
     use eno_schemas::{Device, Drift, FabricVlan, Item, PortMode, VLAN_TAKEN_OFF, vlan_name};
 
     use super::*;
-    use crate::plan::{Changes, LeftOut, ModeChange, SeenVlan, Setting, plan};
+    use crate::plan::{Changes, Exclusions, ModeChange, ObservedVlan, Setting, plan};
 
     fn set(text: &str) -> VlanSet {
         text.parse().unwrap()
@@ -202,23 +210,24 @@ mod tests {
     }
 
     /// Where `vlans` are ours, and `e1` is a trunk with `list`, or no trunk if that is empty.
-    fn seen(vlans: &str, list: &str) -> Seen {
-        let ours =
-            |vid| (vid, SeenVlan { name: Some(vlan_name("c", vid)), active: true, ..SeenVlan::default() });
+    fn observed(vlans: &str, list: &str) -> ObservedConfig {
+        let ours = |vid| {
+            (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
+        };
         let mode = (!list.is_empty()).then_some(Mode::Trunk);
         let value = mode.map(|_| "trunk");
-        let port = SeenPort {
+        let port = ObservedPort {
             configured: true,
             mode,
             tagged: set(list).ranges(),
             settings: [("mode", Setting::of(value, true)), ("other", Setting::of(Some("x"), false))].into(),
-            ..SeenPort::default()
+            ..ObservedPort::default()
         };
-        Seen {
+        ObservedConfig {
             vlans: set(vlans).iter().map(ours).collect(),
             ports: [("e1".to_owned(), port)].into(),
             empty_opens: true,
-            ..Seen::default()
+            ..ObservedConfig::default()
         }
     }
 
@@ -227,34 +236,34 @@ mod tests {
         PortBefore { trunk, settings: Some(settings.collect()), vlans: set(vlans) }
     }
 
-    fn planned(seen: &Seen, desired: &FabricDesired) -> Plan {
-        plan(seen, desired, &LeftOut::default())
+    fn planned(observed: &ObservedConfig, desired: &FabricDesired) -> Plan {
+        plan(observed, desired, &Exclusions::default())
     }
 
     #[test]
     fn it_is_remembered_with_the_first_vlan_and_not_anew_with_the_next() {
-        let first = planned(&seen("", ""), &desired("100", &[("e1", "100", None)]));
+        let first = planned(&observed("", ""), &desired("100", &[("e1", "100", None)]));
         assert_eq!(first.before["e1"], before(false, &[("other", "x")], ""));
         // The one that reports it knows it.
         let then = desired("100-101", &[("e1", "100-101", Some(first.before["e1"].clone()))]);
-        assert_eq!(planned(&seen("100", "100"), &then).before, [].into());
+        assert_eq!(planned(&observed("100", "100"), &then).before, [].into());
         // With VLANs of ours on it, nobody knows any more.
         let late = desired("100-101", &[("e1", "100-101", None)]);
-        assert_eq!(planned(&seen("100", "100"), &late).before, [].into());
+        assert_eq!(planned(&observed("100", "100"), &late).before, [].into());
         // A port that is not changed is not remembered.
-        assert_eq!(planned(&seen("", "7"), &desired("100", &[("e1", "", None)])).before, [].into());
+        assert_eq!(planned(&observed("", "7"), &desired("100", &[("e1", "", None)])).before, [].into());
     }
 
     #[test]
     fn what_another_hand_changed_stays() {
         let none = desired("", &[("e1", "", Some(before(false, &[("other", "y")], "")))]);
-        let change = &planned(&seen("100", "100"), &none).changes.ports["e1"];
+        let change = &planned(&observed("100", "100"), &none).changes.ports["e1"];
         assert_eq!((&change.restore, change.mode), (&[("mode", None)].into(), ModeChange::Keep));
         // Nor is a trunk given up on which others have VLANs by now.
-        let change = &planned(&seen("100", "7,100"), &none).changes.ports["e1"];
+        let change = &planned(&observed("100", "7,100"), &none).changes.ports["e1"];
         assert_eq!((&change.restore, change.mode), (&[].into(), ModeChange::Keep));
         // Once it is as it was there is nothing to do, and nothing to remember.
-        let done = seen("", "");
+        let done = observed("", "");
         assert_eq!(planned(&done, &none).changes, Changes::default());
         assert_eq!(needed(&done, &none), [].into());
     }
@@ -262,54 +271,54 @@ mod tests {
     #[test]
     fn a_vlan_of_a_foreign_list_is_off_it_and_comes_back() {
         let elsewhere = desired("3005", &[("e1", "", None), ("e2", "3005", None)]);
-        let first = planned(&seen("", "3000-3010"), &elsewhere);
+        let first = planned(&observed("", "3000-3010"), &elsewhere);
         assert_eq!(first.changes.ports["e1"].remove, set("3005"));
         let note = first.notes.iter().find(|note| note.kind == VLAN_TAKEN_OFF).expect("a note");
         assert!(note.item == Item::port("e1") && note.message.contains("3005"), "{note:?}");
         let known = first.before["e1"].clone();
         assert_eq!(known, before(true, &[("mode", "trunk"), ("other", "x")], "3005"));
 
-        let there = seen("3005", "3000-3004,3006-3010");
-        let same = remembering(&elsewhere, &first).into_owned();
-        let again = planned(&there, &same);
+        let current = observed("3005", "3000-3004,3006-3010");
+        let same = with_new_port_memory(&elsewhere, &first).into_owned();
+        let again = planned(&current, &same);
         assert_eq!(again.changes, Changes::default());
         assert!(again.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
-        assert_eq!(needed(&there, &same)["e1"], known);
+        assert_eq!(needed(&current, &same)["e1"], known);
 
         let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
-        let last = planned(&there, &none);
+        let last = planned(&current, &none);
         assert_eq!((&last.changes.ports["e1"].add, &last.changes.delete), (&set("3005"), &set("3005")));
         assert!(!last.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
-        assert_eq!(needed(&seen("", "3000-3010"), &none), [].into());
+        assert_eq!(needed(&observed("", "3000-3010"), &none), [].into());
         // Until it is there it is not forgotten.
-        assert!(needed(&there, &none).contains_key("e1"));
+        assert!(needed(&current, &none).contains_key("e1"));
     }
 
     /// A list of nothing else would carry every VLAN: the trunk is none until its VLAN is back.
     #[test]
     fn a_trunk_of_the_one_vlan_is_closed_meanwhile() {
         let elsewhere = desired("100", &[("e1", "", None), ("e2", "100", None)]);
-        let first = planned(&seen("", "100"), &elsewhere);
+        let first = planned(&observed("", "100"), &elsewhere);
         assert_eq!(first.changes.ports["e1"].mode, ModeChange::Drop);
         let known = first.before["e1"].clone();
-        let mut there = seen("100", "");
+        let mut current = observed("100", "");
         let kept = desired("100", &[("e1", "", Some(known.clone())), ("e2", "100", None)]);
-        assert_eq!(planned(&there, &kept).changes, Changes::default());
+        assert_eq!(planned(&current, &kept).changes, Changes::default());
         let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
-        let back = &planned(&there, &none).changes.ports["e1"];
+        let back = &planned(&current, &none).changes.ports["e1"];
         assert_eq!((&back.add, back.mode), (&set("100"), ModeChange::Trunk));
         // On a port that another hand made an access port it is not put back.
-        there.ports.get_mut("e1").unwrap().mode = Some(Mode::Access);
-        assert!(!planned(&there, &none).changes.ports.contains_key("e1"));
-        assert_eq!(needed(&there, &kept)["e1"].vlans, set("100"));
+        current.ports.get_mut("e1").unwrap().mode = Some(Mode::Access);
+        assert!(!planned(&current, &none).changes.ports.contains_key("e1"));
+        assert_eq!(needed(&current, &kept)["e1"].vlans, set("100"));
     }
 
     #[test]
     fn what_is_too_long_is_not_remembered() {
-        let mut there = seen("", "");
+        let mut current = observed("", "");
         let long = "x".repeat(PortBefore::LONGEST_SETTING + 1);
-        there.ports.get_mut("e1").unwrap().settings.insert("other", Setting::of(Some(&long), false));
-        let first = planned(&there, &desired("100", &[("e1", "100", None)]));
+        current.ports.get_mut("e1").unwrap().settings.insert("other", Setting::of(Some(&long), false));
+        let first = planned(&current, &desired("100", &[("e1", "100", None)]));
         assert_eq!(first.before, [].into());
     }
 }

@@ -9,8 +9,8 @@ use eno_driver_netconf::plan::{InterfaceState, Inventory, interfaces};
 use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, vid};
+use crate::properties::device::{Model, Node};
+use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -209,7 +209,7 @@ proptest! {
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
         mut desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         // What an access port names can be adopted once that port is a trunk, which is another edit.
         for member in ports.values().filter(|port| port.mode != Some("trunk")).flat_map(|port| &port.members) {
@@ -220,7 +220,7 @@ proptest! {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
         let before = device(junos, &vlans, &ports, &inherited);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
         let listed = interfaces(&desired);
         prop_assert_eq!(others(&before, &listed), others(&done.after_xml, &listed));
         // No name is left without its VLAN.

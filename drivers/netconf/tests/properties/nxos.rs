@@ -8,8 +8,8 @@ use eno_driver_netconf::plan::{Inventory, Mode};
 use eno_schemas::VlanSet;
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, ids, name_of};
+use crate::properties::device::{Model, Node};
+use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, ids, name_of};
 
 const MODEL: Model = Model {
     lists: &[("BD-list", &["fabEncap"]), ("PhysIf-list", &["id"]), ("AggrIf-list", &["id"])],
@@ -84,11 +84,11 @@ proptest! {
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
         let subject = Subject { dialect: &NxOs, model: &MODEL, inventory: &inventory };
-        subject.obeys(&device(&vlans, &ports), &desired, left_out.as_ref())?;
+        subject.obeys(&device(&vlans, &ports), &desired, excluded.as_ref())?;
     }
 
     #[test]

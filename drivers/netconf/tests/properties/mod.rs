@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::plan::{
-    Inventory, LeftOut, Mode, Seen, Unit, applied, interfaces, ours, plan, remembering,
+    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, interfaces, ours, plan,
+    with_new_port_memory,
 };
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
@@ -57,11 +58,11 @@ prop_compose! {
             device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, audit_interval: None, adopt: ids(&adopt) },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
-            ports: ports.into_iter().map(|(name, (wanted, trunk, closed))| FabricPort {
+            ports: ports.into_iter().map(|(name, (desired_vlans, trunk, closed))| FabricPort {
                 name,
                 lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
-                vlans: ids(&wanted).intersection(&vlans),
+                vlans: ids(&desired_vlans).intersection(&vlans),
                 closed,
                 before: None,
             }).collect(),
@@ -86,26 +87,29 @@ fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
 }
 
 /// A unit that the device refuses, or none.
-fn any_left_out() -> impl Strategy<Value = Option<(Unit, Item)>> {
+fn any_excluded() -> impl Strategy<Value = Option<(ChangeUnit, Item)>> {
     prop::option::of((VIDS, "[a-d]", 0_u8..3).prop_map(|(id, port, what)| match what {
-        0 => (Unit::Vlan(vid(id)), Item::vlan(vid(id))),
-        1 => (Unit::Port(port.clone()), Item::port(port)),
-        _ => (Unit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
+        0 => (ChangeUnit::Vlan(vid(id)), Item::vlan(vid(id))),
+        1 => (ChangeUnit::Port(port.clone()), Item::port(port)),
+        _ => (ChangeUnit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
     }))
 }
 
 /// What is told of closed ports is what there is to remember, and to remember it changes nothing.
-fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> {
-    let told = |desired: &FabricDesired| match applied(seen, desired) {
+fn remembers(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
+    let change_seen = |desired: &FabricDesired| match applied(observed, desired) {
         Applied::Fabric { closed, .. } => closed.expect("it is told"),
         other => panic!("{other:?}"),
     };
-    let closed = told(desired);
+    let closed = change_seen(desired);
     for port in &desired.ports {
-        let there = seen.ports.get(&port.name);
-        let trunk = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open);
-        let of_ours = trunk.map_or(VlanSet::EMPTY, |there| {
-            there.tagged().intersection(&ours(seen, "c1")).difference(&there.taken.keys().copied().collect())
+        let current = observed.ports.get(&port.name);
+        let trunk = current.filter(|current| current.mode == Some(Mode::Trunk) && !current.open);
+        let of_ours = trunk.map_or(VlanSet::EMPTY, |current| {
+            current
+                .tagged()
+                .intersection(&ours(observed, "c1"))
+                .difference(&current.taken.keys().copied().collect())
         });
         if closed.contains(&port.name) {
             prop_assert!(port.closed || !of_ours.is_empty(), "{} was not closed", port.name);
@@ -116,9 +120,10 @@ fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> 
     }
     let mut next = desired.clone();
     next.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name));
-    prop_assert_eq!(&told(&next), &closed);
+    prop_assert_eq!(&change_seen(&next), &closed);
     prop_assert!(
-        plan(seen, &next, &LeftOut::default()).changes == plan(seen, desired, &LeftOut::default()).changes
+        plan(observed, &next, &Exclusions::default()).changes
+            == plan(observed, desired, &Exclusions::default()).changes
     );
     Ok(())
 }
@@ -141,47 +146,47 @@ struct Subject<'a> {
 
 /// What an edit did, for what only one dialect promises.
 struct Done {
-    after: Seen,
+    after: ObservedConfig,
     after_xml: Vec<Node>,
 }
 
 impl Subject<'_> {
     /// As a transaction sees it: where the configuration is enough for the dialect, the inventory has ports that
     /// are in the hardware alone.
-    fn parse(&self, nodes: &[Node]) -> Seen {
-        let mut seen =
+    fn parse(&self, nodes: &[Node]) -> ObservedConfig {
+        let mut observed =
             self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it");
         for name in self.inventory.keys() {
-            seen.ports.entry(name.clone()).or_default();
+            observed.ports.entry(name.clone()).or_default();
         }
-        seen
+        observed
     }
 
     /// Brings the device to each of the desired states, with what is remembered of the one before, of which the last
     /// wants nothing: what others configured is there as it was, and nothing else.
     fn gives_back(&self, start: &[Node], history: &[FabricDesired]) -> Result<Vec<Node>, TestCaseError> {
         let mut nodes = start.to_vec();
-        let mut remembered = None;
+        let mut port_memory = None;
         for desired in history {
             let mut desired = desired.clone();
-            if let Some(applied) = &remembered {
+            if let Some(applied) = &port_memory {
                 remember(&mut desired, applied);
             }
             let before = self.parse(&nodes);
-            prop_assert!(remembered.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
-            let planned = plan(&before, &desired, &LeftOut::default());
+            prop_assert!(port_memory.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
+            let planned = plan(&before, &desired, &Exclusions::default());
             nodes = device::apply(
                 &nodes,
                 &self.dialect.render(&before, &planned.changes).to_string(),
                 self.model,
             );
             let after = self.parse(&nodes);
-            let more = plan(&after, &desired, &LeftOut::default()).changes;
+            let more = plan(&after, &desired, &Exclusions::default()).changes;
             prop_assert!(more.is_empty(), "{:?} is left to do", more);
-            let then = remembering(&desired, &planned);
-            let more = plan(&after, &then, &LeftOut::default()).changes;
+            let then = with_new_port_memory(&desired, &planned);
+            let more = plan(&after, &then, &Exclusions::default()).changes;
             prop_assert!(more.is_empty(), "{:?} is left to do", more);
-            remembered = Some(applied(&after, &then));
+            port_memory = Some(applied(&after, &then));
         }
         Ok(nodes)
     }
@@ -199,12 +204,12 @@ impl Subject<'_> {
         &self,
         before_xml: &[Node],
         desired: &FabricDesired,
-        left_out: Option<&(Unit, Item)>,
+        excluded: Option<&(ChangeUnit, Item)>,
     ) -> Result<Done, TestCaseError> {
         let before = self.parse(before_xml);
-        let mut out = LeftOut::default();
-        let skipped = left_out.map(|(_, item)| item);
-        if let Some((unit, _)) = left_out {
+        let mut out = Exclusions::default();
+        let skipped = excluded.map(|(_, item)| item);
+        if let Some((unit, _)) = excluded {
             out.add(unit.clone(), "no");
         }
         let planned = plan(&before, desired, &out);
@@ -222,25 +227,26 @@ impl Subject<'_> {
         let skips = |vid: VlanId, port: &str| skipped.is_some_and(|item| item.covers(vid, port));
         let rejected = |vid: VlanId, port: &str| planned.rejected.iter().any(|r| r.item.covers(vid, port));
         for port in &desired.ports {
-            let there = after.ports.get(&port.name);
+            let current = after.ports.get(&port.name);
             for vid in port.vlans.iter().filter(|vid| !rejected(*vid, &port.name)) {
-                let there = there.expect("a port that does not exist is rejected");
+                let current = current.expect("a port that does not exist is rejected");
                 prop_assert!(ours_after.contains(vid), "VLAN {} is wanted", vid);
-                prop_assert!(there.open || there.tagged().contains(vid), "{} on {}", vid, port.name);
-                prop_assert_ne!(there.native, Some(vid));
+                prop_assert!(current.open || current.tagged().contains(vid), "{} on {}", vid, port.name);
+                prop_assert_ne!(current.native, Some(vid));
             }
-            let Some(there) = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open) else {
+            let Some(current) = current.filter(|current| current.mode == Some(Mode::Trunk) && !current.open)
+            else {
                 continue;
             };
-            for vid in there.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
+            for vid in current.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
                 let taken = before.ports.get(&port.name).is_some_and(|was| was.taken.contains_key(&vid));
-                let its_own = there.native == Some(vid) || taken || there.inherited.contains(vid);
+                let its_own = current.native == Some(vid) || taken || current.inherited.contains(vid);
                 prop_assert!(skips(vid, &port.name) || its_own, "{} is not wanted on {}", vid, port.name);
             }
         }
         // Nobody else's VLAN is touched unless it is adopted, and no trunk is opened.
-        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let adopted = desired.device.adopt.intersection(&wanted);
+        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let adopted = desired.device.adopt.intersection(&desired_vlans);
         for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
             if adopted.contains(*vid) && vlan.fixed.is_none() && !skips(*vid, "") {
                 prop_assert!(ours_after.contains(*vid), "VLAN {} is to be adopted", vid);

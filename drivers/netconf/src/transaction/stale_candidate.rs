@@ -10,7 +10,7 @@ use eno_schemas::VlanSet;
 
 use crate::dialect::ParseError;
 use crate::operation::Operation;
-use crate::plan::{Inventory, Seen, SeenPort, interfaces, ours};
+use crate::plan::{Inventory, ObservedConfig, ObservedPort, interfaces, ours};
 use crate::session::{CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
@@ -18,7 +18,7 @@ use crate::xml::{Scope, Step, walk};
 
 impl<S: Session> Transaction<'_, S> {
     /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
-    pub(super) async fn discard_leftover(&self) -> Result<bool, TransactionError> {
+    pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
         let interfaces = interfaces(self.desired);
         let filter = self.dialect.filter(&interfaces);
         let inventory = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
@@ -31,8 +31,9 @@ impl<S: Session> Transaction<'_, S> {
             None => Inventory::new(),
         };
         let (running, candidate) = (running.await?, candidate.await?);
-        let seen = [self.dialect.parse(&running, &inventory)?, self.dialect.parse(&candidate, &inventory)?];
-        if !are_ours(&seen[0], &seen[1], &self.desired.cluster) {
+        let observed =
+            [self.dialect.parse(&running, &inventory)?, self.dialect.parse(&candidate, &inventory)?];
+        if !differ_in_own_vlans_only(&observed[0], &observed[1], &self.desired.cluster) {
             return Ok(false);
         }
         // What the filter does not select is the same in both.
@@ -51,28 +52,29 @@ impl<S: Session> Transaction<'_, S> {
 }
 
 /// Whether two states differ, and in nothing but VLANs under our names and ports that carry them.
-fn are_ours(running: &Seen, candidate: &Seen, cluster: &str) -> bool {
+fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig, cluster: &str) -> bool {
     let ours = ours(running, cluster).union(&ours(candidate, cluster));
     let vlans = || {
-        let others = |seen: &Seen| {
-            let vlans = seen.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
+        let others = |observed: &ObservedConfig| {
+            let vlans = observed.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
             vlans.map(|(vid, vlan)| (*vid, vlan.clone())).collect::<Vec<_>>()
         };
         others(running) == others(candidate)
     };
     let ports = || {
         let names = running.ports.keys().chain(candidate.ports.keys());
-        let unknown = SeenPort::default();
+        let unknown = ObservedPort::default();
         names.into_iter().all(|name| {
-            let [before, after] = [running, candidate].map(|seen| seen.ports.get(name).unwrap_or(&unknown));
-            before == after || carries_only(before, after, &ours)
+            let [before, after] =
+                [running, candidate].map(|observed| observed.ports.get(name).unwrap_or(&unknown));
+            before == after || port_differs_in_own_vlans_only(before, after, &ours)
         })
     };
     (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
 }
 
 /// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
-fn carries_only(before: &SeenPort, after: &SeenPort, ours: &VlanSet) -> bool {
+fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, ours: &VlanSet) -> bool {
     let (old, new) = (before.tagged(), after.tagged());
     let changed = old.difference(&new).union(&new.difference(&old));
     // The native VLAN is listed while nothing else is.

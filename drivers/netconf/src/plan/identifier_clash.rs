@@ -9,11 +9,11 @@ use super::CLASH;
 
 /// A VLAN that came back so often within sessions belongs to somebody else. What is back in a new session may be of an
 /// older configuration with which the device was started.
-const OFTEN: u8 = 2;
+const RETURNS_OF_FOREIGN_VLAN: u8 = 2;
 
 /// What is remembered of one device for it.
 #[derive(Debug, Default)]
-pub struct Returns(Mutex<Memory>);
+pub struct ClashDetector(Mutex<Memory>);
 
 #[derive(Clone, Debug, Default)]
 struct Memory {
@@ -26,30 +26,37 @@ struct Memory {
     counts: BTreeMap<VlanId, u8>,
 }
 
-impl Returns {
+impl ClashDetector {
     /// Goes on with what the driver's last report says.
-    pub fn recall(&self, cluster: &str, report: Option<&Report>) {
+    pub fn with_reported_ports(&self, cluster: &str, report: Option<&Report>) {
         let Some(report) = report else { return };
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(cluster);
         let noted = report.notes.iter().filter(|note| note.kind == CLASH).filter_map(|note| note.item.vlan);
-        memory.counts.extend(noted.map(|vid| (vid, OFTEN)));
+        memory.counts.extend(noted.map(|vid| (vid, RETURNS_OF_FOREIGN_VLAN)));
     }
 
     /// Of the VLANs `ours`, which bear our names on the device now, those that belong to somebody else.
-    pub fn of_others(&self, ours: &VlanSet, desired: &FabricDesired) -> VlanSet {
+    pub fn foreign_vlans(&self, ours: &VlanSet, desired: &FabricDesired) -> VlanSet {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(&desired.cluster);
-        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let back = memory.removed.intersection(ours).difference(&wanted);
+        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let back = memory.removed.intersection(ours).difference(&desired_vlans);
         for vid in back.iter() {
             *memory.counts.entry(vid).or_default() += 1;
         }
-        memory.removed = memory.removed.difference(ours).difference(&wanted);
-        memory.leaving = memory.leaving.union(&ours.difference(&wanted)).difference(&wanted);
+        memory.removed = memory.removed.difference(ours).difference(&desired_vlans);
+        memory.leaving = memory.leaving.union(&ours.difference(&desired_vlans)).difference(&desired_vlans);
         // Who made it has taken it out again.
-        memory.counts.retain(|vid, count| !wanted.contains(*vid) && (*count < OFTEN || ours.contains(*vid)));
-        memory.counts.iter().filter(|(_, count)| **count >= OFTEN).map(|(vid, _)| *vid).collect()
+        memory.counts.retain(|vid, count| {
+            !desired_vlans.contains(*vid) && (*count < RETURNS_OF_FOREIGN_VLAN || ours.contains(*vid))
+        });
+        memory
+            .counts
+            .iter()
+            .filter(|(_, count)| **count >= RETURNS_OF_FOREIGN_VLAN)
+            .map(|(vid, _)| *vid)
+            .collect()
     }
 
     /// The same, for somebody whose looks are to leave it as it is.
@@ -60,16 +67,16 @@ impl Returns {
 
     /// A new session began. The device may have started with an older configuration, so that nobody has brought back
     /// what is there again.
-    pub fn may_have_restarted(&self) {
+    pub fn session_began(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).removed = VlanSet::EMPTY;
     }
 
     /// A command ended; what of ours is there for good, if that is known.
-    pub fn ended(&self, there: Option<&VlanSet>) {
+    pub fn ended(&self, current: Option<&VlanSet>) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = std::mem::take(&mut memory.leaving);
-        if let Some(there) = there {
-            memory.removed = memory.removed.union(&leaving.difference(there));
+        if let Some(current) = current {
+            memory.removed = memory.removed.union(&leaving.difference(current));
         }
     }
 }
@@ -108,60 +115,60 @@ mod tests {
 
     #[test]
     fn a_vlan_that_comes_back_twice_is_of_another_cluster() {
-        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..2 {
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
             // Read back under the locks, and once it was taken out.
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
-            assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
-            returns.ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
+            clash_detector.ended(Some(&set("10")));
         }
-        assert_eq!(returns.of_others(&set("10,20-21"), &wanted), set("20"));
-        returns.ended(Some(&set("10,20-21")));
-        assert_eq!(returns.of_others(&set("10,20"), &wanted), set("20"));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20-21"), &desired_vlans), set("20"));
+        clash_detector.ended(Some(&set("10,20-21")));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
         // Under another identifier, or once it is gone, nothing is known of it.
-        assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
-        assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
+        assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
     }
 
     #[test]
     fn what_an_older_configuration_brings_back_is_not_of_others() {
-        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..4 {
-            returns.may_have_restarted();
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
-            returns.ended(Some(&set("10")));
+            clash_detector.session_began();
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            clash_detector.ended(Some(&set("10")));
         }
     }
 
     #[test]
     fn a_copy_leaves_what_is_remembered() {
-        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..2 {
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
-            returns.ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            clash_detector.ended(Some(&set("10")));
         }
         // With 20 wanted it would be ours.
-        assert_eq!(returns.copy().of_others(&set("10,20"), &desired("c", "10,20")), set(""));
-        assert_eq!(returns.copy().of_others(&set("10,20"), &wanted), set("20"));
-        assert_eq!(returns.of_others(&set("10,20"), &wanted), set("20"));
+        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired("c", "10,20")), set(""));
+        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
     }
 
     #[test]
     fn what_was_not_taken_out_for_good_does_not_come_back() {
-        let (returns, wanted) = (Returns::default(), desired("c", "10"));
+        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..4 {
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
-            assert_eq!(returns.of_others(&set("10"), &wanted), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
             // The change was taken back.
-            returns.ended(None);
+            clash_detector.ended(None);
         }
         // What is wanted in between is ours.
         for _ in 0..4 {
-            assert_eq!(returns.of_others(&set("10,20"), &wanted), set(""));
-            returns.ended(Some(&set("10")));
-            assert_eq!(returns.of_others(&set("10,20"), &desired("c", "10,20")), set(""));
-            returns.ended(Some(&set("10,20")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            clash_detector.ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired("c", "10,20")), set(""));
+            clash_detector.ended(Some(&set("10,20")));
         }
     }
 }

@@ -8,17 +8,17 @@ use crate::dialect::Layout;
 
 /// The configuration of a device, as far as it matters here, whatever the device's model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedConfig {
     /// What holds the VLANs on the device, where the model has such a thing (OpenConfig: the network-instance).
     pub home: Option<String>,
     /// All VLANs.
-    pub vlans: BTreeMap<VlanId, SeenVlan>,
+    pub vlans: BTreeMap<VlanId, ObservedVlan>,
     /// VLANs that were ours when last reported, and exist no more: what ports list of them is ours.
     pub gone: VlanSet,
     /// VLANs under our names that another cluster makes: while there are any, nothing is taken off the device.
     pub contested: VlanSet,
     /// Of the interfaces that were asked for, those that exist.
-    pub ports: BTreeMap<String, SeenPort>,
+    pub ports: BTreeMap<String, ObservedPort>,
     /// A trunk must not have an empty list: it would carry every VLAN, or be refused.
     pub empty_opens: bool,
     /// How the device writes it, for the dialect that read it.
@@ -37,7 +37,7 @@ pub struct InterfaceState {
 
 /// A VLAN that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SeenVlan {
+pub struct ObservedVlan {
     /// Its name.
     pub name: Option<String>,
     /// It forwards.
@@ -49,7 +49,7 @@ pub struct SeenVlan {
 /// An interface that exists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
-pub struct SeenPort {
+pub struct ObservedPort {
     /// It is in the configuration, and not only in the hardware.
     pub configured: bool,
     /// It is a LAG.
@@ -108,7 +108,7 @@ pub enum Mode {
     Trunk,
 }
 
-impl SeenPort {
+impl ObservedPort {
     /// The tagged VLANs.
     pub fn tagged(&self) -> VlanSet {
         self.tagged.iter().copied().collect()

@@ -16,7 +16,7 @@ const RECONNECTS_PER_SECOND: u32 = 40;
 /// Looks at each device again some time after it was last read: about its interval later, not at the same time as
 /// others.
 #[derive(Debug, Default)]
-pub(crate) struct Rotation {
+pub(crate) struct AuditSchedule {
     due: Mutex<BTreeMap<String, Audit>>,
     /// One is due earlier than it was.
     sooner: Notify,
@@ -29,15 +29,15 @@ struct Audit {
     at: Instant,
 }
 
-impl Rotation {
+impl AuditSchedule {
     fn due(&self) -> MutexGuard<'_, BTreeMap<String, Audit>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It was read just now, and is to be looked at about `interval` later.
-    pub(crate) fn was_read(&self, target: &str, interval: Duration) {
+    pub(crate) fn record_read(&self, target: &str, interval: Duration) {
         // Between three and five quarters of the interval.
-        let at = Instant::now() + interval * 3 / 4 + up_to(interval / 2);
+        let at = Instant::now() + interval * 3 / 4 + random_up_to(interval / 2);
         let before = self.due().insert(target.to_owned(), Audit { interval, at });
         if before.is_none_or(|before| at < before.at) {
             self.sooner.notify_one();
@@ -59,7 +59,7 @@ impl Rotation {
                 .map(|(name, audit)| (name.clone(), *audit));
             match first {
                 Some((target, audit)) if audit.at <= Instant::now() => {
-                    self.was_read(&target, audit.interval);
+                    self.record_read(&target, audit.interval);
                     return target;
                 }
                 Some((_, audit)) => {
@@ -74,9 +74,9 @@ impl Rotation {
 
 /// Lost sessions, so that not all devices are connected to at once when the network between comes back.
 #[derive(Debug, Default)]
-pub(crate) struct Losses(Mutex<Option<(Instant, u32)>>);
+pub(crate) struct ReconnectPacer(Mutex<Option<(Instant, u32)>>);
 
-impl Losses {
+impl ReconnectPacer {
     /// A session was lost: how long to wait before the device is looked at. One alone is looked at at once; of many,
     /// the later ones are spread over a time that grows with their number.
     pub(crate) fn lost(&self) -> Duration {
@@ -87,12 +87,12 @@ impl Losses {
             _ => 0,
         };
         *outage = Some((now, earlier + 1));
-        up_to(Duration::from_secs(1) * earlier / RECONNECTS_PER_SECOND)
+        random_up_to(Duration::from_secs(1) * earlier / RECONNECTS_PER_SECOND)
     }
 }
 
 /// Something between nothing and `longest`.
-pub(crate) fn up_to(longest: Duration) -> Duration {
+pub(crate) fn random_up_to(longest: Duration) -> Duration {
     let permille = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(0);
     longest * permille / 1000
 }
@@ -104,15 +104,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_device_has_its_turn_in_each_interval() {
         let interval = Duration::from_mins(10);
-        let rotation = Rotation::default();
+        let audits = AuditSchedule::default();
         let names: Vec<String> = (0..100).map(|number| format!("switch{number}")).collect();
         for name in &names {
-            rotation.was_read(name, interval);
+            audits.record_read(name, interval);
         }
         let start = Instant::now();
         let mut turns: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
         for _ in 0..1000 {
-            turns.entry(rotation.next().await).or_default().push(start.elapsed());
+            turns.entry(audits.next().await).or_default().push(start.elapsed());
         }
         assert_eq!(turns.len(), names.len());
         for (name, times) in &turns {
@@ -130,37 +130,37 @@ mod tests {
             .map(<[_]>::len)
             .max();
         assert!(at_once < Some(10), "{at_once:?} at the same time");
-        rotation.forget("switch0");
-        assert!(!rotation.due().contains_key("switch0"));
+        audits.forget("switch0");
+        assert!(!audits.due().contains_key("switch0"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_device_has_an_interval_of_its_own() {
-        let rotation = Rotation::default();
-        rotation.was_read("slow", Duration::from_hours(1));
+        let audits = AuditSchedule::default();
+        audits.record_read("slow", Duration::from_hours(1));
         let start = Instant::now();
         // One that comes while the other is waited for has its turn in time.
-        let (first, ()) = tokio::join!(rotation.next(), async {
+        let (first, ()) = tokio::join!(audits.next(), async {
             tokio::task::yield_now().await;
-            rotation.was_read("fast", Duration::from_mins(1));
+            audits.record_read("fast", Duration::from_mins(1));
         });
         assert_eq!(first, "fast");
         assert!(start.elapsed() <= Duration::from_secs(75), "{:?}", start.elapsed());
         let mut turns: BTreeMap<String, u32> = BTreeMap::new();
         while start.elapsed() < Duration::from_hours(2) {
-            *turns.entry(rotation.next().await).or_default() += 1;
+            *turns.entry(audits.next().await).or_default() += 1;
         }
         assert!((96..=160).contains(&turns["fast"]) && (1..=3).contains(&turns["slow"]), "{turns:?}");
         // A longer interval counts from the next time on that it is read.
-        rotation.was_read("fast", Duration::from_hours(3));
-        assert_eq!(rotation.next().await, "slow");
+        audits.record_read("fast", Duration::from_hours(3));
+        assert_eq!(audits.next().await, "slow");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_outage_of_many_is_not_answered_at_once() {
-        let losses = Losses::default();
-        assert_eq!(losses.lost(), Duration::ZERO);
-        let mut waits: Vec<Duration> = (0..1000).map(|_| losses.lost()).collect();
+        let reconnects = ReconnectPacer::default();
+        assert_eq!(reconnects.lost(), Duration::ZERO);
+        let mut waits: Vec<Duration> = (0..1000).map(|_| reconnects.lost()).collect();
         waits.sort_unstable();
         assert!(
             waits[500] > Duration::from_secs(3) && waits[999] <= Duration::from_secs(25),
@@ -173,6 +173,6 @@ mod tests {
             assert!(count < 250, "{count} in second {second}");
         }
         tokio::time::advance(OUTAGE * 2).await;
-        assert_eq!(losses.lost(), Duration::ZERO);
+        assert_eq!(reconnects.lost(), Duration::ZERO);
     }
 }

@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::ieee8021q::Ieee8021Q;
 use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
-use crate::law::device::{self, Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of, vid};
+use crate::properties::device::{self, Model, Node};
+use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, name_of, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -213,13 +213,13 @@ proptest! {
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 0_u8..4, 0..16),
         database in 0_u32..2,
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
         let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let before = configured(&ports, &entries, &vlans, database);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
 
         let before_seen = subject.parse(&before);
         let (was, is) = (registrations(&before), registrations(&done.after_xml));
