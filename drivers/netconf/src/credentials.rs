@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_of_mounted_secrets() {
+    async fn credentials_are_read_from_mounted_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, key: &str, value: &str| {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();

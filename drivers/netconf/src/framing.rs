@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_gives_the_same() {
+    fn every_split_decodes_the_same() {
         let sent = ["<a>]]>]] é</a>", "b", "<c>\n#3\n##\n</c>"];
         for framing in [Framing::EndOfMessage, Framing::Chunked] {
             let mut bytes = Vec::new();
@@ -212,12 +212,12 @@ mod tests {
     }
 
     #[test]
-    fn several_chunks_make_one_message() {
+    fn chunks_are_joined_into_one_message() {
         assert_eq!(decode(Framing::Chunked, &[b"\n#4\n<rpc\n#1\n>\n##\n"]).unwrap(), ["<rpc>"]);
     }
 
     #[test]
-    fn malformed_headers_end_it() {
+    fn malformed_chunk_header_is_an_error() {
         for bad in [
             &b"<rpc/>"[..],
             b"\n<",
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hello_is_followed_by_chunks_in_the_same_read() {
+    fn chunks_after_hello_in_same_read_are_decoded() {
         let mut decoder = Decoder::new();
         decoder.push(b"<hello/>]]>]]>\n#1\nx\n##\n");
         assert_eq!(decoder.next().unwrap(), Some("<hello/>".into()));

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_read() {
+    fn hello_is_parsed() {
         let hello = Hello::parse(
             &"<nc:hello xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:capabilities>\
              <nc:capability> urn:ietf:params:netconf:base:1.1 </nc:capability>\
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_of_a_module_tells_the_make() {
+    fn module_owner_determines_vendor() {
         let create = |module: &str| Hello::new([module.to_owned()], None).create();
         assert_eq!(create("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
         assert_eq!(create("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_learnt_from_the_library() {
+    fn modules_are_read_from_yang_library() {
         let reply = |content: &str| {
             Text::from(format!(
                 "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><data>{}</data></rpc-reply>",
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_what_is_offered() {
+    fn best_offered_profile_is_chosen() {
         let full = Profile::of(&hello(&[
             "candidate:1.0",
             "confirmed-commit:1.0",

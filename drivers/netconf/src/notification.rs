@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_changes_are_no_news() {
+    fn own_changes_are_ignored() {
         let change = |by: &str| {
             format!(
                 "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_a_change() {
+    fn push_update_is_a_change() {
         let pushed = format!(
             "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
              <push-change-update xmlns='{PUSH}'><id>1</id><datastore-changes><yang-patch><edit><target>/x</target>\
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_subscription_comes_first() {
+    fn best_subscription_is_tried_first() {
         let capability = |name: &str| format!("urn:ietf:params:netconf:capability:{name}:1.0");
         let first = |offered: &[String]| {
             let hello = Hello::new(offered.iter().cloned(), None);

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_device_has_its_turn_in_each_interval() {
+    async fn each_device_is_audited_once_per_interval() {
         let interval = Duration::from_mins(10);
         let audits = AuditSchedule::default();
         let names: Vec<String> = (0..100).map(|number| format!("switch{number}")).collect();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_device_has_an_interval_of_its_own() {
+    async fn each_device_has_its_own_audit_interval() {
         let audits = AuditSchedule::default();
         audits.record_read("slow", Duration::from_hours(1));
         let start = Instant::now();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_of_many_is_not_answered_at_once() {
+    async fn reconnects_after_an_outage_are_spread() {
         let reconnects = ReconnectPacer::default();
         assert_eq!(reconnects.lost(), Duration::ZERO);
         let mut waits: Vec<Duration> = (0..1000).map(|_| reconnects.lost()).collect();

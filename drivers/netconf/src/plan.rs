@@ -468,7 +468,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vlans_of_another_cluster_are_noted_up_to_a_bound() {
+    fn clash_notes_are_bounded() {
         let notes = |set: &str| clash_notes(&set.parse().unwrap(), "c");
         assert_eq!(notes("1-50").len(), 50);
         assert!(notes("1-50").iter().all(|note| note.item.vlan.is_some()));

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_may_be_in_the_message() {
+    fn error_path_in_message_is_parsed() {
         let place = |path: Option<&str>, message: &str| {
             let (path, message) = (path.map(str::to_owned), Some(message.to_owned()));
             RpcError { path, message, ..RpcError::default() }.place().map(str::to_owned)
@@ -212,13 +212,13 @@ mod tests {
     }
 
     #[test]
-    fn data_that_speaks_of_errors_is_none() {
+    fn error_words_in_data_are_not_errors() {
         let xml = "<rpc-reply xmlns='urn:ietf:params:xml:ns:netconf:base:1.0' message-id='1'><data><rpc-error/></data></rpc-reply>";
         assert_eq!(errors(&xml.into()), Ok(vec![]));
     }
 
     #[test]
-    fn a_notification_is_told_from_a_reply() {
+    fn notification_is_distinguished_from_reply() {
         let xml = "<notification xmlns='urn:ietf:params:xml:ns:netconf:notification:1.0'><eventTime/></notification>";
         assert_eq!(classify(&xml.into()), Some(Message::Notification));
         assert_eq!(classify(&"<rpc-reply/>".into()), None);

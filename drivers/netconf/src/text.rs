@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn text_round_trips() {
         let long = long();
         assert!(long.len() > 3 * BLOCK);
         for text in ["", "<a/>", &long[..BLOCK - 1], &long[..=BLOCK], &long] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_across_parts() {
+    fn search_spans_block_boundaries() {
         let text = Text::from(long());
         let ends: Vec<usize> = text
             .parts()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_may_be_split_anywhere() {
+    fn utf8_may_be_split_at_any_byte() {
         let long = long();
         let mut incoming = Incoming::default();
         for part in long.as_bytes().chunks(1021) {

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_decide() {
+    fn elements_are_selected_by_namespace() {
         let xml = r#"<t:r xmlns:t="t"><a xmlns="k"><b> x&amp;y<![CDATA[<]]>&#65; </b><f:b xmlns:f="f"><b>no</b></f:b><c/></a></t:r>"#;
         assert_eq!(steps(xml).unwrap(), ["+a", "+a/b", "-a/b=x&y<A", "+a/c", "-a/c=", "-a="]);
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_breaks_out() {
+    fn escaped_names_cannot_inject_xml() {
         let names = [
             "</b><c><d/></c><b>",
             "]]>]]><rpc xmlns=\"k\"><kill-session/></rpc>]]>]]>",
@@ -212,7 +212,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_is_written_is_one_text(text in r"[\PC\x00-\x1f<>&\[\]'\x22!?/;#-]{0,40}") {
+        fn escaped_text_is_a_single_text_node(text in r"[\PC\x00-\x1f<>&\[\]'\x22!?/;#-]{0,40}") {
             let xml = embedded(&text);
             let steps = steps(&xml).unwrap();
             let names: Vec<_> = steps.iter().map(|step| step.split('=').next().unwrap_or_default()).collect();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_xml_is_refused() {
+    fn malformed_xml_is_refused() {
         for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<a>&nope;</a>", "<!DOCTYPE a><a/>"] {
             assert!(walk(&bad.into(), |_| Scope::Known, |_| ()).is_err(), "{bad}");
         }

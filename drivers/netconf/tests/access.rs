@@ -7,7 +7,7 @@ use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
 use crate::common::{Bench, applied_vlans, failed};
 
 #[tokio::test]
-async fn an_unknown_or_wrong_host_key_gets_no_credential() {
+async fn unknown_or_wrong_host_key_receives_no_credential() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let shown = bench.info("leaf1").host_key.clone();
@@ -44,7 +44,7 @@ async fn an_unknown_or_wrong_host_key_gets_no_credential() {
 }
 
 #[tokio::test]
-async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
+async fn refused_login_names_credential_and_recovers() {
     let bench = Bench::start(|_| ()).await;
     let password = bench.credentials.path().join("leaf1/password");
     let right = std::fs::read_to_string(&password).unwrap();
@@ -59,7 +59,7 @@ async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
 }
 
 #[tokio::test]
-async fn every_kind_of_host_key_is_pinned() {
+async fn every_host_key_type_can_be_pinned() {
     let bench = Bench::start(|topology| {
         topology.switches[0].host_key = HostKeyKind::EcdsaP256;
         topology.switches[1].host_key = HostKeyKind::Rsa;
@@ -76,7 +76,7 @@ async fn every_kind_of_host_key_is_pinned() {
 }
 
 #[tokio::test]
-async fn a_private_key_logs_in() {
+async fn private_key_authenticates() {
     let key = |algorithm| PrivateKey::random(&mut rand::rng(), algorithm).expect("a key");
     let keys = [key(Algorithm::Ed25519), key(Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 })];
     let bench = Bench::start(|topology| {
@@ -106,7 +106,7 @@ async fn a_private_key_logs_in() {
 }
 
 #[tokio::test]
-async fn a_device_of_an_unknown_model_is_told() {
+async fn device_with_unknown_model_is_reported() {
     let bench = Bench::start(|_| ()).await;
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     desired.device.dialect = Some("klingon".into());

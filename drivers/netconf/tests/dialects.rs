@@ -11,7 +11,7 @@ use eno_simulator::{
 };
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, applied_vlans, on_switch, rolled_back, set, until_held};
+use crate::common::{Bench, Part, applied_vlans, on_switch, rolled_back, set, until_change_is_held};
 
 /// What the makes differ in.
 #[derive(Clone, Copy)]
@@ -140,7 +140,7 @@ fn items(rejected: &[eno_schemas::Rejection]) -> BTreeSet<Item> {
     rejected.iter().map(|rejection| rejection.item.clone()).collect()
 }
 
-async fn vlans_come_change_and_go(create: Make) {
+async fn vlans_are_added_changed_and_removed(create: Make) {
     let bench = create.bench().await;
     let made = bench
         .reconcile(SWITCH, create.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]))
@@ -193,7 +193,7 @@ fn with_new_port_memory(mut desired: FabricDesired, reconciled: &Reconciled) -> 
     desired
 }
 
-async fn what_was_made_goes_again(create: Make) {
+async fn removal_restores_the_initial_config(create: Make) {
     let mut bench = create.bench().await;
     create.foreign_trunk(&bench, 3, &[900, 903]);
     let running = |bench: &Bench| bench.switch(SWITCH).running_xml();
@@ -221,7 +221,7 @@ async fn what_was_made_goes_again(create: Make) {
     assert_eq!(before, [].into(), "nothing is left to remember");
 }
 
-async fn a_foreign_list_gets_back_what_was_ours_for_a_while(create: Make) {
+async fn foreign_vlan_list_is_restored_after_removal(create: Make) {
     // There a port has no list but the VLANs that exist.
     if create.simulated == "srlinux" {
         return;
@@ -260,7 +260,7 @@ async fn a_foreign_list_gets_back_what_was_ours_for_a_while(create: Make) {
     assert_eq!(listed(&bench), "3000-3010");
 }
 
-async fn what_others_configured_stays(create: Make) {
+async fn foreign_config_is_preserved(create: Make) {
     let bench = create.bench().await;
     create.foreign_trunk(&bench, 1, &[900, 903]);
     let before = bench.switch(SWITCH).view();
@@ -281,7 +281,7 @@ async fn what_others_configured_stays(create: Make) {
     }
 }
 
-async fn access_ports_are_converted_only_where_told(create: Make) {
+async fn access_ports_become_trunks_only_with_mode_trunk(create: Make) {
     let bench = create.bench().await;
     let by_hand = HandEdit {
         port: Some(create.port(3)),
@@ -318,7 +318,7 @@ async fn access_ports_are_converted_only_where_told(create: Make) {
     }
 }
 
-async fn a_lag_stands_for_its_members(create: Make) {
+async fn lag_is_configured_for_its_members(create: Make) {
     let bench = create.bench().await;
     let mut desired = create.desired(&bench, "100-101", &[(5, "100"), (6, "101")]);
     for port in &mut desired.ports {
@@ -334,7 +334,7 @@ async fn a_lag_stands_for_its_members(create: Make) {
     assert_eq!(Make::tagged(&bench, &create.port(1)), "100");
 }
 
-async fn ranges_are_read_and_written(create: Make) {
+async fn vlan_ranges_are_read_and_written(create: Make) {
     let bench = create.bench().await;
     let made = bench.reconcile(SWITCH, create.desired(&bench, "2-600", &[(1, "2-600"), (2, "2-600")])).await;
     assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("2-600", &vec![]), "{:?}", made.rejected);
@@ -345,7 +345,7 @@ async fn ranges_are_read_and_written(create: Make) {
     assert_eq!(Make::tagged(&bench, &create.port(2)), "2-299,400-600");
 }
 
-async fn a_foreign_vlan_is_adopted_when_asked_for(create: Make) {
+async fn foreign_vlan_in_adopt_is_adopted(create: Make) {
     let bench = create.bench().await;
     create.foreign_trunk(&bench, 1, &[900, 901]);
     let mut desired = create.desired(&bench, "900", &[(1, "900"), (2, "900")]);
@@ -376,7 +376,7 @@ async fn a_foreign_vlan_is_adopted_when_asked_for(create: Make) {
     assert_eq!(Make::tagged(&bench, &create.port(1)), "901");
 }
 
-async fn a_change_is_held_until_it_is_decided(create: Make) {
+async fn change_is_held_until_decision(create: Make) {
     for (confirmed, decision) in [
         (ConfirmedCommit::V1_1, Decision::Confirm),
         (ConfirmedCommit::V1_1, Decision::Abort),
@@ -389,7 +389,7 @@ async fn a_change_is_held_until_it_is_decided(create: Make) {
         let work = part.work();
         let phase = work.phase();
         let deciding = async {
-            let held = until_held(phase).await;
+            let held = until_change_is_held(phase).await;
             assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
             assert_eq!(Make::tagged(&bench, &create.port(1)), "100-110");
             assert!(bench.switch(SWITCH).is_pending());
@@ -414,7 +414,7 @@ async fn a_change_is_held_until_it_is_decided(create: Make) {
     }
 }
 
-async fn what_the_device_refuses_is_left_out(create: Make) {
+async fn refused_items_are_rejected_and_the_rest_applied(create: Make) {
     let excluded = async |bench: &Bench, what: &str| {
         let desired = create.desired(bench, "100,3970", &[(1, "100,3970"), (2, "100")]);
         let made = bench.reconcile(SWITCH, desired).await;
@@ -445,7 +445,7 @@ async fn what_the_device_refuses_is_left_out(create: Make) {
     }
 }
 
-async fn drift_is_noticed_and_repaired(create: Make) {
+async fn drift_is_detected_and_repaired(create: Make) {
     for yang_push in [false, true] {
         let bench = create.bench_with(|spec| spec.capabilities.yang_push = yang_push).await;
         let mut changed = Box::pin(bench.driver.changed());
@@ -475,7 +475,7 @@ async fn drift_is_noticed_and_repaired(create: Make) {
     }
 }
 
-async fn an_unconfirmed_change_is_taken_back_by_the_next_process(create: Make) {
+async fn next_process_cancels_unconfirmed_commit(create: Make) {
     let bench = create.bench().await;
     bench.reconcile(SWITCH, create.desired(&bench, "100", &[(1, "100")])).await;
     let killed = NetconfDriver::new(crate::common::options(bench.credentials.path()));
@@ -484,7 +484,7 @@ async fn an_unconfirmed_change_is_taken_back_by_the_next_process(create: Make) {
     let phase = work.phase();
     tokio::select! {
         ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
-        held = until_held(phase) => assert_eq!(held.outcome, Outcome::Held),
+        held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
     }
     drop(killed);
     let ended = NetconfDriver::new(crate::common::options(bench.credentials.path()))
@@ -494,7 +494,7 @@ async fn an_unconfirmed_change_is_taken_back_by_the_next_process(create: Make) {
     assert_eq!((create.vlans(&bench), Make::tagged(&bench, &create.port(1))), ("100".into(), "100".into()));
 }
 
-async fn what_a_dead_session_left_in_the_candidate_is_discarded(create: Make) {
+async fn stale_candidate_of_dead_session_is_discarded(create: Make) {
     let bench = create.bench().await;
     create.foreign_trunk(&bench, 2, &[10]);
     bench.settle(SWITCH, &create.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
@@ -507,7 +507,7 @@ async fn what_a_dead_session_left_in_the_candidate_is_discarded(create: Make) {
     assert_eq!(Make::tagged(&bench, &create.port(2)), "10");
 }
 
-async fn interfaces_that_a_reply_lacks_are_asked_for_singly(create: Make) {
+async fn interfaces_missing_in_reply_are_read_singly(create: Make) {
     let bench = create.bench().await;
     let ports = |vlans| [(1, vlans), (2, vlans), (3, vlans)];
     create.foreign_trunk(&bench, 2, &[10]);
@@ -526,13 +526,13 @@ async fn interfaces_that_a_reply_lacks_are_asked_for_singly(create: Make) {
 macro_rules! creates {
     ($($name:ident = $create:expr;)*) => {$(
         creates! { @tests $name, $create;
-            vlans_come_change_and_go, what_was_made_goes_again,
-            a_foreign_list_gets_back_what_was_ours_for_a_while, what_others_configured_stays, access_ports_are_converted_only_where_told,
-            a_lag_stands_for_its_members, ranges_are_read_and_written, a_foreign_vlan_is_adopted_when_asked_for,
-            a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
-            drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process,
-            what_a_dead_session_left_in_the_candidate_is_discarded,
-            interfaces_that_a_reply_lacks_are_asked_for_singly
+            vlans_are_added_changed_and_removed, removal_restores_the_initial_config,
+            foreign_vlan_list_is_restored_after_removal, foreign_config_is_preserved, access_ports_become_trunks_only_with_mode_trunk,
+            lag_is_configured_for_its_members, vlan_ranges_are_read_and_written, foreign_vlan_in_adopt_is_adopted,
+            change_is_held_until_decision, refused_items_are_rejected_and_the_rest_applied,
+            drift_is_detected_and_repaired, next_process_cancels_unconfirmed_commit,
+            stale_candidate_of_dead_session_is_discarded,
+            interfaces_missing_in_reply_are_read_singly
         }
     )*};
     (@tests $name:ident, $create:expr; $($test:ident),*) => {

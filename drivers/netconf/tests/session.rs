@@ -56,7 +56,7 @@ impl Peer {
 }
 
 #[tokio::test]
-async fn notifications_come_between_and_replies_in_any_order() {
+async fn notifications_interleave_and_replies_match_by_id() {
     let mut peer = peer(Duration::from_secs(10)).await;
     let (first, second) = (peer.session.call("<a/>".into()), peer.session.call("<b/>".into()));
     assert!(peer.request().await.contains("<a/>"));
@@ -71,7 +71,7 @@ async fn notifications_come_between_and_replies_in_any_order() {
 }
 
 #[tokio::test]
-async fn all_errors_of_a_reply_are_kept() {
+async fn all_errors_of_a_reply_are_returned() {
     let mut peer = peer(Duration::from_secs(10)).await;
     let call = peer.session.call("<edit-config/>".into());
     peer.request().await;
@@ -92,7 +92,7 @@ async fn all_errors_of_a_reply_are_kept() {
 }
 
 #[tokio::test]
-async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
+async fn slow_reply_is_awaited_and_silence_times_out() {
     let mut peer = peer(Duration::from_millis(300)).await;
     let call = peer.session.call("<slow/>".into());
     peer.request().await;
@@ -115,7 +115,7 @@ async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_reply_that_was_lost_is_not_waited_for() {
+async fn lost_reply_is_detected_early() {
     let mut peer = peer(Duration::from_secs(10)).await;
     // Nothing else is under way: the peer is asked whether it is there, and then for the same again.
     let read =
@@ -139,7 +139,7 @@ async fn a_reply_that_was_lost_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn requests_end_with_their_session() {
+async fn pending_requests_fail_when_session_ends() {
     let peer = peer(Duration::from_mins(1)).await;
     let waiting = peer.session.call("<a/>".into());
     drop(peer.session);
@@ -148,7 +148,7 @@ async fn requests_end_with_their_session() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_is_seen_without_a_request() {
+async fn session_end_is_detected_without_a_request() {
     let peer = peer(Duration::from_secs(10)).await;
     let (waiting, ended) = (peer.session.call("<a/>".into()), peer.session.ended());
     drop(peer.stream);
@@ -161,7 +161,7 @@ async fn the_end_of_a_session_is_seen_without_a_request() {
 }
 
 #[tokio::test]
-async fn garbage_ends_a_session() {
+async fn malformed_input_ends_the_session() {
     for garbage in ["no xml", "<hello/>", "<rpc-reply>", "\u{1}"] {
         let mut peer = peer(Duration::from_secs(10)).await;
         let call = peer.session.call("<a/>".into());

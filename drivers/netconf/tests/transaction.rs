@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use crate::common::{Bench, applied_vlans, calls, command, failed, on_switch, options, set, work};
 
 #[tokio::test]
-async fn vlans_come_change_and_go() {
+async fn vlans_are_added_changed_and_removed() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let first =
@@ -53,7 +53,7 @@ async fn vlans_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn a_thousand_vlans_are_one_transaction() {
+async fn thousand_vlans_take_one_transaction() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let ports = ["Ethernet1", "Ethernet2", "Ethernet49", "Ethernet50"];
@@ -88,7 +88,7 @@ fn sim(text: &str) -> eno_simulator::VlanSet {
 }
 
 #[tokio::test]
-async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must() {
+async fn foreign_config_is_preserved_and_rejects_only_conflicting_items() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let foreign = [(10, "users <&>"), (103, "printers")].map(|(id, name)| (id, name.to_owned()));
@@ -164,7 +164,7 @@ async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must()
 }
 
 #[tokio::test]
-async fn a_trunk_with_a_native_vlan_is_closed_and_not_opened() {
+async fn trunk_with_native_vlan_gets_a_list_and_never_opens() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
@@ -180,7 +180,7 @@ const LAG: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><
     </config></interface></interfaces>";
 
 #[tokio::test]
-async fn a_lag_stands_for_its_members() {
+async fn lag_is_configured_for_its_members() {
     let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
     let name = bench.fabric.info()[0].name.clone();
     let mut desired = bench.desired(&name, "100-101", &["Ethernet1", "Ethernet2"]);
@@ -198,7 +198,7 @@ async fn a_lag_stands_for_its_members() {
 }
 
 #[tokio::test]
-async fn a_bond_to_two_switches_is_on_a_lag_of_one_and_a_port_of_the_other() {
+async fn bond_to_two_switches_uses_lag_and_plain_port() {
     let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
     let names: Vec<String> = bench.fabric.info().iter().take(2).map(|info| info.name.clone()).collect();
     for (vlans, lag, port) in [("100-101", "100-101", "100-101"), ("101", "101", "101"), ("", "", "")] {
@@ -219,7 +219,7 @@ fn refuse(edit: RejectEdit) -> Fault {
 }
 
 #[tokio::test]
-async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
+async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
     let tells =
         RejectEdit { vlan: Some(1500), message: Some("no room for it".into()), ..RejectEdit::default() };
     let says_nothing = RejectEdit { without_path: true, message: Some("no".into()), ..tells.clone() };
@@ -255,7 +255,7 @@ async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
 }
 
 #[tokio::test]
-async fn a_refused_port_is_left_out_alone() {
+async fn refused_port_is_rejected_alone() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     leaf.inject(refuse(RejectEdit {
@@ -277,7 +277,7 @@ fn refuse_port(port: &str, edit: RejectEdit) -> Fault {
 }
 
 #[tokio::test]
-async fn one_refused_vlan_leaves_the_others_of_its_port_and_its_removals() {
+async fn refused_vlan_keeps_other_vlans_and_removals_of_its_port() {
     for at in [Stage::Edit, Stage::Validate, Stage::Commit] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
@@ -294,7 +294,7 @@ async fn one_refused_vlan_leaves_the_others_of_its_port_and_its_removals() {
 }
 
 #[tokio::test]
-async fn what_is_to_go_goes_where_nothing_can_come() {
+async fn removals_succeed_where_additions_are_refused() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &[("Ethernet1", of_first)]);
@@ -308,7 +308,7 @@ async fn what_is_to_go_goes_where_nothing_can_come() {
 }
 
 #[tokio::test]
-async fn where_each_of_a_few_is_refused_each_is_rejected() {
+async fn each_of_few_refused_items_is_rejected() {
     let mut rejected = Vec::new();
     for (contains, at) in
         [("<interface>", Stage::Edit), ("<interface>", Stage::Commit), ("<vlan>", Stage::Validate)]
@@ -342,7 +342,7 @@ async fn where_each_of_a_few_is_refused_each_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_device_that_refuses_everything_is_left_alone() {
+async fn device_that_refuses_everything_is_not_retried_forever() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     leaf.inject(refuse(RejectEdit {
@@ -358,7 +358,7 @@ async fn a_device_that_refuses_everything_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_made_good() {
+async fn lost_session_is_reopened() {
     for fault in [
         Fault::DropBeforeCommit { times: Some(1) },
         Fault::DropAfterCommit { times: Some(1) },
@@ -394,7 +394,7 @@ async fn a_lost_session_is_made_good() {
 }
 
 #[tokio::test]
-async fn a_denied_lock_is_asked_for_again_and_its_holder_named() {
+async fn denied_lock_is_retried_and_its_holder_named() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
@@ -426,7 +426,7 @@ async fn a_denied_lock_is_asked_for_again_and_its_holder_named() {
 }
 
 #[tokio::test]
-async fn every_kind_of_device_is_served() {
+async fn every_capability_profile_is_supported() {
     for (confirmed, running, startup, base11) in [
         (ConfirmedCommit::V1_0, false, false, false),
         (ConfirmedCommit::None, false, true, true),
@@ -462,7 +462,7 @@ async fn every_kind_of_device_is_served() {
 }
 
 #[tokio::test]
-async fn a_newer_command_stops_an_older_one_before_its_commit() {
+async fn newer_command_supersedes_older_one_before_commit() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
@@ -487,7 +487,7 @@ async fn a_newer_command_stops_an_older_one_before_its_commit() {
 }
 
 #[tokio::test]
-async fn drift_is_repaired_or_reported_as_told() {
+async fn drift_is_repaired_or_reported_by_policy() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
@@ -508,7 +508,7 @@ async fn drift_is_repaired_or_reported_as_told() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_noticed_while_idle() {
+async fn lost_session_is_detected_while_idle() {
     let bench = Bench::start(|_| ()).await;
     let mut changed = Box::pin(bench.driver.changed());
     let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
@@ -520,7 +520,7 @@ async fn a_lost_session_is_noticed_while_idle() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_devices_at_once() {
+async fn sixty_four_devices_are_reconciled_concurrently() {
     let mut topology = Topology::leaf_spine(1, 1, 1);
     let one = topology.switches.remove(0);
     topology = Topology::default();

@@ -9,7 +9,9 @@ use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
 use eno_simulator::{Boot, HandEdit};
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, applied_vlans, on_switch, options, rolled_back, until_held, work};
+use crate::common::{
+    Bench, Part, applied_vlans, on_switch, options, rolled_back, until_change_is_held, work,
+};
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "Drift");
@@ -26,7 +28,7 @@ fn remove(bench: &Bench, vlans: &str) {
 }
 
 #[tokio::test]
-async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
+async fn device_without_notifications_is_audited_periodically() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             switch.capabilities.notifications = false;
@@ -49,7 +51,7 @@ async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
 }
 
 #[tokio::test]
-async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
+async fn audit_interval_change_causes_no_edit() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             switch.capabilities.notifications = switch.name == "leaf2";
@@ -88,7 +90,7 @@ async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
 }
 
 #[tokio::test]
-async fn a_device_that_lost_its_configuration_gets_it_back() {
+async fn lost_configuration_is_restored() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             (switch.capabilities.startup, switch.capabilities.candidate) = (true, true);
@@ -138,7 +140,7 @@ fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
 }
 
 #[tokio::test]
-async fn a_new_process_tells_drift_from_work_not_done_yet() {
+async fn new_process_distinguishes_drift_from_pending_changes() {
     for mode in [Drift::Report, Drift::Repair] {
         let mut bench = Bench::start(|_| ()).await;
         let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1", "Ethernet999"]);
@@ -159,7 +161,7 @@ async fn a_new_process_tells_drift_from_work_not_done_yet() {
 }
 
 #[tokio::test]
-async fn the_uid_of_the_cluster_is_nothing_to_be_made() {
+async fn cluster_uid_change_causes_no_edit() {
     for restarts in [false, true] {
         let mut bench = Bench::start(|_| ()).await;
         let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
@@ -185,7 +187,7 @@ fn clash_note(reconciled: &Reconciled) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans() {
+async fn cluster_id_clash_is_detected_and_foreign_vlans_stay() {
     let mut bench = Bench::start(|_| ()).await;
     let (ours, theirs) =
         (bench.desired("leaf1", "100", &["Ethernet1"]), bench.desired("leaf1", "200", &["Ethernet2"]));
@@ -228,7 +230,7 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
 }
 
 #[tokio::test]
-async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
+async fn renamed_vlan_is_reported_and_not_taken_over() {
     let bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     applied_vlans(&bench.settle("leaf1", &desired).await);
@@ -240,7 +242,7 @@ async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
 }
 
 #[tokio::test]
-async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network() {
+async fn port_entries_of_deleted_vlan_are_removed_with_their_network() {
     let bench = Bench::start(|_| ()).await;
     let both = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let done = bench.settle("leaf1", &both).await;
@@ -277,7 +279,7 @@ fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> Fab
 const EMPTIED_LIST_MESSAGE: &str = "Ethernet1 carries every VLAN: its list is gone";
 
 #[tokio::test]
-async fn a_trunk_that_another_hand_empties_is_closed_again() {
+async fn trunk_emptied_by_others_gets_its_list_back() {
     for mode in [Drift::Repair, Drift::Report] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
@@ -316,7 +318,7 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
 
 /// The report, or the command, tells a new process which trunks had a list.
 #[tokio::test]
-async fn a_new_process_closes_what_was_emptied_before_it_came() {
+async fn new_process_restores_list_of_emptied_trunk() {
     let mut bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let open = |bench: &Bench| bench.switch("leaf1").view().ports["Ethernet1"].open_trunk;
@@ -345,7 +347,7 @@ async fn a_new_process_closes_what_was_emptied_before_it_came() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_ends_with_the_last_vlan() {
+async fn port_memory_ends_with_last_vlan() {
     let bench = Bench::start(|_| ()).await;
     let port = || bench.switch("leaf1").view().ports["Ethernet1"].clone();
     let some = bench.desired("leaf1", "100,102", &["Ethernet1"]);
@@ -371,7 +373,7 @@ async fn what_is_remembered_ends_with_the_last_vlan() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_remembered_as_it_was() {
+async fn rollback_keeps_port_memory() {
     let bench = Bench::start(|_| ()).await;
     let before = bench.settle("leaf1", &bench.desired("leaf1", "100", &["Ethernet1"])).await;
     remove(&bench, "100");
@@ -382,7 +384,7 @@ async fn what_is_taken_back_is_remembered_as_it_was() {
         let work = part.work();
         let phase = work.phase();
         let deciding = async {
-            until_held(phase).await;
+            until_change_is_held(phase).await;
             part.decide(decision);
         };
         let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);

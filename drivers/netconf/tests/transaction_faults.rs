@@ -150,7 +150,7 @@ const OLD: [&str; 3] = ["100-105", "100-105", "100"];
 const NEW: [&str; 3] = ["103-110", "103-110", ""];
 
 #[tokio::test]
-async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_wholly_new() {
+async fn session_end_at_any_request_leaves_device_old_or_new() {
     for confirmed_commit in [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0] {
         let mut bench = bench(confirmed_commit).await;
         let [old, new] = states(&bench);
@@ -208,7 +208,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
 }
 
 #[tokio::test]
-async fn a_device_that_promises_too_much_is_not_changed() {
+async fn device_with_false_capabilities_is_not_changed() {
     for lie in ["confirmed-commit:1.1", "validate:1.1", "candidate:1.0"] {
         let bench = Bench::start(|topology| {
             for switch in &mut topology.switches {
@@ -232,7 +232,7 @@ async fn a_device_that_promises_too_much_is_not_changed() {
 }
 
 #[tokio::test]
-async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
+async fn access_denied_is_reported_with_the_device_message() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let [old, new] = states(&bench);
     bench.settle("leaf1", &old).await;
@@ -256,7 +256,7 @@ const FOREIGN: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces
     <config><name>Ethernet9</name><description>theirs</description></config></interface></interfaces>";
 
 #[tokio::test]
-async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
+async fn candidate_with_foreign_changes_is_kept_and_remedy_is_named() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let [old, new] = states(&bench);
     bench.settle("leaf1", &old).await;

@@ -85,7 +85,7 @@ impl Measured {
 }
 
 #[tokio::test]
-async fn a_change_reads_only_what_it_is_about() {
+async fn change_reads_only_affected_vlans() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let foreign = HandEdit {
@@ -112,7 +112,7 @@ async fn a_change_reads_only_what_it_is_about() {
 }
 
 #[tokio::test]
-async fn what_another_hand_did_meanwhile_is_not_overlooked() {
+async fn concurrent_foreign_change_is_detected() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());

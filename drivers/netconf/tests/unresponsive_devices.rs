@@ -15,7 +15,7 @@ use crate::common::{Bench, command, options};
 const SILENT: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn devices_that_do_not_answer_keep_no_other_waiting() {
+async fn unresponsive_devices_do_not_delay_others() {
     let bench = Bench::start(|_| ()).await;
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_words_tell() {
+    fn error_path_or_message_locates_the_item() {
         let on_port = Some(ChangeUnit::PortVlan("Ethernet1/1".into(), vid(200)));
         let port = Some(ChangeUnit::Port("Ethernet1/1".into()));
         let vlan = Some(ChangeUnit::Vlan(vid(100)));

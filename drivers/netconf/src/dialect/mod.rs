@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_announced_modules_decide() {
+    fn announced_modules_select_the_dialect() {
         let openconfig =
             ["interfaces", "vlan", "network-instance"].map(|m| format!("http://openconfig.net/yang/{m}"));
         let openconfig: Vec<&str> = openconfig.iter().map(String::as_str).collect();

@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read() {
+    fn reply_is_parsed() {
         let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let vlans: Vec<_> =
             observed.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_written_whole() {
+    fn lists_are_written_completely() {
         let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let mut changes = Changes::default();
         changes.delete.insert(vid(100));
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_ports_and_vlans_in_the_models_way() {
+    fn error_paths_of_the_model_locate_items() {
         let mut changes = Changes::default();
         changes.create.insert(vid(3970), "eno-c1-3970".into());
         changes.ports.insert("Ethernet1/1".into(), PortChange::default());

@@ -107,7 +107,7 @@ mod tests {
     proptest! {
         /// What is read of the VLANs in question and completed is what reading all would have told.
         #[test]
-        fn nothing_is_lost(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+        fn baseline_completes_to_the_full_state(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let baseline = Baseline::of(&observed, "c", true);
             let read = baseline.unsettled(&desired(&set(&desired_vlans))).unwrap();
             let mut part = ObservedConfig { vlans: observed.vlans.clone(), ..ObservedConfig::default() };
@@ -118,7 +118,7 @@ mod tests {
 
         /// Only what is in question is planned for, whatever else has become of the device.
         #[test]
-        fn what_is_in_question_is_all_there_is_to_do(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+        fn unsettled_vlans_cover_all_changes(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let desired = desired(&set(&desired_vlans));
             let read = Baseline::of(&observed, "c", true).unsettled(&desired).unwrap();
             let changes = super::super::plan(&observed, &desired, &super::super::Exclusions::default()).changes;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_read_all_at_once() {
+    fn many_changes_read_all_vlans() {
         let baseline = Baseline::of(&ObservedConfig::default(), "c", true);
         let many: VlanSet = (1..=65).map(|id| VlanId::new(id).unwrap()).collect();
         assert_eq!(baseline.unsettled(&desired(&many)), None);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_that_comes_back_twice_is_of_another_cluster() {
+    fn vlan_that_returns_twice_belongs_to_another_cluster() {
         let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..2 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_configuration_brings_back_is_not_of_others() {
+    fn vlan_restored_by_older_config_is_not_foreign() {
         let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..4 {
             clash_detector.session_began();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_leaves_what_is_remembered() {
+    fn copy_of_detector_is_independent() {
         let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..2 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_out_for_good_does_not_come_back() {
+    fn uncommitted_removal_does_not_count_as_return() {
         let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..4 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));

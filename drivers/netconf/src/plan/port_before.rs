@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_remembered_with_the_first_vlan_and_not_anew_with_the_next() {
+    fn port_memory_is_taken_with_the_first_vlan_only() {
         let first = planned(&observed("", ""), &desired("100", &[("e1", "100", None)]));
         assert_eq!(first.before["e1"], before(false, &[("other", "x")], ""));
         // The one that reports it knows it.
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_hand_changed_stays() {
+    fn foreign_change_after_port_memory_is_preserved() {
         let none = desired("", &[("e1", "", Some(before(false, &[("other", "y")], "")))]);
         let change = &planned(&observed("100", "100"), &none).changes.ports["e1"];
         assert_eq!((&change.restore, change.mode), (&[("mode", None)].into(), ModeChange::Keep));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_of_a_foreign_list_is_off_it_and_comes_back() {
+    fn vlan_taken_off_a_foreign_list_is_restored() {
         let elsewhere = desired("3005", &[("e1", "", None), ("e2", "3005", None)]);
         let first = planned(&observed("", "3000-3010"), &elsewhere);
         assert_eq!(first.changes.ports["e1"].remove, set("3005"));
@@ -296,7 +296,7 @@ mod tests {
 
     /// A list of nothing else would carry every VLAN: the trunk is none until its VLAN is back.
     #[test]
-    fn a_trunk_of_the_one_vlan_is_closed_meanwhile() {
+    fn trunk_of_a_single_taken_vlan_stays_closed() {
         let elsewhere = desired("100", &[("e1", "", None), ("e2", "100", None)]);
         let first = planned(&observed("", "100"), &elsewhere);
         assert_eq!(first.changes.ports["e1"].mode, ModeChange::Drop);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_not_remembered() {
+    fn oversized_settings_are_not_remembered() {
         let mut current = observed("", "");
         let long = "x".repeat(PortBefore::LONGEST_SETTING + 1);
         current.ports.get_mut("e1").unwrap().settings.insert("other", Setting::of(Some(&long), false));

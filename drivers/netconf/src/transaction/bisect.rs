@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_tries_find_few_refused_ones() {
+    async fn bisection_finds_few_refused_members_in_few_tries() {
         for bad in 0..1000 {
             let (found, tries) = search(1000, 100, without(&[bad])).await;
             assert_eq!(found, Some(vec![bad]));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_only_so_many_fit_so_many_are_accepted() {
+    async fn bisection_accepts_as_many_as_fit() {
         for room in 1..50 {
             let (found, tries) = search(50, 200, |part| part.len() <= room).await;
             assert_eq!(found.map(|refused| 50 - refused.len()), Some(room));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_that_refuses_everything_is_tried_a_few_times() {
+    async fn bisection_stops_early_when_everything_is_refused() {
         let (found, tries) = search(1000, 96, |_| false).await;
         assert_eq!(found, None);
         assert!(tries <= 30, "{tries}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_range_at_the_start_does_not_hide_the_rest() {
+    async fn refused_prefix_does_not_hide_accepted_members() {
         let bad: Vec<u32> = (0..10).collect();
         assert_eq!(search(50, 96, without(&bad)).await.0, Some(bad));
     }

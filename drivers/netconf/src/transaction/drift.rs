@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_said_once() {
+    fn each_difference_is_noted_once() {
         let desired_vlans =
             desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
         let mut current =
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_something_else_has_on_a_port_is_no_drift() {
+    fn foreign_use_of_a_vid_on_a_port_is_no_drift() {
         let desired_vlans = desired("100-101", &[("e1", "100")]);
         let mut current = observed("100-101", &[("e1", "100-102")]);
         let port = current.ports.get_mut("e1").unwrap();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_no_drift() {
+    fn known_deviation_is_no_drift() {
         let desired_vlans = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
         let current = observed("100-102", &[("e1", "100"), ("e2", "")]);
         let items = [
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_known_to_be_gone_is_no_drift() {
+    fn known_emptied_list_is_no_drift() {
         let mut desired_vlans = desired("100", &[("e1", "100")]);
         desired_vlans.ports[0].closed = true;
         let mut current = observed("100", &[("e1", "")]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_device_is_told_in_few_words() {
+    fn many_differences_are_summarised() {
         let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
         let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
         let words = words(&observed("", &[]), &desired("1-4094", &ports));

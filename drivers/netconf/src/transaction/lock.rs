@@ -111,7 +111,7 @@ mod tests {
     use crate::reply::RpcError;
 
     #[test]
-    fn a_lock_that_is_denied_without_a_name_may_be_free_later() {
+    fn lock_error_without_holder_is_retryable() {
         let errors = |tags: &[&str]| {
             let error = |tag: &&str| RpcError { tag: (*tag).to_owned(), ..RpcError::default() };
             RpcErrors(tags.iter().map(error).collect())

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_told_apart_by_their_keys() {
+    fn list_entries_are_identified_by_key() {
         let config = |entries: &[(&str, &str)]| {
             let entry =
                 |(name, mtu): &(&str, &str)| format!("<if><name>{name}</name><x><mtu>{mtu}</mtu></x></if>");

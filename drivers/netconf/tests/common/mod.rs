@@ -187,7 +187,7 @@ impl Part {
 }
 
 /// Waits until the change is held, and gives what was reported then.
-pub async fn until_held(mut phase: watch::Receiver<Phase>) -> Reconciled {
+pub async fn until_change_is_held(mut phase: watch::Receiver<Phase>) -> Reconciled {
     let held = phase.wait_for(|phase| matches!(phase, Phase::Held(_))).await.expect("it holds the change");
     match &*held {
         Phase::Held(held) => (**held).clone(),

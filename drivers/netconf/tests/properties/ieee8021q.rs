@@ -8,7 +8,7 @@ use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
 use crate::properties::device::{self, Model, Node};
-use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, name_of, vid};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         ports in prop::collection::btree_map(
             "[a-e]",
             any_port(Just(None)),
@@ -217,9 +217,9 @@ proptest! {
     ) {
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
-        let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let before = configured(&ports, &entries, &vlans, database);
-        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
 
         let before_seen = subject.parse(&before);
         let (was, is) = (registrations(&before), registrations(&done.after_xml));
@@ -257,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         ports in prop::collection::btree_map("[a-e]", any_port(prop::option::of(any::<bool>())), 1..5),
         mut entries in prop::collection::vec(any_entry(), 0..8),
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 1_u8..4, 0..10),
@@ -272,9 +272,9 @@ proptest! {
         }
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
-        let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let start = configured(&ports, &entries, &vlans, database);
-        let end = subject.gives_back(&start, &history)?;
+        let end = subject.restores_foreign_config(&start, &history)?;
         prop_assert_eq!(registrations(&start), registrations(&end));
         let (start, end) = (without_entries(&start), without_entries(&end));
         prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));

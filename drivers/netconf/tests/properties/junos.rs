@@ -10,7 +10,7 @@ use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, vid};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -203,7 +203,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
@@ -218,9 +218,9 @@ proptest! {
             }
         }
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
         let before = device(junos, &vlans, &ports, &inherited);
-        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
         let listed = interfaces(&desired);
         prop_assert_eq!(others(&before, &listed), others(&done.after_xml, &listed));
         // No name is left without its VLAN.
@@ -232,7 +232,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
         vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
         mut ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
@@ -247,7 +247,7 @@ proptest! {
         }
         // The group says what ports `a` and `b` are once they are configured.
         let inventory: Inventory = ["d", "e"].map(|name| (name.to_owned(), InterfaceState::default())).into();
-        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(junos, &vlans, &ports, &inherited), &history)?;
+        let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(junos, &vlans, &ports, &inherited), &history)?;
     }
 }

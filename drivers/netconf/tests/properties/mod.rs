@@ -96,7 +96,7 @@ fn any_excluded() -> impl Strategy<Value = Option<(ChangeUnit, Item)>> {
 }
 
 /// What is told of closed ports is what there is to remember, and to remember it changes nothing.
-fn remembers(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
+fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
     let change_seen = |desired: &FabricDesired| match applied(observed, desired) {
         Applied::Fabric { closed, .. } => closed.expect("it is told"),
         other => panic!("{other:?}"),
@@ -129,7 +129,7 @@ fn remembers(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), T
 }
 
 /// The next command says what is remembered.
-fn remember(desired: &mut FabricDesired, applied: &Applied) {
+fn carry_port_memory(desired: &mut FabricDesired, applied: &Applied) {
     let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
     for port in &mut desired.ports {
         port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
@@ -138,19 +138,19 @@ fn remember(desired: &mut FabricDesired, applied: &Applied) {
 }
 
 /// A dialect on a device that follows its model.
-struct Subject<'a> {
+struct DialectUnderTest<'a> {
     dialect: &'a dyn Dialect,
     model: &'a Model,
     inventory: &'a Inventory,
 }
 
 /// What an edit did, for what only one dialect promises.
-struct Done {
+struct EditResult {
     after: ObservedConfig,
     after_xml: Vec<Node>,
 }
 
-impl Subject<'_> {
+impl DialectUnderTest<'_> {
     /// As a transaction sees it: where the configuration is enough for the dialect, the inventory has ports that
     /// are in the hardware alone.
     fn parse(&self, nodes: &[Node]) -> ObservedConfig {
@@ -164,13 +164,17 @@ impl Subject<'_> {
 
     /// Brings the device to each of the desired states, with what is remembered of the one before, of which the last
     /// wants nothing: what others configured is there as it was, and nothing else.
-    fn gives_back(&self, start: &[Node], history: &[FabricDesired]) -> Result<Vec<Node>, TestCaseError> {
+    fn restores_foreign_config(
+        &self,
+        start: &[Node],
+        history: &[FabricDesired],
+    ) -> Result<Vec<Node>, TestCaseError> {
         let mut nodes = start.to_vec();
         let mut port_memory = None;
         for desired in history {
             let mut desired = desired.clone();
             if let Some(applied) = &port_memory {
-                remember(&mut desired, applied);
+                carry_port_memory(&mut desired, applied);
             }
             let before = self.parse(&nodes);
             prop_assert!(port_memory.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
@@ -192,20 +196,20 @@ impl Subject<'_> {
     }
 
     /// The same, to the letter but for what says the same.
-    fn leaves_nothing(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
-        let end = device::canonical(&self.gives_back(start, history)?, self.model);
+    fn leaves_no_residue(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
+        let end = device::canonical(&self.restores_foreign_config(start, history)?, self.model);
         let start = device::canonical(start, self.model);
         prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));
         Ok(())
     }
 
     /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.
-    fn obeys(
+    fn applies_in_one_edit(
         &self,
         before_xml: &[Node],
         desired: &FabricDesired,
         excluded: Option<&(ChangeUnit, Item)>,
-    ) -> Result<Done, TestCaseError> {
+    ) -> Result<EditResult, TestCaseError> {
         let before = self.parse(before_xml);
         let mut out = Exclusions::default();
         let skipped = excluded.map(|(_, item)| item);
@@ -301,7 +305,7 @@ impl Subject<'_> {
             let closed: VlanSet = is.native.into_iter().collect();
             prop_assert!(new.is_subset(&ours_after.union(&closed)), "{} carries {} now", name, new);
         }
-        remembers(&after, desired)?;
-        Ok(Done { after, after_xml })
+        check_port_memory(&after, desired)?;
+        Ok(EditResult { after, after_xml })
     }
 }

@@ -8,7 +8,7 @@ use eno_driver_netconf::plan::{Inventory, Mode};
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, name_of};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
 
 const MODEL: Model = Model {
     lists: &[("vlans/vlan", &["vlan-id"]), ("interface", &["name"]), ("network-instance", &["name"])],
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         instance in prop::bool::weighted(0.9),
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
@@ -101,18 +101,18 @@ proptest! {
         excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.obeys(&device(instance, &vlans, &ports), &desired, excluded.as_ref())?;
+        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.applies_in_one_edit(&device(instance, &vlans, &ports), &desired, excluded.as_ref())?;
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         history in any_histories(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(true, &vlans, &ports), &history)?;
+        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(true, &vlans, &ports), &history)?;
     }
 }

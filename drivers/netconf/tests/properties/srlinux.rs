@@ -8,7 +8,7 @@ use eno_driver_netconf::plan::{Inventory, interfaces};
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{Subject, VIDS, any_desired, any_excluded, any_histories, name_of};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
 
 const MODEL: Model = Model {
     lists: &[
@@ -207,7 +207,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         extras in (
             prop::collection::btree_set(VIDS, 0..6),
@@ -218,9 +218,9 @@ proptest! {
         excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
         let before = device(&ports, &extras, 0);
-        let done = subject.obeys(&before, &desired, excluded.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
 
         let current = subinterfaces(&done.after_xml);
         let mut homes = BTreeSet::new();
@@ -252,7 +252,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         extras in (
             prop::collection::btree_set(VIDS, 0..6),
@@ -262,7 +262,7 @@ proptest! {
         history in any_histories(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(&ports, &extras, 1), &history)?;
+        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(&ports, &extras, 1), &history)?;
     }
 }

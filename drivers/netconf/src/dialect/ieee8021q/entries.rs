@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_vids() {
+    fn vid_lists_are_parsed_and_written() {
         for text in ["1", "1,10-100,250,500-1000", "4094"] {
             assert_eq!(vids_text(&vids(text).unwrap()), text);
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vid_is_taken_out_of_an_entry_of_many() {
+    fn vid_is_removed_from_a_range_entry() {
         let vid = |id| VlanId::new(id).unwrap();
         let entry = Entry {
             database: 3,

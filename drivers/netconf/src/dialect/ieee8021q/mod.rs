@@ -249,7 +249,7 @@ mod tests {
           <component-name>c</component-name></bridge-port></interface></interfaces></data>"#;
 
     #[test]
-    fn ports_are_known_by_their_numbers() {
+    fn ports_are_identified_by_number() {
         let inventory = Ieee8021Q.parse_inventory(&STATE.into()).unwrap();
         let observed = Ieee8021Q.parse(&DEVICE.into(), &inventory).unwrap();
         let port = &observed.ports["p1"];

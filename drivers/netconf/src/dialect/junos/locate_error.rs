@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn words_tell() {
+    fn error_message_locates_the_item() {
         let mut changes = Changes::default();
         changes.create.insert(vid(100), "eno-c1-100".into());
         changes.delete.insert(vid(300));

@@ -104,7 +104,7 @@ fn observed() -> ObservedConfig {
 }
 
 #[test]
-fn vlans_are_told_by_their_names() {
+fn vlans_are_identified_by_name() {
     let observed = observed();
     let all: Vec<_> = observed
         .vlans
@@ -130,7 +130,7 @@ fn vlans_are_told_by_their_names() {
 }
 
 #[test]
-fn ports_are_as_they_work() {
+fn effective_port_state_is_read() {
     let observed = observed();
     let trunk = Some(Mode::Trunk);
     for (name, mode, tagged, untagged, open) in [
@@ -165,7 +165,7 @@ fn ports_are_as_they_work() {
 }
 
 #[test]
-fn yang_compliant_devices_answer_with_namespaces_of_models() {
+fn yang_compliant_replies_are_parsed_by_namespace() {
     for family in ["junos-qfx", "junos", "junos-ex"] {
         let reply = format!(
             "<nc:rpc-reply xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:data>\
@@ -184,7 +184,7 @@ fn yang_compliant_devices_answer_with_namespaces_of_models() {
 }
 
 #[test]
-fn entries_are_removed_as_they_are_written() {
+fn entries_are_removed_in_the_form_they_were_written() {
     let mut changes = Changes::default();
     changes.delete.insert(vid(100));
     changes.create.insert(vid(101), "eno-c1-101".into());
@@ -210,7 +210,7 @@ fn entries_are_removed_as_they_are_written() {
 }
 
 #[test]
-fn the_hello_tells_the_models() {
+fn hello_selects_the_models() {
     const OPENCONFIG: [&str; 3] = [
         "http://openconfig.net/yang/interfaces",
         "http://openconfig.net/yang/vlan",
@@ -237,7 +237,7 @@ fn the_hello_tells_the_models() {
 }
 
 #[test]
-fn what_exists_is_read_from_state_and_from_configuration() {
+fn inventory_merges_state_and_configuration() {
     let state = "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\">\
          <interface-information xmlns=\"http://xml.juniper.net/junos/18.2R1/junos-interface\"><physical-interface><name>\n\
          xe-0/0/0\n</name><admin-status>up</admin-status><logical-interface><name>xe-0/0/0.0</name></logical-interface>\
@@ -251,7 +251,7 @@ fn what_exists_is_read_from_state_and_from_configuration() {
 }
 
 #[test]
-fn the_candidate_alone_is_locked_and_older_versions_confirm_within_the_session() {
+fn locks_and_confirmation_follow_the_profile() {
     let capability = |name: &str| format!("urn:ietf:params:xml:ns:netconf:capability:{name}");
     let uris = [JUNOS.to_owned(), capability("candidate:1.0"), capability("confirmed-commit:1.0")];
     let profile = PLAIN.profile(&Hello::new(uris, None)).unwrap();

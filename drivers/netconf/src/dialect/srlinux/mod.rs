@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_as_they_work() {
+    fn effective_port_state_is_read() {
         let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         assert_eq!(observed.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
         assert_eq!(observed.vlans[&vid(100)].name.as_deref(), Some("blue"));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_mac_vrf_moves_with_its_interfaces() {
+    fn adopted_mac_vrf_keeps_its_interfaces() {
         let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let changes = Changes { create: [(vid(100), "eno-c1-100".to_owned())].into(), ..Changes::default() };
         assert_eq!(
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_subinterfaces_and_network_instances() {
+    fn error_paths_locate_subinterfaces_and_network_instances() {
         let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
         let change = PortChange { add: vids, ..PortChange::default() };
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_that_died_left_of_ours_goes() {
+    fn leftovers_of_own_objects_are_removed() {
         let sub = |index: u16, description: &str, vid: u16| {
             format!(
                 "<subinterface><index>{index}</index><type>bridged</type><description>{description}</description>\
