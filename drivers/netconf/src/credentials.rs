@@ -1,4 +1,4 @@
-//! The credentials of devices. A command names one; it is read here, at each login, and never leaves.
+//! The credentials of devices. A command names one. The driver reads it at each login and never passes it on.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use eno_sbi::is_secret_name;
 use k8s_openapi::api::core::v1::Secret;
 
-/// Where credentials are read from.
+/// The source of credentials.
 #[derive(Clone)]
 pub enum CredentialSource {
     /// `DIR/NAME/{username,password,ssh-privatekey}`: Secrets mounted as directories.
@@ -24,23 +24,23 @@ impl fmt::Debug for CredentialSource {
     }
 }
 
-/// Why a credential can't be used. It is read again at the next try, so a retry helps once it is put right.
+/// The reason why a credential can't be used. It is read at each try, so a retry helps once it is corrected.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The command names none.
+    /// The command names no credential.
     #[error("no credential is named: set Credentials.SecretName of the FabricDevice")]
     NotNamed,
-    /// Not the name of a Secret (RFC 1123 subdomain).
+    /// The name is no Secret name (RFC 1123 subdomain).
     #[error("{0:?} is not the name of a Secret")]
     BadName(String),
-    /// It could not be read.
+    /// The credential could not be read.
     #[error("credential {name:?} can't be read from {from}: {reason}")]
     Unreadable {
         /// Its name.
         name: String,
         /// The directory or namespace.
         from: String,
-        /// The system's words.
+        /// The error of the system.
         reason: String,
     },
     /// A key is missing or empty.
@@ -48,17 +48,17 @@ pub enum CredentialError {
     Incomplete {
         /// Its name.
         name: String,
-        /// What is missing.
+        /// The missing key.
         key: &'static str,
     },
 }
 
-/// A text that is never shown.
+/// A text that is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hidden(String);
 
 impl Hidden {
-    /// The text, for the one use that it has.
+    /// The text, for login only.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// What a login needs. At least one of password and private key is there.
+/// The content of a credential. At least one of password and private key is present.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The credential's name, for messages.
@@ -90,7 +90,7 @@ pub struct Credentials {
 }
 
 impl CredentialSource {
-    /// Reads the credential of that name.
+    /// Reads the credential of this name.
     pub async fn read(&self, name: Option<&str>) -> Result<Credentials, CredentialError> {
         let name = name.ok_or(CredentialError::NotNamed)?;
         if !is_secret_name(name) {

@@ -29,22 +29,22 @@ use crate::ssh::{ConnectError, Limits, SshSession};
 use crate::transaction::drift::{self, Known};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
-/// How many connections are made at once, each of which may take a time-out to fail.
+/// Maximum concurrent connection attempts. Each may take a timeout to fail.
 const MAX_CONNECTS: usize = 256;
-/// How many of them besides to devices that did not answer last time.
+/// Maximum further attempts to devices that did not answer last time.
 const MAX_CONNECTS_TO_LOST: usize = 64;
 
-/// How the driver works.
+/// The configuration of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where credentials are.
+    /// The source of credentials.
     pub credentials: CredentialSource,
-    /// How long things may take.
+    /// The timeouts of a session.
     pub limits: Limits,
-    /// After how long a device takes back a commit that was not confirmed.
+    /// The confirm-timeout: the device rolls back a commit that is not confirmed in time.
     pub confirm_timeout: Duration,
-    /// After how long a device is read again though nothing was heard of it; a quarter more or less. A FabricDevice may
-    /// say otherwise.
+    /// The mean interval between reads of a device without notifications; it varies by a quarter. `AuditInterval` of
+    /// a FabricDevice takes precedence.
     pub audit_interval: Duration,
 }
 
@@ -52,33 +52,32 @@ pub struct Options {
 pub struct NetconfDriver {
     options: Options,
     devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
-    /// Connections that are being made to devices that answered lately, or were not asked yet.
+    /// Permits for connections to devices that answered last time, or are new.
     connecting: Semaphore,
-    /// And to others, which mostly wait for nothing.
+    /// Permits for connections to devices that did not answer.
     connecting_to_lost: Semaphore,
     audits: Arc<AuditSchedule>,
     reconnects: Arc<ReconnectPacer>,
     changed: mpsc::UnboundedSender<String>,
-    /// Given out once.
+    /// The receiver of [`Driver::changed`], which takes it once.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
-/// What is remembered of a device. All of it may be forgotten.
+/// The cached state of a device. Losing it costs a read.
 #[derive(Default)]
 struct Device {
     live: Option<Live>,
-    /// The [content] of the desired state that was there when it was last read, and what of it was not.
+    /// The [content] of the desired state at the last verification, with its deviations.
     verified: Option<(String, Known)>,
-    /// It did not answer when it was last connected to.
+    /// The device did not answer the last connection attempt.
     lost: bool,
-    /// VLANs that came back after they were taken out.
+    /// The detector of clashes of the cluster identifier.
     clash_detector: Option<Arc<ClashDetector>>,
-    /// What was last reported of its ports.
+    /// The port memory of the last report.
     before: ReportedPortsBefore,
 }
 
-/// What ports were like before they carried VLANs of ours, as it was last reported. The next command may have been made
-/// without it.
+/// The port memory of the last report. The next command may have been made without it.
 #[derive(Default)]
 struct ReportedPortsBefore {
     address: String,
@@ -98,7 +97,7 @@ impl ReportedPortsBefore {
         })
     }
 
-    /// The desired state with what it does not say of the same interfaces of the same device.
+    /// The desired state completed by the port memory of the same interfaces of the same device.
     fn complete<'a>(&self, mut desired: Cow<'a, FabricDesired>) -> Cow<'a, FabricDesired> {
         let unknown = |port: &FabricPort| {
             let known = self.ports.get(&(port.name.clone(), port.lag.clone()));
@@ -114,23 +113,23 @@ impl ReportedPortsBefore {
     }
 }
 
-/// An open session and what it was opened with.
+/// An open session and its parameters.
 struct Live {
     session: SshSession,
     endpoint: eno_schemas::Device,
     dialect: &'static dyn Dialect,
     profile: Profile,
-    /// No transaction has run on it: a commit of an earlier session may be waiting.
+    /// No transaction has run in it, so a commit of an earlier session may be pending.
     fresh: bool,
-    /// The device's VLANs when they were last verified, where it tells this session of changes by others.
+    /// The VLANs at the last verification, if the device notifies this session of foreign changes.
     baseline: Option<Baseline>,
-    /// Set when it has told of one; absent: it tells of none.
+    /// Whether a foreign change was notified; absent: the device sends no notifications.
     change_seen: Option<Arc<AtomicBool>>,
     _watch: AbortOnDropHandle<()>,
 }
 
 impl Device {
-    /// What is remembered of VLANs that came back; at first what the last report of another process says.
+    /// The clash detector, initialised from the last report of another process.
     fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
         let with_reported_ports = || {
             let clash_detector = ClashDetector::default();
@@ -162,13 +161,13 @@ impl NetconfDriver {
         Arc::clone(devices.entry(target.to_owned()).or_default())
     }
 
-    /// After how long a device is read again though nothing was heard of it.
+    /// The audit interval of a device.
     fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
         let own = device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
         own.unwrap_or(self.options.audit_interval)
     }
 
-    /// What a device said of itself, and how changes of it by another hand are found.
+    /// The device information for reports.
     fn info(&self, live: &Live, device: &eno_schemas::Device) -> DeviceInfo {
         let interval = self.audit_interval(device).as_secs();
         DeviceInfo {
@@ -192,8 +191,8 @@ impl NetconfDriver {
         let mut intent = work.intent();
         let mut again = false;
         loop {
-            // Out of its place while in use: when this future is dropped, so is the session, and the device lets
-            // go of its locks.
+            // The session is taken out while in use. If this future is dropped, the session closes and the device
+            // releases its locks.
             let kept = device.live.take().filter(|live| live.fits(&desired.device));
             let reused = kept.is_some();
             let mut live = if let Some(live) = kept {
@@ -259,7 +258,7 @@ impl NetconfDriver {
                     debug!(target, %error, "the session is of no use; connecting again");
                 }
                 TransactionError::Aborted { reason } => {
-                    // The end of its session is what takes it back.
+                    // The end of the session rolls back the change.
                     live.close().await;
                     intent = Intent::RollBack { reason };
                 }
@@ -274,7 +273,7 @@ impl NetconfDriver {
         }
     }
 
-    /// What would be done about a command.
+    /// Returns the edits for a command without sending them.
     async fn look(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
         let target = &command.target;
         let device = self.device(target);
@@ -290,7 +289,7 @@ impl NetconfDriver {
                 }
             },
         };
-        // A look changes nothing of what is remembered.
+        // A preview leaves the detector unchanged.
         let clash_detector =
             device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
@@ -320,7 +319,7 @@ impl NetconfDriver {
         }
     }
 
-    /// Opens a session. `lost`: the device did not answer when it was last tried.
+    /// Opens a session. `lost`: the last attempt got no answer.
     async fn connect(
         &self,
         target: &str,
@@ -328,7 +327,7 @@ impl NetconfDriver {
         lost: bool,
     ) -> Result<Live, Box<Reconciled>> {
         let turns = if lost { &self.connecting_to_lost } else { &self.connecting };
-        // They are never closed.
+        // The semaphores are never closed.
         let _turn = turns.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
@@ -339,7 +338,7 @@ impl NetconfDriver {
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
                     change_seen.store(true, Ordering::Relaxed);
-                    // Nobody listens once the driver stops.
+                    // The receiver is gone once the driver stops.
                     let _ = changed.unbounded_send(target.clone());
                 }
             })
@@ -381,7 +380,7 @@ impl NetconfDriver {
         let of_interest = dialect.filter(&interfaces(desired));
         let mut tells = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
-            // Without it, changes by another hand are found when they are looked for.
+            // Without a subscription, audits find foreign changes.
             match session.call(subscribe.into()).await {
                 Ok(_) => {
                     tells = true;
@@ -394,7 +393,7 @@ impl NetconfDriver {
             let (mut closed, changed) = (session.closed(), self.changed.clone());
             let reconnects = Arc::clone(&self.reconnects);
             async move {
-                // An error means that the session was dropped here.
+                // An error means that the driver dropped the session.
                 if closed.wait_for(|closed| *closed).await.is_ok() {
                     let wait = reconnects.lost();
                     info!(target, ?wait, "the session ended");
@@ -417,7 +416,7 @@ impl NetconfDriver {
 }
 
 impl Live {
-    /// It is open, and was opened as this command says.
+    /// The session is open and has the parameters of this command.
     fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
         let same = (
             &self.endpoint.address,
@@ -428,14 +427,14 @@ impl Live {
         same && !*self.session.closed().borrow()
     }
 
-    /// What was verified last, unless someone else has changed something since.
+    /// Takes the baseline, unless a foreign change was notified since.
     fn take_baseline(&mut self) -> Option<Baseline> {
         let changed =
             self.change_seen.as_ref().is_some_and(|change_seen| change_seen.swap(false, Ordering::Relaxed));
         self.baseline.take().filter(|_| !changed)
     }
 
-    /// Politely; a device that does not answer loses the connection anyway.
+    /// Closes the session with `<close-session>`. An unresponsive device loses the connection anyway.
     async fn close(self) {
         let closing = self.session.call("<close-session/>".into());
         let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
@@ -489,8 +488,7 @@ impl Driver for NetconfDriver {
     }
 }
 
-/// The hash of a desired state, whatever is remembered of its ports, whichever uid the cluster has and however often the
-/// device is read: that is nothing to be made.
+/// The hash of the desired state without port memory, cluster uid and audit interval, which cause no edit.
 fn content(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.cluster_uid = None;
@@ -499,7 +497,7 @@ fn content(desired: &FabricDesired) -> String {
     Desired::Fabric(desired).hash()
 }
 
-/// The VLANs of ours that are there for good.
+/// Our VLANs after a final commit.
 fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
     match ended {
         Ok(Reconciled {
@@ -509,7 +507,7 @@ fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// What of the command was not there when another process verified it; `None`: none did. An engine of an older version
+/// The deviations that another process reported for this content; `None`: there is no such report. An older engine
 /// commanded the bare content.
 fn known_deviations_of_last_report(work: &Work, content: &str) -> Option<Known> {
     let reported = work.reported()?;
@@ -518,7 +516,7 @@ fn known_deviations_of_last_report(work: &Work, content: &str) -> Option<Known> 
     verified.then(|| Known::of_report(reported))
 }
 
-/// What of the command is not there and is no drift; `None`: what was known before still counts.
+/// The deviations after this work, without drift; `None`: the former deviations still count.
 fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<Known> {
     let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
     let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;

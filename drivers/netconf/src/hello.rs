@@ -1,4 +1,4 @@
-//! The device's `<hello>` (RFC 6241 section 8.1) and how a transaction can run on such a device.
+//! The device's `<hello>` (RFC 6241 section 8.1) and the transaction profile that follows from it.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
 const BASE: &str = "urn:ietf:params:netconf:base:";
 const CAPABILITY: &str = "urn:ietf:params:netconf:capability:";
-/// How some older devices spell [`CAPABILITY`] and [`BASE`].
+/// The spelling of [`CAPABILITY`] and [`BASE`] on some older devices.
 const LEGACY: &str = "urn:ietf:params:xml:ns:netconf:";
 
-/// What we announce: both protocol versions.
+/// Our `<hello>` with both protocol versions.
 pub(crate) const OURS: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
     <capability>urn:ietf:params:netconf:base:1.0</capability>\
     <capability>urn:ietf:params:netconf:base:1.1</capability></capabilities></hello>";
@@ -25,21 +25,21 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Of these capability URIs.
+    /// A hello with these capability URIs.
     pub fn new(capabilities: impl IntoIterator<Item = String>, session_id: Option<u32>) -> Self {
         let standard = |uri: String| match uri.strip_prefix(LEGACY) {
-            // With parameters it is a YANG module of NETCONF's own, such as ietf-netconf.
+            // A URI with parameters is a YANG module of NETCONF itself, such as ietf-netconf.
             Some(rest) if !rest.contains("?module=") => format!("urn:ietf:params:netconf:{rest}"),
             _ => uri,
         };
         Self { capabilities: capabilities.into_iter().map(standard).collect(), session_id }
     }
 
-    /// Reads the message.
+    /// Parses the message.
     pub(crate) fn parse(xml: &Text) -> Result<Self, XmlError> {
         let mut capabilities = Vec::new();
         let mut session_id = None;
-        // Some devices forget the namespace of their hello.
+        // Some devices omit the namespace of their hello.
         let scope = |ns: &str| if ns == NETCONF || ns.is_empty() { Scope::Known } else { Scope::Foreign };
         walk(xml, scope, |step| match step {
             Step::Leave("hello/capabilities/capability", uri) => capabilities.push(uri.to_owned()),
@@ -49,27 +49,27 @@ impl Hello {
         Ok(Self::new(capabilities, session_id))
     }
 
-    /// The id that the device gave to this session.
+    /// The session-id.
     pub fn session_id(&self) -> Option<u32> {
         self.session_id
     }
 
-    /// True for NETCONF `version`, `1.0` or `1.1`.
+    /// Whether NETCONF `version` is announced, `1.0` or `1.1`.
     pub(crate) fn base(&self, version: &str) -> bool {
         self.capabilities.iter().any(|uri| uri.strip_prefix(BASE) == Some(version))
     }
 
-    /// True for a standard capability such as `candidate:1.0`.
+    /// Whether a standard capability such as `candidate:1.0` is announced.
     pub fn has(&self, capability: &str) -> bool {
         self.standard().any(|own| own == capability)
     }
 
-    /// True when a YANG module of this namespace is announced.
+    /// Whether a YANG module of this namespace is announced.
     pub fn has_module(&self, namespace: &str) -> bool {
         self.modules().any(|own| own == namespace)
     }
 
-    /// The namespaces of the YANG modules that are announced.
+    /// The namespaces of the announced YANG modules.
     pub fn modules(&self) -> impl Iterator<Item = &str> {
         self.capabilities
             .iter()
@@ -77,8 +77,8 @@ impl Hello {
             .map(|uri| uri.split('?').next().unwrap_or(uri))
     }
 
-    /// The subtree filter for what [`learn`](Self::learn) reads, where the device has that. YANG 1.1 modules are
-    /// not announced one by one (RFC 7950 section 5.6.4).
+    /// The subtree filter for [`learn`](Self::learn), if the device has a YANG library. YANG 1.1 modules are not
+    /// announced one by one (RFC 7950 section 5.6.4).
     pub(crate) fn library(&self) -> Option<&'static str> {
         if self.has("yang-library:1.1") {
             Some(
@@ -125,7 +125,7 @@ impl Hello {
         bases.chain(self.standard().map(str::to_owned)).collect()
     }
 
-    /// The make of the device, as far as the owners of the modules that it announces tell.
+    /// The vendor of the device, derived from the owners of its modules.
     pub fn create(&self) -> Option<&'static str> {
         const MAKES: [(&str, &str); 6] = [
             ("nokia.com:srlinux", "Nokia SR Linux"),
@@ -147,12 +147,12 @@ impl Hello {
     }
 }
 
-/// Where an edit goes.
+/// The target of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into the shared candidate, then commit.
+    /// The shared candidate, followed by a commit.
     Candidate,
-    /// Straight into what runs.
+    /// The running datastore.
     Running,
 }
 
@@ -166,10 +166,10 @@ impl Target {
     }
 }
 
-/// How a commit can be taken back.
+/// The confirmation of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// Confirmed commit 1.1: it outlives its session under a persist-id.
+    /// Confirmed commit 1.1: it survives its session under a persist-id.
     Persistent,
     /// Confirmed commit 1.0: it ends with its session.
     Session,
@@ -177,25 +177,25 @@ pub enum Confirmation {
     None,
 }
 
-/// How a transaction runs on a device, chosen by its `<hello>`.
+/// The way a transaction runs on a device, chosen by its `<hello>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Where edits go.
+    /// The target of edits.
     pub target: Target,
-    /// How a commit is confirmed.
+    /// The confirmation of commits.
     pub confirmation: Confirmation,
-    /// `<validate>` exists.
+    /// The device has `<validate>`.
     pub validate: bool,
-    /// A refused edit leaves nothing behind.
+    /// A refused edit is rolled back (`rollback-on-error`).
     pub rollback_on_error: bool,
-    /// What runs has to be copied to the startup datastore.
+    /// Running has to be copied to startup.
     pub startup: bool,
-    /// The datastores to lock, in this order.
+    /// The datastores to lock, in order.
     pub locks: &'static [&'static str],
 }
 
 impl Profile {
-    /// How a change can be taken back, for the device's report.
+    /// The rollback support for the device's report.
     pub fn rollback(&self) -> Rollback {
         match self.confirmation {
             Confirmation::Persistent => Rollback::Persistent,
@@ -206,7 +206,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// The best that the device offers; `None`: its configuration can't be written.
+    /// The best profile that the device offers; `None`: its configuration is read-only.
     pub fn of(hello: &Hello) -> Option<Self> {
         let target = if hello.has("candidate:1.0") {
             Target::Candidate

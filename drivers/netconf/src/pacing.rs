@@ -1,4 +1,4 @@
-//! When devices are looked at without having been asked to: each once in a while, and after its session was lost.
+//! Schedules reads of devices without a command: periodic audits, and reads after a lost session.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,21 +8,20 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Losses within this time are taken for one outage.
+/// Losses within this time count as one outage.
 const OUTAGE: Duration = Duration::from_secs(5);
-/// How many devices are connected to again within a second of an outage, on average.
+/// Average reconnects per second after an outage.
 const RECONNECTS_PER_SECOND: u32 = 40;
 
-/// Looks at each device again some time after it was last read: about its interval later, not at the same time as
-/// others.
+/// Schedules the audits of all devices. Each is due about one interval after its last read, spread over time.
 #[derive(Debug, Default)]
 pub(crate) struct AuditSchedule {
     due: Mutex<BTreeMap<String, Audit>>,
-    /// One is due earlier than it was.
+    /// Notified when an audit becomes due earlier.
     sooner: Notify,
 }
 
-/// When a device is looked at again.
+/// The next audit of a device.
 #[derive(Clone, Copy, Debug)]
 struct Audit {
     interval: Duration,
@@ -34,7 +33,7 @@ impl AuditSchedule {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was read just now, and is to be looked at about `interval` later.
+    /// Records a read. The next audit is due after about `interval`.
     pub(crate) fn record_read(&self, target: &str, interval: Duration) {
         // Between three and five quarters of the interval.
         let at = Instant::now() + interval * 3 / 4 + random_up_to(interval / 2);
@@ -44,12 +43,12 @@ impl AuditSchedule {
         }
     }
 
-    /// It is gone.
+    /// Forgets a device that is gone.
     pub(crate) fn forget(&self, target: &str) {
         self.due().remove(target);
     }
 
-    /// Waits for the next that is due.
+    /// Waits for the next due audit.
     pub(crate) async fn next(&self) -> String {
         loop {
             let first = self
@@ -63,7 +62,7 @@ impl AuditSchedule {
                     return target;
                 }
                 Some((_, audit)) => {
-                    // What ends it does not matter: the first is looked for anew.
+                    // After the timeout or a notification, the first audit is determined again.
                     let _ = tokio::time::timeout_at(audit.at, self.sooner.notified()).await;
                 }
                 None => self.sooner.notified().await,
@@ -72,13 +71,13 @@ impl AuditSchedule {
     }
 }
 
-/// Lost sessions, so that not all devices are connected to at once when the network between comes back.
+/// Spreads reconnects after lost sessions, so that an outage does not cause a burst.
 #[derive(Debug, Default)]
 pub(crate) struct ReconnectPacer(Mutex<Option<(Instant, u32)>>);
 
 impl ReconnectPacer {
-    /// A session was lost: how long to wait before the device is looked at. One alone is looked at at once; of many,
-    /// the later ones are spread over a time that grows with their number.
+    /// Returns the delay before the device is read after a lost session. A single loss has none. The delays of an
+    /// outage grow with its losses.
     pub(crate) fn lost(&self) -> Duration {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -91,7 +90,7 @@ impl ReconnectPacer {
     }
 }
 
-/// Something between nothing and `longest`.
+/// A random duration up to `longest`.
 pub(crate) fn random_up_to(longest: Duration) -> Duration {
     let permille = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(0);
     longest * permille / 1000
@@ -139,7 +138,7 @@ mod tests {
         let audits = AuditSchedule::default();
         audits.record_read("slow", Duration::from_hours(1));
         let start = Instant::now();
-        // One that comes while the other is waited for has its turn in time.
+        // A device that is added during the wait is audited in time.
         let (first, ()) = tokio::join!(audits.next(), async {
             tokio::task::yield_now().await;
             audits.record_read("fast", Duration::from_mins(1));
@@ -151,7 +150,7 @@ mod tests {
             *turns.entry(audits.next().await).or_default() += 1;
         }
         assert!((96..=160).contains(&turns["fast"]) && (1..=3).contains(&turns["slow"]), "{turns:?}");
-        // A longer interval counts from the next time on that it is read.
+        // A longer interval counts from the next read.
         audits.record_read("fast", Duration::from_hours(3));
         assert_eq!(audits.next().await, "slow");
     }

@@ -1,22 +1,23 @@
-//! What is to change on a device, from what was seen there and what is wanted. Pure.
+//! Computes the changes of a device from its observed configuration and the desired state. Pure.
 //!
-//! Whose is what, told from the device alone:
-//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign, until it is both
-//!   wanted and to be adopted: then it gets our name, and is ours from then on.
-//! - VLANs under our names that come back after they were taken out are another cluster's with our identifier. While
-//!   there are any, nothing is taken off the device ([`ClashDetector`]).
-//! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
-//!   stay. A VLAN that was on its list and became ours elsewhere is off it until it is not ours any more, which is
-//!   noted. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
-//!   tells by its name stays until nothing names it.
-//! - A VLAN that was ours when last reported and that somebody has deleted since is still ours on listed ports.
-//! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
-//!   stays, and counts as carrying what is wanted. One that is known to have had a list with VLANs of ours was emptied
-//!   by another hand: it gets a list again, with what is wanted and its native VLAN, unless drift is only reported.
-//! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
-//!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
-//!   empty list would carry every VLAN, or be refused. Where it is remembered what the port was like before its first
-//!   VLAN of ours ([`PortBefore`]), it is so again after the last one.
+//! The device alone tells who owns what:
+//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign. A foreign VLAN that
+//!   is desired and in `Adopt` gets our name, and is ours from then on.
+//! - A VLAN under our name that returns after we removed it belongs to another cluster with our identifier. While
+//!   such a VLAN exists, the driver removes nothing from the device ([`ClashDetector`]).
+//! - On a listed port, the driver removes our tagged VLANs that are not desired. Foreign VLANs, the native VLAN and
+//!   all other settings stay. A foreign list entry that becomes our VLAN elsewhere is taken off, noted, and restored
+//!   later. Unlisted ports are never changed, even if they carry a VLAN of ours. A VLAN that an unlisted port refers
+//!   to by name is kept until no port refers to it.
+//! - A VLAN that was ours at the last report and that somebody has deleted since still counts as ours on listed
+//!   ports.
+//! - The driver never makes a trunk that carries every VLAN (on many devices: a trunk without a list). Such a trunk
+//!   is foreign, stays, and counts as carrying the desired VLANs. A trunk that is known to have had a list with our
+//!   VLANs was emptied by somebody else. It gets a list with the desired VLANs and its native VLAN, unless drift is
+//!   only reported.
+//! - A port loses its trunk mode with its last tagged VLAN, since the mode then serves nobody. A native VLAN needs
+//!   the mode. It becomes the only list member where an empty list would carry every VLAN or be refused. If
+//!   [`PortBefore`] of the port is known, the port gets back its state from before our first VLAN.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,25 +40,25 @@ pub use identifier_clash::ClashDetector;
 pub use observed::{InterfaceState, Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 pub use port_before::{NATIVE, with_new_port_memory};
 
-/// The kind of notes about VLANs of another cluster with our identifier.
+/// The note kind for VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
-/// How many of them there are.
+/// Maximum notes about such VLANs.
 const MAX_NOTES: usize = 50;
 
-/// What is to be done, and what can't be.
+/// The changes of a device, and the desired items that they leave out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The difference.
+    /// The difference between the observed and the desired state.
     pub changes: Changes,
-    /// What is wanted and left as it is.
+    /// Desired items that the driver leaves as they are, with reasons.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Notes for the admin.
     pub notes: Vec<Note>,
-    /// What is to be remembered of interfaces once the difference is made, where that is more than the command says.
+    /// New port memory by interface, where it exceeds that of the command.
     pub before: BTreeMap<String, PortBefore>,
 }
 
-/// The interfaces that a command speaks of: a LAG stands for its listed members.
+/// The interfaces that a command lists. A LAG stands for its listed members.
 pub fn interfaces(desired: &FabricDesired) -> BTreeSet<&str> {
     desired.ports.iter().map(interface).collect()
 }
@@ -75,7 +76,7 @@ pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
     members
 }
 
-/// Works out the difference. Units in `excluded` stay as they are and are rejected for the reason given.
+/// Computes the difference. Units in `excluded` stay as they are and are rejected with their reasons.
 pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclusions) -> Plan {
     let mut plan = Plan::default();
     let ours = ours(observed, &desired.cluster);
@@ -106,15 +107,15 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
         usable.insert(vlan.vid);
     }
 
-    // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
+    // A listed port may name a VLAN that does not exist yet. Once the VLAN exists, it is our network on that port.
     let mut ours_then = ours.union(&observed.gone);
     let known = ours_then.clone();
     ours_then.extend(plan.changes.create.keys().copied());
-    // One that is adopted is ours for good.
+    // An adopted VLAN stays ours.
     let fresh: VlanSet =
         ours_then.difference(&known).iter().filter(|vid| !observed.vlans.contains_key(vid)).collect();
     if !observed.contested.is_empty() {
-        // Whose the others are can't be told either.
+        // The owner of the other VLANs is unknown too.
         ours_then = VlanSet::EMPTY;
         plan.notes.extend(clash_notes(&observed.contested, &desired.cluster));
     }
@@ -159,7 +160,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
             repair,
         };
         let want = want.intersection(&usable).difference(&stay);
-        // A VLAN that is wanted but can't be made is not taken off either.
+        // A desired VLAN that can't be created is not taken off its ports either.
         let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.back);
         let change = plan_port(&subject, want, &keep, &ours_then, &mut plan);
         let port_memory = port_before::port_memory(current, before, &known, &fresh, change.is_some());
@@ -183,7 +184,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
     plan
 }
 
-/// A note for each VLAN up to a bound, then one with the count of the rest.
+/// Returns a note for each VLAN up to a bound, then a note with the number of the rest.
 fn clash_notes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
     let mut notes: Vec<Note> = contested.iter().take(MAX_NOTES).map(|vid| clash_note(vid, cluster)).collect();
     if let Some(more) = contested.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
@@ -205,7 +206,7 @@ fn clash_note(vid: VlanId, cluster: &str) -> Note {
     }
 }
 
-/// A note on the VLANs that are off the interface's list for as long as they are ours elsewhere.
+/// Returns a note on the list entries that the driver took off because their VLANs are ours elsewhere.
 fn taken_off_note(
     subject: &PortContext<'_>,
     before: Option<&PortBefore>,
@@ -221,7 +222,7 @@ fn taken_off_note(
     Some(Note { kind: VLAN_TAKEN_OFF.into(), item: Item::port(&port.name), message })
 }
 
-/// Keeps the VLANs that an interface still names after the change.
+/// Keeps VLANs that an interface still refers to by name after the change.
 fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
     for (name, port) in observed.ports.iter().filter(|(_, port)| !port.names.is_empty()) {
         let changed = plan.changes.ports.get(name);
@@ -242,7 +243,7 @@ fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
     }
 }
 
-/// Why a VLAN under another name than ours is not taken over, if it isn't.
+/// Returns the reason against adopting a foreign VLAN, or `None` if it may be adopted.
 fn adoption_refusal(vid: VlanId, current: &ObservedVlan, name: &str, adopt: &VlanSet) -> Option<String> {
     let under = match &current.name {
         Some(foreign) => format!("under the name {foreign:?}"),
@@ -264,26 +265,26 @@ struct PortContext<'a> {
     name: &'a str,
     ports: &'a [&'a FabricPort],
     current: &'a ObservedPort,
-    /// What is remembered of it.
+    /// The port memory of the command.
     before: Option<&'a PortBefore>,
-    /// VLANs that are to be on its list again.
+    /// VLANs to restore on its list.
     back: VlanSet,
-    /// What carries nothing and is ours.
+    /// VLANs of ours that are left on it and carry nothing.
     left: VlanSet,
     empty_opens: bool,
-    /// What another hand did is undone.
+    /// Drift is repaired and not only reported.
     repair: bool,
 }
 
 impl PortContext<'_> {
-    /// Rejects a VLAN on each of the ports that want it.
+    /// Rejects a VLAN on each port that wants it.
     fn reject_vlan(&self, vid: VlanId, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| port.vlans.contains(vid)) {
             plan.rejected.push(reject(Item::port_vlan(&port.name, vid), reason.to_owned()));
         }
     }
 
-    /// Rejects each of the ports that want something.
+    /// Rejects each port that wants any VLAN.
     fn reject(&self, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| !port.vlans.is_empty()) {
             plan.rejected.push(reject(Item::port(&port.name), reason.to_owned()));
@@ -291,7 +292,7 @@ impl PortContext<'_> {
     }
 }
 
-/// The change of one interface that is to carry `want` of ours and none of `ours` but those to `keep`.
+/// Computes the change of one interface: it gets `want`, and loses all of `ours` except `keep`.
 fn plan_port(
     subject: &PortContext<'_>,
     mut want: VlanSet,
@@ -346,7 +347,7 @@ fn plan_port(
         return None;
     }
     let tagged = current.tagged();
-    // What comes from elsewhere does not make up for an entry of its own.
+    // Inherited VLANs do not replace an own list entry.
     let back = subject.back.difference(&tagged.difference(&current.inherited));
     let unwanted = tagged.intersection(ours).union(&subject.left).difference(keep);
     let mut change = PortChange {
@@ -356,10 +357,10 @@ fn plan_port(
         close,
         ..PortChange::default()
     };
-    // The native VLAN may be on the list; it is the port's own.
+    // The native VLAN may be on the list. It belongs to the port.
     if let Some(native) = current.native {
         change.remove.remove(native);
-        // Whether it was on the list is not known: many devices drop untagged frames when it is not.
+        // Whether the native VLAN was on the list is unknown. Many devices drop untagged frames if it is not.
         if close && !tagged.contains(native) {
             change.add.insert(native);
         }
@@ -381,7 +382,7 @@ fn plan_port(
     }
     change.former = subject.before.cloned();
     match (left.is_empty(), current.mode, current.native) {
-        // It is as it was.
+        // The remembered state is restored.
         (true, _, _) if before.is_some_and(|(trunk, _)| !trunk || !empty_opens) => {}
         (true, Some(Mode::Trunk), Some(native)) => {
             if subject.empty_opens {
@@ -400,7 +401,7 @@ fn plan_port(
     Some(change)
 }
 
-/// Says that an interface was emptied.
+/// The message about a trunk whose list somebody else emptied.
 pub fn emptied_list_message(interface: &str) -> String {
     format!("{interface} carries every VLAN: its list is gone")
 }
@@ -417,7 +418,7 @@ fn reject_excluded(
     for (unit, reason) in excluded.iter() {
         match unit {
             ChangeUnit::Vlan(vid) => rejected.push(reject(Item::vlan(*vid), reason.clone())),
-            // Said by the wider unit.
+            // The rejection of the wider unit covers it.
             ChangeUnit::PortVlan(name, vid) if excluded.vlan(*vid) || excluded.port(name) => {}
             ChangeUnit::Port(name) | ChangeUnit::PortVlan(name, _) => {
                 for port in members.get(name.as_str()).into_iter().flatten() {
@@ -441,7 +442,7 @@ fn is_ours(vlan: &ObservedVlan, cluster: &str, vid: VlanId) -> bool {
     vlan.name.as_deref().is_some_and(|name| is_vlan_name(name, cluster, vid))
 }
 
-/// What is there of ours.
+/// The part of the observed state that is ours, for the report.
 pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let ours = ours(observed, &desired.cluster);
     let (mut ports, mut carried) = (BTreeMap::new(), BTreeMap::new());

@@ -12,7 +12,7 @@ const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
 pub struct RpcError {
     /// `error-tag`, such as `lock-denied`.
     pub tag: String,
-    /// `error-path`: where, as the device wrote it.
+    /// `error-path`, as the device wrote it.
     pub path: Option<String>,
     /// `error-message`.
     pub message: Option<String>,
@@ -21,8 +21,8 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// Where: `error-path`, or else the first instance identifier with keys in `error-message`, which is where
-    /// servers built on libyang put it.
+    /// The `error-path`, or else the first instance identifier with keys in `error-message`, where servers built on
+    /// libyang put it.
     pub fn place(&self) -> Option<&str> {
         self.path.as_deref().or_else(|| instance_identifier(self.message.as_deref()?))
     }
@@ -51,7 +51,7 @@ impl fmt::Display for RpcError {
     }
 }
 
-/// The first word of the form `/a:b[c='d']/e`. Within the brackets there may be anything.
+/// The first word of the form `/a:b[c='d']/e`. The brackets may contain anything.
 fn instance_identifier(text: &str) -> Option<&str> {
     let starts = text.char_indices().zip(std::iter::once(' ').chain(text.chars()));
     let starts =
@@ -99,16 +99,16 @@ impl fmt::Display for RpcErrors {
 
 impl std::error::Error for RpcErrors {}
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// To the request of this id; a device that could not read the request may leave it out.
+    /// The reply to the request of this id. A device that could not read the request may omit it.
     Reply(Option<u64>),
     /// An event.
     Notification,
 }
 
-/// Looks at the root element only.
+/// Reads only the root element.
 pub(crate) fn classify(xml: &Text) -> Option<Message> {
     use quick_xml::events::Event;
     use quick_xml::name::ResolveResult;
@@ -133,7 +133,7 @@ pub(crate) fn classify(xml: &Text) -> Option<Message> {
     }
 }
 
-/// All errors of a reply; warnings are left out.
+/// All errors of a reply, without warnings.
 pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     if !xml.contains("rpc-error") {
         return Ok(Vec::new());

@@ -1,19 +1,19 @@
-//! Which part of a change an `<rpc-error>` is about.
+//! Finds the part of a change that an `<rpc-error>` is about.
 
 use eno_schemas::VlanId;
 
 use crate::plan::{ChangeUnit, Changes};
 use crate::reply::RpcError;
 
-/// Keys that name things in a dialect's paths, as local names.
+/// The keys of a dialect's paths, as local names.
 pub(super) struct Keys {
-    /// List keys and leaf-lists that hold a VID, or a range `x..y`.
+    /// List keys and leaf-lists with a VID, or a range `x..y`.
     pub(super) vlan: &'static [&'static str],
-    /// The list key that holds an interface's name.
+    /// The list key with an interface name.
     pub(super) interface: &'static str,
 }
 
-/// By [the place](RpcError::place) first; what that leaves open, by the words of `error-message`.
+/// Locates by the [error path](RpcError::place) first, then by the words of `error-message`.
 pub(super) fn locate_error(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<ChangeUnit> {
     let mut named = Named::default();
     for (key, value) in predicates(error.place().unwrap_or_default()) {
@@ -27,17 +27,17 @@ pub(super) fn locate_error(error: &RpcError, changes: &Changes, keys: &Keys) -> 
     locate_named_error(named, error, changes, |_| None)
 }
 
-/// What the keys in an `error-path` name.
+/// The names in an `error-path`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) interface: Option<String>,
     pub(super) vid: Option<VlanId>,
-    /// They name several VLANs, of which some may be to blame.
+    /// The path names several VLANs.
     pub(super) some_of_range: bool,
 }
 
-/// By what the path names, and by the words of `error-message`: VIDs after `VLAN`, names of interfaces, and words
-/// that stand for either by `known`.
+/// Locates by the names in the path, and by the words of `error-message`: VIDs after `VLAN`, interface names, and
+/// words that `known` maps to either.
 pub(super) fn locate_named_error(
     named: Named,
     error: &RpcError,
@@ -85,7 +85,7 @@ fn is_vlan_word(word: &str) -> bool {
     ["vlan", "vlan-id", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// The `[key='value']` of an instance identifier (RFC 7950 section 9.13), keys as local names; `.` is given as the
+/// The `[key='value']` pairs of an instance identifier (RFC 7950 section 9.13), keys as local names. `.` gets the
 /// name of its node.
 pub(super) fn predicates(path: &str) -> Vec<(&str, &str)> {
     let local = |name: &'_ str| name.rfind(':').map_or(0, |at| at + 1);

@@ -1,4 +1,4 @@
-//! The VLANs of a device as a session last saw all of them, so that a change has to read only those that it is about.
+//! All VLANs of a device as a session last read them. With them, a change reads only the VLANs that it affects.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use eno_schemas::{FabricDesired, VlanId, VlanSet, vlan_name};
 
 use super::{ObservedConfig, ObservedVlan, is_ours};
 
-/// A change that is about more VLANs reads all of them.
+/// Maximum VLANs that are read one by one. A larger change reads all VLANs.
 const MAX_SINGLE_VLANS: usize = 64;
 
-/// All VLANs of a device. It says nothing of ports: these are always read.
+/// All VLANs of a device. Ports are not in it, since every change reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
     cluster: String,
-    /// Those that bear our name, forward, and are nothing out of the ordinary.
+    /// Our VLANs that forward and have no peculiarity.
     ours: VlanSet,
     others: BTreeMap<VlanId, ObservedVlan>,
-    /// The device has answered a filter with several names with more than one of them.
+    /// The device returned more than one entry for a filter with several names.
     answers_several: bool,
 }
 
 impl Baseline {
-    /// Of all that was seen.
+    /// The baseline of a complete read.
     pub fn of(observed: &ObservedConfig, cluster: &str, answers_several: bool) -> Self {
         let (mut ours, mut others) = (VlanSet::EMPTY, BTreeMap::new());
         for (vid, vlan) in &observed.vlans {
@@ -34,8 +34,8 @@ impl Baseline {
         Self { cluster: cluster.to_owned(), ours, others, answers_several }
     }
 
-    /// The VLANs that are not as they are wanted, or may not be; `None`: they can't be read one by one, since they are too
-    /// many, or the device may answer only one.
+    /// The VLANs that differ from the desired state, or may differ. `None`: they can't be read one by one, since they
+    /// are too many or the device returns only one.
     pub fn unsettled(&self, desired: &FabricDesired) -> Option<VlanSet> {
         if desired.cluster != self.cluster {
             return None;
@@ -49,7 +49,7 @@ impl Baseline {
         (unsettled.len() <= most).then_some(unsettled)
     }
 
-    /// Adds to what was read of the VLANs `read` all others.
+    /// Adds all VLANs that were not `read` to the observed configuration.
     pub fn complete(&self, observed: &mut ObservedConfig, read: &VlanSet) {
         for vid in self.ours.difference(read).iter() {
             observed.vlans.entry(vid).or_insert_with(|| ObservedVlan {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read of the VLANs in question and completed is what reading all would have told.
+        /// Reading only unsettled VLANs and completing them gives the same result as reading all.
         #[test]
         fn baseline_completes_to_the_full_state(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let baseline = Baseline::of(&observed, "c", true);
@@ -116,7 +116,7 @@ mod tests {
             prop_assert_eq!(part, observed);
         }
 
-        /// Only what is in question is planned for, whatever else has become of the device.
+        /// The plan changes only unsettled VLANs, whatever else changed on the device.
         #[test]
         fn unsettled_vlans_cover_all_changes(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let desired = desired(&set(&desired_vlans));

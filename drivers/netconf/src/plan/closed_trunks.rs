@@ -1,6 +1,6 @@
-//! Trunks that are to stay closed. On many devices a trunk whose list another hand empties carries every VLAN, and
-//! looks like one of others that never had a list. So it is remembered which trunks had one with VLANs of ours: in the
-//! reports, and by the engine, which says it in the next command.
+//! Trunks that must keep a list. On many devices a trunk with an emptied list carries every VLAN. It then looks like
+//! a foreign trunk that never had a list. So reports name the trunks that had a list with our VLANs, and the engine
+//! repeats them in the next command.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -9,8 +9,8 @@ use eno_schemas::{Applied, Drift, FabricDesired, FabricPort, Generation, Outcome
 
 use super::{Mode, ObservedConfig, ObservedPort, members, ours};
 
-/// The desired state with what is remembered of its ports. A report on this very command is newer than what the
-/// command says of that; any other is older.
+/// The desired state with the port memory of the last report. The report on this very command is newer than the
+/// command's own memory. Any other report is older and is ignored.
 pub fn with_reported_ports<'a>(
     desired: &'a FabricDesired,
     generation: &Generation,
@@ -28,7 +28,7 @@ pub fn with_reported_ports<'a>(
         if let Some(closed) = closed {
             return closed.contains(&port.name);
         }
-        // Of a version that does not report it.
+        // A report of a version without this field.
         let of_ours = ports.get(&port.name).is_some_and(|vlans| !vlans.is_empty());
         of_ours && carried.get(&port.name).is_some_and(|carried| !carried.open)
     };
@@ -45,8 +45,8 @@ pub fn with_reported_ports<'a>(
     Cow::Owned(desired)
 }
 
-/// The listed ports that are to stay closed: trunks with a list on which there are VLANs of ours, and those that were,
-/// for as long as VLANs of ours are wanted there or they have to be closed again.
+/// The listed ports that must keep a list: trunks whose list has our VLANs, and trunks that had one while our VLANs
+/// are desired there or the list has to be restored.
 pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTreeSet<String> {
     let ours = ours(observed, &desired.cluster);
     let mut closed = BTreeSet::new();
@@ -67,7 +67,7 @@ pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTre
     closed
 }
 
-/// Whether an interface, which the ports share, had a list with VLANs of ours, and has none now.
+/// Whether an interface of these ports had a list with our VLANs and has none now.
 pub fn is_emptied(current: &ObservedPort, ports: &[&FabricPort]) -> bool {
     current.open && !current.open_elsewhere && current.unfit.is_none() && was_closed(ports)
 }

@@ -1,4 +1,4 @@
-//! VLANs under our names that come back after they were taken out: another cluster has our identifier.
+//! Detects VLANs under our names that return after their removal: another cluster has our identifier.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,27 +7,27 @@ use eno_schemas::{FabricDesired, Report, VlanId, VlanSet};
 
 use super::CLASH;
 
-/// A VLAN that came back so often within sessions belongs to somebody else. What is back in a new session may be of an
-/// older configuration with which the device was started.
+/// Returns within a session after which a VLAN counts as foreign. A VLAN that is back in a new session may come from
+/// an older startup configuration.
 const RETURNS_OF_FOREIGN_VLAN: u8 = 2;
 
-/// What is remembered of one device for it.
+/// Detects the clashes on one device.
 #[derive(Debug, Default)]
 pub struct ClashDetector(Mutex<Memory>);
 
 #[derive(Clone, Debug, Default)]
 struct Memory {
     cluster: String,
-    /// There, and to be taken out.
+    /// VLANs that exist and are to be removed.
     leaving: VlanSet,
-    /// Taken out, and not back yet.
+    /// VLANs that were removed and have not returned.
     removed: VlanSet,
-    /// How often each came back.
+    /// The number of returns by VLAN.
     counts: BTreeMap<VlanId, u8>,
 }
 
 impl ClashDetector {
-    /// Goes on with what the driver's last report says.
+    /// Takes over the clashes that the driver's last report names.
     pub fn with_reported_ports(&self, cluster: &str, report: Option<&Report>) {
         let Some(report) = report else { return };
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,7 @@ impl ClashDetector {
         memory.counts.extend(noted.map(|vid| (vid, RETURNS_OF_FOREIGN_VLAN)));
     }
 
-    /// Of the VLANs `ours`, which bear our names on the device now, those that belong to somebody else.
+    /// Returns the foreign VLANs among `ours`, which bear our names on the device now.
     pub fn foreign_vlans(&self, ours: &VlanSet, desired: &FabricDesired) -> VlanSet {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(&desired.cluster);
@@ -47,7 +47,7 @@ impl ClashDetector {
         }
         memory.removed = memory.removed.difference(ours).difference(&desired_vlans);
         memory.leaving = memory.leaving.union(&ours.difference(&desired_vlans)).difference(&desired_vlans);
-        // Who made it has taken it out again.
+        // A foreign VLAN that has gone was removed by its owner.
         memory.counts.retain(|vid, count| {
             !desired_vlans.contains(*vid) && (*count < RETURNS_OF_FOREIGN_VLAN || ours.contains(*vid))
         });
@@ -59,19 +59,18 @@ impl ClashDetector {
             .collect()
     }
 
-    /// The same, for somebody whose looks are to leave it as it is.
+    /// Returns a copy, for a preview that must not change the counts.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self(Mutex::new(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()))
     }
 
-    /// A new session began. The device may have started with an older configuration, so that nobody has brought back
-    /// what is there again.
+    /// A new session began. The device may have booted an older configuration, so returned VLANs prove nothing.
     pub fn session_began(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).removed = VlanSet::EMPTY;
     }
 
-    /// A command ended; what of ours is there for good, if that is known.
+    /// A command ended. `there`: our VLANs after its commit, if known.
     pub fn ended(&self, current: Option<&VlanSet>) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = std::mem::take(&mut memory.leaving);
@@ -118,7 +117,7 @@ mod tests {
         let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
         for _ in 0..2 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            // Read back under the locks, and once it was taken out.
+            // The reads under the locks and after the removal.
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
             assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
             clash_detector.ended(Some(&set("10")));
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(clash_detector.foreign_vlans(&set("10,20-21"), &desired_vlans), set("20"));
         clash_detector.ended(Some(&set("10,20-21")));
         assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
-        // Under another identifier, or once it is gone, nothing is known of it.
+        // Under another identifier, or once the VLAN is gone, nothing is remembered.
         assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
         assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
     }
@@ -148,7 +147,7 @@ mod tests {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
             clash_detector.ended(Some(&set("10")));
         }
-        // With 20 wanted it would be ours.
+        // With 20 desired, it would be ours.
         assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired("c", "10,20")), set(""));
         assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
         assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
@@ -160,10 +159,10 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
             assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
-            // The change was taken back.
+            // The change was rolled back.
             clash_detector.ended(None);
         }
-        // What is wanted in between is ours.
+        // A VLAN that is desired in between is ours.
         for _ in 0..4 {
             assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
             clash_detector.ended(Some(&set("10")));

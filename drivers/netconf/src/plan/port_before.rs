@@ -1,6 +1,6 @@
-//! What ports were like before they carried VLANs of ours. The device alone does not tell who made an empty unit, set a
-//! mode, or took a VLAN off a list. So it is remembered as [closed trunks](super::closed_trunks) are: in the reports, and by the
-//! engine, which says it in the next command.
+//! The state of ports before they carried our VLANs. The device does not tell who created an empty unit, set a mode,
+//! or took a VLAN off a list. So reports carry this state, as they carry [closed trunks](super::closed_trunks), and
+//! the engine repeats it in the next command.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,17 +9,17 @@ use eno_schemas::{FabricDesired, FabricPort, PortBefore, VlanId, VlanSet};
 
 use super::{Mode, ObservedConfig, ObservedPort, Plan, interface, members, ours};
 
-/// The setting that is the native VLAN, in dialects where the mode depends on it.
+/// The name of the native VLAN setting, in dialects where the mode depends on it.
 pub const NATIVE: &str = "native";
-/// Remembered where the native VLAN was on the list.
+/// Marks a native VLAN that was on the list.
 const NATIVE_LISTED: &str = "native-listed";
 
-/// What is remembered of an interface, which the ports share.
+/// The port memory of an interface, which its ports share.
 pub(super) fn of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBefore> {
     ports.iter().find_map(|port| port.before.as_ref())
 }
 
-/// The VLANs that are to be on the interface's list again, if it has one: they are not wanted any more.
+/// The VLANs to restore on the interface's list because they are not desired any more.
 pub(super) fn restored_vlans(
     before: Option<&PortBefore>,
     current: &ObservedPort,
@@ -33,8 +33,8 @@ pub(super) fn restored_vlans(
     }
 }
 
-/// What is to be remembered of an interface from now on, if that is more than before. `fresh`: VLANs that are made, and
-/// did not exist. `is_changed`: the interface is.
+/// The new port memory of an interface, if it exceeds `before`. `fresh`: VLANs that the change creates. `is_changed`:
+/// the change affects the interface.
 pub(super) fn port_memory(
     current: &ObservedPort,
     before: Option<&PortBefore>,
@@ -55,7 +55,7 @@ pub(super) fn port_memory(
     (Some(&now) != before && now != PortBefore::default()).then_some(now)
 }
 
-/// The settings as they are, if they are not too much to remember.
+/// The current settings; `None`: they exceed the bounds of the port memory.
 fn values(current: &ObservedPort) -> Option<BTreeMap<String, String>> {
     let set = current.settings.iter().filter_map(|(name, setting)| Some((name, setting.value.as_ref()?)));
     let mut set: BTreeMap<String, String> =
@@ -67,7 +67,7 @@ fn values(current: &ObservedPort) -> Option<BTreeMap<String, String>> {
     (short && set.len() <= PortBefore::MOST_SETTINGS).then_some(set)
 }
 
-/// The settings that are as we made them, and were otherwise: what they are to be again. `None`: not set.
+/// The settings that have our values and had others, with the values to restore; `None`: unset.
 pub(super) fn to_restore(
     current: &ObservedPort,
     settings: &BTreeMap<String, String>,
@@ -77,8 +77,8 @@ pub(super) fn to_restore(
     differ.map(|(name, _)| (*name, settings.get(*name).cloned())).collect()
 }
 
-/// Whether it was a trunk, and the settings, where both are remembered, and no other hand has given it a native VLAN
-/// since, which needs what we made.
+/// Whether the port was a trunk, and its settings. `None`: they are unknown, or somebody else has since set a native
+/// VLAN that needs our mode.
 pub(super) fn known<'a>(
     current: &ObservedPort,
     before: &'a PortBefore,
@@ -88,7 +88,7 @@ pub(super) fn known<'a>(
     (native.is_none() || native == settings.get(NATIVE)).then_some((before.trunk, settings))
 }
 
-/// The native VLAN, if it is on the list only since nothing else was, and is not needed there now that VLANs are `back`.
+/// The native VLAN, if it is on the list only as a placeholder and VLANs in `back` replace it.
 pub(super) fn stopgap(
     current: &ObservedPort,
     settings: &BTreeMap<String, String>,
@@ -101,7 +101,7 @@ pub(super) fn stopgap(
         .filter(|native| comes_back && tagged.contains(*native) && !settings.contains_key(NATIVE_LISTED))
 }
 
-/// The desired state with what the plan remembers.
+/// The desired state with the port memory of the plan.
 pub fn with_new_port_memory<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<'a, FabricDesired> {
     if plan.before.is_empty() {
         return Cow::Borrowed(desired);
@@ -115,8 +115,8 @@ pub fn with_new_port_memory<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<
     Cow::Owned(desired)
 }
 
-/// What of what is remembered is still needed, by port: while there are VLANs of ours on the port, or are to be, and
-/// until it is as it was.
+/// The port memory that is still needed, by port. It is needed while the port has or gets VLANs of ours, and until
+/// its former state is restored.
 pub(super) fn needed(observed: &ObservedConfig, desired: &FabricDesired) -> BTreeMap<String, PortBefore> {
     let ours = ours(observed, &desired.cluster);
     let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
@@ -180,7 +180,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// `ports`: name, VLANs, and what is remembered.
+    /// `ports`: name, VLANs, and port memory.
     fn desired(vlans: &str, ports: &[(&str, &str, Option<PortBefore>)]) -> FabricDesired {
         FabricDesired {
             cluster: "c".into(),
@@ -209,7 +209,7 @@ mod tests {
         }
     }
 
-    /// Where `vlans` are ours, and `e1` is a trunk with `list`, or no trunk if that is empty.
+    /// `vlans` are ours. `e1` is a trunk with `list`, or no trunk if `list` is empty.
     fn observed(vlans: &str, list: &str) -> ObservedConfig {
         let ours = |vid| {
             (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
@@ -244,13 +244,13 @@ mod tests {
     fn port_memory_is_taken_with_the_first_vlan_only() {
         let first = planned(&observed("", ""), &desired("100", &[("e1", "100", None)]));
         assert_eq!(first.before["e1"], before(false, &[("other", "x")], ""));
-        // The one that reports it knows it.
+        // The port that reports it has the memory.
         let then = desired("100-101", &[("e1", "100-101", Some(first.before["e1"].clone()))]);
         assert_eq!(planned(&observed("100", "100"), &then).before, [].into());
-        // With VLANs of ours on it, nobody knows any more.
+        // With our VLANs on it, the former state is unknown.
         let late = desired("100-101", &[("e1", "100-101", None)]);
         assert_eq!(planned(&observed("100", "100"), &late).before, [].into());
-        // A port that is not changed is not remembered.
+        // An unchanged port gets no memory.
         assert_eq!(planned(&observed("", "7"), &desired("100", &[("e1", "", None)])).before, [].into());
     }
 
@@ -259,10 +259,10 @@ mod tests {
         let none = desired("", &[("e1", "", Some(before(false, &[("other", "y")], "")))]);
         let change = &planned(&observed("100", "100"), &none).changes.ports["e1"];
         assert_eq!((&change.restore, change.mode), (&[("mode", None)].into(), ModeChange::Keep));
-        // Nor is a trunk given up on which others have VLANs by now.
+        // A trunk that others use meanwhile is not given up.
         let change = &planned(&observed("100", "7,100"), &none).changes.ports["e1"];
         assert_eq!((&change.restore, change.mode), (&[].into(), ModeChange::Keep));
-        // Once it is as it was there is nothing to do, and nothing to remember.
+        // A restored port needs no change and no memory.
         let done = observed("", "");
         assert_eq!(planned(&done, &none).changes, Changes::default());
         assert_eq!(needed(&done, &none), [].into());
@@ -290,11 +290,11 @@ mod tests {
         assert_eq!((&last.changes.ports["e1"].add, &last.changes.delete), (&set("3005"), &set("3005")));
         assert!(!last.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
         assert_eq!(needed(&observed("", "3000-3010"), &none), [].into());
-        // Until it is there it is not forgotten.
+        // The memory stays until the VLAN is restored.
         assert!(needed(&current, &none).contains_key("e1"));
     }
 
-    /// A list of nothing else would carry every VLAN: the trunk is none until its VLAN is back.
+    /// An otherwise empty list would carry every VLAN, so the port is no trunk until its VLAN is back.
     #[test]
     fn trunk_of_a_single_taken_vlan_stays_closed() {
         let elsewhere = desired("100", &[("e1", "", None), ("e2", "100", None)]);
@@ -307,7 +307,7 @@ mod tests {
         let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
         let back = &planned(&current, &none).changes.ports["e1"];
         assert_eq!((&back.add, back.mode), (&set("100"), ModeChange::Trunk));
-        // On a port that another hand made an access port it is not put back.
+        // The VLAN is not restored on a port that somebody else made an access port.
         current.ports.get_mut("e1").unwrap().mode = Some(Mode::Access);
         assert!(!planned(&current, &none).changes.ports.contains_key("e1"));
         assert_eq!(needed(&current, &kept)["e1"].vlans, set("100"));

@@ -1,16 +1,16 @@
-//! Bisection: which parts of a change a device refuses, when its errors do not name them.
+//! Bisection: finds the refused parts of a change when the errors do not name them.
 
 use std::future::Future;
 
-/// After so many refused members, while none was accepted, only the last member is tried.
+/// Refused members after which, without an accepted one, only the last member is tried.
 const MAX_REFUSED_ALONE: usize = 8;
 
-/// The members of `all` that are refused, where `accepts` tries a set; `all` as a whole is known to be refused. Each part
-/// is tried together with all that was accepted so far, so that what is not refused is accepted together, also where
-/// only so many fit. One refused member of n takes up to 2·log2 n tries.
+/// Returns the refused members of `all`; `accepts` tries a set, and `all` as a whole is refused. Each part is tried
+/// together with all members accepted so far. So the accepted members are accepted together, also where only a
+/// limited number fits. One refused member of n takes up to 2·log2 n tries.
 ///
-/// `None`: nothing was accepted, and not all were tried. Where something was accepted and the `budget` of tries is spent,
-/// all else counts as refused.
+/// `None`: no member was accepted, and not all were tried. If the `budget` of tries is spent, all members without an
+/// answer count as refused.
 pub(super) async fn refused<T, E, F>(
     all: &[T],
     budget: &mut usize,
@@ -22,7 +22,7 @@ where
 {
     let mut search = Search { all, accepted: vec![false; all.len()], budget, accepts };
     let mut tried_alone = 0;
-    // Ranges without an answer, the next one last, and whether each is known to be refused.
+    // Ranges without an answer, the next one last, each with whether it is known to be refused.
     let mut ranges = vec![(0, all.len(), true)];
     while let Some((start, end, known)) = ranges.pop() {
         if start == end || !known && search.tries(start, end).await? {
@@ -53,14 +53,14 @@ where
 
 struct Search<'a, T, A> {
     all: &'a [T],
-    /// By member.
+    /// Whether each member is accepted.
     accepted: Vec<bool>,
     budget: &'a mut usize,
     accepts: A,
 }
 
 impl<T: Clone, A> Search<'_, T, A> {
-    /// Whether these members are accepted together with all that are; false when the budget is spent.
+    /// Tries these members together with all accepted ones; false when the budget is spent.
     async fn tries<E, F>(&mut self, start: usize, end: usize) -> Result<bool, E>
     where
         A: FnMut(Vec<T>) -> F,
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(found, None);
         assert!(tries <= 30, "{tries}");
         assert_eq!(search(4, 96, |_| false).await.0, Some(vec![0, 1, 2, 3]));
-        // A spent budget keeps what was accepted.
+        // Accepted members stay accepted when the budget is spent.
         let (found, tries) = search(1000, 4, |part| part.len() <= 300).await;
         assert_eq!((found.map(|refused| 1000 - refused.len()), tries), (Some(250), 4));
     }

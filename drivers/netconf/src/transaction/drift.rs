@@ -1,4 +1,4 @@
-//! What another hand changed, in words. Pure.
+//! Describes drift: the differences that somebody else caused. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +8,20 @@ use eno_schemas::{
 
 use crate::plan::{Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
 
-/// How many differences are told one by one.
+/// Maximum differences that get a note of their own.
 const MAX_DRIFT_NOTES: usize = 50;
 
-/// What is known not to be as wanted: what a report rejects, and what it remarks on.
+/// Deviations from the desired state that a report already names, by rejections and notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     vlans: VlanSet,
-    /// Ports as a whole.
+    /// Ports with a deviation as a whole.
     ports: Vec<String>,
     on_ports: BTreeMap<String, VlanSet>,
 }
 
 impl Known {
-    /// Of the items of a report.
+    /// The deviations of these items.
     pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
         let mut known = Self::default();
         for item in items {
@@ -37,7 +37,7 @@ impl Known {
         known
     }
 
-    /// Of a whole report.
+    /// The deviations of a report.
     pub fn of_report(report: &Report) -> Self {
         Self::of(items(&report.rejected, &report.notes))
     }
@@ -46,25 +46,24 @@ impl Known {
         self.ports.contains(&port.name)
     }
 
-    /// The VLANs that are known to be amiss on the port.
+    /// The VLANs that deviate on the port.
     fn on(&self, port: &FabricPort) -> VlanSet {
         self.on_ports.get(&port.name).map_or_else(|| self.vlans.clone(), |own| own.union(&self.vlans))
     }
 }
 
-/// What a report says is not as wanted, but for drift.
+/// The items of all rejections and notes except drift.
 pub fn items<'a>(
     rejected: &'a [eno_schemas::Rejection],
     notes: &'a [Note],
 ) -> impl Iterator<Item = &'a Item> {
-    // What is off the list of others is as it is wanted.
+    // A VLAN that was taken off a foreign list is as desired.
     let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != VLAN_TAKEN_OFF);
     let noted = amiss.map(|note| &note.item);
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }
 
-/// The differences between what is there and what is wanted that are not `known`: one note for each, up to a bound,
-/// then one with the count of the rest.
+/// Returns a note for each difference that is not `known`, up to a bound, then a note with the number of the rest.
 pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) -> Vec<Note> {
     let mut change_seen = DriftNotes::default();
     let ours = ours(observed, &desired.cluster);
@@ -93,7 +92,7 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) 
             continue;
         }
         if observed.ports.get(interface).is_some_and(|current| is_emptied(current, &ports)) {
-            // What is left as it is, the plan notes.
+            // Without repair, the plan notes it.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
                 change_seen.add(item, || emptied_list_message(interface));
@@ -105,7 +104,7 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) 
     change_seen.notes()
 }
 
-/// The differences of one interface, which the ports share.
+/// Adds the differences of one interface, which its ports share.
 fn port(
     change_seen: &mut DriftNotes,
     observed: &ObservedConfig,
@@ -140,7 +139,7 @@ fn port(
         change_seen.add(item(), || format!("mode of {interface} changed from trunk to none"));
     }
     let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
-    // The native VLAN is the port's own.
+    // The native VLAN belongs to the port.
     let native: VlanSet = current.native.into_iter().collect();
     let at = |vid: VlanId| {
         let port = ports.iter().find(|port| port.vlans.contains(vid)).unwrap_or(first);
@@ -149,7 +148,7 @@ fn port(
     for vid in want.difference(&tagged).difference(&known).iter() {
         change_seen.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
-    // Neither is what something else has of that VID there, nor what comes from elsewhere.
+    // Foreign uses of a VID and inherited VLANs are no drift.
     let taken: VlanSet = current.taken.keys().copied().collect();
     let foreign = native.union(&taken).union(&current.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);

@@ -1,4 +1,4 @@
-//! Having the device to oneself.
+//! Locks the datastores of the device.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::session::{CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError, is_transient};
 
-/// How often a denied lock is asked for again within one transaction.
+/// Attempts to lock within one transaction.
 const LOCK_TRIES: u32 = 5;
-/// The wait after the first denied lock; it doubles.
+/// Wait after the first denied lock; it doubles with each attempt.
 const LOCK_WAIT: Duration = Duration::from_millis(150);
 
 impl<S: Session> Transaction<'_, S> {
-    /// Locks what the profile needs, all or nothing, and reads under the locks.
+    /// Takes all locks of the profile or none, and reads under them.
     pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
         let mut wait = LOCK_WAIT;
         let mut looked = false;
@@ -25,7 +25,7 @@ impl<S: Session> Transaction<'_, S> {
                 self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
             let read = self.read(filter);
             let (mut held, mut denied) = (Vec::new(), None);
-            // The candidate's lock is denied, and no session holds it.
+            // The candidate's lock is denied although no session holds it.
             let mut modified = false;
             for (datastore, lock) in asked {
                 match lock.await {
@@ -34,7 +34,7 @@ impl<S: Session> Transaction<'_, S> {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
-                    // What it holds it lets go of with the session.
+                    // The device releases the locks at the end of the session.
                     Err(error @ CallError::Session(_)) => return Err(error.into()),
                     Err(error) => {
                         denied = Some(error.into());
@@ -53,14 +53,14 @@ impl<S: Session> Transaction<'_, S> {
                 return Err(denied);
             }
             self.work.progress(format!("{denied}; trying again"));
-            // So that those who met once do not meet again.
+            // The jitter keeps two drivers from colliding again.
             tokio::time::sleep(wait / 2 + random_up_to(wait / 2)).await;
             wait *= 2;
         }
         unreachable!("the last attempt returns")
     }
 
-    /// Gives the locks back; `failed`: what is in the candidate is thrown away first.
+    /// Releases the locks. `failed`: discards the candidate first.
     pub(super) async fn unlock(&self, failed: bool) -> Result<(), CallError> {
         let mut calls = Vec::new();
         if failed && self.profile.target == Target::Candidate {
@@ -77,13 +77,13 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// Someone has it, or has left something in it. Some devices have no better word for that than `operation-failed`
-/// (RFC 6241 section 8.3.5.2: a candidate that was modified and neither committed nor discarded can't be locked).
+/// Somebody holds the lock, or left changes in the candidate. Some devices report that as `operation-failed` (RFC
+/// 6241 section 8.3.5.2: a modified candidate can't be locked).
 fn is_retryable_lock_error(errors: &RpcErrors) -> bool {
     is_transient(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
 }
 
-/// Who holds a lock, in words, and what an admin can do.
+/// Describes the holder of a lock and the admin's remedy.
 fn holder(errors: &RpcErrors) -> String {
     const LEFT: &str = "changes in it that nobody committed or discarded. They are not this cluster's alone and stay: \
                         their author commits them, or <discard-changes> in any session discards them";
@@ -99,7 +99,7 @@ fn holder(errors: &RpcErrors) -> String {
     }
 }
 
-/// Whether a session holds the lock.
+/// Whether a NETCONF session holds the lock.
 fn is_of_session(errors: &RpcErrors) -> bool {
     let holder = errors.tagged("lock-denied").and_then(|error| error.info("session-id"));
     holder.is_some_and(|session| session != "0")

@@ -1,4 +1,4 @@
-//! One command on one device: read, work out the difference, change it in a transaction, read back, confirm.
+//! Applies one command to one device: read, plan, edit in a transaction, read back, confirm.
 //!
 //! On a device with a candidate and confirmed commit 1.1 (`a | b` are in flight together):
 //!
@@ -13,12 +13,12 @@
 //! unlock candidate | unlock running
 //! ```
 //!
-//! All VLANs are read, and all ports that the command speaks of; where this session has seen all VLANs before and the
-//! device tells it of changes by others, only the VLANs that the change is about.
+//! A transaction reads all VLANs and all ports of the command. It reads only the affected VLANs if the session has
+//! read all before and the device notifies of foreign changes.
 //!
-//! The persist-id is the same for each transaction on a device, so that whoever comes next (this process after a
-//! dropped session, or another after this one died) can take back a commit that was never confirmed before it
-//! reads; otherwise it would find everything there, and the device would roll it back a minute later.
+//! All transactions of a device share one persist-id. So the next session can cancel a commit that was never
+//! confirmed: of this process after a lost session, or of another process. Otherwise it would read the pending change
+//! as present, and the device would roll it back a minute later.
 
 mod bisect;
 mod change_size;
@@ -52,59 +52,58 @@ use crate::transaction::read::View;
 pub use error::TransactionError;
 use error::is_transient;
 
-/// How many units of a change may be missing when it is read back, for the rest to stay.
+/// Maximum units that may be missing after the commit for the rest to stay.
 const MAX_MISSING_UNITS: usize = 512;
 
-/// What a transaction is about.
+/// One command on one device.
 pub struct Transaction<'a, S> {
-    /// The device.
+    /// The session with the device.
     pub session: &'a S,
-    /// Its dialect.
+    /// The dialect of the device.
     pub dialect: &'a dyn Dialect,
-    /// How it is changed.
+    /// The datastore, locks and confirmation that the device supports.
     pub profile: Profile,
-    /// The command.
+    /// The work on the command.
     pub work: &'a Work,
-    /// What the command wants.
+    /// The desired state of the command.
     pub desired: &'a FabricDesired,
-    /// The name of a pending commit on this device: the same for all transactions of this target.
+    /// The persist-id of pending commits, the same for all transactions of this target.
     pub persist_id: &'a str,
-    /// After how long the device takes back what was not confirmed; longer where a change is held.
+    /// The confirm-timeout; a held change gets a longer one.
     pub confirm_timeout: Duration,
-    /// What is to be done.
+    /// Whether to apply, hold or roll back.
     pub intent: &'a Intent<'a>,
-    /// What the device said of itself, for the reports.
+    /// The device information for the report.
     pub device: &'a DeviceInfo,
-    /// The device's VLANs as they were last read.
+    /// The VLANs of the last read.
     pub read: Mutex<Option<Baseline>>,
-    /// What is remembered of VLANs that came back.
+    /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
 }
 
-/// What was read back after a commit.
+/// The result of reading back after a commit.
 struct ReadBack {
     report: Reconciled,
-    /// What of the change is not there.
+    /// The part of the change that is missing.
     missing: Changes,
 }
 
-/// How a session begins, for [`Transaction::run`].
+/// The state of the session before [`Transaction::run`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunContext<'a> {
-    /// A commit of an earlier session may be waiting for its confirmation.
+    /// A commit of an earlier session may be pending.
     pub may_be_pending: bool,
-    /// All of this command but these was verified before: any other difference is drift.
+    /// The deviations at the last verification of this command. Any other difference is drift.
     pub known: Option<&'a Known>,
-    /// What was verified last in this session is another command, so that there is most likely something to do, and
-    /// the look before the locks is left out.
+    /// The session verified another command last, so changes are likely. The read before the locks is skipped.
     pub other_before: bool,
-    /// All VLANs as this session saw them last, if it would have been told of changes by others. What it says counts
-    /// only while `other_before`: who looks for drift reads all.
+    /// All VLANs as this session last read them, if the device notifies it of changes. It is used only with
+    /// `other_before`, since a check for drift reads all.
     pub baseline: Option<&'a Baseline>,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Does what is intended with the device, and reports what is there.
+    /// Carries out the intent and reports the state.
     pub async fn run(&self, context: RunContext<'_>) -> Result<Reconciled, TransactionError> {
         if self.holds() && self.profile.confirmation == Confirmation::None {
             return Err(TransactionError::CannotHold);
@@ -154,14 +153,14 @@ impl<S: Session> Transaction<'_, S> {
         };
         let mut report = changed?;
         if let Err(error) = unlocked {
-            // The change is there; the session is not, which its next use shows.
+            // The change is applied. The next use shows that the session ended.
             debug!(%error, "the session ended while unlocking");
         }
         report.notes.extend(drift);
         Ok(report)
     }
 
-    /// What [`Self::run`] would do with the device as it is. Nothing is changed.
+    /// Returns the edits that [`Self::run`] would send. Changes nothing.
     pub async fn preview(&self) -> Result<Preview, TransactionError> {
         let interfaces = interfaces(self.desired);
         let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
@@ -180,7 +179,7 @@ impl<S: Session> Transaction<'_, S> {
         Ok(Preview { edits, rejected, notes, failure: None, device: Some(self.device.clone()) })
     }
 
-    /// Nothing is to change: that is the end of it, unless others are waited for.
+    /// Ends a transaction without changes; in a held transaction after its decision.
     async fn unchanged(
         &self,
         report: Reconciled,
@@ -195,7 +194,7 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// All between the locks.
+    /// Edits, commits and verifies under the locks.
     async fn change(
         &self,
         locked_read: Text,
@@ -207,11 +206,11 @@ impl<S: Session> Transaction<'_, S> {
         let observed = self.parse(locked_read, view, inventory).await?;
         let (planned, read) = loop {
             let Some(planned) = self.stage(&observed, &mut excluded).await? else {
-                // Nothing is left to change.
+                // Every change is excluded.
                 self.discard().await?;
                 let now = match self.profile.target {
                     Target::Candidate => observed,
-                    // Bisection may have left some of it there.
+                    // Bisection may have changed running.
                     Target::Running => self.reread(view, inventory).await?,
                 };
                 let report = self.report(&now, plan(&now, self.desired, &excluded));
@@ -226,7 +225,7 @@ impl<S: Session> Transaction<'_, S> {
             match committed.await {
                 Ok(_) => break (planned, read),
                 Err(CallError::Refused { operation, errors }) => {
-                    // There are devices on which a refused one is pending all the same, and keeps everyone out.
+                    // Some devices keep a refused commit pending and deny all locks.
                     self.cancel_commit().await?;
                     self.exclude_refused(
                         &observed,
@@ -241,7 +240,7 @@ impl<S: Session> Transaction<'_, S> {
                 Err(error) => return Err(error.into()),
             }
         };
-        // A full device's state is large, and now there is another one to read.
+        // The observed state of a full device is large, and another one is read next.
         let contested = observed.contested.clone();
         drop(observed);
         let ended = match self.verify(read, &planned, contested, view, inventory, &mut excluded).await {
@@ -254,7 +253,7 @@ impl<S: Session> Transaction<'_, S> {
         ended
     }
 
-    /// Reads back what was committed. While VLANs were `contested`, no removal was asked for.
+    /// Reads back after the commit. While VLANs were `contested`, the plan has no removals.
     async fn verify(
         &self,
         read: Call,
@@ -268,7 +267,7 @@ impl<S: Session> Transaction<'_, S> {
         if !contested.is_empty() {
             now.contested = contested;
         }
-        // What the ports were like before is remembered from now on.
+        // The port memory of the plan counts from now on.
         let desired = &*with_new_port_memory(self.desired, planned);
         let missing = plan(&now, desired, excluded).changes;
         if !missing.is_empty() {
@@ -286,7 +285,7 @@ impl<S: Session> Transaction<'_, S> {
         Ok(ReadBack { report, missing })
     }
 
-    /// Holds what was verified where that is asked for, then confirms it or takes it back.
+    /// Holds the verified change if the intent says so, then confirms or cancels it.
     async fn end(
         &self,
         verified: ReadBack,
@@ -324,7 +323,7 @@ impl<S: Session> Transaction<'_, S> {
         Ok(report)
     }
 
-    /// Confirms what was committed, and has it survive a restart.
+    /// Confirms the commit and saves the startup configuration.
     async fn keep(&self) -> Result<Option<Note>, TransactionError> {
         self.confirm().await?;
         Ok(self.save_startup().await?)
@@ -345,11 +344,11 @@ impl<S: Session> Transaction<'_, S> {
         self.session.call(operation.xml())
     }
 
-    /// What is there after nothing was changed, or all of it was taken back.
+    /// The report of a transaction that changed nothing or was rolled back.
     fn rolled_back(&self, reason: &str, now: &ObservedConfig) -> Reconciled {
         let mut current = applied(now, self.desired);
         if let Applied::Fabric { closed: Some(closed), before, .. } = &mut current {
-            // What was to become of the ports did not.
+            // The planned port memory does not count.
             let ports = &self.desired.ports;
             closed.extend(ports.iter().filter(|port| port.closed).map(|port| port.name.clone()));
             *before =
@@ -379,7 +378,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// A newer command came, or the process is to stop, before anything was committed.
+/// The outcome when a newer command or a stop arrives before the commit.
 fn superseded() -> Reconciled {
     Reconciled {
         outcome: Outcome::Progress {

@@ -1,4 +1,4 @@
-//! Reading the device.
+//! Reads the device.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -11,16 +11,16 @@ use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
 
-/// What is read of the device.
+/// The selection of a read.
 pub(super) struct View<'a> {
     /// The subtree filter.
     pub(super) filter: String,
-    /// The VLANs that it selects, and all others; absent: it selects all.
+    /// The selected VLANs and the baseline for all others; absent: the filter selects all.
     part: Option<(VlanSet, &'a Baseline)>,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// All that matters here, or only what may have to change against `baseline`.
+    /// Selects everything, or only the VLANs that may differ from `baseline`.
     pub(super) fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
         let interfaces = interfaces(self.desired);
         let part = baseline.and_then(|baseline| {
@@ -40,7 +40,7 @@ impl<S: Session> Transaction<'_, S> {
         self.parse(reply, view, inventory).await
     }
 
-    /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
+    /// Parses the configuration and adds the interfaces that exist unconfigured. The inventory is read once.
     pub(super) async fn parse(
         &self,
         reply: Text,
@@ -75,8 +75,8 @@ impl<S: Session> Transaction<'_, S> {
         Ok(observed)
     }
 
-    /// Parses a reply, and asks singly for the interfaces that it lacks where it does not prove that they are absent. Also
-    /// whether it proves that the device answers several names in a filter.
+    /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether
+    /// the device answers several names in a filter.
     async fn parse_interfaces(
         &self,
         mut reply: Text,
@@ -102,7 +102,7 @@ impl<S: Session> Transaction<'_, S> {
         Ok((self.dialect.parse(&reply, inventory)?, false))
     }
 
-    /// Which of these interfaces the device has.
+    /// Reads which of these interfaces the device has.
     async fn inventory(&self, interfaces: &BTreeSet<&str>) -> Result<Inventory, TransactionError> {
         if let Some(request) = self.dialect.inventory_request() {
             match self.session.call(request.into()).await {
@@ -114,12 +114,12 @@ impl<S: Session> Transaction<'_, S> {
         self.parse_inventory(reply, interfaces).await
     }
 
-    /// Asks for the state of interfaces.
+    /// Requests the operational state of interfaces.
     pub(super) fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
         self.send(Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
     }
 
-    /// Parses the reply to that, and asks singly for what it lacks, as for the configuration.
+    /// Parses the reply to [`Self::ask_inventory`], and reads missing interfaces singly.
     pub(super) async fn parse_inventory(
         &self,
         mut reply: Text,
@@ -139,8 +139,8 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// Whether a reply with `found` of `asked` names may be of a server that answers only the first of several names in a
-/// subtree filter (RFC 6241 section 6.2.5 has all of them answered).
+/// Whether the server may answer only the first of several names in a subtree filter. RFC 6241 section 6.2.5 requires
+/// all.
 fn shows_first_only(asked: usize, found: usize) -> bool {
     asked > 1 && found <= 1
 }

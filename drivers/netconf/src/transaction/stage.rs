@@ -1,4 +1,4 @@
-//! Getting a change into the device, without the items that it refuses.
+//! Edits the target datastore without the items that the device refuses.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -13,23 +13,23 @@ use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::transaction::{Transaction, TransactionError, is_transient};
 
-/// How many items errors may name before the whole change is given up.
+/// Maximum items that errors may name before the whole change fails.
 const MAX_NAMED_ITEMS: usize = 512;
-/// How many parts of a refused change may be tried.
+/// Maximum tries of parts of a refused change.
 const MAX_TRIES: usize = 96;
 
-/// Up to where a change has to go to see whether it is taken.
+/// The operation up to which a part has to succeed to count as accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Edit, and validation where there is one.
     Stage,
-    /// The commit too.
+    /// Edit, validation and commit.
     Commit,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Puts the difference into the target datastore. What is refused is added to `excluded`, and the rest is
-    /// tried. `None`: nothing is left to change.
+    /// Edits the target datastore. Refused units are added to `excluded` and the rest is tried again. `None`: nothing
+    /// is left to change.
     pub(super) async fn stage(
         &self,
         observed: &ObservedConfig,
@@ -50,7 +50,7 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// One edit of a clean target, validated.
+    /// Discards the candidate, edits it and validates it.
     async fn try_changes(&self, observed: &ObservedConfig, changes: &Changes) -> Result<(), CallError> {
         let config = self.dialect.render(observed, changes);
         let Self { profile, .. } = self;
@@ -60,8 +60,8 @@ impl<S: Session> Transaction<'_, S> {
         let edited = self.send(edit);
         let validated =
             (profile.target == Target::Candidate && profile.validate).then(|| self.send(Operation::Validate));
-        // All replies are awaited before a refusal is acted upon: the next request starts from a quiet session. Of one
-        // that doesn't answer no more is expected, since each reply would be waited for anew.
+        // All replies are awaited before a refusal is handled, so the next request starts in a quiet session. After a
+        // lost session no reply is awaited, since each would time out.
         let mut staged = Ok(());
         for call in discarded.into_iter().chain([edited]).chain(validated) {
             match call.await {
@@ -72,7 +72,7 @@ impl<S: Session> Transaction<'_, S> {
         staged
     }
 
-    /// Adds to `excluded` what the device refuses of `changes`, or fails when it is not about single items.
+    /// Excludes the units that the device refuses; fails when the errors are not about single units.
     pub(super) async fn exclude_refused(
         &self,
         observed: &ObservedConfig,
@@ -89,7 +89,7 @@ impl<S: Session> Transaction<'_, S> {
         if errors.tagged("access-denied").is_some() || is_locked(&errors) {
             return Err(refused(errors));
         }
-        // Other requests hold no configuration: such words are about the request itself.
+        // Errors of requests without configuration are about the request itself.
         let of_request =
             ["unknown-element", "unknown-attribute", "operation-not-supported", "malformed-message"];
         if operation != "<edit-config>" && of_request.iter().any(|tag| errors.tagged(tag).is_some()) {
@@ -99,7 +99,7 @@ impl<S: Session> Transaction<'_, S> {
         for error in &errors.0 {
             let reason = || format!("the device refuses it: {error}");
             match self.dialect.locate_error(error, observed, changes) {
-                // An error at the port may be about any of its VLANs.
+                // An error at the port may concern any of its VLANs.
                 Some(ChangeUnit::Port(name)) if changes.size_on(&name) > 1 => {
                     ports.push((ChangeUnit::Port(name), reason()));
                 }
@@ -113,7 +113,7 @@ impl<S: Session> Transaction<'_, S> {
         if named > 0 {
             return if excluded.len() > MAX_NAMED_ITEMS { Err(refused(errors)) } else { Ok(()) };
         }
-        // A part that is tried would stay, whatever becomes of the transaction.
+        // A tried part would stay committed even if the transaction aborts.
         let stays = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
         let mut found = if self.holds() && stays {
             Vec::new()
@@ -132,8 +132,8 @@ impl<S: Session> Transaction<'_, S> {
         Ok(())
     }
 
-    /// Finds the units that are refused by trying parts: first removals, then new VLANs without any port, then ports, then
-    /// the VLANs of each refused port. Empty: no part was accepted.
+    /// Finds the refused units by trying parts: removals first, then new VLANs without ports, then ports, then the
+    /// VLANs of each refused port. Empty: no part was accepted.
     async fn bisect(
         &self,
         observed: &ObservedConfig,
@@ -176,7 +176,7 @@ impl<S: Session> Transaction<'_, S> {
             super::bisect::refused(&ports, &mut budget, |part| trials.accepts(of(rest(&ports, &part))));
         let refused = refused.await?.unwrap_or_else(|| ports.clone());
         if refused.len() == ports.len() && ports.len() > 1 {
-            // The same VLANs on each port, perhaps.
+            // The ports may refuse the same VLANs.
             let vids: Vec<VlanId> = changes.added_on_ports().iter().collect();
             let on_ports = |vids: Vec<VlanId>| -> Vec<ChangeUnit> {
                 let vids: VlanSet = vids.into_iter().collect();
@@ -212,13 +212,13 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// The members of `all` that are not in `part`.
+/// The members of `all` without `part`.
 fn rest<T: Ord + Clone>(all: &[T], part: &[T]) -> Vec<T> {
     let part: BTreeSet<&T> = part.iter().collect();
     all.iter().filter(|member| !part.contains(member)).cloned().collect()
 }
 
-/// Somebody else holds what is to be changed.
+/// Somebody else holds the lock.
 fn is_locked(errors: &RpcErrors) -> bool {
     ["in-use", "lock-denied"].iter().any(|tag| errors.tagged(tag).is_some())
 }
@@ -228,14 +228,14 @@ struct Trials<'a, 'b, S> {
     observed: &'a ObservedConfig,
     depth: Depth,
     base: &'a Exclusions,
-    /// With what the whole was refused.
+    /// The errors of the whole change.
     first: &'a RpcErrors,
-    /// With what the last part that was refused was.
+    /// The errors of the last refused part.
     last: Mutex<Option<String>>,
 }
 
 impl<S: Session> Trials<'_, '_, S> {
-    /// Whether the device accepts the change without `others`.
+    /// Tries the change without `others`.
     async fn accepts(&self, others: Vec<ChangeUnit>) -> Result<bool, TransactionError> {
         let transaction = self.transaction;
         let mut excluded = self.base.clone();
@@ -247,7 +247,7 @@ impl<S: Session> Trials<'_, '_, S> {
             return Ok(true);
         }
         if !transaction.work.is_current() {
-            // What is found does not count any more.
+            // The result does not count after a newer command.
             return Ok(false);
         }
         let tried = match transaction.try_changes(self.observed, &changes).await {
@@ -264,7 +264,7 @@ impl<S: Session> Trials<'_, '_, S> {
         }
     }
 
-    /// Commits, and takes it back where that is possible; where it is not, what is taken is wanted anyway.
+    /// Commits and cancels the commit if possible. A commit that can't be cancelled contains only desired changes.
     async fn try_commit(&self) -> Result<(), CallError> {
         let transaction = self.transaction;
         if transaction.profile.confirmation == Confirmation::Persistent {
@@ -285,7 +285,7 @@ impl<S: Session> Trials<'_, '_, S> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let reason = match &*last {
             Some(last) => last.clone(),
-            // It passed while parts were tried.
+            // The refusal passed while parts were tried.
             None if is_transient(self.first) => return Vec::new(),
             None => self.first.to_string(),
         };

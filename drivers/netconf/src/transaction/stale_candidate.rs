@@ -1,7 +1,8 @@
-//! What a session that died left in the candidate.
+//! Discards the changes that a dead session left in the candidate.
 //!
-//! Some servers keep the candidate of a session that ended, and deny everyone its lock until somebody commits or discards
-//! it (RFC 6241 section 8.3.5.2). What is this cluster's alone in there is discarded; anything else is its author's.
+//! Some servers keep the candidate of an ended session and deny its lock until somebody commits or discards it (RFC
+//! 6241 section 8.3.5.2). The driver discards it if all its changes concern this cluster's VLANs. Otherwise it
+//! belongs to its author.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,7 +18,7 @@ use crate::transaction::{Transaction, TransactionError};
 use crate::xml::{Scope, Step, walk};
 
 impl<S: Session> Transaction<'_, S> {
-    /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
+    /// Discards the candidate if all its changes concern this cluster's VLANs; true if it did.
     pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
         let interfaces = interfaces(self.desired);
         let filter = self.dialect.filter(&interfaces);
@@ -36,7 +37,7 @@ impl<S: Session> Transaction<'_, S> {
         if !differ_in_own_vlans_only(&observed[0], &observed[1], &self.desired.cluster) {
             return Ok(false);
         }
-        // What the filter does not select is the same in both.
+        // The parts that the filter does not select are equal.
         let within = differences(&running, &candidate)?;
         if differences(&all_running.await?, &all_candidate.await?)? != within {
             return Ok(false);
@@ -51,7 +52,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// Whether two states differ, and in nothing but VLANs under our names and ports that carry them.
+/// Whether two states differ, and only in VLANs under our names and ports that carry them.
 fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig, cluster: &str) -> bool {
     let ours = ours(running, cluster).union(&ours(candidate, cluster));
     let vlans = || {
@@ -73,11 +74,11 @@ fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig
     (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
 }
 
-/// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
+/// Whether a port differs only in the VLANs `ours`, with the consequences for its mode.
 fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, ours: &VlanSet) -> bool {
     let (old, new) = (before.tagged(), after.tagged());
     let changed = old.difference(&new).union(&new.difference(&old));
-    // The native VLAN is listed while nothing else is.
+    // The native VLAN is listed while the list is otherwise empty.
     let native: VlanSet = before.native.into_iter().collect();
     !changed.is_empty()
         && changed.difference(&native).is_subset(ours)
@@ -86,8 +87,8 @@ fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, o
         && before.unfit == after.unfit
 }
 
-/// The elements that only one of two replies has, each as the hash of its path and content, sorted. A list entry's path
-/// names its first leaf, which is its key (RFC 7950 section 7.8.5).
+/// The elements that only one of two replies has, each as the hash of its path and content, sorted. The path of a
+/// list entry includes its first leaf, which is its key (RFC 7950 section 7.8.5).
 fn differences(one: &Text, other: &Text) -> Result<Vec<u64>, ParseError> {
     let (one, other) = (elements(one)?, elements(other)?);
     let mut only = Vec::new();
@@ -108,7 +109,7 @@ fn differences(one: &Text, other: &Text) -> Result<Vec<u64>, ParseError> {
 
 fn elements(reply: &Text) -> Result<Vec<u64>, ParseError> {
     let mut elements = Vec::new();
-    // For each open element: its path with keys, and whether it has a child yet.
+    // The path with keys of each open element, and whether it has a child yet.
     let mut open: Vec<(String, bool)> = Vec::new();
     walk(
         reply,
