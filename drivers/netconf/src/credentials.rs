@@ -169,14 +169,14 @@ mod tests {
         let read = source.read(Some("leaf")).await.unwrap();
         assert_eq!((read.username.as_str(), read.password.as_ref().unwrap().expose()), ("admin", "s3cret"));
         assert!(!format!("{read:?}").contains("s3cret"));
-        for (name, said) in [
+        for (name, message) in [
             (Some("half"), "credential \"half\" lacks password or ssh-privatekey"),
             (Some("none"), "credential \"none\" lacks username"),
             (Some("../leaf"), "\"../leaf\" is not the name of a Secret"),
             (Some(".."), "\"..\" is not the name of a Secret"),
             (None, "no credential is named: set Credentials.SecretName of the FabricDevice"),
         ] {
-            assert_eq!(source.read(name).await.unwrap_err().to_string(), said);
+            assert_eq!(source.read(name).await.unwrap_err().to_string(), message);
         }
     }
 }

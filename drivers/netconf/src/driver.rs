@@ -26,7 +26,7 @@ use crate::pacing::{AuditSchedule, ReconnectPacer};
 use crate::plan::{Baseline, ClashDetector, interfaces, with_reported_ports};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
-use crate::transaction::drift::{self, Known};
+use crate::transaction::drift::{self, KnownDeviations};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
 /// Maximum concurrent connection attempts. Each may take a timeout to fail.
@@ -66,26 +66,26 @@ pub struct NetconfDriver {
 /// The cached state of a device. Losing it costs a read.
 #[derive(Default)]
 struct Device {
-    live: Option<Live>,
+    open_session: Option<OpenSession>,
     /// The [content] of the desired state at the last verification, with its deviations.
-    verified: Option<(String, Known)>,
+    verified: Option<(String, KnownDeviations)>,
     /// The device did not answer the last connection attempt.
     lost: bool,
     /// The detector of clashes of the cluster identifier.
     clash_detector: Option<Arc<ClashDetector>>,
     /// The port memory of the last report.
-    before: ReportedPortsBefore,
+    prior_state: ReportedPriorState,
 }
 
 /// The port memory of the last report. The next command may have been made without it.
 #[derive(Default)]
-struct ReportedPortsBefore {
+struct ReportedPriorState {
     address: String,
     /// By port and LAG.
     ports: BTreeMap<(String, Option<String>), PortBefore>,
 }
 
-impl ReportedPortsBefore {
+impl ReportedPriorState {
     fn of(desired: &FabricDesired, reconciled: &Reconciled) -> Option<Self> {
         let Some(Applied::Fabric { before, .. }) = &reconciled.applied else { return None };
         let known = |port: &FabricPort| {
@@ -114,7 +114,7 @@ impl ReportedPortsBefore {
 }
 
 /// An open session and its parameters.
-struct Live {
+struct OpenSession {
     session: SshSession,
     endpoint: eno_schemas::Device,
     dialect: &'static dyn Dialect,
@@ -131,12 +131,12 @@ struct Live {
 impl Device {
     /// The clash detector, initialised from the last report of another process.
     fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
-        let with_reported_ports = || {
+        let restored = || {
             let clash_detector = ClashDetector::default();
-            clash_detector.with_reported_ports(&desired.cluster, reported);
+            clash_detector.restore_from_report(&desired.cluster, reported);
             Arc::new(clash_detector)
         };
-        Arc::clone(self.clash_detector.get_or_insert_with(with_reported_ports))
+        Arc::clone(self.clash_detector.get_or_insert_with(restored))
     }
 }
 
@@ -168,12 +168,17 @@ impl NetconfDriver {
     }
 
     /// The device information for reports.
-    fn info(&self, live: &Live, device: &eno_schemas::Device) -> DeviceInfo {
+    fn info(&self, open_session: &OpenSession, device: &eno_schemas::Device) -> DeviceInfo {
         let interval = self.audit_interval(device).as_secs();
         DeviceInfo {
             audit_interval: Some(u32::try_from(interval).unwrap_or(u32::MAX)),
-            change_notifications: Some(live.change_seen.is_some()),
-            ..info(live.session.hello(), Some(live.dialect), Some(&live.profile), live.session.fingerprint())
+            change_notifications: Some(open_session.change_seen.is_some()),
+            ..info(
+                open_session.session.hello(),
+                Some(open_session.dialect),
+                Some(&open_session.profile),
+                open_session.session.fingerprint(),
+            )
         }
     }
 
@@ -182,24 +187,27 @@ impl NetconfDriver {
         let device = self.device(target);
         let mut device = device.lock().await;
         let generation = &work.command.generation;
-        let desired = &*device.before.complete(with_reported_ports(desired, generation, work.reported()));
-        let content = content(desired);
-        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
-        let known =
-            known.map(|(_, known)| known.clone()).or_else(|| known_deviations_of_last_report(work, &content));
+        let desired =
+            &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
+        let content_hash = content_hash(desired);
+        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content_hash);
+        let known = known
+            .map(|(_, known)| known.clone())
+            .or_else(|| known_deviations_of_last_report(work, &content_hash));
         let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
-        let mut again = false;
+        let mut reconnected = false;
         loop {
             // The session is taken out while in use. If this future is dropped, the session closes and the device
             // releases its locks.
-            let kept = device.live.take().filter(|live| live.fits(&desired.device));
-            let reused = kept.is_some();
-            let mut live = if let Some(live) = kept {
-                live
+            let reusable =
+                device.open_session.take().filter(|open_session| open_session.fits(&desired.device));
+            let reused = reusable.is_some();
+            let mut open_session = if let Some(open_session) = reusable {
+                open_session
             } else {
                 match work.reach(self.connect(target, desired, device.lost)).await {
-                    Ok(live) => live,
+                    Ok(open_session) => open_session,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
                         return *failed;
@@ -207,65 +215,66 @@ impl NetconfDriver {
                 }
             };
             device.lost = false;
-            let baseline = live.take_baseline();
-            let info = self.info(&live, &desired.device);
+            let baseline = open_session.take_baseline();
+            let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
-                session: &live.session,
-                dialect: live.dialect,
-                profile: live.profile,
+                session: &open_session.session,
+                dialect: open_session.dialect,
+                profile: open_session.profile,
                 work,
                 desired,
                 persist_id: &persist_id,
                 confirm_timeout: self.options.confirm_timeout,
                 intent: &intent,
                 device: &info,
-                read: Mutex::default(),
+                read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
             };
             let context = RunContext {
-                may_be_pending: live.fresh,
+                may_be_pending: open_session.fresh,
                 known: known.as_ref(),
-                other_before: known.is_none() && device.verified.is_some(),
+                verified_other_command: known.is_none() && device.verified.is_some(),
                 baseline: baseline.as_ref(),
             };
-            if live.fresh {
-                clash_detector.session_began();
+            if open_session.fresh {
+                clash_detector.session_started();
             }
-            let ended = transaction.run(context).await;
-            clash_detector.ended(confirmed(&ended));
-            let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let error = match ended {
+            let result = transaction.run(context).await;
+            clash_detector.command_ended(confirmed(&result));
+            let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let error = match result {
                 Ok(reconciled) => {
-                    live.fresh = false;
-                    live.baseline =
-                        read.filter(|_| live.change_seen.is_some() && reconciled.outcome == Outcome::Applied);
-                    device.live = Some(live);
+                    open_session.fresh = false;
+                    open_session.baseline = read.filter(|_| {
+                        open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
+                    });
+                    device.open_session = Some(open_session);
                     self.audits.record_read(target, self.audit_interval(&desired.device));
-                    if let Some(before) = ReportedPortsBefore::of(desired, &reconciled) {
-                        device.before = before;
+                    if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
+                        device.prior_state = prior_state;
                     }
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
-                        device.verified = Some((content, known));
+                        device.verified = Some((content_hash, known));
                     }
                     return reconciled;
                 }
                 Err(error) => error,
             };
             match error {
-                error if error.session_ended() && (reused || (error.reply_was_lost() && !again)) => {
-                    again = true;
+                error if error.session_ended() && (reused || (error.reply_was_lost() && !reconnected)) => {
+                    reconnected = true;
                     debug!(target, %error, "the session is of no use; connecting again");
                 }
                 TransactionError::Aborted { reason } => {
                     // The end of the session rolls back the change.
-                    live.close().await;
+                    open_session.close().await;
                     intent = Intent::RollBack { reason };
                 }
                 error => {
                     if !error.must_close_session() {
-                        live.fresh = false;
-                        device.live = Some(live);
+                        open_session.fresh = false;
+                        device.open_session = Some(open_session);
                     }
                     return Reconciled { device: Some(info), ..Reconciled::failed(error.failure()) };
                 }
@@ -274,43 +283,45 @@ impl NetconfDriver {
     }
 
     /// Returns the edits for a command without sending them.
-    async fn look(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
+    async fn preview_fabric(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
         let target = &command.target;
         let device = self.device(target);
         let mut device = device.lock().await;
-        let live = match device.live.take().filter(|live| live.fits(&desired.device)) {
-            Some(live) => live,
-            None => match self.connect(target, desired, device.lost).await {
-                Ok(live) => live,
-                Err(failed) => {
-                    let Reconciled { outcome, device, .. } = *failed;
-                    let failure = if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
-                    return Preview { failure, device, ..Preview::default() };
-                }
-            },
-        };
+        let open_session =
+            match device.open_session.take().filter(|open_session| open_session.fits(&desired.device)) {
+                Some(open_session) => open_session,
+                None => match self.connect(target, desired, device.lost).await {
+                    Ok(open_session) => open_session,
+                    Err(failed) => {
+                        let Reconciled { outcome, device, .. } = *failed;
+                        let failure =
+                            if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
+                        return Preview { failure, device, ..Preview::default() };
+                    }
+                },
+            };
         // A preview leaves the detector unchanged.
         let clash_detector =
             device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(Newest::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
-        let info = self.info(&live, &desired.device);
+        let info = self.info(&open_session, &desired.device);
         let transaction = Transaction {
-            session: &live.session,
-            dialect: live.dialect,
-            profile: live.profile,
+            session: &open_session.session,
+            dialect: open_session.dialect,
+            profile: open_session.profile,
             work: &work,
             desired,
             persist_id: "",
             confirm_timeout: self.options.confirm_timeout,
             intent: &Intent::Apply,
             device: &info,
-            read: Mutex::default(),
+            read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
         };
         match transaction.preview().await {
             Ok(preview) => {
-                device.live = Some(live);
+                device.open_session = Some(open_session);
                 preview
             }
             Err(error) => {
@@ -325,10 +336,10 @@ impl NetconfDriver {
         target: &str,
         desired: &FabricDesired,
         lost: bool,
-    ) -> Result<Live, Box<Reconciled>> {
-        let turns = if lost { &self.connecting_to_lost } else { &self.connecting };
+    ) -> Result<OpenSession, Box<Reconciled>> {
+        let permits = if lost { &self.connecting_to_lost } else { &self.connecting };
         // The semaphores are never closed.
-        let _turn = turns.acquire().await;
+        let _permit = permits.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
         let change_seen = Arc::new(AtomicBool::new(false));
@@ -351,39 +362,39 @@ impl NetconfDriver {
             self.options.limits,
             notified,
         );
-        let session = opened.await.map_err(|error| Box::new(not_connected(&error)))?;
+        let session = opened.await.map_err(|error| Box::new(connect_failure(&error)))?;
         let hello = session.hello();
         let _ = own_session.set(hello.session_id());
         info!(target, session = ?hello.session_id(), "connected");
-        let unfit = |reason: String, dialect: Option<&dyn Dialect>| {
+        let unsupported = |reason: String, dialect: Option<&dyn Dialect>| {
             let failure = Failure { reason, retryable: false, unreachable: false };
             let info = info(hello, dialect, None, session.fingerprint());
             Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
         };
-        let asked = endpoint.dialect.as_deref();
+        let requested = endpoint.dialect.as_deref();
         let mut known = hello.clone();
-        if choose(asked, hello).is_none_or(|dialect| dialect.score(hello) == 0)
-            && let Some(filter) = hello.library()
+        if choose(requested, hello).is_none_or(|dialect| dialect.score(hello) == 0)
+            && let Some(filter) = hello.library_filter()
         {
             match session.call(Operation::Get { filter }.xml()).await {
-                Ok(library) => drop(known.learn(&library)),
+                Ok(library) => drop(known.add_library_modules(&library)),
                 Err(error) => debug!(target, %error, "no YANG library"),
             }
         }
-        let Some(dialect) = choose(asked, &known) else {
-            return Err(unfit(no_dialect(asked, &known), None));
+        let Some(dialect) = choose(requested, &known) else {
+            return Err(unsupported(no_dialect(requested, &known), None));
         };
         let Some(profile) = dialect.profile(hello) else {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
-            return Err(unfit(reason.into(), Some(dialect)));
+            return Err(unsupported(reason.into(), Some(dialect)));
         };
         let of_interest = dialect.filter(&interfaces(desired));
-        let mut tells = false;
+        let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
             // Without a subscription, audits find foreign changes.
             match session.call(subscribe.into()).await {
                 Ok(_) => {
-                    tells = true;
+                    subscribed = true;
                     break;
                 }
                 Err(error) => debug!(target, %error, "no notifications"),
@@ -395,27 +406,27 @@ impl NetconfDriver {
             async move {
                 // An error means that the driver dropped the session.
                 if closed.wait_for(|closed| *closed).await.is_ok() {
-                    let wait = reconnects.lost();
+                    let wait = reconnects.delay_after_loss();
                     info!(target, ?wait, "the session ended");
                     tokio::time::sleep(wait).await;
                     let _ = changed.unbounded_send(target);
                 }
             }
         });
-        Ok(Live {
+        Ok(OpenSession {
             endpoint: endpoint.clone(),
             dialect,
             profile,
             fresh: true,
             baseline: None,
-            change_seen: tells.then_some(change_seen),
+            change_seen: subscribed.then_some(change_seen),
             _watch: AbortOnDropHandle::new(watch),
             session,
         })
     }
 }
 
-impl Live {
+impl OpenSession {
     /// The session is open and has the parameters of this command.
     fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
         let same = (
@@ -465,7 +476,7 @@ impl Driver for NetconfDriver {
 
     async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
         match &command.desired {
-            Desired::Fabric(desired) => Some(self.look(Arc::clone(&command), desired).await),
+            Desired::Fabric(desired) => Some(self.preview_fabric(Arc::clone(&command), desired).await),
             Desired::Nad(_) | Desired::Node(_) => None,
         }
     }
@@ -482,14 +493,14 @@ impl Driver for NetconfDriver {
         let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
         self.audits.forget(target);
         let Some(device) = device else { return };
-        if let Some(live) = device.lock().await.live.take() {
-            live.close().await;
+        if let Some(open_session) = device.lock().await.open_session.take() {
+            open_session.close().await;
         }
     }
 }
 
 /// The hash of the desired state without port memory, cluster uid and audit interval, which cause no edit.
-fn content(desired: &FabricDesired) -> String {
+fn content_hash(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.cluster_uid = None;
     desired.device.audit_interval = None;
@@ -498,8 +509,8 @@ fn content(desired: &FabricDesired) -> String {
 }
 
 /// Our VLANs after a final commit.
-fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
-    match ended {
+fn confirmed<E>(result: &Result<Reconciled, E>) -> Option<&VlanSet> {
+    match result {
         Ok(Reconciled {
             outcome: Outcome::Applied, applied: Some(Applied::Fabric { vlans, .. }), ..
         }) => Some(vlans),
@@ -509,19 +520,19 @@ fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
 
 /// The deviations that another process reported for this content; `None`: there is no such report. An older engine
 /// commanded the bare content.
-fn known_deviations_of_last_report(work: &Work, content: &str) -> Option<Known> {
+fn known_deviations_of_last_report(work: &Work, content_hash: &str) -> Option<KnownDeviations> {
     let reported = work.reported()?;
-    let same = [&*work.command.generation.hash, content].contains(&&*reported.generation.hash);
+    let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
-    verified.then(|| Known::of_report(reported))
+    verified.then(|| KnownDeviations::of_report(reported))
 }
 
 /// The deviations after this work, without drift; `None`: the former deviations still count.
-fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<Known> {
+fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<KnownDeviations> {
     let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
     let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;
     (reconciled.outcome == Outcome::Applied && !left_as_it_is)
-        .then(|| Known::of(drift::items(&reconciled.rejected, &reconciled.notes)))
+        .then(|| KnownDeviations::of(drift::items(&reconciled.rejected, &reconciled.notes)))
 }
 
 fn info(
@@ -534,7 +545,7 @@ fn info(
         dialect: dialect.map(|dialect| dialect.name().to_owned()),
         capabilities: hello.short_names(),
         host_key_fingerprint: Some(fingerprint.to_owned()),
-        model: dialect.map_or_else(|| hello.create().map(str::to_owned), |dialect| dialect.model(hello)),
+        model: dialect.map_or_else(|| hello.vendor().map(str::to_owned), |dialect| dialect.model(hello)),
         rollback: profile.map(Profile::rollback),
         ..DeviceInfo::default()
     }
@@ -544,7 +555,7 @@ fn is_unreachable(failed: &Reconciled) -> bool {
     matches!(&failed.outcome, Outcome::Failed(failure) if failure.unreachable)
 }
 
-fn not_connected(error: &ConnectError) -> Reconciled {
+fn connect_failure(error: &ConnectError) -> Reconciled {
     let shown = match error {
         ConnectError::HostKeyUnknown { fingerprint, .. } => Some(fingerprint),
         ConnectError::HostKeyWrong { shown, .. } => Some(shown),
@@ -557,10 +568,10 @@ fn not_connected(error: &ConnectError) -> Reconciled {
     Reconciled { device, ..Reconciled::failed(failure) }
 }
 
-fn no_dialect(asked: Option<&str>, hello: &Hello) -> String {
+fn no_dialect(requested: Option<&str>, hello: &Hello) -> String {
     let known = DIALECTS.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
-    if let Some(asked) = asked {
-        return format!("Dialect {asked:?} of the FabricDevice is not known; there are: {known}");
+    if let Some(requested) = requested {
+        return format!("Dialect {requested:?} of the FabricDevice is not known; there are: {known}");
     }
     let modules: Vec<&str> = hello.modules().collect();
     let some = modules.iter().take(8).copied().collect::<Vec<_>>().join(", ");

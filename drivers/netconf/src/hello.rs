@@ -13,7 +13,7 @@ const CAPABILITY: &str = "urn:ietf:params:netconf:capability:";
 const LEGACY: &str = "urn:ietf:params:xml:ns:netconf:";
 
 /// Our `<hello>` with both protocol versions.
-pub(crate) const OURS: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
+pub(crate) const CLIENT_HELLO: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
     <capability>urn:ietf:params:netconf:base:1.0</capability>\
     <capability>urn:ietf:params:netconf:base:1.1</capability></capabilities></hello>";
 
@@ -77,9 +77,9 @@ impl Hello {
             .map(|uri| uri.split('?').next().unwrap_or(uri))
     }
 
-    /// The subtree filter for [`learn`](Self::learn), if the device has a YANG library. YANG 1.1 modules are not
+    /// The subtree filter for [`add_library_modules`](Self::add_library_modules), if the device has a YANG library. YANG 1.1 modules are not
     /// announced one by one (RFC 7950 section 5.6.4).
-    pub(crate) fn library(&self) -> Option<&'static str> {
+    pub(crate) fn library_filter(&self) -> Option<&'static str> {
         if self.has("yang-library:1.1") {
             Some(
                 "<yang-library xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\"><module-set><name/><module>\
@@ -96,7 +96,7 @@ impl Hello {
     }
 
     /// Adds the modules that the device implements by its YANG library (RFC 8525, RFC 7895).
-    pub(crate) fn learn(&mut self, library: &Text) -> Result<(), XmlError> {
+    pub(crate) fn add_library_modules(&mut self, library: &Text) -> Result<(), XmlError> {
         const LIBRARY: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-library";
         let scope = |ns: &str| match ns {
             LIBRARY => Scope::Known,
@@ -126,8 +126,8 @@ impl Hello {
     }
 
     /// The vendor of the device, derived from the owners of its modules.
-    pub fn create(&self) -> Option<&'static str> {
-        const MAKES: [(&str, &str); 6] = [
+    pub fn vendor(&self) -> Option<&'static str> {
+        const VENDORS: [(&str, &str); 6] = [
             ("nokia.com:srlinux", "Nokia SR Linux"),
             ("juniper.net/", "Juniper Junos"),
             ("arista.com/", "Arista EOS"),
@@ -136,7 +136,7 @@ impl Hello {
             ("huawei", "Huawei"),
         ];
         let of = |owner: &str| self.modules().any(|module| module.to_ascii_lowercase().contains(owner));
-        MAKES.into_iter().find(|(owner, _)| of(owner)).map(|(_, create)| create)
+        VENDORS.into_iter().find(|(owner, _)| of(owner)).map(|(_, vendor)| vendor)
     }
 
     fn standard(&self) -> impl Iterator<Item = &str> {
@@ -260,17 +260,17 @@ mod tests {
         assert!(
             hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan")
         );
-        assert_eq!(hello.create(), None);
+        assert_eq!(hello.vendor(), None);
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
     }
 
     #[test]
     fn module_owner_determines_vendor() {
-        let create = |module: &str| Hello::new([module.to_owned()], None).create();
-        assert_eq!(create("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
-        assert_eq!(create("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
-        assert_eq!(create("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
-        assert_eq!(create("http://openconfig.net/yang/vlan"), None);
+        let vendor = |module: &str| Hello::new([module.to_owned()], None).vendor();
+        assert_eq!(vendor("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
+        assert_eq!(vendor("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
+        assert_eq!(vendor("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
+        assert_eq!(vendor("http://openconfig.net/yang/vlan"), None);
     }
 
     #[test]
@@ -282,11 +282,13 @@ mod tests {
             ))
         };
         let mut new = hello(&["yang-library:1.1?revision=2019-01-04&content-id=7"]);
-        assert!(new.library().unwrap().starts_with("<yang-library "));
+        assert!(new.library_filter().unwrap().starts_with("<yang-library "));
         let modules = "<module><name>a</name><namespace>urn:a</namespace></module>\
                        <import-only-module><name>b</name><namespace>urn:b</namespace></import-only-module>";
-        new.learn(&reply(&format!("<yang-library><module-set>{modules}</module-set></yang-library>")))
-            .unwrap();
+        new.add_library_modules(&reply(&format!(
+            "<yang-library><module-set>{modules}</module-set></yang-library>"
+        )))
+        .unwrap();
         assert!(new.has_module("urn:a") && !new.has_module("urn:b"));
 
         let mut old = hello(&["yang-library:1.0?revision=2016-06-21&module-set-id=7"]);
@@ -296,8 +298,8 @@ mod tests {
             )
         };
         let modules = module("a", "implement") + &module("b", "import");
-        old.learn(&reply(&format!("<modules-state>{modules}</modules-state>"))).unwrap();
-        assert!(old.has_module("urn:a") && !old.has_module("urn:b") && hello(&[]).library().is_none());
+        old.add_library_modules(&reply(&format!("<modules-state>{modules}</modules-state>"))).unwrap();
+        assert!(old.has_module("urn:a") && !old.has_module("urn:b") && hello(&[]).library_filter().is_none());
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) struct ReconnectPacer(Mutex<Option<(Instant, u32)>>);
 impl ReconnectPacer {
     /// Returns the delay before the device is read after a lost session. A single loss has none. The delays of an
     /// outage grow with its losses.
-    pub(crate) fn lost(&self) -> Duration {
+    pub(crate) fn delay_after_loss(&self) -> Duration {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let earlier = match *outage {
@@ -109,12 +109,12 @@ mod tests {
             audits.record_read(name, interval);
         }
         let start = Instant::now();
-        let mut turns: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+        let mut audited_at: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
         for _ in 0..1000 {
-            turns.entry(audits.next().await).or_default().push(start.elapsed());
+            audited_at.entry(audits.next().await).or_default().push(start.elapsed());
         }
-        assert_eq!(turns.len(), names.len());
-        for (name, times) in &turns {
+        assert_eq!(audited_at.len(), names.len());
+        for (name, times) in &audited_at {
             let mut last = Duration::ZERO;
             for time in times {
                 let apart = (*time).checked_sub(last).unwrap();
@@ -122,7 +122,7 @@ mod tests {
                 last = *time;
             }
         }
-        let mut all: Vec<Duration> = turns.into_values().flatten().collect();
+        let mut all: Vec<Duration> = audited_at.into_values().flatten().collect();
         all.sort_unstable();
         let at_once = all
             .chunk_by(|a, b| (*b).checked_sub(*a).unwrap() < Duration::from_millis(1))
@@ -145,11 +145,14 @@ mod tests {
         });
         assert_eq!(first, "fast");
         assert!(start.elapsed() <= Duration::from_secs(75), "{:?}", start.elapsed());
-        let mut turns: BTreeMap<String, u32> = BTreeMap::new();
+        let mut audited_at: BTreeMap<String, u32> = BTreeMap::new();
         while start.elapsed() < Duration::from_hours(2) {
-            *turns.entry(audits.next().await).or_default() += 1;
+            *audited_at.entry(audits.next().await).or_default() += 1;
         }
-        assert!((96..=160).contains(&turns["fast"]) && (1..=3).contains(&turns["slow"]), "{turns:?}");
+        assert!(
+            (96..=160).contains(&audited_at["fast"]) && (1..=3).contains(&audited_at["slow"]),
+            "{audited_at:?}"
+        );
         // A longer interval counts from the next read.
         audits.record_read("fast", Duration::from_hours(3));
         assert_eq!(audits.next().await, "slow");
@@ -158,8 +161,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn reconnects_after_an_outage_are_spread() {
         let reconnects = ReconnectPacer::default();
-        assert_eq!(reconnects.lost(), Duration::ZERO);
-        let mut waits: Vec<Duration> = (0..1000).map(|_| reconnects.lost()).collect();
+        assert_eq!(reconnects.delay_after_loss(), Duration::ZERO);
+        let mut waits: Vec<Duration> = (0..1000).map(|_| reconnects.delay_after_loss()).collect();
         waits.sort_unstable();
         assert!(
             waits[500] > Duration::from_secs(3) && waits[999] <= Duration::from_secs(25),
@@ -172,6 +175,6 @@ mod tests {
             assert!(count < 250, "{count} in second {second}");
         }
         tokio::time::advance(OUTAGE * 2).await;
-        assert_eq!(reconnects.lost(), Duration::ZERO);
+        assert_eq!(reconnects.delay_after_loss(), Duration::ZERO);
     }
 }

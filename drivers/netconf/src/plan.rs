@@ -108,15 +108,15 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
     }
 
     // A listed port may name a VLAN that does not exist yet. Once the VLAN exists, it is our network on that port.
-    let mut ours_then = ours.union(&observed.gone);
-    let known = ours_then.clone();
-    ours_then.extend(plan.changes.create.keys().copied());
+    let mut ours_after = ours.union(&observed.deleted_by_others);
+    let known = ours_after.clone();
+    ours_after.extend(plan.changes.create.keys().copied());
     // An adopted VLAN stays ours.
-    let fresh: VlanSet =
-        ours_then.difference(&known).iter().filter(|vid| !observed.vlans.contains_key(vid)).collect();
+    let new_vlans: VlanSet =
+        ours_after.difference(&known).iter().filter(|vid| !observed.vlans.contains_key(vid)).collect();
     if !observed.contested.is_empty() {
         // The owner of the other VLANs is unknown too.
-        ours_then = VlanSet::EMPTY;
+        ours_after = VlanSet::EMPTY;
         plan.notes.extend(clash_notes(&observed.contested, &desired.cluster));
     }
     let mut still_carried = VlanSet::EMPTY;
@@ -139,31 +139,33 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
         }
         let stay = excluded.on(name);
         still_carried = still_carried.union(&stay.intersection(&current.tagged()));
-        let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+        let wanted = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         let repair = desired.device.drift == Drift::Repair;
-        let before = port_before::of(ports);
-        let back = if observed.contested.is_empty() {
+        let before = port_before::prior_state_of(ports);
+        let restored = if observed.contested.is_empty() {
             port_before::restored_vlans(before, current, &desired_vlans).difference(&stay)
         } else {
             VlanSet::EMPTY
         };
-        let left = current.leftovers.iter().filter(|(vid, name)| is_vlan_name(name, &desired.cluster, **vid));
-        let left = left.map(|(vid, _)| *vid).filter(|_| observed.contested.is_empty()).collect();
+        let orphaned =
+            current.leftovers.iter().filter(|(vid, name)| is_vlan_name(name, &desired.cluster, **vid));
+        let orphaned_vlans =
+            orphaned.map(|(vid, _)| *vid).filter(|_| observed.contested.is_empty()).collect();
         let subject = PortContext {
             name,
             ports,
             current,
             before,
-            back,
-            left,
+            restored,
+            orphaned_vlans,
             empty_opens: observed.empty_opens,
             repair,
         };
-        let want = want.intersection(&usable).difference(&stay);
+        let wanted = wanted.intersection(&usable).difference(&stay);
         // A desired VLAN that can't be created is not taken off its ports either.
-        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.back);
-        let change = plan_port(&subject, want, &keep, &ours_then, &mut plan);
-        let port_memory = port_before::port_memory(current, before, &known, &fresh, change.is_some());
+        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.restored);
+        let change = plan_port(&subject, wanted, &keep, &ours_after, &mut plan);
+        let port_memory = port_before::port_memory(current, before, &known, &new_vlans, change.is_some());
         plan.notes.extend(taken_off_note(&subject, port_memory.as_ref().or(before), &desired_vlans));
         if let Some(port_memory) = port_memory {
             plan.before.insert((*name).to_owned(), port_memory);
@@ -224,7 +226,7 @@ fn taken_off_note(
 
 /// Keeps VLANs that an interface still refers to by name after the change.
 fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
-    for (name, port) in observed.ports.iter().filter(|(_, port)| !port.names.is_empty()) {
+    for (name, port) in observed.ports.iter().filter(|(_, port)| !port.vlans_by_name.is_empty()) {
         let changed = plan.changes.ports.get(name);
         let converted =
             port.mode == Some(Mode::Access) && changed.is_some_and(|c| c.mode == ModeChange::Trunk);
@@ -232,7 +234,7 @@ fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
             continue;
         }
         let gone = changed.map_or(VlanSet::EMPTY, |change| change.remove.difference(&port.inherited));
-        for vid in port.names.difference(&gone).intersection(&plan.changes.delete).iter() {
+        for vid in port.vlans_by_name.difference(&gone).intersection(&plan.changes.delete).iter() {
             plan.changes.delete.remove(vid);
             plan.notes.push(Note {
                 kind: "StillNamed".into(),
@@ -249,7 +251,7 @@ fn adoption_refusal(vid: VlanId, current: &ObservedVlan, name: &str, adopt: &Vla
         Some(foreign) => format!("under the name {foreign:?}"),
         None => "without a name".to_owned(),
     };
-    match &current.fixed {
+    match &current.rename_blocker {
         None if adopt.contains(vid) => None,
         Some(why) if adopt.contains(vid) => {
             Some(format!("VLAN {vid} exists on the device {under} and can't be adopted: {why}"))
@@ -268,9 +270,9 @@ struct PortContext<'a> {
     /// The port memory of the command.
     before: Option<&'a PortBefore>,
     /// VLANs to restore on its list.
-    back: VlanSet,
+    restored: VlanSet,
     /// VLANs of ours that are left on it and carry nothing.
-    left: VlanSet,
+    orphaned_vlans: VlanSet,
     empty_opens: bool,
     /// Drift is repaired and not only reported.
     repair: bool,
@@ -292,10 +294,10 @@ impl PortContext<'_> {
     }
 }
 
-/// Computes the change of one interface: it gets `want`, and loses all of `ours` except `keep`.
+/// Computes the change of one interface: it gets `wanted`, and loses all of `ours` except `keep`.
 fn plan_port(
     subject: &PortContext<'_>,
-    mut want: VlanSet,
+    mut wanted: VlanSet,
     keep: &VlanSet,
     ours: &VlanSet,
     plan: &mut Plan,
@@ -303,15 +305,15 @@ fn plan_port(
     let current = subject.current;
     if let Some(what) = &current.unfit {
         subject.reject(&format!("{} {what}", subject.name), plan);
-        want = VlanSet::EMPTY;
+        wanted = VlanSet::EMPTY;
     }
-    for (vid, what) in current.taken.iter().filter(|(vid, _)| want.contains(**vid)) {
+    for (vid, what) in current.taken.iter().filter(|(vid, _)| wanted.contains(**vid)) {
         subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);
     }
     let taken: VlanSet = current.taken.keys().copied().collect();
-    want = want.difference(&taken);
+    wanted = wanted.difference(&taken);
     if current.mode == Some(Mode::Access) {
-        if want.is_empty() {
+        if wanted.is_empty() {
             return None;
         }
         if subject.ports.iter().all(|port| port.mode == PortMode::Keep) {
@@ -325,8 +327,8 @@ fn plan_port(
             return None;
         }
     }
-    if let Some(native) = current.native.filter(|native| want.contains(*native)) {
-        want.remove(native);
+    if let Some(native) = current.native.filter(|native| wanted.contains(*native)) {
+        wanted.remove(native);
         let reason = format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name);
         subject.reject_vlan(native, &reason, plan);
     }
@@ -334,7 +336,7 @@ fn plan_port(
     let close = emptied && subject.repair;
     if current.open && !close {
         let (name, kind) = (subject.name, if emptied { "Drift" } else { "OpenTrunk" });
-        for port in subject.ports.iter().filter(|_| !want.is_empty()) {
+        for port in subject.ports.iter().filter(|_| !wanted.is_empty()) {
             let message = if emptied {
                 emptied_list_message(name)
             } else {
@@ -348,10 +350,10 @@ fn plan_port(
     }
     let tagged = current.tagged();
     // Inherited VLANs do not replace an own list entry.
-    let back = subject.back.difference(&tagged.difference(&current.inherited));
-    let unwanted = tagged.intersection(ours).union(&subject.left).difference(keep);
+    let restored = subject.restored.difference(&tagged.difference(&current.inherited));
+    let unwanted = tagged.intersection(ours).union(&subject.orphaned_vlans).difference(keep);
     let mut change = PortChange {
-        add: want.difference(&tagged).union(&back),
+        add: wanted.difference(&tagged).union(&restored),
         remove: unwanted.difference(&taken).difference(&current.inherited),
         mode: ModeChange::Keep,
         close,
@@ -365,15 +367,17 @@ fn plan_port(
             change.add.insert(native);
         }
     }
-    if let Some((true, settings)) = subject.before.and_then(|before| port_before::known(current, before)) {
-        change.remove.extend(port_before::stopgap(current, settings, &subject.back));
+    if let Some((true, settings)) =
+        subject.before.and_then(|before| port_before::known_prior_state(current, before))
+    {
+        change.remove.extend(port_before::placeholder_native(current, settings, &subject.restored));
     }
-    let left = tagged.difference(&change.remove).union(&change.add);
-    let before = subject.before.and_then(|before| port_before::known(current, before));
-    let empty_opens = subject.empty_opens && !current.filled;
+    let remaining = tagged.difference(&change.remove).union(&change.add);
+    let before = subject.before.and_then(|before| port_before::known_prior_state(current, before));
+    let empty_opens = subject.empty_opens && !current.has_unresolved_members;
     if let Some((trunk, settings)) = before
-        && left.difference(&current.inherited).is_empty()
-        && !(trunk && left.is_empty() && empty_opens)
+        && remaining.difference(&current.inherited).is_empty()
+        && !(trunk && remaining.is_empty() && empty_opens)
     {
         change.restore = port_before::to_restore(current, settings);
     }
@@ -381,7 +385,7 @@ fn plan_port(
         return None;
     }
     change.former = subject.before.cloned();
-    match (left.is_empty(), current.mode, current.native) {
+    match (remaining.is_empty(), current.mode, current.native) {
         // The remembered state is restored.
         (true, _, _) if before.is_some_and(|(trunk, _)| !trunk || !empty_opens) => {}
         (true, Some(Mode::Trunk), Some(native)) => {
@@ -460,7 +464,7 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
         }
     }
     let (closed, before) =
-        (Some(closed_trunks::closed(observed, desired)), port_before::needed(observed, desired));
+        (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
     Applied::Fabric { vlans: ours, ports, carried, closed, before }
 }
 

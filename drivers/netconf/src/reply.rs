@@ -23,7 +23,7 @@ pub struct RpcError {
 impl RpcError {
     /// The `error-path`, or else the first instance identifier with keys in `error-message`, where servers built on
     /// libyang put it.
-    pub fn place(&self) -> Option<&str> {
+    pub fn location(&self) -> Option<&str> {
         self.path.as_deref().or_else(|| instance_identifier(self.message.as_deref()?))
     }
 
@@ -194,20 +194,20 @@ mod tests {
 
     #[test]
     fn error_path_in_message_is_parsed() {
-        let place = |path: Option<&str>, message: &str| {
+        let location = |path: Option<&str>, message: &str| {
             let (path, message) = (path.map(str::to_owned), Some(message.to_owned()));
-            RpcError { path, message, ..RpcError::default() }.place().map(str::to_owned)
+            RpcError { path, message, ..RpcError::default() }.location().map(str::to_owned)
         };
         let at = "/oc-if:interfaces/interface[name='Ethernet 1/1 (a)']/config";
-        assert_eq!(place(None, &format!("Not satisfied. (path \"{at}\")")).as_deref(), Some(at));
+        assert_eq!(location(None, &format!("Not satisfied. (path \"{at}\")")).as_deref(), Some(at));
         assert_eq!(
-            place(None, &format!("no room on 1/2 for {at}: full")).as_deref(),
+            location(None, &format!("no room on 1/2 for {at}: full")).as_deref(),
             Some(&*format!("{at}:"))
         );
-        assert_eq!(place(None, "no room for /a:b[c=\"'\"]").as_deref(), Some("/a:b[c=\"'\"]"));
-        assert_eq!(place(Some("/x"), at).as_deref(), Some("/x"));
+        assert_eq!(location(None, "no room for /a:b[c=\"'\"]").as_deref(), Some("/a:b[c=\"'\"]"));
+        assert_eq!(location(Some("/x"), at).as_deref(), Some("/x"));
         for none in ["", "Ethernet1/1[0] /", "see /etc/eno", "/a[b"] {
-            assert_eq!(place(None, none), None, "{none}");
+            assert_eq!(location(None, none), None, "{none}");
         }
     }
 

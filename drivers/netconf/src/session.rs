@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::framing::{Decoder, Framing};
-use crate::hello::{Hello, OURS};
+use crate::hello::{CLIENT_HELLO, Hello};
 use crate::reply::{Message, RpcErrors, classify, errors};
 use crate::text::Text;
 use crate::xml::NETCONF;
@@ -116,7 +116,7 @@ type PendingRequests = Result<BTreeMap<u64, oneshot::Sender<Result<Text, Session
 type PendingReply = oneshot::Receiver<Result<Text, SessionError>>;
 
 struct Shared {
-    waiting: Mutex<PendingRequests>,
+    pending: Mutex<PendingRequests>,
     next_id: Mutex<u64>,
     /// The highest message-id that was answered.
     answered: AtomicU64,
@@ -137,7 +137,7 @@ impl Requests {
         let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next;
         *next += 1;
-        self.shared.waiting().as_mut().map_err(|error| error.clone())?.insert(id, answer);
+        self.shared.pending().as_mut().map_err(|error| error.clone())?.insert(id, answer);
         // If the writer is gone, the reader ends and fails all requests.
         let _ = self.outgoing.send((id, Arc::clone(operation)));
         Ok((id, answered))
@@ -173,21 +173,21 @@ enum NoReply {
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, PendingRequests> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingRequests> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self, error: &SessionError) {
-        let before = std::mem::replace(&mut *self.waiting(), Err(error.clone()));
+        let before = std::mem::replace(&mut *self.pending(), Err(error.clone()));
         for (_, waiter) in before.into_iter().flatten() {
             // The waiting task may be gone.
             let _ = waiter.send(Err(error.clone()));
         }
     }
 
-    fn answer(&self, id: Option<u64>, reply: Text) {
-        let mut waiting = self.waiting();
-        let Ok(map) = waiting.as_mut() else { return };
+    fn complete(&self, id: Option<u64>, reply: Text) {
+        let mut pending = self.pending();
+        let Ok(map) = pending.as_mut() else { return };
         let Some(id) = id.or_else(|| map.keys().next().copied()) else { return };
         if let Some(waiter) = map.remove(&id) {
             self.answered.fetch_max(id, Ordering::Relaxed);
@@ -206,16 +206,16 @@ impl StreamSession {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut decoder = Decoder::new();
         let exchange = async {
-            let mut ours = Vec::new();
-            Framing::EndOfMessage.encode(OURS, &mut ours);
-            writer.write_all(&ours).await.map_err(|error| ended(&error))?;
+            let mut client_hello = Vec::new();
+            Framing::EndOfMessage.encode(CLIENT_HELLO, &mut client_hello);
+            writer.write_all(&client_hello).await.map_err(|error| ended(&error))?;
             writer.flush().await.map_err(|error| ended(&error))?;
             read_message(&mut reader, &mut decoder).await
         };
-        let theirs = tokio::time::timeout(limit, exchange)
+        let server_hello = tokio::time::timeout(limit, exchange)
             .await
             .map_err(|_| SessionError::TimedOut { operation: "<hello>".into(), limit })??;
-        let hello = Hello::parse(&theirs).map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let hello = Hello::parse(&server_hello).map_err(|error| SessionError::Protocol(error.to_string()))?;
         let framing = match (hello.base("1.1"), hello.base("1.0")) {
             (true, _) => Framing::Chunked,
             (false, true) => Framing::EndOfMessage,
@@ -225,7 +225,7 @@ impl StreamSession {
         };
         decoder.switch(framing);
         let shared = Arc::new(Shared {
-            waiting: Mutex::new(Ok(BTreeMap::new())),
+            pending: Mutex::new(Ok(BTreeMap::new())),
             next_id: Mutex::new(1),
             answered: AtomicU64::new(0),
         });
@@ -241,7 +241,7 @@ impl StreamSession {
                 let error = loop {
                     match read_message(&mut reader, &mut decoder).await {
                         Ok(message) => match classify(&message) {
-                            Some(Message::Reply(id)) => shared.answer(id, message),
+                            Some(Message::Reply(id)) => shared.complete(id, message),
                             Some(Message::Notification) => notified(&message),
                             None => {
                                 break SessionError::Protocol("neither a reply nor a notification".into());
@@ -290,13 +290,13 @@ impl Session for StreamSession {
             Err(error) => return Box::pin(async move { Err(error.into()) }),
         };
         // Only a read can be repeated.
-        let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
+        let mut retry = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
         let (requests, limit) = (self.requests.clone(), self.limit);
         let probe_delay = (limit / PROBE_FRACTION).max(MIN_PROBE_DELAY);
         Box::pin(async move {
             let reply = async {
                 loop {
-                    match (requests.reply(id, answered, probe_delay).await, again.take()) {
+                    match (requests.reply(id, answered, probe_delay).await, retry.take()) {
                         (Ok(reply), _) => return Ok(reply),
                         (Err(NoReply::Ended(error)), _) => return Err(error),
                         (Err(NoReply::Lost), None) => {

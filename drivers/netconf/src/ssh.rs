@@ -140,7 +140,7 @@ impl SshSession {
             reason: format!("{what} within {} s", limits.connect.as_secs_f32()),
         };
         let (mut connection, fingerprint) =
-            tokio::time::timeout(limits.connect, greet(address, pinned, limits))
+            tokio::time::timeout(limits.connect, handshake(address, pinned, limits))
                 .await
                 .map_err(|_| timed_out("no answer"))??;
         let credentials = source.read(credential).await?;
@@ -201,14 +201,14 @@ impl russh::client::Handler for HostKeyCheck {
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
         // Certificates are not requested.
         let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
-        let right = self.pinned.as_ref().is_some_and(|pinned| pinned.key_data() == key.key_data());
+        let is_pinned = self.pinned.as_ref().is_some_and(|pinned| pinned.key_data() == key.key_data());
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
-        Ok(right)
+        Ok(is_pinned)
     }
 }
 
 /// Connects up to the verified host key.
-async fn greet(
+async fn handshake(
     address: &str,
     pinned: Option<PublicKey>,
     limits: Limits,
@@ -228,27 +228,27 @@ async fn greet(
         offered.sort_by_key(|offered| !(*offered == kind || (is_rsa(offered) && is_rsa(&kind))));
         config.preferred.key = offered.into();
     }
-    let stream = dial(address).await.map_err(|error| unreachable(error.to_string()))?;
+    let stream = connect_tcp(address).await.map_err(|error| unreachable(error.to_string()))?;
     // Without it only small requests are slower.
     let _ = stream.set_nodelay(true);
     let shown = Arc::new(Mutex::new(None));
     let check = HostKeyCheck { pinned: pinned.clone(), shown: Arc::clone(&shown) };
     let connected = russh::client::connect_stream(Arc::new(config), stream, check).await;
     let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let print = |key: &PublicKey| key.fingerprint(HashAlg::Sha256).to_string();
+    let fingerprint_of = |key: &PublicKey| key.fingerprint(HashAlg::Sha256).to_string();
     let line = |key: &PublicKey| {
         let plain = PublicKey::new(key.key_data().clone(), "");
         plain.to_openssh().unwrap_or_default().trim_end().to_owned()
     };
     match (connected, shown, pinned) {
-        (Ok(connection), Some(shown), Some(_)) => Ok((connection, print(&shown))),
+        (Ok(connection), Some(shown), Some(_)) => Ok((connection, fingerprint_of(&shown))),
         (_, Some(shown), None) => {
-            Err(ConnectError::HostKeyUnknown { fingerprint: print(&shown), line: line(&shown) })
+            Err(ConnectError::HostKeyUnknown { fingerprint: fingerprint_of(&shown), line: line(&shown) })
         }
         (Err(_), Some(shown), Some(pinned)) if pinned.key_data() != shown.key_data() => {
             Err(ConnectError::HostKeyWrong {
-                pinned: print(&pinned),
-                shown: print(&shown),
+                pinned: fingerprint_of(&pinned),
+                shown: fingerprint_of(&shown),
                 line: line(&shown),
             })
         }
@@ -257,7 +257,7 @@ async fn greet(
     }
 }
 
-async fn dial(address: &str) -> std::io::Result<TcpStream> {
+async fn connect_tcp(address: &str) -> std::io::Result<TcpStream> {
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
@@ -290,7 +290,9 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
                 let interactive = remaining_methods.contains(&russh::MethodKind::KeyboardInteractive);
                 allowed = Some(remaining_methods);
                 if interactive
-                    && keyboard(connection, &with.username, password.expose()).await.map_err(broken)?
+                    && keyboard_interactive_login(connection, &with.username, password.expose())
+                        .await
+                        .map_err(broken)?
                 {
                     return Ok(());
                 }
@@ -306,7 +308,7 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
 }
 
 /// Answers each hidden prompt with the password (RFC 4256).
-async fn keyboard(
+async fn keyboard_interactive_login(
     connection: &mut Handle<HostKeyCheck>,
     username: &str,
     password: &str,

@@ -67,7 +67,7 @@ impl Element<'_> {
     }
 
     /// Whether an attribute with this local name has this value.
-    pub(crate) fn says(&self, attribute: &str, value: &str) -> bool {
+    pub(crate) fn has_attribute(&self, attribute: &str, value: &str) -> bool {
         let mut attributes = self.tag.attributes().flatten();
         attributes.any(|own| own.key.local_name().into_inner() == attribute && own.value == value)
     }
@@ -202,10 +202,10 @@ mod tests {
         for name in names {
             let xml = embedded(name);
             assert!(!xml.contains("]]>"), "{xml}");
-            let change_seen = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
+            let expected = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
             assert_eq!(
                 steps(&xml).unwrap(),
-                ["+a", "+a/b", &format!("-a/b={change_seen}"), "+a/c", "-a/c=", "-a="]
+                ["+a", "+a/b", &format!("-a/b={expected}"), "+a/c", "-a/c=", "-a="]
             );
         }
     }

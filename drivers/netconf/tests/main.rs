@@ -1,5 +1,5 @@
-//! The driver against the simulator, and its laws on devices in memory.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the driver against the simulator, and properties of its dialects on devices in memory. One binary, since
+//! each links all that it uses.
 
 mod access;
 mod common;

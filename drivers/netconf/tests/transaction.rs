@@ -174,7 +174,7 @@ async fn trunk_with_native_vlan_gets_a_list_and_never_opens() {
     assert_eq!((port.configured.to_string(), port.native, port.open_trunk), ("7".into(), Some(7), false));
 }
 
-/// A LAG without members, which a switch has.
+/// The configuration of a LAG without members.
 const LAG: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name>\
     <config><name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
     </config></interface></interfaces>";
@@ -220,15 +220,15 @@ fn refuse(edit: RejectEdit) -> Fault {
 
 #[tokio::test]
 async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
-    let tells =
+    let with_path =
         RejectEdit { vlan: Some(1500), message: Some("no room for it".into()), ..RejectEdit::default() };
-    let says_nothing = RejectEdit { without_path: true, message: Some("no".into()), ..tells.clone() };
+    let no_path = RejectEdit { without_path: true, message: Some("no".into()), ..with_path.clone() };
     for (what, fault, limit) in [
-        ("named at edit", tells.clone(), 20),
-        ("named at validate", RejectEdit { at: Stage::Validate, ..tells.clone() }, 20),
-        ("named at commit", RejectEdit { at: Stage::Commit, ..tells }, 24),
-        ("not named", says_nothing.clone(), 110),
-        ("not named at commit", RejectEdit { at: Stage::Commit, ..says_nothing }, 160),
+        ("named at edit", with_path.clone(), 20),
+        ("named at validate", RejectEdit { at: Stage::Validate, ..with_path.clone() }, 20),
+        ("named at commit", RejectEdit { at: Stage::Commit, ..with_path }, 24),
+        ("not named", no_path.clone(), 110),
+        ("not named at commit", RejectEdit { at: Stage::Commit, ..no_path }, 160),
     ] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
@@ -247,7 +247,8 @@ async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
         assert!(!made.rejected.is_empty() && !made.wants_retry());
         assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
         assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
-        // Once for a commit of an earlier session, and once for each refused one, which may be pending all the same.
+        // One cancel for the commit of an earlier session, and one for each refused commit, which may be pending
+        // nevertheless.
         let cancelled = leaf.stats().rpcs["cancel-commit"];
         assert_eq!(cancelled > 1, what.ends_with("at commit"), "{what}: {cancelled}");
         assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
@@ -384,7 +385,7 @@ async fn lost_session_is_reopened() {
                 assert_eq!(applied_vlans(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
                 let switch = bench.switch(&name);
                 assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
-                // Nothing is pending: a restart, which rolls an unconfirmed commit back, changes nothing.
+                // No commit is pending: a reboot, which rolls back an unconfirmed commit, changes nothing.
                 switch.reboot(Boot::Saved);
                 assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
                 assert_eq!(applied_vlans(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
@@ -408,7 +409,7 @@ async fn denied_lock_is_retried_and_its_holder_named() {
     leaf.inject(Fault::Clear {});
     assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
 
-    // Another session's lock.
+    // Another session holds the lock.
     let info = bench.info("leaf1");
     let limits = options(bench.credentials.path()).limits;
     let source = options(bench.credentials.path()).credentials;
@@ -467,11 +468,11 @@ async fn newer_command_supersedes_older_one_before_commit() {
     let leaf = bench.switch("leaf1");
     let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
     let (newest, observed) = watch::channel(Newest::Command(older.clone()));
-    let (progress, mut said) = mpsc::channel(8);
+    let (progress, mut progress_messages) = mpsc::channel(8);
     leaf.inject(Fault::LockDenied { times: Some(1) });
     let reconciling = bench.driver.reconcile(Work::new(older.clone(), observed, progress));
     let overtaking = async {
-        said.recv().await.expect("it says that it waits for the lock");
+        progress_messages.recv().await.expect("it says that it waits for the lock");
         let newer = bench.desired("leaf1", "200", &["Ethernet1"]);
         let mut newer = command("leaf1", newer);
         newer.generation.sequence = 2;
@@ -530,7 +531,7 @@ async fn sixty_four_devices_are_reconciled_concurrently() {
         topology.switches.push(switch);
     }
     let bench = Bench::with(&topology).await;
-    // Some are dead, which is no one else's business.
+    // Unreachable devices must not affect the others.
     for number in [3, 40] {
         bench.switch(&format!("switch{number}")).inject(Fault::Unreachable {});
     }

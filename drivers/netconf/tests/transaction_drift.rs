@@ -1,4 +1,4 @@
-//! What another hand changes, and how it is found.
+//! Detection and repair of drift.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn device_without_notifications_is_audited_periodically() {
     let repaired = driver.reconcile(work("leaf1", desired)).await;
     assert_eq!(drift(&repaired), ["VLAN 100 on Ethernet1 missing"]);
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").1, "100,102");
-    // And again.
+    // The audit repeats.
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     driver.forget("leaf1").await;
 }
@@ -58,21 +58,21 @@ async fn audit_interval_change_causes_no_edit() {
         }
     })
     .await;
-    let change_seen = |reconciled: &Reconciled| {
+    let audit_info = |reconciled: &Reconciled| {
         let device = reconciled.device.as_ref().expect("what it says of itself");
         (device.audit_interval, device.change_notifications)
     };
     let mut changed = Box::pin(bench.driver.changed());
     let other = bench.desired("leaf2", "100", &["Ethernet1"]);
-    assert_eq!(change_seen(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
+    assert_eq!(audit_info(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
     let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    assert_eq!(change_seen(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
-    // Drift that comes with the new interval is drift.
+    assert_eq!(audit_info(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
+    // The command that changes the interval finds drift too.
     remove(&bench, "102");
     desired.device.audit_interval = NonZeroU32::new(1);
     let repaired = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!(
-        (change_seen(&repaired), drift(&repaired)),
+        (audit_info(&repaired), drift(&repaired)),
         ((Some(1), Some(false)), vec!["VLAN 102 on Ethernet1 missing"])
     );
     let quiet = bench.reconcile("leaf1", desired.clone()).await;
@@ -81,8 +81,8 @@ async fn audit_interval_change_causes_no_edit() {
     desired.device.audit_interval = NonZeroU32::new(1);
     let again = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!([&quiet.change, &longer.change, &again.change], [&None, &None, &None]);
-    assert_eq!(change_seen(&longer), (Some(3600), Some(false)));
-    // It is read again within its own interval.
+    assert_eq!(audit_info(&longer), (Some(3600), Some(false)));
+    // The device is audited at its own interval.
     remove(&bench, "100");
     let soon = tokio::time::timeout(Duration::from_mins(1), changed.next()).await;
     assert_eq!(soon.expect("it is read again").as_deref(), Some("leaf1"));
@@ -101,19 +101,16 @@ async fn lost_configuration_is_restored() {
     let mut changed = Box::pin(bench.driver.changed());
     let desired = bench.desired("leaf1", "100-170", &["Ethernet1"]);
     applied_vlans(&bench.settle("leaf1", &desired).await);
-    // One that is empty in its place, and one with an old start-up configuration.
+    // The switch boots with the factory configuration.
     leaf.reboot(Boot::Factory);
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     let back = bench.settle("leaf1", &desired).await;
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-170".into(), "100-170".into()));
-    let change_seen = drift(&back);
-    assert_eq!(
-        (change_seen.len(), change_seen[0], change_seen[50]),
-        (51, "VLAN 100 missing", "and 93 more differences")
-    );
+    let notes = drift(&back);
+    assert_eq!((notes.len(), notes[0], notes[50]), (51, "VLAN 100 missing", "and 93 more differences"));
     let change = back.change.expect("a change");
     assert_eq!((change.added, change.removed, change.transaction), (142, 0, None));
-    // Restored from a backup, under way.
+    // A backup is restored while the session is open.
     remove(&bench, "110-120");
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     assert_eq!(drift(&bench.settle("leaf1", &desired).await).len(), 11);
@@ -121,7 +118,7 @@ async fn lost_configuration_is_restored() {
     assert_eq!((drift(&quiet), &quiet.change), (vec![], &None));
 }
 
-/// As the host gives it to a new process.
+/// The last report, as the host gives it to a new process.
 fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
     let command = crate::common::command("leaf1", desired.clone());
     Report {
@@ -154,7 +151,7 @@ async fn new_process_distinguishes_drift_from_pending_changes() {
         assert_eq!(drift(&found), ["VLAN 100 on Ethernet1 missing"]);
         let carried = if mode == Drift::Repair { "100,102" } else { "102" };
         assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").1, carried);
-        // It is said for as long as it is so.
+        // The note stays while the drift does.
         let again = bench.reconcile("leaf1", desired).await;
         assert_eq!(drift(&again).len(), usize::from(mode == Drift::Report), "{again:?}");
     }
@@ -180,7 +177,7 @@ async fn cluster_uid_change_causes_no_edit() {
     }
 }
 
-/// The notes about another cluster with the same identifier.
+/// The items of the notes about a clash of cluster identifiers.
 fn clash_note(reconciled: &Reconciled) -> Vec<String> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
     notes.map(|note| note.item.to_string()).collect()
@@ -200,18 +197,18 @@ async fn cluster_id_clash_is_detected_and_foreign_vlans_stay() {
     }
     let last = last.expect("a report");
     assert_eq!(clash_note(&last), ["VLAN 200"]);
-    // Neither takes out what is the other's any more.
+    // Neither driver removes VLANs of the other any more.
     assert_eq!(clash_note(&theirs().await), ["VLAN 100"]);
     assert_eq!(drift(&bench.settle("leaf1", &ours).await), [""; 0]);
     let leaf = bench.switch("leaf1");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100,200".into(), "100".into()));
     assert_eq!(on_switch(leaf, "Ethernet2").1, "200");
-    // What it wants is made, and what it no longer wants stays.
+    // Desired VLANs are created, and VLANs that are not desired any more stay.
     let more = bench.desired("leaf1", "101", &["Ethernet1"]);
     assert_eq!(clash_note(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-101,200".into(), "100-101".into()));
 
-    // A new process knows it from the report, and goes on once the other cluster has left.
+    // A new process knows the clash from the report. Removals go on once the other cluster has left.
     bench.restart_driver();
     let next = || work("leaf1", ours.clone()).with_reported(Some(report(&ours, &last)));
     assert_eq!(clash_note(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
@@ -256,7 +253,7 @@ async fn port_entries_of_deleted_vlan_are_removed_with_their_network() {
     assert_eq!(listed(), "102");
 }
 
-/// The ports that the driver reports as closed.
+/// The ports that the driver reports as trunks with a list.
 fn closed(reconciled: &Reconciled) -> Vec<&str> {
     match &reconciled.applied {
         Some(Applied::Fabric { closed: Some(closed), .. }) => closed.iter().map(String::as_str).collect(),
@@ -268,7 +265,7 @@ fn open_trunks(reconciled: &Reconciled) -> usize {
     reconciled.notes.iter().filter(|note| note.kind == "OpenTrunk").count()
 }
 
-/// As the engine says it in the next command.
+/// The desired state with the reported port memory, as in the engine's next command.
 fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
     let closed = closed(reconciled);
     let mut desired = desired.clone();
@@ -304,7 +301,7 @@ async fn trunk_emptied_by_others_gets_its_list_back() {
         if mode == Drift::Repair {
             assert_eq!(port().configured.to_string(), "100,102");
         } else {
-            // It is said for as long as it is so, whatever else is commanded.
+            // The note stays while the drift does, also after other commands.
             let more = bench.desired("leaf1", "100,102-103", &["Ethernet1", "Ethernet2"]);
             let more =
                 FabricDesired { device: desired.device.clone(), ..with_new_port_memory(&more, &found) };
@@ -316,7 +313,7 @@ async fn trunk_emptied_by_others_gets_its_list_back() {
     }
 }
 
-/// The report, or the command, tells a new process which trunks had a list.
+/// A new process knows from the report, or from the command, which trunks had a list.
 #[tokio::test]
 async fn new_process_restores_list_of_emptied_trunk() {
     let mut bench = Bench::start(|_| ()).await;
@@ -338,7 +335,7 @@ async fn new_process_restores_list_of_emptied_trunk() {
         assert_eq!((applied_vlans(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
         assert!(!open(&bench), "{found:?}");
     }
-    // Nobody knows of it.
+    // Neither report nor command tells of the list.
     bench.restart_driver();
     remove(&bench, "100,102");
     let found = bench.reconcile("leaf1", desired).await;
@@ -357,7 +354,7 @@ async fn port_memory_ends_with_last_vlan() {
     let ended = bench.settle("leaf1", &none).await;
     assert_eq!(closed(&ended), [""; 0]);
     assert!(port().mode.is_none() && !port().open_trunk, "{:?}", port());
-    // From now on it is not ours to close.
+    // From now on the driver must not give it a list.
     let edit = HandEdit {
         port: Some("Ethernet1".into()),
         mode: Some(eno_simulator::PortMode::Trunk),
@@ -377,7 +374,7 @@ async fn rollback_keeps_port_memory() {
     let bench = Bench::start(|_| ()).await;
     let before = bench.settle("leaf1", &bench.desired("leaf1", "100", &["Ethernet1"])).await;
     remove(&bench, "100");
-    // Ethernet1 is to be closed again, and Ethernet2 to become a trunk.
+    // Ethernet1 is to get its list back, and Ethernet2 to become a trunk.
     let desired = with_new_port_memory(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
     for decision in [Decision::Abort, Decision::Confirm] {
         let part = Part::new("leaf1", desired.clone(), Duration::from_mins(5));

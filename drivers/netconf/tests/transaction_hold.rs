@@ -14,7 +14,7 @@ use crate::common::{
 const LONG: Duration = Duration::from_mins(5);
 const BOTH: [ConfirmedCommit; 2] = [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0];
 
-/// A fabric in which leaf1 carries 100 on Ethernet1.
+/// A fabric whose leaves carry VLAN 100 on Ethernet1.
 async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
@@ -152,7 +152,7 @@ async fn change_rolled_back_by_device_is_applied_again_after_confirm() {
     let phase = work.phase();
     let deciding = async {
         until_change_is_held(phase).await;
-        // By another manager that knows the name of the change.
+        // Another manager cancels the commit by its persist-id.
         let info = bench.info("leaf1");
         let options = options(bench.credentials.path());
         let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));

@@ -1,4 +1,4 @@
-//! A change reads only what it is about, and nothing is overlooked by that.
+//! Partial reads: a change reads only the VLANs that it affects, and misses no foreign change.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use futures::future::BoxFuture;
 
 use crate::common::{Bench, applied_vlans, on_switch, options, work};
 
-/// The session to leaf1, with the length of the longest reply.
-struct Measured {
+/// A session with leaf1 that records the length of the longest reply in bytes.
+struct MeasuringSession {
     session: SshSession,
     longest: Arc<Mutex<usize>>,
 }
 
-impl Session for Measured {
+impl Session for MeasuringSession {
     fn hello(&self) -> &Hello {
         self.session.hello()
     }
@@ -45,7 +45,7 @@ impl Session for Measured {
     }
 }
 
-impl Measured {
+impl MeasuringSession {
     async fn connect(bench: &Bench) -> Self {
         let info = bench.info("leaf1");
         let options = options(bench.credentials.path());
@@ -56,7 +56,7 @@ impl Measured {
         Self { session: session.await.expect("a session"), longest: Arc::default() }
     }
 
-    /// The report, all VLANs as they were read last, and the length of the longest reply.
+    /// Runs a transaction. Returns its report, the VLANs of its last read, and the length of the longest reply.
     async fn run(
         &self,
         desired: &FabricDesired,
@@ -74,12 +74,13 @@ impl Measured {
             confirm_timeout: Duration::from_mins(1),
             intent: &Intent::Apply,
             device: &DeviceInfo::default(),
-            read: Mutex::default(),
+            read_baseline: Mutex::default(),
             clash_detector: &ClashDetector::default(),
         };
-        let context = RunContext { other_before: baseline.is_some(), baseline, ..RunContext::default() };
+        let context =
+            RunContext { verified_other_command: baseline.is_some(), baseline, ..RunContext::default() };
         let report = transaction.run(context).await.expect("it runs");
-        let read = transaction.read.into_inner().unwrap().expect("something was read");
+        let read = transaction.read_baseline.into_inner().unwrap().expect("something was read");
         (report, read, *self.longest.lock().unwrap())
     }
 }
@@ -93,13 +94,13 @@ async fn change_reads_only_affected_vlans() {
         ..HandEdit::default()
     };
     leaf.change_by_hand(&foreign).expect("an edit");
-    let session = Measured::connect(&bench).await;
+    let session = MeasuringSession::connect(&bench).await;
     let (first, baseline, whole) =
         session.run(&bench.desired("leaf1", "100-999", &["Ethernet1", "Ethernet2"]), None).await;
     assert_eq!(applied_vlans(&first).0, "100-999");
     assert!(whole > 100_000, "{whole}");
 
-    // One more, one less, one that is foreign: what is reported is what reading all tells.
+    // One VLAN more, one less, and a foreign one: the report is that of a complete read.
     let desired = bench.desired("leaf1", "101-1001", &["Ethernet1", "Ethernet2"]);
     let (part, kept, length) = session.run(&desired, Some(&baseline)).await;
     assert!(length < 5_000, "{length}");
@@ -128,7 +129,7 @@ async fn concurrent_foreign_change_is_detected() {
     leaf.change_by_hand(&edit).expect("an edit");
     leaf.change_by_hand(&HandEdit { port: None, ..edit }).expect("an edit");
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
-    // The next command comes before the driver has looked what it was.
+    // The next command comes before the driver has read the foreign change.
     let (vlans, _) =
         applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
     assert_eq!(vlans, "100-112");

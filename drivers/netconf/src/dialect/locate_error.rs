@@ -16,7 +16,7 @@ pub(super) struct Keys {
 /// Locates by the [error path](RpcError::place) first, then by the words of `error-message`.
 pub(super) fn locate_error(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<ChangeUnit> {
     let mut named = Named::default();
-    for (key, value) in predicates(error.place().unwrap_or_default()) {
+    for (key, value) in predicates(error.location().unwrap_or_default()) {
         if keys.vlan.contains(&key) {
             named.some_of_range = value.contains("..");
             named.vid = value.parse().ok().filter(|vid| changes.vlans().contains(*vid)).or(named.vid);
@@ -63,7 +63,7 @@ pub(super) fn locate_named_error(
     if vid.is_none() && some_of_range {
         return None;
     }
-    if interface.is_none() && error.place().is_none_or(|path| predicates(path).is_empty()) {
+    if interface.is_none() && error.location().is_none_or(|path| predicates(path).is_empty()) {
         interface = words()
             .map(|word| word.trim_end_matches('.'))
             .find(|word| changes.ports.contains_key(*word))

@@ -71,7 +71,7 @@ pub trait Dialect: Send + Sync {
 
     /// The vendor, model or software, as far as the `<hello>` tells.
     fn model(&self, hello: &Hello) -> Option<String> {
-        hello.create().map(str::to_owned)
+        hello.vendor().map(str::to_owned)
     }
 
     /// Whether [`parse`](Self::parse) needs the inventory. Otherwise it is read only when requested interfaces are

@@ -298,7 +298,11 @@ impl Parser {
                     if let Some(id) = bd.encap.strip_prefix("vlan-") {
                         match id.parse() {
                             Ok(vid) => {
-                                let vlan = ObservedVlan { name: bd.name, active: !bd.suspended, fixed: None };
+                                let vlan = ObservedVlan {
+                                    name: bd.name,
+                                    active: !bd.suspended,
+                                    rename_blocker: None,
+                                };
                                 self.vlans.insert(vid, vlan);
                             }
                             Err(_) => self.bad(path, &bd.encap),
@@ -361,9 +365,9 @@ impl Parser {
         }
         let Self { vlans, ports, .. } = self;
         Ok(ObservedConfig {
-            home: None,
+            network_instance: None,
             vlans,
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,

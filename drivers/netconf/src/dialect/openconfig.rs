@@ -211,7 +211,11 @@ impl Parser {
                 let (id, leaves) = std::mem::take(&mut self.vlan);
                 match id.parse() {
                     Ok(vid) => {
-                        let vlan = ObservedVlan { name: leaves.name, active: !leaves.suspended, fixed: None };
+                        let vlan = ObservedVlan {
+                            name: leaves.name,
+                            active: !leaves.suspended,
+                            rename_blocker: None,
+                        };
                         instance.vlans.insert(vid, vlan);
                     }
                     Err(_) => self.bad(path, &id),
@@ -286,19 +290,19 @@ impl Parser {
             return Err(bad);
         }
         let mut instances = self.instances;
-        let home = instances
+        let network_instance = instances
             .iter()
             .position(|instance| instance.default)
             .or_else(|| instances.iter().position(|i| i.name.eq_ignore_ascii_case(DEFAULT_INSTANCE)))
             .map(|at| instances.swap_remove(at));
-        let (home, vlans) = match home {
+        let (network_instance, vlans) = match network_instance {
             Some(instance) => (Some(instance.name), instance.vlans),
             None => (None, BTreeMap::new()),
         };
         Ok(ObservedConfig {
-            home,
+            network_instance,
             vlans,
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports: self.ports,
             empty_opens: true,
@@ -319,13 +323,15 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
 }
 
 fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
-    let home = escape(observed.home.as_deref().unwrap_or(DEFAULT_INSTANCE));
-    let _ =
-        write!(xml, "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>");
-    if observed.home.is_none() {
+    let network_instance = escape(observed.network_instance.as_deref().unwrap_or(DEFAULT_INSTANCE));
+    let _ = write!(
+        xml,
+        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{network_instance}</name>"
+    );
+    if observed.network_instance.is_none() {
         let _ = write!(
             xml,
-            "<config><name>{home}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\
+            "<config><name>{network_instance}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\
              oc-ni-types:DEFAULT_INSTANCE</type></config>"
         );
     }

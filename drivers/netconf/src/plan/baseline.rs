@@ -17,21 +17,21 @@ pub struct Baseline {
     ours: VlanSet,
     others: BTreeMap<VlanId, ObservedVlan>,
     /// The device returned more than one entry for a filter with several names.
-    answers_several: bool,
+    answers_several_names: bool,
 }
 
 impl Baseline {
     /// The baseline of a complete read.
-    pub fn of(observed: &ObservedConfig, cluster: &str, answers_several: bool) -> Self {
+    pub fn of(observed: &ObservedConfig, cluster: &str, answers_several_names: bool) -> Self {
         let (mut ours, mut others) = (VlanSet::EMPTY, BTreeMap::new());
         for (vid, vlan) in &observed.vlans {
-            if is_ours(vlan, cluster, *vid) && vlan.active && vlan.fixed.is_none() {
+            if is_ours(vlan, cluster, *vid) && vlan.active && vlan.rename_blocker.is_none() {
                 ours.insert(*vid);
             } else {
                 others.insert(*vid, vlan.clone());
             }
         }
-        Self { cluster: cluster.to_owned(), ours, others, answers_several }
+        Self { cluster: cluster.to_owned(), ours, others, answers_several_names }
     }
 
     /// The VLANs that differ from the desired state, or may differ. `None`: they can't be read one by one, since they
@@ -45,8 +45,8 @@ impl Baseline {
         unsettled.extend(
             self.others.iter().filter(|(vid, vlan)| is_ours(vlan, &self.cluster, **vid)).map(|(vid, _)| *vid),
         );
-        let most = if self.answers_several { MAX_SINGLE_VLANS } else { 1 };
-        (unsettled.len() <= most).then_some(unsettled)
+        let limit = if self.answers_several_names { MAX_SINGLE_VLANS } else { 1 };
+        (unsettled.len() <= limit).then_some(unsettled)
     }
 
     /// Adds all VLANs that were not `read` to the observed configuration.
@@ -55,7 +55,7 @@ impl Baseline {
             observed.vlans.entry(vid).or_insert_with(|| ObservedVlan {
                 name: Some(vlan_name(&self.cluster, vid)),
                 active: true,
-                fixed: None,
+                rename_blocker: None,
             });
         }
         for (vid, vlan) in self.others.iter().filter(|(vid, _)| !read.contains(**vid)) {
@@ -90,15 +90,15 @@ mod tests {
     }
 
     prop_compose! {
-        fn any_seen()(vlans in prop::collection::btree_map(1u16..40, (0u8..4, any::<bool>(), any::<bool>()), 0..30)) -> ObservedConfig {
-            let vlan = |(id, (whose, active, fixed)): (u16, (u8, bool, bool))| {
+        fn any_observed()(vlans in prop::collection::btree_map(1u16..40, (0u8..4, any::<bool>(), any::<bool>()), 0..30)) -> ObservedConfig {
+            let vlan = |(id, (owner, active, rename_blocker)): (u16, (u8, bool, bool))| {
                 let vid = VlanId::new(id).unwrap();
-                let name = match whose {
+                let name = match owner {
                     0 | 1 => Some(vlan_name("c", vid)),
                     2 => Some("other".to_owned()),
                     _ => None,
                 };
-                (vid, ObservedVlan { name, active, fixed: fixed.then(|| "why".to_owned()) })
+                (vid, ObservedVlan { name, active, rename_blocker: rename_blocker.then(|| "why".to_owned()) })
             };
             ObservedConfig { vlans: vlans.into_iter().map(vlan).collect(), ..ObservedConfig::default() }
         }
@@ -107,7 +107,7 @@ mod tests {
     proptest! {
         /// Reading only unsettled VLANs and completing them gives the same result as reading all.
         #[test]
-        fn baseline_completes_to_the_full_state(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+        fn baseline_completes_to_the_full_state(observed in any_observed(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let baseline = Baseline::of(&observed, "c", true);
             let read = baseline.unsettled(&desired(&set(&desired_vlans))).unwrap();
             let mut part = ObservedConfig { vlans: observed.vlans.clone(), ..ObservedConfig::default() };
@@ -118,7 +118,7 @@ mod tests {
 
         /// The plan changes only unsettled VLANs, whatever else changed on the device.
         #[test]
-        fn unsettled_vlans_cover_all_changes(observed in any_seen(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
+        fn unsettled_vlans_cover_all_changes(observed in any_observed(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let desired = desired(&set(&desired_vlans));
             let read = Baseline::of(&observed, "c", true).unsettled(&desired).unwrap();
             let changes = super::super::plan(&observed, &desired, &super::super::Exclusions::default()).changes;

@@ -57,10 +57,10 @@ pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTre
             let of_ours = current.tagged().intersection(&ours).difference(&taken);
             current.mode == Some(Mode::Trunk) && !current.open && !of_ours.is_empty()
         });
-        let desired_vlans = ports.iter().any(|port| !port.vlans.is_empty());
+        let has_desired_vlans = ports.iter().any(|port| !port.vlans.is_empty());
         let repair = desired.device.drift == Drift::Repair;
         let emptied = current.is_some_and(|current| is_emptied(current, &ports));
-        if has_ours || was_closed(&ports) && desired_vlans || emptied && repair {
+        if has_ours || was_closed(&ports) && has_desired_vlans || emptied && repair {
             closed.extend(ports.iter().map(|port| port.name.clone()));
         }
     }
@@ -69,7 +69,7 @@ pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTre
 
 /// Whether an interface of these ports had a list with our VLANs and has none now.
 pub fn is_emptied(current: &ObservedPort, ports: &[&FabricPort]) -> bool {
-    current.open && !current.open_elsewhere && current.unfit.is_none() && was_closed(ports)
+    current.open && !current.open_by_inheritance && current.unfit.is_none() && was_closed(ports)
 }
 
 fn was_closed(ports: &[&FabricPort]) -> bool {

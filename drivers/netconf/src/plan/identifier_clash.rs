@@ -28,7 +28,7 @@ struct Memory {
 
 impl ClashDetector {
     /// Takes over the clashes that the driver's last report names.
-    pub fn with_reported_ports(&self, cluster: &str, report: Option<&Report>) {
+    pub fn restore_from_report(&self, cluster: &str, report: Option<&Report>) {
         let Some(report) = report else { return };
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(cluster);
@@ -66,12 +66,12 @@ impl ClashDetector {
     }
 
     /// A new session began. The device may have booted an older configuration, so returned VLANs prove nothing.
-    pub fn session_began(&self) {
+    pub fn session_started(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).removed = VlanSet::EMPTY;
     }
 
     /// A command ended. `there`: our VLANs after its commit, if known.
-    pub fn ended(&self, current: Option<&VlanSet>) {
+    pub fn command_ended(&self, current: Option<&VlanSet>) {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = std::mem::take(&mut memory.leaving);
         if let Some(current) = current {
@@ -98,7 +98,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn desired(cluster: &str, vlans: &str) -> FabricDesired {
+    fn desired_state(cluster: &str, vlans: &str) -> FabricDesired {
         let device = Device {
             address: String::new(),
             dialect: None,
@@ -114,60 +114,60 @@ mod tests {
 
     #[test]
     fn vlan_that_returns_twice_belongs_to_another_cluster() {
-        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
+        let (clash_detector, desired) = (ClashDetector::default(), desired_state("c", "10"));
         for _ in 0..2 {
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
             // The reads under the locks and after the removal.
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
-            clash_detector.ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired), set(""));
+            clash_detector.command_ended(Some(&set("10")));
         }
-        assert_eq!(clash_detector.foreign_vlans(&set("10,20-21"), &desired_vlans), set("20"));
-        clash_detector.ended(Some(&set("10,20-21")));
-        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20-21"), &desired), set("20"));
+        clash_detector.command_ended(Some(&set("10,20-21")));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set("20"));
         // Under another identifier, or once the VLAN is gone, nothing is remembered.
-        assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
-        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
+        assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired), set(""));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
     }
 
     #[test]
     fn vlan_restored_by_older_config_is_not_foreign() {
-        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
+        let (clash_detector, desired) = (ClashDetector::default(), desired_state("c", "10"));
         for _ in 0..4 {
-            clash_detector.session_began();
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            clash_detector.ended(Some(&set("10")));
+            clash_detector.session_started();
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
+            clash_detector.command_ended(Some(&set("10")));
         }
     }
 
     #[test]
     fn copy_of_detector_is_independent() {
-        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
+        let (clash_detector, desired) = (ClashDetector::default(), desired_state("c", "10"));
         for _ in 0..2 {
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            clash_detector.ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
+            clash_detector.command_ended(Some(&set("10")));
         }
         // With 20 desired, it would be ours.
-        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired("c", "10,20")), set(""));
-        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
-        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set("20"));
+        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired_state("c", "10,20")), set(""));
+        assert_eq!(clash_detector.copy().foreign_vlans(&set("10,20"), &desired), set("20"));
+        assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set("20"));
     }
 
     #[test]
     fn uncommitted_removal_does_not_count_as_return() {
-        let (clash_detector, desired_vlans) = (ClashDetector::default(), desired("c", "10"));
+        let (clash_detector, desired) = (ClashDetector::default(), desired_state("c", "10"));
         for _ in 0..4 {
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired_vlans), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
+            assert_eq!(clash_detector.foreign_vlans(&set("10"), &desired), set(""));
             // The change was rolled back.
-            clash_detector.ended(None);
+            clash_detector.command_ended(None);
         }
         // A VLAN that is desired in between is ours.
         for _ in 0..4 {
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_vlans), set(""));
-            clash_detector.ended(Some(&set("10")));
-            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired("c", "10,20")), set(""));
-            clash_detector.ended(Some(&set("10,20")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired), set(""));
+            clash_detector.command_ended(Some(&set("10")));
+            assert_eq!(clash_detector.foreign_vlans(&set("10,20"), &desired_state("c", "10,20")), set(""));
+            clash_detector.command_ended(Some(&set("10,20")));
         }
     }
 }

@@ -10,11 +10,11 @@ use crate::dialect::Layout;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedConfig {
     /// The container of VLANs, where the model has one (OpenConfig: the network-instance).
-    pub home: Option<String>,
+    pub network_instance: Option<String>,
     /// All VLANs.
     pub vlans: BTreeMap<VlanId, ObservedVlan>,
     /// VLANs that were ours at the last report and do not exist now. Port entries for them are ours.
-    pub gone: VlanSet,
+    pub deleted_by_others: VlanSet,
     /// VLANs under our names that another cluster owns. While there are any, nothing is removed.
     pub contested: VlanSet,
     /// The requested interfaces that exist.
@@ -43,7 +43,7 @@ pub struct ObservedVlan {
     /// The VLAN forwards.
     pub active: bool,
     /// The reason why it can't be renamed, if any.
-    pub fixed: Option<String>,
+    pub rename_blocker: Option<String>,
 }
 
 /// An observed interface.
@@ -65,7 +65,7 @@ pub struct ObservedPort {
     /// The trunk carries every VLAN.
     pub open: bool,
     /// It carries every VLAN by inherited configuration, which the driver does not change.
-    pub open_elsewhere: bool,
+    pub open_by_inheritance: bool,
     /// VIDs that the interface uses for something else than the VLAN of that VID, with a description.
     pub taken: BTreeMap<VlanId, String>,
     /// The reason why it can carry no VLAN of ours, as a phrase that follows its name.
@@ -73,9 +73,9 @@ pub struct ObservedPort {
     /// Tagged VLANs that the interface inherits. The driver does not change them.
     pub inherited: VlanSet,
     /// VLANs that the interface refers to by name. Without the VLAN the reference would dangle.
-    pub names: VlanSet,
+    pub vlans_by_name: VlanSet,
     /// The list has entries that match no VLAN, so it is not empty without VLANs.
-    pub filled: bool,
+    pub has_unresolved_members: bool,
     /// Own objects that carry nothing, by VID and name. A device or driver that died left them.
     pub leftovers: BTreeMap<VlanId, String>,
     /// Settings that our first VLAN changes besides VLAN lists, by the dialect's names.

@@ -15,7 +15,7 @@ pub const NATIVE: &str = "native";
 const NATIVE_LISTED: &str = "native-listed";
 
 /// The port memory of an interface, which its ports share.
-pub(super) fn of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBefore> {
+pub(super) fn prior_state_of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBefore> {
     ports.iter().find_map(|port| port.before.as_ref())
 }
 
@@ -33,30 +33,30 @@ pub(super) fn restored_vlans(
     }
 }
 
-/// The new port memory of an interface, if it exceeds `before`. `fresh`: VLANs that the change creates. `is_changed`:
+/// The new port memory of an interface, if it exceeds `before`. `new_vlans`: VLANs that the change creates. `is_changed`:
 /// the change affects the interface.
 pub(super) fn port_memory(
     current: &ObservedPort,
     before: Option<&PortBefore>,
     ours: &VlanSet,
-    fresh: &VlanSet,
+    new_vlans: &VlanSet,
     is_changed: bool,
 ) -> Option<PortBefore> {
     let taken: VlanSet = current.taken.keys().copied().collect();
     let own = current.tagged().difference(&taken).difference(&current.inherited);
-    let lost = if current.open { VlanSet::EMPTY } else { own.intersection(fresh) };
+    let lost = if current.open { VlanSet::EMPTY } else { own.intersection(new_vlans) };
     let mut now = before.cloned().unwrap_or_default();
     now.vlans = now.vlans.union(&lost);
     let untouched = own.intersection(ours).is_empty();
     if now.settings.is_none() && untouched && (is_changed || !lost.is_empty()) {
         now.trunk = current.mode == Some(Mode::Trunk);
-        now.settings = values(current);
+        now.settings = current_settings(current);
     }
     (Some(&now) != before && now != PortBefore::default()).then_some(now)
 }
 
 /// The current settings; `None`: they exceed the bounds of the port memory.
-fn values(current: &ObservedPort) -> Option<BTreeMap<String, String>> {
+fn current_settings(current: &ObservedPort) -> Option<BTreeMap<String, String>> {
     let set = current.settings.iter().filter_map(|(name, setting)| Some((name, setting.value.as_ref()?)));
     let mut set: BTreeMap<String, String> =
         set.map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
@@ -79,7 +79,7 @@ pub(super) fn to_restore(
 
 /// Whether the port was a trunk, and its settings. `None`: they are unknown, or somebody else has since set a native
 /// VLAN that needs our mode.
-pub(super) fn known<'a>(
+pub(super) fn known_prior_state<'a>(
     current: &ObservedPort,
     before: &'a PortBefore,
 ) -> Option<(bool, &'a BTreeMap<String, String>)> {
@@ -89,7 +89,7 @@ pub(super) fn known<'a>(
 }
 
 /// The native VLAN, if it is on the list only as a placeholder and VLANs in `back` replace it.
-pub(super) fn stopgap(
+pub(super) fn placeholder_native(
     current: &ObservedPort,
     settings: &BTreeMap<String, String>,
     back: &VlanSet,
@@ -117,16 +117,19 @@ pub fn with_new_port_memory<'a>(desired: &'a FabricDesired, plan: &Plan) -> Cow<
 
 /// The port memory that is still needed, by port. It is needed while the port has or gets VLANs of ours, and until
 /// its former state is restored.
-pub(super) fn needed(observed: &ObservedConfig, desired: &FabricDesired) -> BTreeMap<String, PortBefore> {
+pub(super) fn still_needed(
+    observed: &ObservedConfig,
+    desired: &FabricDesired,
+) -> BTreeMap<String, PortBefore> {
     let ours = ours(observed, &desired.cluster);
     let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
     let mut all = BTreeMap::new();
     for (name, ports) in members(desired) {
-        let Some(before) = of(&ports) else { continue };
+        let Some(before) = prior_state_of(&ports) else { continue };
         let needed = match observed.ports.get(name) {
             Some(current) => {
                 let is_wanted = ports.iter().any(|port| !port.vlans.is_empty());
-                needed_on(current, before, is_wanted, &ours, &desired_vlans)
+                still_needed_on(current, before, is_wanted, &ours, &desired_vlans)
             }
             None => before.clone(),
         };
@@ -137,7 +140,7 @@ pub(super) fn needed(observed: &ObservedConfig, desired: &FabricDesired) -> BTre
     all
 }
 
-fn needed_on(
+fn still_needed_on(
     current: &ObservedPort,
     before: &PortBefore,
     is_wanted: bool,
@@ -157,7 +160,7 @@ fn needed_on(
     let taken: VlanSet = current.taken.keys().copied().collect();
     let has_ours = !tagged.intersection(ours).difference(&taken).is_empty();
     let differs = || {
-        known(current, before).is_some_and(|(trunk, settings)| {
+        known_prior_state(current, before).is_some_and(|(trunk, settings)| {
             let empty = own.is_empty() && !current.open && !trunk;
             empty && !to_restore(current, settings).is_empty()
         })
@@ -265,7 +268,7 @@ mod tests {
         // A restored port needs no change and no memory.
         let done = observed("", "");
         assert_eq!(planned(&done, &none).changes, Changes::default());
-        assert_eq!(needed(&done, &none), [].into());
+        assert_eq!(still_needed(&done, &none), [].into());
     }
 
     #[test]
@@ -283,15 +286,15 @@ mod tests {
         let again = planned(&current, &same);
         assert_eq!(again.changes, Changes::default());
         assert!(again.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
-        assert_eq!(needed(&current, &same)["e1"], known);
+        assert_eq!(still_needed(&current, &same)["e1"], known);
 
         let none = desired("", &[("e1", "", Some(known)), ("e2", "", None)]);
         let last = planned(&current, &none);
         assert_eq!((&last.changes.ports["e1"].add, &last.changes.delete), (&set("3005"), &set("3005")));
         assert!(!last.notes.iter().any(|note| note.kind == VLAN_TAKEN_OFF));
-        assert_eq!(needed(&observed("", "3000-3010"), &none), [].into());
+        assert_eq!(still_needed(&observed("", "3000-3010"), &none), [].into());
         // The memory stays until the VLAN is restored.
-        assert!(needed(&current, &none).contains_key("e1"));
+        assert!(still_needed(&current, &none).contains_key("e1"));
     }
 
     /// An otherwise empty list would carry every VLAN, so the port is no trunk until its VLAN is back.
@@ -310,7 +313,7 @@ mod tests {
         // The VLAN is not restored on a port that somebody else made an access port.
         current.ports.get_mut("e1").unwrap().mode = Some(Mode::Access);
         assert!(!planned(&current, &none).changes.ports.contains_key("e1"));
-        assert_eq!(needed(&current, &kept)["e1"].vlans, set("100"));
+        assert_eq!(still_needed(&current, &kept)["e1"].vlans, set("100"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn is_unchanged(planned: &Changes, missing: &Changes) -> bool {
 
 /// The number of units of a change: VLANs, and VLANs on ports.
 pub(super) fn size(changes: &Changes) -> usize {
-    let (added, removed) = both(changes);
+    let (added, removed) = added_and_removed(changes);
     added + removed
 }
 
@@ -31,7 +31,8 @@ pub(super) fn report(
     transaction: Option<String>,
     took: Duration,
 ) -> ChangeReport {
-    let ((added, removed), (not_added, not_removed)) = (both(planned), both(missing));
+    let ((added, removed), (not_added, not_removed)) =
+        (added_and_removed(planned), added_and_removed(missing));
     let count = |all: usize, less: usize| u32::try_from(all.saturating_sub(less)).unwrap_or(u32::MAX);
     ChangeReport {
         transaction,
@@ -42,7 +43,7 @@ pub(super) fn report(
     }
 }
 
-fn both(changes: &Changes) -> (usize, usize) {
+fn added_and_removed(changes: &Changes) -> (usize, usize) {
     let ports = changes.ports.values();
     let added: usize = ports.clone().map(|change| change.add.len()).sum();
     let removed: usize = ports.map(|change| change.remove.len()).sum();

@@ -95,8 +95,8 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         verified: Reconciled,
     ) -> Result<(HoldOutcome, Duration), TransactionError> {
-        let since = tokio::time::Instant::now();
-        let watching = async {
+        let held_since = tokio::time::Instant::now();
+        let probing = async {
             loop {
                 tokio::time::sleep(HOLD_PROBE).await;
                 // An empty filter selects nothing (RFC 6241 section 6.4.2).
@@ -110,8 +110,8 @@ impl<S: Session> Transaction<'_, S> {
         };
         let ended = self.session.ended();
         tokio::select! {
-            verdict = self.work.hold(verified) => Ok((verdict, since.elapsed())),
-            reason = watching => Err(TransactionError::LostWhileHeld { reason }),
+            verdict = self.work.hold(verified) => Ok((verdict, held_since.elapsed())),
+            reason = probing => Err(TransactionError::LostWhileHeld { reason }),
             () = ended => Err(TransactionError::LostWhileHeld { reason: "the session ended".to_owned() }),
         }
     }

@@ -13,14 +13,14 @@ const MAX_DRIFT_NOTES: usize = 50;
 
 /// Deviations from the desired state that a report already names, by rejections and notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDeviations {
     vlans: VlanSet,
     /// Ports with a deviation as a whole.
     ports: Vec<String>,
     on_ports: BTreeMap<String, VlanSet>,
 }
 
-impl Known {
+impl KnownDeviations {
     /// The deviations of these items.
     pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
         let mut known = Self::default();
@@ -64,27 +64,27 @@ pub fn items<'a>(
 }
 
 /// Returns a note for each difference that is not `known`, up to a bound, then a note with the number of the rest.
-pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) -> Vec<Note> {
-    let mut change_seen = DriftNotes::default();
+pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> Vec<Note> {
+    let mut drift_notes = DriftNotes::default();
     let ours = ours(observed, &desired.cluster);
     let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
     for vid in desired_vlans.difference(&known.vlans).iter() {
         let name = vlan_name(&desired.cluster, vid);
         match observed.vlans.get(&vid) {
-            None => change_seen.add(Item::vlan(vid), || format!("VLAN {vid} missing")),
-            Some(current) if current.name.as_ref() != Some(&name) => change_seen.add(Item::vlan(vid), || {
+            None => drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} missing")),
+            Some(current) if current.name.as_ref() != Some(&name) => drift_notes.add(Item::vlan(vid), || {
                 let now = current.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
                 format!("VLAN {vid} renamed from {name:?} to {now}")
             }),
             Some(current) if !current.active => {
-                change_seen.add(Item::vlan(vid), || format!("VLAN {vid} suspended"))
+                drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} suspended"))
             }
             Some(_) => {}
         }
     }
     let unwanted = ours.difference(&desired_vlans).difference(&known.vlans);
     for vid in unwanted.iter().filter(|_| observed.contested.is_empty()) {
-        change_seen.add(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
+        drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
     let of_ours = ours.union(&desired_vlans);
     for (interface, ports) in members(desired) {
@@ -95,48 +95,48 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &Known) 
             // Without repair, the plan notes it.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
-                change_seen.add(item, || emptied_list_message(interface));
+                drift_notes.add(item, || emptied_list_message(interface));
             }
         } else {
-            port(&mut change_seen, observed, interface, &ports, &of_ours, known);
+            port(&mut drift_notes, observed, interface, &ports, &of_ours, known);
         }
     }
-    change_seen.notes()
+    drift_notes.notes()
 }
 
 /// Adds the differences of one interface, which its ports share.
 fn port(
-    change_seen: &mut DriftNotes,
+    drift_notes: &mut DriftNotes,
     observed: &ObservedConfig,
     interface: &str,
     ports: &[&FabricPort],
     of_ours: &VlanSet,
-    known: &Known,
+    known: &KnownDeviations,
 ) {
     let Some(first) = ports.first() else { return };
     let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     let item = || Item::port(&first.name);
     let Some(current) = observed.ports.get(interface) else {
         if !want.is_empty() {
-            change_seen.add(item(), || format!("{interface} missing"));
+            drift_notes.add(item(), || format!("{interface} missing"));
         }
         return;
     };
     if current.mode == Some(Mode::Access) {
         if !want.is_empty() {
-            change_seen.add(item(), || format!("mode of {interface} changed from trunk to access"));
+            drift_notes.add(item(), || format!("mode of {interface} changed from trunk to access"));
         }
         return;
     }
     if current.open {
         if !want.is_empty() {
-            change_seen.add(item(), || emptied_list_message(interface));
+            drift_notes.add(item(), || emptied_list_message(interface));
         }
         return;
     }
     let tagged = current.tagged();
     if current.mode.is_none() && !want.is_empty() && tagged.is_empty() {
-        change_seen.add(item(), || format!("mode of {interface} changed from trunk to none"));
+        drift_notes.add(item(), || format!("mode of {interface} changed from trunk to none"));
     }
     let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
     // The native VLAN belongs to the port.
@@ -146,14 +146,14 @@ fn port(
         Item::port_vlan(&port.name, vid)
     };
     for vid in want.difference(&tagged).difference(&known).iter() {
-        change_seen.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
+        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
     // Foreign uses of a VID and inherited VLANs are no drift.
     let taken: VlanSet = current.taken.keys().copied().collect();
     let foreign = native.union(&taken).union(&current.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);
     for vid in unwanted.difference(&known).iter().filter(|_| observed.contested.is_empty()) {
-        change_seen.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
+        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
         VlanId::new(id).unwrap()
     }
 
-    fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
+    fn desired_state(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
         let vlans: VlanSet = vlans.parse().unwrap();
         FabricDesired {
             cluster: "c".into(),
@@ -238,19 +238,19 @@ mod tests {
         }
     }
 
-    fn words(observed: &ObservedConfig, desired: &FabricDesired) -> Vec<String> {
-        let notes = drift(observed, desired, &Known::default());
+    fn messages(observed: &ObservedConfig, desired_state: &FabricDesired) -> Vec<String> {
+        let notes = drift(observed, desired_state, &KnownDeviations::default());
         assert!(notes.iter().all(|note| note.kind == "Drift"));
         notes.into_iter().map(|note| note.message).collect()
     }
 
     #[test]
     fn each_difference_is_noted_once() {
-        let desired_vlans =
-            desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
+        let desired =
+            desired_state("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
         let mut current =
             observed("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
-        assert_eq!(words(&current, &desired_vlans), [""; 0]);
+        assert_eq!(messages(&current, &desired), [""; 0]);
         current.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
         current.vlans.get_mut(&vid(101)).unwrap().active = false;
         current.vlans.remove(&vid(102));
@@ -260,7 +260,7 @@ mod tests {
         current.ports.get_mut("e3").unwrap().open = true;
         current.ports.remove("e4");
         assert_eq!(
-            words(&current, &desired_vlans),
+            messages(&current, &desired),
             [
                 "VLAN 100 renamed from \"eno-c-100\" to \"mine\"",
                 "VLAN 101 suspended",
@@ -276,17 +276,17 @@ mod tests {
 
     #[test]
     fn foreign_use_of_a_vid_on_a_port_is_no_drift() {
-        let desired_vlans = desired("100-101", &[("e1", "100")]);
+        let desired = desired_state("100-101", &[("e1", "100")]);
         let mut current = observed("100-101", &[("e1", "100-102")]);
         let port = current.ports.get_mut("e1").unwrap();
         port.taken.insert(vid(101), "it belongs to e1.1 of red".into());
         port.inherited.insert(vid(102));
-        assert_eq!(words(&current, &desired_vlans), [""; 0]);
+        assert_eq!(messages(&current, &desired), [""; 0]);
     }
 
     #[test]
     fn known_deviation_is_no_drift() {
-        let desired_vlans = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
+        let desired = desired_state("100-103", &[("e1", "100-103"), ("e2", "100")]);
         let current = observed("100-102", &[("e1", "100"), ("e2", "")]);
         let items = [
             Item::vlan(vid(103)),
@@ -294,27 +294,30 @@ mod tests {
             Item::port_vlan("e1", vid(102)),
             Item::port("e2"),
         ];
-        assert_eq!(drift(&current, &desired_vlans, &Known::of(&items)), []);
-        let notes = drift(&current, &desired_vlans, &Known::of(&items[1..]));
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&items)), []);
+        let notes = drift(&current, &desired, &KnownDeviations::of(&items[1..]));
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 
     #[test]
     fn known_emptied_list_is_no_drift() {
-        let mut desired_vlans = desired("100", &[("e1", "100")]);
-        desired_vlans.ports[0].closed = true;
+        let mut desired = desired_state("100", &[("e1", "100")]);
+        desired.ports[0].closed = true;
         let mut current = observed("100", &[("e1", "")]);
         current.ports.get_mut("e1").unwrap().open = true;
-        assert_eq!(words(&current, &desired_vlans), ["e1 carries every VLAN: its list is gone"]);
-        assert_eq!(drift(&current, &desired_vlans, &Known::of(&[Item::port("e1")])), []);
+        assert_eq!(messages(&current, &desired), ["e1 carries every VLAN: its list is gone"]);
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&[Item::port("e1")])), []);
     }
 
     #[test]
     fn many_differences_are_summarised() {
         let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
         let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
-        let words = words(&observed("", &[]), &desired("1-4094", &ports));
-        assert_eq!(words.len(), MAX_DRIFT_NOTES + 1);
-        assert_eq!(words.last().unwrap(), &format!("and {} more differences", 4094 + 48 - MAX_DRIFT_NOTES));
+        let messages = messages(&observed("", &[]), &desired_state("1-4094", &ports));
+        assert_eq!(messages.len(), MAX_DRIFT_NOTES + 1);
+        assert_eq!(
+            messages.last().unwrap(),
+            &format!("and {} more differences", 4094 + 48 - MAX_DRIFT_NOTES)
+        );
     }
 }

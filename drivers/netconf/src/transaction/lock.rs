@@ -19,17 +19,17 @@ impl<S: Session> Transaction<'_, S> {
     /// Takes all locks of the profile or none, and reads under them.
     pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
         let mut wait = LOCK_WAIT;
-        let mut looked = false;
+        let mut checked_candidate = false;
         for attempt in 1.. {
-            let asked: Vec<_> =
+            let pending_locks: Vec<_> =
                 self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
             let read = self.read(filter);
-            let (mut held, mut denied) = (Vec::new(), None);
+            let (mut locked, mut denied) = (Vec::new(), None);
             // The candidate's lock is denied although no session holds it.
             let mut modified = false;
-            for (datastore, lock) in asked {
+            for (datastore, lock) in pending_locks {
                 match lock.await {
-                    Ok(_) => held.push(datastore),
+                    Ok(_) => locked.push(datastore),
                     Err(CallError::Refused { errors, .. }) if is_retryable_lock_error(&errors) => {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
@@ -43,10 +43,13 @@ impl<S: Session> Transaction<'_, S> {
                 }
             }
             let Some(denied) = denied else { return Ok(read.await?) };
-            for datastore in held.into_iter().rev() {
+            for datastore in locked.into_iter().rev() {
                 self.send(Operation::Unlock(datastore)).await?;
             }
-            if modified && !std::mem::replace(&mut looked, true) && self.discard_stale_candidate().await? {
+            if modified
+                && !std::mem::replace(&mut checked_candidate, true)
+                && self.discard_stale_candidate().await?
+            {
                 continue;
             }
             if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {

@@ -46,7 +46,7 @@ use crate::plan::{
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
-use crate::transaction::drift::Known;
+use crate::transaction::drift::KnownDeviations;
 use crate::transaction::read::View;
 
 pub use error::TransactionError;
@@ -76,7 +76,7 @@ pub struct Transaction<'a, S> {
     /// The device information for the report.
     pub device: &'a DeviceInfo,
     /// The VLANs of the last read.
-    pub read: Mutex<Option<Baseline>>,
+    pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
 }
@@ -94,11 +94,11 @@ pub struct RunContext<'a> {
     /// A commit of an earlier session may be pending.
     pub may_be_pending: bool,
     /// The deviations at the last verification of this command. Any other difference is drift.
-    pub known: Option<&'a Known>,
+    pub known: Option<&'a KnownDeviations>,
     /// The session verified another command last, so changes are likely. The read before the locks is skipped.
-    pub other_before: bool,
+    pub verified_other_command: bool,
     /// All VLANs as this session last read them, if the device notifies it of changes. It is used only with
-    /// `other_before`, since a check for drift reads all.
+    /// `verified_other_command`, since a check for drift reads all.
     pub baseline: Option<&'a Baseline>,
 }
 
@@ -109,24 +109,26 @@ impl<S: Session> Transaction<'_, S> {
             return Err(TransactionError::CannotHold);
         }
         let started = Instant::now();
-        let taking_back = matches!(self.intent, Intent::RollBack { .. });
-        let skips_first_read = context.other_before && !context.may_be_pending && !taking_back;
+        let is_rollback = matches!(self.intent, Intent::RollBack { .. });
+        let skips_first_read = context.verified_other_command && !context.may_be_pending && !is_rollback;
         let view = self.view(context.baseline.filter(|_| skips_first_read));
         let interfaces = interfaces(self.desired);
-        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
-        let look = if context.may_be_pending {
+        let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
+        let first_read = if context.may_be_pending {
             Some(self.cancel_commit_and_read(&view.filter).await?)
         } else if skips_first_read {
             None
         } else {
             Some(self.read(&view.filter).await?)
         };
-        let mut inventory = match asked {
-            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
+        let mut inventory = match pending_inventory {
+            Some(pending_inventory) => {
+                Some(self.parse_inventory(pending_inventory.await?, &interfaces).await?)
+            }
             None => None,
         };
         let mut drift = Vec::new();
-        if let Some(read) = look {
+        if let Some(read) = first_read {
             let observed = self.parse(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &observed));
@@ -163,11 +165,13 @@ impl<S: Session> Transaction<'_, S> {
     /// Returns the edits that [`Self::run`] would send. Changes nothing.
     pub async fn preview(&self) -> Result<Preview, TransactionError> {
         let interfaces = interfaces(self.desired);
-        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
+        let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
         let view = self.view(None);
         let read = self.read(&view.filter).await?;
-        let mut inventory = match asked {
-            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
+        let mut inventory = match pending_inventory {
+            Some(pending_inventory) => {
+                Some(self.parse_inventory(pending_inventory.await?, &interfaces).await?)
+            }
             None => None,
         };
         let observed = self.parse(read, &view, &mut inventory).await?;
@@ -244,7 +248,7 @@ impl<S: Session> Transaction<'_, S> {
         let contested = observed.contested.clone();
         drop(observed);
         let ended = match self.verify(read, &planned, contested, view, inventory, &mut excluded).await {
-            Ok(verified) => self.end(verified, planned, view, inventory, started).await,
+            Ok(verified) => self.hold_and_confirm(verified, planned, view, inventory, started).await,
             Err(error) => Err(error),
         };
         if matches!(&ended, Err(error) if !error.session_is_unusable()) {
@@ -286,7 +290,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Holds the verified change if the intent says so, then confirms or cancels it.
-    async fn end(
+    async fn hold_and_confirm(
         &self,
         verified: ReadBack,
         planned: Plan,
@@ -300,7 +304,9 @@ impl<S: Session> Transaction<'_, S> {
             let (verdict, held) = self.hold(report.clone()).await?;
             waited = held;
             match verdict {
-                HoldOutcome::Confirm => self.keep().await.map_err(TransactionError::after_decision)?,
+                HoldOutcome::Confirm => {
+                    self.confirm_and_save().await.map_err(TransactionError::after_decision)?
+                }
                 HoldOutcome::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
                     return Err(TransactionError::Aborted { reason });
                 }
@@ -314,7 +320,7 @@ impl<S: Session> Transaction<'_, S> {
                 }
             }
         } else {
-            self.keep().await?
+            self.confirm_and_save().await?
         };
         report.notes.extend(noted);
         let transaction = self.work.command.transaction.as_ref().map(|transaction| transaction.id.clone());
@@ -324,7 +330,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Confirms the commit and saves the startup configuration.
-    async fn keep(&self) -> Result<Option<Note>, TransactionError> {
+    async fn confirm_and_save(&self) -> Result<Option<Note>, TransactionError> {
         self.confirm().await?;
         Ok(self.save_startup().await?)
     }

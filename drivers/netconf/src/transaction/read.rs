@@ -47,19 +47,19 @@ impl<S: Session> Transaction<'_, S> {
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
     ) -> Result<ObservedConfig, TransactionError> {
-        let (mut observed, answers_several) = self.parse_interfaces(reply, inventory.as_ref()).await?;
+        let (mut observed, answers_several_names) = self.parse_interfaces(reply, inventory.as_ref()).await?;
         if let Some((vlans, baseline)) = &view.part {
             baseline.complete(&mut observed, vlans);
         }
         if let Some(Applied::Fabric { vlans, .. }) =
             self.work.reported().and_then(|report| report.applied.as_ref())
         {
-            observed.gone = vlans.difference(&observed.vlans.keys().copied().collect());
+            observed.deleted_by_others = vlans.difference(&observed.vlans.keys().copied().collect());
         }
         observed.contested =
             self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&observed, &self.desired.cluster, answers_several));
+        *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Baseline::of(&observed, &self.desired.cluster, answers_several_names));
         let mut absent = interfaces(self.desired);
         absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {
@@ -85,19 +85,19 @@ impl<S: Session> Transaction<'_, S> {
         let nothing = Inventory::new();
         let inventory = inventory.unwrap_or(&nothing);
         let observed = self.dialect.parse(&reply, inventory)?;
-        let asked = interfaces(self.desired);
+        let requested = interfaces(self.desired);
         let is_shown = |name: &&str| observed.ports.get(*name).is_some_and(|port| port.configured);
-        let (shown, lacking): (Vec<&str>, Vec<&str>) = asked.iter().copied().partition(is_shown);
-        if lacking.is_empty() || !shows_first_only(asked.len(), shown.len()) {
+        let (shown, lacking): (Vec<&str>, Vec<&str>) = requested.iter().copied().partition(is_shown);
+        if lacking.is_empty() || !shows_first_only(requested.len(), shown.len()) {
             return Ok((observed, shown.len() > 1));
         }
         let filters = lacking.into_iter().filter_map(|name| self.dialect.filter_interface(name));
-        let asked: Vec<Call> = filters.map(|filter| self.read(&filter)).collect();
-        if asked.is_empty() {
+        let requested: Vec<Call> = filters.map(|filter| self.read(&filter)).collect();
+        if requested.is_empty() {
             return Ok((observed, false));
         }
-        for answer in asked {
-            reply.append(answer.await?);
+        for more in requested {
+            reply.append(more.await?);
         }
         Ok((self.dialect.parse(&reply, inventory)?, false))
     }
@@ -110,16 +110,16 @@ impl<S: Session> Transaction<'_, S> {
                 reply => return Ok(self.dialect.parse_inventory(&reply?)?),
             }
         }
-        let reply = self.ask_inventory(interfaces).await?;
+        let reply = self.request_inventory(interfaces).await?;
         self.parse_inventory(reply, interfaces).await
     }
 
     /// Requests the operational state of interfaces.
-    pub(super) fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
+    pub(super) fn request_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
         self.send(Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
     }
 
-    /// Parses the reply to [`Self::ask_inventory`], and reads missing interfaces singly.
+    /// Parses the reply to [`Self::request_inventory`], and reads missing interfaces singly.
     pub(super) async fn parse_inventory(
         &self,
         mut reply: Text,
@@ -131,9 +131,10 @@ impl<S: Session> Transaction<'_, S> {
         if missing.is_empty() || !shows_first_only(interfaces.len(), found.len()) {
             return Ok(inventory);
         }
-        let asked: Vec<Call> = missing.into_iter().map(|name| self.ask_inventory(&[name].into())).collect();
-        for answer in asked {
-            reply.append(answer.await?);
+        let requested: Vec<Call> =
+            missing.into_iter().map(|name| self.request_inventory(&[name].into())).collect();
+        for more in requested {
+            reply.append(more.await?);
         }
         Ok(self.dialect.parse_inventory(&reply)?)
     }
@@ -141,6 +142,6 @@ impl<S: Session> Transaction<'_, S> {
 
 /// Whether the server may answer only the first of several names in a subtree filter. RFC 6241 section 6.2.5 requires
 /// all.
-fn shows_first_only(asked: usize, found: usize) -> bool {
-    asked > 1 && found <= 1
+fn shows_first_only(requested: usize, found: usize) -> bool {
+    requested > 1 && found <= 1
 }

@@ -149,8 +149,8 @@ impl<S: Session> Transaction<'_, S> {
             observed,
             depth,
             base: excluded,
-            first: errors,
-            last: Mutex::default(),
+            first_refusal: errors,
+            last_refusal: Mutex::default(),
         };
         let removals = changes.removals();
         let creates: Vec<ChangeUnit> = changes.create.keys().copied().map(ChangeUnit::Vlan).collect();
@@ -162,13 +162,13 @@ impl<S: Session> Transaction<'_, S> {
             let refused = super::bisect::refused(&removals, &mut budget, |part| {
                 trials.accepts([without_removals.clone(), rest(&removals, &part)].concat())
             });
-            return Ok(trials.explained(refused.await?.unwrap_or(removals)));
+            return Ok(trials.with_reasons(refused.await?.unwrap_or(removals)));
         }
         if !creates.is_empty() && !trials.accepts(all_additions.clone()).await? {
             let refused = super::bisect::refused(&creates, &mut budget, |part| {
                 trials.accepts([all_additions.clone(), rest(&creates, &part)].concat())
             });
-            return Ok(trials.explained(refused.await?.unwrap_or_default()));
+            return Ok(trials.with_reasons(refused.await?.unwrap_or_default()));
         }
         let ports: Vec<&String> = additions.keys().copied().collect();
         let of = |ports: Vec<&String>| ports.into_iter().flat_map(|name| additions[name].clone()).collect();
@@ -192,9 +192,9 @@ impl<S: Session> Transaction<'_, S> {
                 let refused = super::bisect::refused(&suspects, &mut budget, |part| {
                     trials.accepts(rest(&suspects, &part))
                 });
-                return Ok(trials.explained(refused.await?.unwrap_or(suspects)));
+                return Ok(trials.with_reasons(refused.await?.unwrap_or(suspects)));
             }
-            return Ok(trials.explained(changes.refused_on(refused)));
+            return Ok(trials.with_reasons(changes.refused_on(refused)));
         }
         let mut found = Vec::new();
         for (at, name) in refused.iter().enumerate() {
@@ -208,7 +208,7 @@ impl<S: Session> Transaction<'_, S> {
                 _ => found.extend(changes.refused_on(vec![name])),
             }
         }
-        Ok(trials.explained(found))
+        Ok(trials.with_reasons(found))
     }
 }
 
@@ -229,9 +229,9 @@ struct Trials<'a, 'b, S> {
     depth: Depth,
     base: &'a Exclusions,
     /// The errors of the whole change.
-    first: &'a RpcErrors,
+    first_refusal: &'a RpcErrors,
     /// The errors of the last refused part.
-    last: Mutex<Option<String>>,
+    last_refusal: Mutex<Option<String>>,
 }
 
 impl<S: Session> Trials<'_, '_, S> {
@@ -257,7 +257,7 @@ impl<S: Session> Trials<'_, '_, S> {
         match tried {
             Ok(()) => Ok(true),
             Err(CallError::Refused { errors, .. }) if !is_locked(&errors) => {
-                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
+                *self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -281,13 +281,13 @@ impl<S: Session> Trials<'_, '_, S> {
         }
     }
 
-    fn explained(&self, units: Vec<ChangeUnit>) -> Vec<(ChangeUnit, String)> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = match &*last {
-            Some(last) => last.clone(),
+    fn with_reasons(&self, units: Vec<ChangeUnit>) -> Vec<(ChangeUnit, String)> {
+        let last_refusal = self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = match &*last_refusal {
+            Some(last_refusal) => last_refusal.clone(),
             // The refusal passed while parts were tried.
-            None if is_transient(self.first) => return Vec::new(),
-            None => self.first.to_string(),
+            None if is_transient(self.first_refusal) => return Vec::new(),
+            None => self.first_refusal.to_string(),
         };
         units.into_iter().map(|unit| (unit, format!("the device refuses it: {reason}"))).collect()
     }

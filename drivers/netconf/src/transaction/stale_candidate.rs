@@ -22,13 +22,13 @@ impl<S: Session> Transaction<'_, S> {
     pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
         let interfaces = interfaces(self.desired);
         let filter = self.dialect.filter(&interfaces);
-        let inventory = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
+        let inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
         let read = |filter| {
             ["running", "candidate"].map(|source| self.send(Operation::GetConfig { source, filter }))
         };
         let ([running, candidate], [all_running, all_candidate]) = (read(Some(&*filter)), read(None));
         let inventory = match inventory {
-            Some(asked) => self.parse_inventory(asked.await?, &interfaces).await?,
+            Some(pending) => self.parse_inventory(pending.await?, &interfaces).await?,
             None => Inventory::new(),
         };
         let (running, candidate) = (running.await?, candidate.await?);

@@ -25,12 +25,12 @@ const MODEL: Model = Model {
     ranges: &[],
 };
 
-/// Bridge and component, of which the last knows no VLANs.
+/// Bridges and components. The last component is not VLAN-aware.
 const COMPONENTS: [(&str, &str); 4] = [("b1", "c"), ("b1", "s"), ("b2", "c"), ("b2", "d")];
 
 #[derive(Clone, Debug)]
 struct Port {
-    /// One of [`COMPONENTS`]; beyond them: of no bridge.
+    /// The index in [`COMPONENTS`]; beyond its end: a port of no bridge.
     component: usize,
     pvid: Option<u16>,
     untagged_only: bool,
@@ -42,7 +42,7 @@ struct Port {
 struct Entry {
     component: usize,
     vids: BTreeSet<u16>,
-    /// By number: control and `vlan-transmitted`.
+    /// Control and `vlan-transmitted`, by port number.
     ports: BTreeMap<u32, (u8, bool)>,
 }
 
@@ -101,8 +101,8 @@ fn configured(
                 xml.push_str("</vlan-registration-entry>");
             }
             xml.push_str("</filtering-database><bridge-vlan>");
-            for ((_, id), whose) in vlans.iter().filter(|((of, _), _)| *of == at) {
-                let name = name_of(*whose, *id)
+            for ((_, id), owner) in vlans.iter().filter(|((of, _), _)| *of == at) {
+                let name = name_of(*owner, *id)
                     .map(|name| format!("<name>{}</name>", quick_xml::escape::escape(name.as_str())));
                 write!(xml, "<vlan><vid>{id}</vid>{}</vlan>", name.unwrap_or_default()).unwrap();
             }
@@ -136,7 +136,7 @@ fn configured(
     Node::read(&xml)
 }
 
-/// What each entry says of each VID and port: by component, VID, and port number.
+/// The registrations of all entries, by component, VID and port number.
 fn registrations(nodes: &[Node]) -> BTreeMap<(String, u16, u32), (String, String)> {
     fn lists<'a>(node: &'a Node, name: &'a str) -> impl Iterator<Item = &'a Node> {
         node.children.iter().filter(move |child| child.name == name)
@@ -146,18 +146,25 @@ fn registrations(nodes: &[Node]) -> BTreeMap<(String, u16, u32), (String, String
     let bridges = nodes.iter().find(|node| node.name == "bridges").expect("bridges");
     for bridge in lists(bridges, "bridge") {
         for component in lists(bridge, "component") {
-            let place = format!("{}/{}", text(bridge, "name"), text(component, "name"));
+            let component_and_number = format!("{}/{}", text(bridge, "name"), text(component, "name"));
             let database = component.child("filtering-database").expect("a filtering database");
             for entry in lists(database, "vlan-registration-entry") {
                 for part in text(entry, "vids").split(',') {
                     let (first, last) = part.split_once('-').unwrap_or((part, part));
                     for id in first.parse::<u16>().unwrap()..=last.parse::<u16>().unwrap() {
                         for map in lists(entry, "port-map") {
-                            let says = map.child("static-vlan-registration-entries").expect("the case");
-                            let says =
-                                (text(says, "registrar-admin-control"), text(says, "vlan-transmitted"));
+                            let registration =
+                                map.child("static-vlan-registration-entries").expect("the case");
+                            let registration = (
+                                text(registration, "registrar-admin-control"),
+                                text(registration, "vlan-transmitted"),
+                            );
                             let number = text(map, "port-ref").parse().unwrap();
-                            assert_eq!(found.insert((place.clone(), id, number), says), None, "twice");
+                            assert_eq!(
+                                found.insert((component_and_number.clone(), id, number), registration),
+                                None,
+                                "twice"
+                            );
                         }
                     }
                 }
@@ -192,7 +199,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// Without the entries, whose names are VIDs: what they say is in [`registrations`].
+/// The tree without registration entries, which are compared by [`registrations`].
 fn without_entries(nodes: &[Node]) -> Vec<Node> {
     let mut nodes = nodes.to_vec();
     strip(&mut nodes);
@@ -224,27 +231,27 @@ proptest! {
         let before_seen = subject.parse(&before);
         let (was, is) = (registrations(&before), registrations(&done.after_xml));
         let listed = interfaces(&desired);
-        let place = |name: &str| {
+        let component_and_number = |name: &str| {
             let port = ports.get(name)?;
             COMPONENTS.get(port.component).map(|(bridge, component)| (format!("{bridge}/{component}"), number_of(name)))
         };
-        let ours: BTreeSet<(String, u32)> = listed.iter().filter_map(|name| place(name)).collect();
+        let ours: BTreeSet<(String, u32)> = listed.iter().filter_map(|name| component_and_number(name)).collect();
         for key @ (component, _, number) in was.keys().chain(is.keys()) {
             if !ours.contains(&(component.clone(), *number)) {
                 prop_assert_eq!(was.get(key), is.get(key), "{:?} was touched", key);
             }
         }
-        // Whatever a listed port is newly a member of is wanted there, tagged and fixed.
+        // Each new membership of a listed port is desired, tagged and fixed.
         for port in &desired.ports {
-            let Some((component, number)) = place(&port.name) else { continue };
-            for ((_, id, _), says) in is.iter().filter(|((of, _, own), _)| *of == component && *own == number) {
-                if was.get(&(component.clone(), *id, number)) != Some(says) {
+            let Some((component, number)) = component_and_number(&port.name) else { continue };
+            for ((_, id, _), registration) in is.iter().filter(|((of, _, own), _)| *of == component && *own == number) {
+                if was.get(&(component.clone(), *id, number)) != Some(registration) {
                     prop_assert!(port.vlans.contains(vid(*id)));
-                    prop_assert_eq!(says, &("fixed-new-ignored".to_owned(), "tagged".to_owned()));
+                    prop_assert_eq!(registration, &("fixed-new-ignored".to_owned(), "tagged".to_owned()));
                 }
             }
         }
-        // A port that becomes a trunk takes no frames of VLANs that it does not carry.
+        // A port that becomes a trunk drops frames of VLANs that it does not carry.
         let interfaces = done.after_xml.iter().find(|node| node.name == "interfaces").expect("interfaces");
         for interface in &interfaces.children {
             let name = interface.child("name").expect("a name").text.as_str();

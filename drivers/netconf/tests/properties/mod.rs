@@ -1,4 +1,4 @@
-//! The law of a dialect: what was wanted is there after the edit, and what is not ours is as it was.
+//! Properties of each dialect: one edit reaches the desired state and leaves foreign configuration unchanged.
 
 mod device;
 mod ieee8021q;
@@ -31,9 +31,9 @@ fn ids(ids: &BTreeSet<u16>) -> VlanSet {
     ids.iter().map(|id| vid(*id)).collect()
 }
 
-/// The name of a VLAN by whose it is: 0 ours, 1 another cluster's, 2 a person's, else none.
-fn name_of(whose: u8, id: u16) -> Option<String> {
-    match whose {
+/// The name of a VLAN by its owner: 0 this cluster, 1 another cluster, 2 a person, else none.
+fn name_of(owner: u8, id: u16) -> Option<String> {
+    match owner {
         0 => Some(vlan_name("c1", vid(id))),
         1 => Some(vlan_name("c2", vid(id))),
         2 => Some("a&<b".to_owned()),
@@ -58,11 +58,11 @@ prop_compose! {
             device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, audit_interval: None, adopt: ids(&adopt) },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
-            ports: ports.into_iter().map(|(name, (desired_vlans, trunk, closed))| FabricPort {
+            ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
                 name,
                 lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
-                vlans: ids(&desired_vlans).intersection(&vlans),
+                vlans: ids(&on_port).intersection(&vlans),
                 closed,
                 before: None,
             }).collect(),
@@ -70,7 +70,7 @@ prop_compose! {
     }
 }
 
-/// Some VLANs on some ports, then others on the same ports, then none; nothing is known of the ports.
+/// Three desired states: some VLANs on some ports, others on the same ports, then none. The first has no port memory.
 fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
     (any_desired(), any_desired()).prop_map(|(mut first, other)| {
         first.device.adopt = VlanSet::EMPTY;
@@ -95,13 +95,13 @@ fn any_excluded() -> impl Strategy<Value = Option<(ChangeUnit, Item)>> {
     }))
 }
 
-/// What is told of closed ports is what there is to remember, and to remember it changes nothing.
+/// Checks that the reported closed ports are correct, and that remembering them does not change the plan.
 fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
-    let change_seen = |desired: &FabricDesired| match applied(observed, desired) {
+    let reported_closed = |desired: &FabricDesired| match applied(observed, desired) {
         Applied::Fabric { closed, .. } => closed.expect("it is told"),
         other => panic!("{other:?}"),
     };
-    let closed = change_seen(desired);
+    let closed = reported_closed(desired);
     for port in &desired.ports {
         let current = observed.ports.get(&port.name);
         let trunk = current.filter(|current| current.mode == Some(Mode::Trunk) && !current.open);
@@ -120,7 +120,7 @@ fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Resu
     }
     let mut next = desired.clone();
     next.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name));
-    prop_assert_eq!(&change_seen(&next), &closed);
+    prop_assert_eq!(&reported_closed(&next), &closed);
     prop_assert!(
         plan(observed, &next, &Exclusions::default()).changes
             == plan(observed, desired, &Exclusions::default()).changes
@@ -128,7 +128,7 @@ fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Resu
     Ok(())
 }
 
-/// The next command says what is remembered.
+/// Adds the reported port memory to the next desired state.
 fn carry_port_memory(desired: &mut FabricDesired, applied: &Applied) {
     let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
     for port in &mut desired.ports {
@@ -144,15 +144,14 @@ struct DialectUnderTest<'a> {
     inventory: &'a Inventory,
 }
 
-/// What an edit did, for what only one dialect promises.
+/// The result of an edit, for properties of a single dialect.
 struct EditResult {
     after: ObservedConfig,
     after_xml: Vec<Node>,
 }
 
 impl DialectUnderTest<'_> {
-    /// As a transaction sees it: where the configuration is enough for the dialect, the inventory has ports that
-    /// are in the hardware alone.
+    /// The configuration as a transaction reads it. Ports that only the inventory has are in hardware alone.
     fn parse(&self, nodes: &[Node]) -> ObservedConfig {
         let mut observed =
             self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it");
@@ -162,8 +161,8 @@ impl DialectUnderTest<'_> {
         observed
     }
 
-    /// Brings the device to each of the desired states, with what is remembered of the one before, of which the last
-    /// wants nothing: what others configured is there as it was, and nothing else.
+    /// Brings the device to each desired state, with the port memory of the one before, and returns its last
+    /// configuration. The last state has no VLAN, so that only the foreign configuration may be left.
     fn restores_foreign_config(
         &self,
         start: &[Node],
@@ -195,7 +194,7 @@ impl DialectUnderTest<'_> {
         Ok(nodes)
     }
 
-    /// The same, to the letter but for what says the same.
+    /// Checks that the canonical configuration after such a history is that before it.
     fn leaves_no_residue(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
         let end = device::canonical(&self.restores_foreign_config(start, history)?, self.model);
         let start = device::canonical(start, self.model);
@@ -203,7 +202,7 @@ impl DialectUnderTest<'_> {
         Ok(())
     }
 
-    /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.
+    /// Applies the desired state in one edit, and checks the properties of all dialects.
     fn applies_in_one_edit(
         &self,
         before_xml: &[Node],
@@ -224,7 +223,7 @@ impl DialectUnderTest<'_> {
         );
         let after = self.parse(&after_xml);
 
-        // One edit is enough, and a second finds nothing to do.
+        // One edit is enough: a second plan is empty.
         let more = plan(&after, desired, &out).changes;
         prop_assert!(more.is_empty(), "{:?} is left to do", more);
         let (ours_before, ours_after) = (ours(&before, "c1"), ours(&after, "c1"));
@@ -248,11 +247,11 @@ impl DialectUnderTest<'_> {
                 prop_assert!(skips(vid, &port.name) || its_own, "{} is not wanted on {}", vid, port.name);
             }
         }
-        // Nobody else's VLAN is touched unless it is adopted, and no trunk is opened.
+        // Foreign VLANs are unchanged unless they are adopted, and no trunk is opened.
         let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
         let adopted = desired.device.adopt.intersection(&desired_vlans);
         for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
-            if adopted.contains(*vid) && vlan.fixed.is_none() && !skips(*vid, "") {
+            if adopted.contains(*vid) && vlan.rename_blocker.is_none() && !skips(*vid, "") {
                 prop_assert!(ours_after.contains(*vid), "VLAN {} is to be adopted", vid);
             } else {
                 let is = after.vlans.get(vid).map(|vlan| (&vlan.name, vlan.active));
@@ -261,8 +260,8 @@ impl DialectUnderTest<'_> {
         }
         let listed = interfaces(desired);
         prop_assert_eq!(before.ports.keys().collect::<Vec<_>>(), after.ports.keys().collect::<Vec<_>>());
-        // On some devices a port knows its VLANs by the VLANs alone: one that is deleted is on none, and what VLAN
-        // the untagged frames are of shows once it is adopted.
+        // On some devices ports are listed by VLANs only: a deleted VLAN is on no port, and the VLAN of untagged
+        // frames shows once it is adopted.
         let gone = &planned.changes.delete;
         let changed = gone.union(&adopted);
         let stays = |vid: Option<VlanId>| vid.filter(|vid| !changed.contains(*vid));
@@ -277,14 +276,14 @@ impl DialectUnderTest<'_> {
                 }
                 continue;
             }
-            // What a port has of that before it is a trunk shows when it is one.
+            // The native VLAN of a port shows while it is a trunk.
             if was.mode == Some(Mode::Trunk) || is.mode != Some(Mode::Trunk) {
                 prop_assert_eq!(stays(was.native), stays(is.native));
             }
             prop_assert!(was.open || !is.open, "{} was opened", name);
             if was.open {
                 let port = desired.ports.iter().find(|port| port.name == *name).expect("a listed port");
-                let may = port.closed && was.unfit.is_none() && !was.open_elsewhere;
+                let may = port.closed && was.unfit.is_none() && !was.open_by_inheritance;
                 let close = may && desired.device.drift == Drift::Repair;
                 prop_assert_eq!(is.open, !close, "{} was open", name);
                 let noted = |kind: &str| {

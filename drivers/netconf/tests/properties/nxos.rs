@@ -34,8 +34,8 @@ fn device(vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Port>) -> 
         "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
          <BD-list><fabEncap>vxlan-5000</fabEncap></BD-list>",
     );
-    for (vid, (whose, active)) in vlans {
-        let name = name_of(*whose, *vid).unwrap_or_default();
+    for (vid, (owner, active)) in vlans {
+        let name = name_of(*owner, *vid).unwrap_or_default();
         let state = if *active { "active" } else { "suspend" };
         write!(
             xml,

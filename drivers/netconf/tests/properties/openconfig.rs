@@ -33,8 +33,8 @@ fn device(instance: bool, vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<St
             "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance>\
              <name>main</name><config><name>main</name><type>x:DEFAULT_INSTANCE</type></config><vlans>",
         );
-        for (vid, (whose, active)) in vlans {
-            let name = name_of(*whose, *vid).map_or(String::new(), |name| {
+        for (vid, (owner, active)) in vlans {
+            let name = name_of(*owner, *vid).map_or(String::new(), |name| {
                 format!("<name>{}</name>", quick_xml::escape::escape(name.as_str()))
             });
             let status = if *active { "ACTIVE" } else { "SUSPENDED" };

@@ -58,7 +58,7 @@ pub struct Ieee8021Q;
 pub struct BridgeLayout {
     components: Vec<Component>,
     /// By name: where the port is.
-    ports: BTreeMap<String, Place>,
+    ports: BTreeMap<String, PortLocation>,
 }
 
 /// A component of a bridge that knows VLANs.
@@ -67,7 +67,7 @@ struct Component {
     bridge: String,
     name: String,
     /// VLANs are to exist here: it has a listed port.
-    home: bool,
+    holds_vlans: bool,
     /// The names of the VLANs that are listed.
     vlans: BTreeMap<VlanId, Option<String>>,
     /// The static VLAN registration entries.
@@ -76,7 +76,7 @@ struct Component {
 
 /// Where a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct PortLocation {
     /// Which of the components.
     component: usize,
     /// Its number there.
@@ -163,7 +163,7 @@ impl Dialect for Ieee8021Q {
         let mut named = Named::default();
         let (mut bridge, mut component) = (None, None);
         let mut names = 0;
-        for (key, value) in predicates(error.place().unwrap_or_default()) {
+        for (key, value) in predicates(error.location().unwrap_or_default()) {
             match key {
                 "name" if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
                 "name" => {
@@ -175,14 +175,14 @@ impl Dialect for Ieee8021Q {
                     named.vid = value.parse().ok().filter(|vid| touched.contains(*vid)).or(named.vid);
                 }
                 "port-ref" => {
-                    let at = |place: &Place, layout: &BridgeLayout| {
-                        let of = &layout.components[place.component];
-                        value.parse() == Ok(place.number)
+                    let at = |location: &PortLocation, layout: &BridgeLayout| {
+                        let of = &layout.components[location.component];
+                        value.parse() == Ok(location.number)
                             && bridge.is_none_or(|name| name == of.bridge)
                             && component.is_none_or(|name| name == of.name)
                     };
                     let found = layout(observed).and_then(|layout| {
-                        let ports = layout.ports.iter().filter(|(_, place)| at(place, layout));
+                        let ports = layout.ports.iter().filter(|(_, location)| at(location, layout));
                         ports.map(|(name, _)| name).find(|name| changes.ports.contains_key(*name)).cloned()
                     });
                     named.interface = found.or(named.interface);

@@ -59,11 +59,11 @@ fn named(word: &str, observed: &ObservedConfig, changes: &Changes) -> Option<Vla
 /// A VID after a word that says so. The whole of a range is nobody's fault.
 fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
     let touched = changes.vlans();
-    let change_seen = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {
+    let after_keyword = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {
         ["vlan", "vlan-id", "vlans", "members", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
     });
-    let mut change_seen = change_seen.filter_map(|(_, next)| next.parse().ok());
-    change_seen.find(|vid| touched.contains(*vid))
+    let mut after_keyword = after_keyword.filter_map(|(_, next)| next.parse().ok());
+    after_keyword.find(|vid| touched.contains(*vid))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
         changes.ports.insert("xe-0/0/1".into(), port);
         let mut observed = ObservedConfig::default();
-        let gone = ObservedVlan { name: Some("eno-c1-300".into()), active: true, fixed: None };
+        let gone = ObservedVlan { name: Some("eno-c1-300".into()), active: true, rename_blocker: None };
         observed.vlans.insert(vid(300), gone);
         let port = Some(ChangeUnit::Port("xe-0/0/1".into()));
         let on_port = |id| Some(ChangeUnit::PortVlan("xe-0/0/1".into(), vid(id)));

@@ -68,25 +68,25 @@ const ALL: &str = "all";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Of VLANs, by VID.
-    vlans: BTreeMap<VlanId, Known>,
+    vlans: BTreeMap<VlanId, VlanSource>,
     /// Of interfaces, without what they inherit.
-    ports: BTreeMap<String, Family>,
+    ports: BTreeMap<String, SwitchingFamily>,
 }
 
 /// The family ethernet-switching of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Family {
+struct SwitchingFamily {
     /// The list of members.
     entries: Vec<Entry>,
     /// The leaf that says the mode.
     mode: Option<&'static str>,
     /// It has more than a mode and members.
-    more: bool,
+    has_other_settings: bool,
 }
 
 /// A VLAN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
+struct VlanSource {
     /// It is not from a group.
     own: bool,
     description: Option<String>,

@@ -109,7 +109,9 @@ fn vlans_are_identified_by_name() {
     let all: Vec<_> = observed
         .vlans
         .iter()
-        .map(|(vid, vlan)| (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.fixed.is_some()))
+        .map(|(vid, vlan)| {
+            (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.rename_blocker.is_some())
+        })
         .collect();
     assert_eq!(
         all,
@@ -160,7 +162,7 @@ fn effective_port_state_is_read() {
     }
     assert!(!observed.ports.contains_key("xe-0/0/8"), "it is deactivated");
     assert_eq!(observed.ports["et-0/0/48"].inherited, set("20"));
-    assert_eq!(observed.ports["et-0/0/48"].names, set("20,100"));
+    assert_eq!(observed.ports["et-0/0/48"].vlans_by_name, set("20,100"));
     assert_eq!(observed.ports["xe-0/0/10"].inherited, set("70"));
 }
 

@@ -191,7 +191,7 @@ impl Dialect for SrLinux {
             Some(Named { interface: None, vid: Some(vid), some_of_range: false })
         };
         let mut named = Named::default();
-        for (key, value) in predicates(error.place().unwrap_or_default()) {
+        for (key, value) in predicates(error.location().unwrap_or_default()) {
             match (key, &named.interface) {
                 ("name", _) if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
                 ("name", _) => {
