@@ -49,7 +49,7 @@ lanes: export ENO_CRASH_ALL = 1
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	failed=(); \
-	$(TEST) --test tests -- law:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
+	$(TEST) --test tests -- properties:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
 	$(TEST) --test transaction_scale $(OPTIMISED) || failed+=(transaction_scale); \
 	for place in api nats netconf mutants; do \
 	  ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored || failed+=("crash at $$place"); \

@@ -1,4 +1,4 @@
-//! The credentials of devices. A command names one; it is read here, at each login, and never leaves.
+//! The credentials of devices. A command names one. The driver reads it at each login and never passes it on.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use eno_sbi::is_secret_name;
 use k8s_openapi::api::core::v1::Secret;
 
-/// Where credentials are read from.
+/// The source of credentials.
 #[derive(Clone)]
 pub enum CredentialSource {
     /// `DIR/NAME/{username,password,ssh-privatekey}`: Secrets mounted as directories.
@@ -24,23 +24,23 @@ impl fmt::Debug for CredentialSource {
     }
 }
 
-/// Why a credential can't be used. It is read again at the next try, so a retry helps once it is put right.
+/// The reason why a credential can't be used. It is read at each try, so a retry helps once it is corrected.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The command names none.
+    /// The command names no credential.
     #[error("no credential is named: set Credentials.SecretName of the FabricDevice")]
     NotNamed,
-    /// Not the name of a Secret (RFC 1123 subdomain).
+    /// The name is no Secret name (RFC 1123 subdomain).
     #[error("{0:?} is not the name of a Secret")]
     BadName(String),
-    /// It could not be read.
+    /// The credential could not be read.
     #[error("credential {name:?} can't be read from {from}: {reason}")]
     Unreadable {
         /// Its name.
         name: String,
         /// The directory or namespace.
         from: String,
-        /// The system's words.
+        /// The error of the system.
         reason: String,
     },
     /// A key is missing or empty.
@@ -48,17 +48,17 @@ pub enum CredentialError {
     Incomplete {
         /// Its name.
         name: String,
-        /// What is missing.
+        /// The missing key.
         key: &'static str,
     },
 }
 
-/// A text that is never shown.
+/// A text that is never logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hidden(String);
 
 impl Hidden {
-    /// The text, for the one use that it has.
+    /// The text, for login only.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -76,7 +76,7 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// What a login needs. At least one of password and private key is there.
+/// The content of a credential. At least one of password and private key is present.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The credential's name, for messages.
@@ -90,7 +90,7 @@ pub struct Credentials {
 }
 
 impl CredentialSource {
-    /// Reads the credential of that name.
+    /// Reads the credential of this name.
     pub async fn read(&self, name: Option<&str>) -> Result<Credentials, CredentialError> {
         let name = name.ok_or(CredentialError::NotNamed)?;
         if !is_secret_name(name) {
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_of_mounted_secrets() {
+    async fn credentials_are_read_from_mounted_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let put = |name: &str, key: &str, value: &str| {
             std::fs::create_dir_all(directory.path().join(name)).unwrap();
@@ -169,14 +169,14 @@ mod tests {
         let read = source.read(Some("leaf")).await.unwrap();
         assert_eq!((read.username.as_str(), read.password.as_ref().unwrap().expose()), ("admin", "s3cret"));
         assert!(!format!("{read:?}").contains("s3cret"));
-        for (name, said) in [
+        for (name, message) in [
             (Some("half"), "credential \"half\" lacks password or ssh-privatekey"),
             (Some("none"), "credential \"none\" lacks username"),
             (Some("../leaf"), "\"../leaf\" is not the name of a Secret"),
             (Some(".."), "\"..\" is not the name of a Secret"),
             (None, "no credential is named: set Credentials.SecretName of the FabricDevice"),
         ] {
-            assert_eq!(source.read(name).await.unwrap_err().to_string(), said);
+            assert_eq!(source.read(name).await.unwrap_err().to_string(), message);
         }
     }
 }

@@ -22,29 +22,29 @@ use crate::dialect::{DIALECTS, Dialect, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
-use crate::pace::{Losses, Rotation};
-use crate::plan::{Baseline, Returns, interfaces, recall};
+use crate::pacing::{AuditSchedule, ReconnectPacer};
+use crate::plan::{Baseline, ClashDetector, interfaces, with_reported_ports};
 use crate::session::{Notified, Session as _};
 use crate::ssh::{ConnectError, Limits, SshSession};
-use crate::transaction::drift::{self, Known};
-use crate::transaction::{Circumstances, Transaction, TransactionError};
+use crate::transaction::drift::{self, KnownDeviations};
+use crate::transaction::{RunContext, Transaction, TransactionError};
 
-/// How many connections are made at once, each of which may take a time-out to fail.
-const CONNECTING: usize = 256;
-/// How many of them besides to devices that did not answer last time.
-const DOUBTFUL: usize = 64;
+/// Maximum concurrent connection attempts. Each may take a timeout to fail.
+const MAX_CONNECTS: usize = 256;
+/// Maximum further attempts to devices that did not answer last time.
+const MAX_CONNECTS_TO_LOST: usize = 64;
 
-/// How the driver works.
+/// The configuration of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where credentials are.
+    /// The source of credentials.
     pub credentials: CredentialSource,
-    /// How long things may take.
+    /// The timeouts of a session.
     pub limits: Limits,
-    /// After how long a device takes back a commit that was not confirmed.
+    /// The confirm-timeout: the device rolls back a commit that is not confirmed in time.
     pub confirm_timeout: Duration,
-    /// After how long a device is read again though nothing was heard of it; a quarter more or less. A FabricDevice may
-    /// say otherwise.
+    /// The mean interval between reads of a device without notifications; it varies by a quarter. `AuditInterval` of
+    /// a FabricDevice takes precedence.
     pub audit_interval: Duration,
 }
 
@@ -52,41 +52,40 @@ pub struct Options {
 pub struct NetconfDriver {
     options: Options,
     devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
-    /// Connections that are being made to devices that answered lately, or were not asked yet.
+    /// Permits for connections to devices that answered last time, or are new.
     connecting: Semaphore,
-    /// And to others, which mostly wait for nothing.
-    doubtful: Semaphore,
-    rotation: Arc<Rotation>,
-    losses: Arc<Losses>,
+    /// Permits for connections to devices that did not answer.
+    connecting_to_lost: Semaphore,
+    audits: Arc<AuditSchedule>,
+    reconnects: Arc<ReconnectPacer>,
     changed: mpsc::UnboundedSender<String>,
-    /// Given out once.
+    /// The receiver of [`Driver::changed`], which takes it once.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
 }
 
-/// What is remembered of a device. All of it may be forgotten.
+/// The cached state of a device. Losing it costs a read.
 #[derive(Default)]
 struct Device {
-    live: Option<Live>,
-    /// The [content] of the desired state that was there when it was last read, and what of it was not.
-    verified: Option<(String, Known)>,
-    /// It did not answer when it was last connected to.
+    open_session: Option<OpenSession>,
+    /// The [content] of the desired state at the last verification, with its deviations.
+    verified: Option<(String, KnownDeviations)>,
+    /// The device did not answer the last connection attempt.
     lost: bool,
-    /// VLANs that came back after they were taken out.
-    returns: Option<Arc<Returns>>,
-    /// What was last reported of its ports.
-    before: LastBefore,
+    /// The detector of clashes of the cluster identifier.
+    clash_detector: Option<Arc<ClashDetector>>,
+    /// The port memory of the last report.
+    prior_state: ReportedPriorState,
 }
 
-/// What ports were like before they carried VLANs of ours, as it was last reported. The next command may have been made
-/// without it.
+/// The port memory of the last report. The next command may have been made without it.
 #[derive(Default)]
-struct LastBefore {
+struct ReportedPriorState {
     address: String,
     /// By port and LAG.
     ports: BTreeMap<(String, Option<String>), PortBefore>,
 }
 
-impl LastBefore {
+impl ReportedPriorState {
     fn of(desired: &FabricDesired, reconciled: &Reconciled) -> Option<Self> {
         let Some(Applied::Fabric { before, .. }) = &reconciled.applied else { return None };
         let known = |port: &FabricPort| {
@@ -98,7 +97,7 @@ impl LastBefore {
         })
     }
 
-    /// The desired state with what it does not say of the same interfaces of the same device.
+    /// The desired state completed by the port memory of the same interfaces of the same device.
     fn complete<'a>(&self, mut desired: Cow<'a, FabricDesired>) -> Cow<'a, FabricDesired> {
         let unknown = |port: &FabricPort| {
             let known = self.ports.get(&(port.name.clone(), port.lag.clone()));
@@ -114,30 +113,30 @@ impl LastBefore {
     }
 }
 
-/// An open session and what it was opened with.
-struct Live {
+/// An open session and its parameters.
+struct OpenSession {
     session: SshSession,
     endpoint: eno_schemas::Device,
     dialect: &'static dyn Dialect,
     profile: Profile,
-    /// No transaction has run on it: a commit of an earlier session may be waiting.
+    /// No transaction has run in it, so a commit of an earlier session may be pending.
     fresh: bool,
-    /// The device's VLANs when they were last verified, where it tells this session of changes by others.
+    /// The VLANs at the last verification, if the device notifies this session of foreign changes.
     baseline: Option<Baseline>,
-    /// Set when it has told of one; absent: it tells of none.
-    told: Option<Arc<AtomicBool>>,
+    /// Whether a foreign change was notified; absent: the device sends no notifications.
+    change_seen: Option<Arc<AtomicBool>>,
     _watch: AbortOnDropHandle<()>,
 }
 
 impl Device {
-    /// What is remembered of VLANs that came back; at first what the last report of another process says.
-    fn returns(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<Returns> {
-        let recall = || {
-            let returns = Returns::default();
-            returns.recall(&desired.cluster, reported);
-            Arc::new(returns)
+    /// The clash detector, initialised from the last report of another process.
+    fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
+        let restored = || {
+            let clash_detector = ClashDetector::default();
+            clash_detector.restore_from_report(&desired.cluster, reported);
+            Arc::new(clash_detector)
         };
-        Arc::clone(self.returns.get_or_insert_with(recall))
+        Arc::clone(self.clash_detector.get_or_insert_with(restored))
     }
 }
 
@@ -146,10 +145,10 @@ impl NetconfDriver {
     pub fn new(options: Options) -> Self {
         let (changed, changes) = mpsc::unbounded();
         Self {
-            rotation: Arc::default(),
-            losses: Arc::default(),
-            connecting: Semaphore::new(CONNECTING),
-            doubtful: Semaphore::new(DOUBTFUL),
+            audits: Arc::default(),
+            reconnects: Arc::default(),
+            connecting: Semaphore::new(MAX_CONNECTS),
+            connecting_to_lost: Semaphore::new(MAX_CONNECTS_TO_LOST),
             options,
             devices: Mutex::default(),
             changed,
@@ -162,19 +161,24 @@ impl NetconfDriver {
         Arc::clone(devices.entry(target.to_owned()).or_default())
     }
 
-    /// After how long a device is read again though nothing was heard of it.
+    /// The audit interval of a device.
     fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
         let own = device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
         own.unwrap_or(self.options.audit_interval)
     }
 
-    /// What a device said of itself, and how changes of it by another hand are found.
-    fn info(&self, live: &Live, device: &eno_schemas::Device) -> DeviceInfo {
+    /// The device information for reports.
+    fn info(&self, open_session: &OpenSession, device: &eno_schemas::Device) -> DeviceInfo {
         let interval = self.audit_interval(device).as_secs();
         DeviceInfo {
             audit_interval: Some(u32::try_from(interval).unwrap_or(u32::MAX)),
-            change_notifications: Some(live.told.is_some()),
-            ..info(live.session.hello(), Some(live.dialect), Some(&live.profile), live.session.fingerprint())
+            change_notifications: Some(open_session.change_seen.is_some()),
+            ..info(
+                open_session.session.hello(),
+                Some(open_session.dialect),
+                Some(&open_session.profile),
+                open_session.session.fingerprint(),
+            )
         }
     }
 
@@ -183,23 +187,27 @@ impl NetconfDriver {
         let device = self.device(target);
         let mut device = device.lock().await;
         let generation = &work.command.generation;
-        let desired = &*device.before.complete(recall(desired, generation, work.reported()));
-        let content = content(desired);
-        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content);
-        let known = known.map(|(_, known)| known.clone()).or_else(|| verified_before(work, &content));
-        let returns = device.returns(desired, work.reported());
+        let desired =
+            &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
+        let content_hash = content_hash(desired);
+        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content_hash);
+        let known = known
+            .map(|(_, known)| known.clone())
+            .or_else(|| known_deviations_of_last_report(work, &content_hash));
+        let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
-        let mut again = false;
+        let mut reconnected = false;
         loop {
-            // Out of its place while in use: when this future is dropped, so is the session, and the device lets
-            // go of its locks.
-            let kept = device.live.take().filter(|live| live.fits(&desired.device));
-            let reused = kept.is_some();
-            let mut live = if let Some(live) = kept {
-                live
+            // The session is taken out while in use. If this future is dropped, the session closes and the device
+            // releases its locks.
+            let reusable =
+                device.open_session.take().filter(|open_session| open_session.fits(&desired.device));
+            let reused = reusable.is_some();
+            let mut open_session = if let Some(open_session) = reusable {
+                open_session
             } else {
                 match work.await_connection(self.connect(target, desired, device.lost)).await {
-                    Ok(live) => live,
+                    Ok(open_session) => open_session,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
                         return *failed;
@@ -207,65 +215,66 @@ impl NetconfDriver {
                 }
             };
             device.lost = false;
-            let baseline = live.take_baseline();
-            let info = self.info(&live, &desired.device);
+            let baseline = open_session.take_baseline();
+            let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
             let transaction = Transaction {
-                session: &live.session,
-                dialect: live.dialect,
-                profile: live.profile,
+                session: &open_session.session,
+                dialect: open_session.dialect,
+                profile: open_session.profile,
                 work,
                 desired,
                 persist_id: &persist_id,
                 confirm_timeout: self.options.confirm_timeout,
                 intent: &intent,
                 device: &info,
-                read: Mutex::default(),
-                returns: &returns,
+                read_baseline: Mutex::default(),
+                clash_detector: &clash_detector,
             };
-            let circumstances = Circumstances {
-                may_be_pending: live.fresh,
+            let context = RunContext {
+                may_be_pending: open_session.fresh,
                 known: known.as_ref(),
-                other_before: known.is_none() && device.verified.is_some(),
+                verified_other_command: known.is_none() && device.verified.is_some(),
                 baseline: baseline.as_ref(),
             };
-            if live.fresh {
-                returns.may_have_restarted();
+            if open_session.fresh {
+                clash_detector.session_started();
             }
-            let ended = transaction.run(circumstances).await;
-            returns.ended(confirmed(&ended));
-            let read = transaction.read.into_inner().unwrap_or_else(PoisonError::into_inner);
-            let error = match ended {
+            let result = transaction.run(context).await;
+            clash_detector.command_ended(confirmed(&result));
+            let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let error = match result {
                 Ok(reconciled) => {
-                    live.fresh = false;
-                    live.baseline =
-                        read.filter(|_| live.told.is_some() && reconciled.outcome == Outcome::Applied);
-                    device.live = Some(live);
-                    self.rotation.was_read(target, self.audit_interval(&desired.device));
-                    if let Some(before) = LastBefore::of(desired, &reconciled) {
-                        device.before = before;
+                    open_session.fresh = false;
+                    open_session.baseline = read.filter(|_| {
+                        open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
+                    });
+                    device.open_session = Some(open_session);
+                    self.audits.record_read(target, self.audit_interval(&desired.device));
+                    if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
+                        device.prior_state = prior_state;
                     }
                     if let Some(known) = now_known(&reconciled, desired).or(known) {
-                        device.verified = Some((content, known));
+                        device.verified = Some((content_hash, known));
                     }
                     return reconciled;
                 }
                 Err(error) => error,
             };
             match error {
-                error if error.ends_session() && (reused || (error.lost_reply() && !again)) => {
-                    again = true;
+                error if error.session_ended() && (reused || (error.reply_was_lost() && !reconnected)) => {
+                    reconnected = true;
                     debug!(target, %error, "the session is of no use; connecting again");
                 }
                 TransactionError::Aborted { reason } => {
-                    // The end of its session is what takes it back.
-                    live.close().await;
+                    // The end of the session rolls back the change.
+                    open_session.close().await;
                     intent = Intent::RollBack { reason };
                 }
                 error => {
-                    if !error.taints_session() {
-                        live.fresh = false;
-                        device.live = Some(live);
+                    if !error.must_close_session() {
+                        open_session.fresh = false;
+                        device.open_session = Some(open_session);
                     }
                     return Reconciled { device: Some(info), ..Reconciled::failed(error.failure()) };
                 }
@@ -273,43 +282,46 @@ impl NetconfDriver {
         }
     }
 
-    /// What would be done about a command.
-    async fn look(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
+    /// Returns the edits for a command without sending them.
+    async fn preview_fabric(&self, command: Arc<Command>, desired: &FabricDesired) -> Preview {
         let target = &command.target;
         let device = self.device(target);
         let mut device = device.lock().await;
-        let live = match device.live.take().filter(|live| live.fits(&desired.device)) {
-            Some(live) => live,
-            None => match self.connect(target, desired, device.lost).await {
-                Ok(live) => live,
-                Err(failed) => {
-                    let Reconciled { outcome, device, .. } = *failed;
-                    let failure = if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
-                    return Preview { failure, device, ..Preview::default() };
-                }
-            },
-        };
-        // A look changes nothing of what is remembered.
-        let returns = device.returns.as_ref().map(|returns| returns.copy()).unwrap_or_default();
+        let open_session =
+            match device.open_session.take().filter(|open_session| open_session.fits(&desired.device)) {
+                Some(open_session) => open_session,
+                None => match self.connect(target, desired, device.lost).await {
+                    Ok(open_session) => open_session,
+                    Err(failed) => {
+                        let Reconciled { outcome, device, .. } = *failed;
+                        let failure =
+                            if let Outcome::Failed(failure) = outcome { Some(failure) } else { None };
+                        return Preview { failure, device, ..Preview::default() };
+                    }
+                },
+            };
+        // A preview leaves the detector unchanged.
+        let clash_detector =
+            device.clash_detector.as_ref().map(|clash_detector| clash_detector.copy()).unwrap_or_default();
         let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
         let work = Work::new(Arc::clone(&command), newest, tokio::sync::mpsc::channel(1).0);
-        let info = self.info(&live, &desired.device);
+        let info = self.info(&open_session, &desired.device);
         let transaction = Transaction {
-            session: &live.session,
-            dialect: live.dialect,
-            profile: live.profile,
+            session: &open_session.session,
+            dialect: open_session.dialect,
+            profile: open_session.profile,
             work: &work,
             desired,
             persist_id: "",
             confirm_timeout: self.options.confirm_timeout,
             intent: &Intent::Apply,
             device: &info,
-            read: Mutex::default(),
-            returns: &returns,
+            read_baseline: Mutex::default(),
+            clash_detector: &clash_detector,
         };
         match transaction.preview().await {
             Ok(preview) => {
-                device.live = Some(live);
+                device.open_session = Some(open_session);
                 preview
             }
             Err(error) => {
@@ -318,26 +330,26 @@ impl NetconfDriver {
         }
     }
 
-    /// Opens a session. `lost`: the device did not answer when it was last tried.
+    /// Opens a session. `lost`: the last attempt got no answer.
     async fn connect(
         &self,
         target: &str,
         desired: &FabricDesired,
         lost: bool,
-    ) -> Result<Live, Box<Reconciled>> {
-        let turns = if lost { &self.doubtful } else { &self.connecting };
-        // They are never closed.
-        let _turn = turns.acquire().await;
+    ) -> Result<OpenSession, Box<Reconciled>> {
+        let permits = if lost { &self.connecting_to_lost } else { &self.connecting };
+        // The semaphores are never closed.
+        let _permit = permits.acquire().await;
         let (target, endpoint) = (target.to_owned(), &desired.device);
         let own_session = Arc::new(OnceLock::new());
-        let told = Arc::new(AtomicBool::new(false));
+        let change_seen = Arc::new(AtomicBool::new(false));
         let notified: Notified = {
-            let (changed, target, own_session, told) =
-                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&told));
+            let (changed, target, own_session, change_seen) =
+                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&change_seen));
             Box::new(move |message| {
                 if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
-                    told.store(true, Ordering::Relaxed);
-                    // Nobody listens once the driver stops.
+                    change_seen.store(true, Ordering::Relaxed);
+                    // The receiver is gone once the driver stops.
                     let _ = changed.unbounded_send(target.clone());
                 }
             })
@@ -350,39 +362,39 @@ impl NetconfDriver {
             self.options.limits,
             notified,
         );
-        let session = opened.await.map_err(|error| Box::new(not_connected(&error)))?;
+        let session = opened.await.map_err(|error| Box::new(connect_failure(&error)))?;
         let hello = session.hello();
         let _ = own_session.set(hello.session_id());
         info!(target, session = ?hello.session_id(), "connected");
-        let unfit = |reason: String, dialect: Option<&dyn Dialect>| {
+        let unsupported = |reason: String, dialect: Option<&dyn Dialect>| {
             let failure = Failure { reason, retryable: false, unreachable: false };
             let info = info(hello, dialect, None, session.fingerprint());
             Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
         };
-        let asked = endpoint.dialect.as_deref();
+        let requested = endpoint.dialect.as_deref();
         let mut known = hello.clone();
-        if choose(asked, hello).is_none_or(|dialect| dialect.score(hello) == 0)
-            && let Some(filter) = hello.library()
+        if choose(requested, hello).is_none_or(|dialect| dialect.score(hello) == 0)
+            && let Some(filter) = hello.library_filter()
         {
             match session.call(Operation::Get { filter }.xml()).await {
-                Ok(library) => drop(known.learn(&library)),
+                Ok(library) => drop(known.add_library_modules(&library)),
                 Err(error) => debug!(target, %error, "no YANG library"),
             }
         }
-        let Some(dialect) = choose(asked, &known) else {
-            return Err(unfit(no_dialect(asked, &known), None));
+        let Some(dialect) = choose(requested, &known) else {
+            return Err(unsupported(no_dialect(requested, &known), None));
         };
         let Some(profile) = dialect.profile(hello) else {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
-            return Err(unfit(reason.into(), Some(dialect)));
+            return Err(unsupported(reason.into(), Some(dialect)));
         };
         let of_interest = dialect.filter(&interfaces(desired));
-        let mut tells = false;
+        let mut subscribed = false;
         for subscribe in notification::subscriptions(hello, &of_interest) {
-            // Without it, changes by another hand are found when they are looked for.
+            // Without a subscription, audits find foreign changes.
             match session.call(subscribe.into()).await {
                 Ok(_) => {
-                    tells = true;
+                    subscribed = true;
                     break;
                 }
                 Err(error) => debug!(target, %error, "no notifications"),
@@ -390,32 +402,32 @@ impl NetconfDriver {
         }
         let watch = tokio::spawn({
             let (mut closed, changed) = (session.closed(), self.changed.clone());
-            let losses = Arc::clone(&self.losses);
+            let reconnects = Arc::clone(&self.reconnects);
             async move {
-                // An error means that the session was dropped here.
+                // An error means that the driver dropped the session.
                 if closed.wait_for(|closed| *closed).await.is_ok() {
-                    let wait = losses.lost();
+                    let wait = reconnects.delay_after_loss();
                     info!(target, ?wait, "the session ended");
                     tokio::time::sleep(wait).await;
                     let _ = changed.unbounded_send(target);
                 }
             }
         });
-        Ok(Live {
+        Ok(OpenSession {
             endpoint: endpoint.clone(),
             dialect,
             profile,
             fresh: true,
             baseline: None,
-            told: tells.then_some(told),
+            change_seen: subscribed.then_some(change_seen),
             _watch: AbortOnDropHandle::new(watch),
             session,
         })
     }
 }
 
-impl Live {
-    /// It is open, and was opened as this command says.
+impl OpenSession {
+    /// The session is open and has the parameters of this command.
     fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
         let same = (
             &self.endpoint.address,
@@ -426,13 +438,14 @@ impl Live {
         same && !*self.session.closed().borrow()
     }
 
-    /// What was verified last, unless someone else has changed something since.
+    /// Takes the baseline, unless a foreign change was notified since.
     fn take_baseline(&mut self) -> Option<Baseline> {
-        let changed = self.told.as_ref().is_some_and(|told| told.swap(false, Ordering::Relaxed));
+        let changed =
+            self.change_seen.as_ref().is_some_and(|change_seen| change_seen.swap(false, Ordering::Relaxed));
         self.baseline.take().filter(|_| !changed)
     }
 
-    /// Politely; a device that does not answer loses the connection anyway.
+    /// Closes the session with `<close-session>`. An unresponsive device loses the connection anyway.
     async fn close(self) {
         let closing = self.session.call("<close-session/>".into());
         let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
@@ -463,7 +476,7 @@ impl Driver for NetconfDriver {
 
     async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
         match &command.desired {
-            Desired::Fabric(desired) => Some(self.look(Arc::clone(&command), desired).await),
+            Desired::Fabric(desired) => Some(self.preview_fabric(Arc::clone(&command), desired).await),
             Desired::Nad(_) | Desired::Node(_) => None,
         }
     }
@@ -471,25 +484,23 @@ impl Driver for NetconfDriver {
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
         let changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner).take();
         let changes = changes.unwrap_or_else(|| mpsc::unbounded().1);
-        let audits = stream::unfold(Arc::clone(&self.rotation), async |rotation| {
-            Some((rotation.next().await, rotation))
-        });
+        let audits =
+            stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)));
         stream::select(changes, audits)
     }
 
     async fn forget(&self, target: &str) {
         let device = self.devices.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
-        self.rotation.forget(target);
+        self.audits.forget(target);
         let Some(device) = device else { return };
-        if let Some(live) = device.lock().await.live.take() {
-            live.close().await;
+        if let Some(open_session) = device.lock().await.open_session.take() {
+            open_session.close().await;
         }
     }
 }
 
-/// The hash of a desired state, whatever is remembered of its ports, whichever uid the cluster has and however often the
-/// device is read: that is nothing to be made.
-fn content(desired: &FabricDesired) -> String {
+/// The hash of the desired state without port memory, cluster uid and audit interval, which cause no edit.
+fn content_hash(desired: &FabricDesired) -> String {
     let mut desired = desired.clone();
     desired.cluster_uid = None;
     desired.device.audit_interval = None;
@@ -497,9 +508,9 @@ fn content(desired: &FabricDesired) -> String {
     Desired::Fabric(desired).hash()
 }
 
-/// The VLANs of ours that are there for good.
-fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
-    match ended {
+/// Our VLANs after a final commit.
+fn confirmed<E>(result: &Result<Reconciled, E>) -> Option<&VlanSet> {
+    match result {
         Ok(Reconciled {
             outcome: Outcome::Applied, applied: Some(Applied::Fabric { vlans, .. }), ..
         }) => Some(vlans),
@@ -507,21 +518,21 @@ fn confirmed<E>(ended: &Result<Reconciled, E>) -> Option<&VlanSet> {
     }
 }
 
-/// What of the command was not there when another process verified it; `None`: none did. An engine of an older version
+/// The deviations that another process reported for this content; `None`: there is no such report. An older engine
 /// commanded the bare content.
-fn verified_before(work: &Work, content: &str) -> Option<Known> {
+fn known_deviations_of_last_report(work: &Work, content_hash: &str) -> Option<KnownDeviations> {
     let reported = work.reported()?;
-    let same = [&*work.command.generation.hash, content].contains(&&*reported.generation.hash);
+    let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
-    verified.then(|| Known::of_report(reported))
+    verified.then(|| KnownDeviations::of_report(reported))
 }
 
-/// What of the command is not there and is no drift; `None`: what was known before still counts.
-fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<Known> {
+/// The deviations after this work, without drift; `None`: the former deviations still count.
+fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<KnownDeviations> {
     let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
     let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;
     (reconciled.outcome == Outcome::Applied && !left_as_it_is)
-        .then(|| Known::of(drift::items(&reconciled.rejected, &reconciled.notes)))
+        .then(|| KnownDeviations::of(drift::items(&reconciled.rejected, &reconciled.notes)))
 }
 
 fn info(
@@ -534,7 +545,7 @@ fn info(
         dialect: dialect.map(|dialect| dialect.name().to_owned()),
         capabilities: hello.short_names(),
         host_key_fingerprint: Some(fingerprint.to_owned()),
-        model: dialect.map_or_else(|| hello.make().map(str::to_owned), |dialect| dialect.model(hello)),
+        model: dialect.map_or_else(|| hello.vendor().map(str::to_owned), |dialect| dialect.model(hello)),
         rollback: profile.map(Profile::rollback),
         ..DeviceInfo::default()
     }
@@ -544,7 +555,7 @@ fn is_unreachable(failed: &Reconciled) -> bool {
     matches!(&failed.outcome, Outcome::Failed(failure) if failure.unreachable)
 }
 
-fn not_connected(error: &ConnectError) -> Reconciled {
+fn connect_failure(error: &ConnectError) -> Reconciled {
     let shown = match error {
         ConnectError::HostKeyUnknown { fingerprint, .. } => Some(fingerprint),
         ConnectError::HostKeyWrong { shown, .. } => Some(shown),
@@ -557,10 +568,10 @@ fn not_connected(error: &ConnectError) -> Reconciled {
     Reconciled { device, ..Reconciled::failed(failure) }
 }
 
-fn no_dialect(asked: Option<&str>, hello: &Hello) -> String {
+fn no_dialect(requested: Option<&str>, hello: &Hello) -> String {
     let known = DIALECTS.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
-    if let Some(asked) = asked {
-        return format!("Dialect {asked:?} of the FabricDevice is not known; there are: {known}");
+    if let Some(requested) = requested {
+        return format!("Dialect {requested:?} of the FabricDevice is not known; there are: {known}");
     }
     let modules: Vec<&str> = hello.modules().collect();
     let some = modules.iter().take(8).copied().collect::<Vec<_>>().join(", ");

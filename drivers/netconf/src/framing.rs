@@ -2,12 +2,12 @@
 
 use crate::text::{Incoming, NotUtf8, Text};
 
-/// What ends a message before chunked framing is agreed on.
+/// The end of a message before chunked framing.
 const END_OF_MESSAGE: &[u8] = b"]]>]]>";
-/// The largest message that is taken from a device.
+/// Maximum bytes of a message from a device.
 const LONGEST_MESSAGE: usize = 256 << 20;
 
-/// How messages are told apart.
+/// The framing of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// `]]>]]>` after each: the `<hello>`, and all of NETCONF 1.0.
@@ -40,16 +40,20 @@ impl Framing {
     }
 }
 
-/// Bytes that break the framing; the session can't go on.
+/// Bytes that violate the framing. The session can't go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FramingError {
-    /// Something else where `\n#<length>\n` or `\n##\n` was due.
+    /// Other bytes in place of `
+    /// #<length>
+    /// ` or `
+    /// ##
+    /// `.
     #[error("bad chunk header")]
     Header,
-    /// More than is ever taken.
+    /// A message above the maximum.
     #[error("a message of more than {} MiB", LONGEST_MESSAGE >> 20)]
     TooLong,
-    /// XML is UTF-8 here.
+    /// A message that is not UTF-8.
     #[error("a message that is not UTF-8")]
     NotUtf8,
 }
@@ -60,15 +64,15 @@ impl From<NotUtf8> for FramingError {
     }
 }
 
-/// Takes bytes as they come and gives messages. Each byte is looked at once, however they are split.
+/// Splits incoming bytes into messages. Each byte is examined once, however the bytes are split.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     framing: Framing,
-    /// What was not looked at yet, or may be a part of a frame.
+    /// Bytes that were not examined yet, or may be part of a frame.
     input: Vec<u8>,
-    /// What is known of the message at hand.
+    /// The message so far.
     message: Incoming,
-    /// Chunked: what the chunk at hand still lacks.
+    /// Chunked framing: the bytes that the current chunk still lacks.
     missing: usize,
 }
 
@@ -77,17 +81,17 @@ impl Decoder {
         Self { framing: Framing::EndOfMessage, input: Vec::new(), message: Incoming::default(), missing: 0 }
     }
 
-    /// Reads on in another framing, what is already here included.
+    /// Switches the framing, also for buffered bytes.
     pub(crate) fn switch(&mut self, framing: Framing) {
         self.framing = framing;
     }
 
-    /// Takes what the transport gave.
+    /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
     }
 
-    /// The next whole message; `None`: more is needed.
+    /// The next whole message; `None`: more bytes are needed.
     pub(crate) fn next(&mut self) -> Result<Option<Text>, FramingError> {
         let complete = match self.framing {
             Framing::EndOfMessage => self.end_of_message()?,
@@ -98,7 +102,7 @@ impl Decoder {
 
     fn end_of_message(&mut self) -> Result<bool, FramingError> {
         let found = self.input.windows(END_OF_MESSAGE.len()).position(|w| w == END_OF_MESSAGE);
-        // Without an end, the last bytes may be its beginning.
+        // The last bytes may be the start of an end marker.
         let certain = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
         let (content, taken) = found.map_or((certain, certain), |at| (at, at + END_OF_MESSAGE.len()));
         self.message.push(&self.input[..content])?;
@@ -156,7 +160,7 @@ fn header(bytes: &[u8]) -> Result<Header, FramingError> {
         }
     }
     let mut size = 0_usize;
-    // A size has at most 10 digits and does not start with 0.
+    // A chunk size has at most 10 digits and no leading 0.
     for (at, byte) in bytes.iter().enumerate().skip(2).take(11) {
         match byte {
             b'#' if at == 2 => {
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_split_gives_the_same() {
+    fn every_split_decodes_the_same() {
         let sent = ["<a>]]>]] é</a>", "b", "<c>\n#3\n##\n</c>"];
         for framing in [Framing::EndOfMessage, Framing::Chunked] {
             let mut bytes = Vec::new();
@@ -212,12 +216,12 @@ mod tests {
     }
 
     #[test]
-    fn several_chunks_make_one_message() {
+    fn chunks_are_joined_into_one_message() {
         assert_eq!(decode(Framing::Chunked, &[b"\n#4\n<rpc\n#1\n>\n##\n"]).unwrap(), ["<rpc>"]);
     }
 
     #[test]
-    fn malformed_headers_end_it() {
+    fn malformed_chunk_header_is_an_error() {
         for bad in [
             &b"<rpc/>"[..],
             b"\n<",
@@ -239,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hello_is_followed_by_chunks_in_the_same_read() {
+    fn chunks_after_hello_in_same_read_are_decoded() {
         let mut decoder = Decoder::new();
         decoder.push(b"<hello/>]]>]]>\n#1\nx\n##\n");
         assert_eq!(decoder.next().unwrap(), Some("<hello/>".into()));

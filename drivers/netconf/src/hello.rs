@@ -1,4 +1,4 @@
-//! The device's `<hello>` (RFC 6241 section 8.1) and how a transaction can run on such a device.
+//! The device's `<hello>` (RFC 6241 section 8.1) and the transaction profile that follows from it.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
 const BASE: &str = "urn:ietf:params:netconf:base:";
 const CAPABILITY: &str = "urn:ietf:params:netconf:capability:";
-/// How some older devices spell [`CAPABILITY`] and [`BASE`].
+/// The spelling of [`CAPABILITY`] and [`BASE`] on some older devices.
 const LEGACY: &str = "urn:ietf:params:xml:ns:netconf:";
 
-/// What we announce: both protocol versions.
-pub(crate) const OURS: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
+/// Our `<hello>` with both protocol versions.
+pub(crate) const CLIENT_HELLO: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
     <capability>urn:ietf:params:netconf:base:1.0</capability>\
     <capability>urn:ietf:params:netconf:base:1.1</capability></capabilities></hello>";
 
@@ -25,21 +25,21 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Of these capability URIs.
+    /// A hello with these capability URIs.
     pub fn new(capabilities: impl IntoIterator<Item = String>, session_id: Option<u32>) -> Self {
         let standard = |uri: String| match uri.strip_prefix(LEGACY) {
-            // With parameters it is a YANG module of NETCONF's own, such as ietf-netconf.
+            // A URI with parameters is a YANG module of NETCONF itself, such as ietf-netconf.
             Some(rest) if !rest.contains("?module=") => format!("urn:ietf:params:netconf:{rest}"),
             _ => uri,
         };
         Self { capabilities: capabilities.into_iter().map(standard).collect(), session_id }
     }
 
-    /// Reads the message.
+    /// Parses the message.
     pub(crate) fn parse(xml: &Text) -> Result<Self, XmlError> {
         let mut capabilities = Vec::new();
         let mut session_id = None;
-        // Some devices forget the namespace of their hello.
+        // Some devices omit the namespace of their hello.
         let scope = |ns: &str| if ns == NETCONF || ns.is_empty() { Scope::Known } else { Scope::Foreign };
         walk(xml, scope, |step| match step {
             Step::Leave("hello/capabilities/capability", uri) => capabilities.push(uri.to_owned()),
@@ -49,27 +49,27 @@ impl Hello {
         Ok(Self::new(capabilities, session_id))
     }
 
-    /// The id that the device gave to this session.
+    /// The session-id.
     pub fn session_id(&self) -> Option<u32> {
         self.session_id
     }
 
-    /// True for NETCONF `version`, `1.0` or `1.1`.
+    /// Whether NETCONF `version` is announced, `1.0` or `1.1`.
     pub(crate) fn base(&self, version: &str) -> bool {
         self.capabilities.iter().any(|uri| uri.strip_prefix(BASE) == Some(version))
     }
 
-    /// True for a standard capability such as `candidate:1.0`.
+    /// Whether a standard capability such as `candidate:1.0` is announced.
     pub fn has(&self, capability: &str) -> bool {
         self.standard().any(|own| own == capability)
     }
 
-    /// True when a YANG module of this namespace is announced.
+    /// Whether a YANG module of this namespace is announced.
     pub fn has_module(&self, namespace: &str) -> bool {
         self.modules().any(|own| own == namespace)
     }
 
-    /// The namespaces of the YANG modules that are announced.
+    /// The namespaces of the announced YANG modules.
     pub fn modules(&self) -> impl Iterator<Item = &str> {
         self.capabilities
             .iter()
@@ -77,9 +77,9 @@ impl Hello {
             .map(|uri| uri.split('?').next().unwrap_or(uri))
     }
 
-    /// The subtree filter for what [`learn`](Self::learn) reads, where the device has that. YANG 1.1 modules are
-    /// not announced one by one (RFC 7950 section 5.6.4).
-    pub(crate) fn library(&self) -> Option<&'static str> {
+    /// The subtree filter for [`add_library_modules`](Self::add_library_modules), if the device has a YANG library. YANG 1.1 modules are not
+    /// announced one by one (RFC 7950 section 5.6.4).
+    pub(crate) fn library_filter(&self) -> Option<&'static str> {
         if self.has("yang-library:1.1") {
             Some(
                 "<yang-library xmlns=\"urn:ietf:params:xml:ns:yang:ietf-yang-library\"><module-set><name/><module>\
@@ -96,7 +96,7 @@ impl Hello {
     }
 
     /// Adds the modules that the device implements by its YANG library (RFC 8525, RFC 7895).
-    pub(crate) fn learn(&mut self, library: &Text) -> Result<(), XmlError> {
+    pub(crate) fn add_library_modules(&mut self, library: &Text) -> Result<(), XmlError> {
         const LIBRARY: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-library";
         let scope = |ns: &str| match ns {
             LIBRARY => Scope::Known,
@@ -125,9 +125,9 @@ impl Hello {
         bases.chain(self.standard().map(str::to_owned)).collect()
     }
 
-    /// The make of the device, as far as the owners of the modules that it announces tell.
-    pub fn make(&self) -> Option<&'static str> {
-        const MAKES: [(&str, &str); 6] = [
+    /// The vendor of the device, derived from the owners of its modules.
+    pub fn vendor(&self) -> Option<&'static str> {
+        const VENDORS: [(&str, &str); 6] = [
             ("nokia.com:srlinux", "Nokia SR Linux"),
             ("juniper.net/", "Juniper Junos"),
             ("arista.com/", "Arista EOS"),
@@ -136,7 +136,7 @@ impl Hello {
             ("huawei", "Huawei"),
         ];
         let of = |owner: &str| self.modules().any(|module| module.to_ascii_lowercase().contains(owner));
-        MAKES.into_iter().find(|(owner, _)| of(owner)).map(|(_, make)| make)
+        VENDORS.into_iter().find(|(owner, _)| of(owner)).map(|(_, vendor)| vendor)
     }
 
     fn standard(&self) -> impl Iterator<Item = &str> {
@@ -147,12 +147,12 @@ impl Hello {
     }
 }
 
-/// Where an edit goes.
+/// The target of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Into the shared candidate, then commit.
+    /// The shared candidate, followed by a commit.
     Candidate,
-    /// Straight into what runs.
+    /// The running datastore.
     Running,
 }
 
@@ -166,10 +166,10 @@ impl Target {
     }
 }
 
-/// How a commit can be taken back.
+/// The confirmation of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// Confirmed commit 1.1: it outlives its session under a persist-id.
+    /// Confirmed commit 1.1: it survives its session under a persist-id.
     Persistent,
     /// Confirmed commit 1.0: it ends with its session.
     Session,
@@ -177,25 +177,25 @@ pub enum Confirmation {
     None,
 }
 
-/// How a transaction runs on a device, chosen by its `<hello>`.
+/// The way a transaction runs on a device, chosen by its `<hello>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Where edits go.
+    /// The target of edits.
     pub target: Target,
-    /// How a commit is confirmed.
+    /// The confirmation of commits.
     pub confirmation: Confirmation,
-    /// `<validate>` exists.
+    /// The device has `<validate>`.
     pub validate: bool,
-    /// A refused edit leaves nothing behind.
+    /// A refused edit is rolled back (`rollback-on-error`).
     pub rollback_on_error: bool,
-    /// What runs has to be copied to the startup datastore.
+    /// Running has to be copied to startup.
     pub startup: bool,
-    /// The datastores to lock, in this order.
+    /// The datastores to lock, in order.
     pub locks: &'static [&'static str],
 }
 
 impl Profile {
-    /// How a change can be taken back, for the device's report.
+    /// The rollback support for the device's report.
     pub fn rollback(&self) -> Rollback {
         match self.confirmation {
             Confirmation::Persistent => Rollback::Persistent,
@@ -206,7 +206,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// The best that the device offers; `None`: its configuration can't be written.
+    /// The best profile that the device offers; `None`: its configuration is read-only.
     pub fn of(hello: &Hello) -> Option<Self> {
         let target = if hello.has("candidate:1.0") {
             Target::Candidate
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_is_read() {
+    fn hello_is_parsed() {
         let hello = Hello::parse(
             &"<nc:hello xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:capabilities>\
              <nc:capability> urn:ietf:params:netconf:base:1.1 </nc:capability>\
@@ -260,21 +260,21 @@ mod tests {
         assert!(
             hello.base("1.1") && !hello.base("1.0") && hello.has_module("http://openconfig.net/yang/vlan")
         );
-        assert_eq!(hello.make(), None);
+        assert_eq!(hello.vendor(), None);
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
     }
 
     #[test]
-    fn the_owner_of_a_module_tells_the_make() {
-        let make = |module: &str| Hello::new([module.to_owned()], None).make();
-        assert_eq!(make("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
-        assert_eq!(make("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
-        assert_eq!(make("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
-        assert_eq!(make("http://openconfig.net/yang/vlan"), None);
+    fn module_owner_determines_vendor() {
+        let vendor = |module: &str| Hello::new([module.to_owned()], None).vendor();
+        assert_eq!(vendor("urn:nokia.com:srlinux:chassis:interfaces?module=x"), Some("Nokia SR Linux"));
+        assert_eq!(vendor("http://yang.juniper.net/junos-qfx/conf/root"), Some("Juniper Junos"));
+        assert_eq!(vendor("http://cisco.com/ns/yang/cisco-nx-os-device"), Some("Cisco NX-OS"));
+        assert_eq!(vendor("http://openconfig.net/yang/vlan"), None);
     }
 
     #[test]
-    fn modules_are_learnt_from_the_library() {
+    fn modules_are_read_from_yang_library() {
         let reply = |content: &str| {
             Text::from(format!(
                 "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><data>{}</data></rpc-reply>",
@@ -282,11 +282,13 @@ mod tests {
             ))
         };
         let mut new = hello(&["yang-library:1.1?revision=2019-01-04&content-id=7"]);
-        assert!(new.library().unwrap().starts_with("<yang-library "));
+        assert!(new.library_filter().unwrap().starts_with("<yang-library "));
         let modules = "<module><name>a</name><namespace>urn:a</namespace></module>\
                        <import-only-module><name>b</name><namespace>urn:b</namespace></import-only-module>";
-        new.learn(&reply(&format!("<yang-library><module-set>{modules}</module-set></yang-library>")))
-            .unwrap();
+        new.add_library_modules(&reply(&format!(
+            "<yang-library><module-set>{modules}</module-set></yang-library>"
+        )))
+        .unwrap();
         assert!(new.has_module("urn:a") && !new.has_module("urn:b"));
 
         let mut old = hello(&["yang-library:1.0?revision=2016-06-21&module-set-id=7"]);
@@ -296,12 +298,12 @@ mod tests {
             )
         };
         let modules = module("a", "implement") + &module("b", "import");
-        old.learn(&reply(&format!("<modules-state>{modules}</modules-state>"))).unwrap();
-        assert!(old.has_module("urn:a") && !old.has_module("urn:b") && hello(&[]).library().is_none());
+        old.add_library_modules(&reply(&format!("<modules-state>{modules}</modules-state>"))).unwrap();
+        assert!(old.has_module("urn:a") && !old.has_module("urn:b") && hello(&[]).library_filter().is_none());
     }
 
     #[test]
-    fn the_best_of_what_is_offered() {
+    fn best_offered_profile_is_chosen() {
         let full = Profile::of(&hello(&[
             "candidate:1.0",
             "confirmed-commit:1.0",

@@ -1,14 +1,15 @@
-//! Configures switches over NETCONF: the VLANs of a command on the ports that it lists, and nothing else.
+//! Configures switches over NETCONF: the VLANs of a command on the ports that it lists.
 //!
 //! | module | what | IO |
 //! |---|---|---|
-//! | [`plan`] | what is to change, whose is what | none |
-//! | [`dialect`] | how a family of devices writes it | none |
-//! | [`text`] | messages, however long | none |
-//! | [`hello`] | what a device offers, and how a transaction runs on it | none |
-//! | [`transaction`] | lock, edit, commit, read back, hold, confirm; leaving out what is refused | through [`session::Session`] |
+//! | [`plan`] | the changes of a device, and the owner of each VLAN | none |
+//! | [`dialect`] | how a family of devices writes VLANs and ports | none |
+//! | [`text`] | large messages | none |
+//! | [`hello`] | the capabilities of a device and its transaction profile | none |
+//! | [`transaction`] | lock, edit, commit, read back, hold, confirm; excluding refused items | through
+//! [`session::Session`] |
 //! | [`session`], [`ssh`] | NETCONF over SSH | yes |
-//! | [`credentials`] | who we are to a device | yes |
+//! | [`credentials`] | the logins for devices | yes |
 //! | [`driver`] | the devices and their sessions | yes |
 
 pub mod credentials;
@@ -20,7 +21,7 @@ pub mod fuzz;
 pub mod hello;
 mod notification;
 mod operation;
-mod pace;
+mod pacing;
 pub mod plan;
 mod reply;
 pub mod session;

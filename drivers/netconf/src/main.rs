@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_waited_for_less_long_than_a_confirmation() {
+    fn rpc_timeout_is_below_confirm_timeout() {
         let check = |flags: &[&str]| {
             let all = ["program", "--credentials-dir", "/nowhere"].iter().chain(flags);
             Cli::try_parse_from(all).map(|cli| cli.args.check()).expect("flags that exist")

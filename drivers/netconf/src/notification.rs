@@ -1,4 +1,4 @@
-//! Configuration changes as the device tells them: RFC 5277 with RFC 6470, or YANG-push (RFC 8639, 8641).
+//! Notifications of configuration changes: RFC 5277 with RFC 6470, or YANG-push (RFC 8639, 8641).
 
 use crate::hello::Hello;
 use crate::text::Text;
@@ -10,16 +10,15 @@ const SUBSCRIBED: &str = "urn:ietf:params:xml:ns:yang:ietf-subscribed-notificati
 const PUSH: &str = "urn:ietf:params:xml:ns:yang:ietf-yang-push";
 const DATASTORES: &str = "urn:ietf:params:xml:ns:yang:ietf-datastores";
 
-/// The operations that ask for them, the best first: one is enough, and a device may not know them all. None: the
-/// device has no notifications, or none on a session that makes requests too. `of_interest`: the subtree filter of
-/// what is read.
+/// The subscription requests, best first; one that succeeds is enough. Empty: the device has no notifications, or
+/// none in a session that also sends requests. `of_interest`: the subtree filter of the read configuration.
 ///
-/// RFC 6470 says who made a change, so that ours are no news: it comes first. YANG-push says what became different,
-/// also by a hand that is no NETCONF session, and tells ours too: each costs one more read.
+/// RFC 6470 names the session that made a change, so own changes can be ignored; it comes first. YANG-push also
+/// reports changes from outside of NETCONF, and own changes, each of which costs one read.
 pub(crate) fn subscriptions(hello: &Hello, of_interest: &str) -> Vec<String> {
     let mut subscriptions = Vec::new();
     if hello.has("notification:1.0") && hello.has("interleave:1.0") {
-        // Who changed it is enough to know; what was changed can be long.
+        // The author is enough. The list of changes can be long.
         let filter = format!(
             "<filter type=\"subtree\"><netconf-config-change xmlns=\"{EVENTS}\"><changed-by/></netconf-config-change>\
              <netconf-confirmed-commit xmlns=\"{EVENTS}\"/></filter>"
@@ -30,21 +29,21 @@ pub(crate) fn subscriptions(hello: &Hello, of_interest: &str) -> Vec<String> {
         subscriptions.extend([subscribe(&filter), subscribe("")]);
     }
     if hello.has_module(PUSH) {
-        // Without sync-on-start, since all of it is read anyway.
+        // Without sync-on-start, since the driver reads everything anyway.
         let push = format!(
             "<establish-subscription xmlns=\"{SUBSCRIBED}\" xmlns:yp=\"{PUSH}\">\
              <yp:datastore xmlns:ds=\"{DATASTORES}\">ds:running</yp:datastore>\
              <yp:datastore-subtree-filter>{of_interest}</yp:datastore-subtree-filter>\
              <yp:on-change><yp:sync-on-start>false</yp:sync-on-start></yp:on-change></establish-subscription>"
         );
-        // A device that has both and does not announce the events of RFC 6470 has only other ones.
+        // A device that has both but does not announce RFC 6470 sends other events only.
         let at = if hello.has_module(EVENTS) { subscriptions.len() } else { 0 };
         subscriptions.insert(at, push);
     }
     subscriptions
 }
 
-/// The configuration was changed, and not by the session `own` as far as the device tells.
+/// Whether the message reports a change by another session than `own`.
 pub(crate) fn is_foreign_change(message: &Text, own: Option<u32>) -> bool {
     let (mut changed, mut by) = (false, None);
     let scope = |namespace: &str| match namespace {
@@ -54,7 +53,7 @@ pub(crate) fn is_foreign_change(message: &Text, own: Option<u32>) -> bool {
     };
     let walked = walk(message, scope, |step| match step {
         Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
-        // Or rolled back because nobody confirmed it in time.
+        // The device rolled back a commit that was not confirmed.
         Step::Enter("netconf-config-change" | "push-change-update")
         | Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
         _ => {}
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_changes_are_no_news() {
+    fn own_changes_are_ignored() {
         let change = |by: &str| {
             format!(
                 "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pushed_is_a_change() {
+    fn push_update_is_a_change() {
         let pushed = format!(
             "<notification xmlns='{NOTIFICATION}'><eventTime>2020-01-01T00:00:00Z</eventTime>\
              <push-change-update xmlns='{PUSH}'><id>1</id><datastore-changes><yang-patch><edit><target>/x</target>\
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_subscription_comes_first() {
+    fn best_subscription_is_tried_first() {
         let capability = |name: &str| format!("urn:ietf:params:netconf:capability:{name}:1.0");
         let first = |offered: &[String]| {
             let hello = Hello::new(offered.iter().cloned(), None);

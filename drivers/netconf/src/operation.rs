@@ -9,7 +9,7 @@ use crate::xml::escape;
 /// One NETCONF operation.
 #[derive(Debug)]
 pub(crate) enum Operation<'a> {
-    /// `<get-config>` of a datastore with a subtree filter, or of all of it.
+    /// `<get-config>` of a datastore with a subtree filter, or of all.
     GetConfig { source: &'static str, filter: Option<&'a str> },
     /// `<get>` with a subtree filter.
     Get { filter: &'a str },
@@ -25,18 +25,18 @@ pub(crate) enum Operation<'a> {
     Validate,
     /// `<commit>` for good.
     Commit,
-    /// `<commit>` that is taken back by itself after `timeout` seconds.
+    /// `<commit>` that the device rolls back after `timeout` seconds.
     CommitConfirmed { timeout: u32, persist: Option<&'a str> },
     /// `<commit>` that confirms an earlier one.
     Confirm { persist_id: Option<&'a str> },
     /// `<cancel-commit>` of a persistent one.
     Cancel { persist_id: &'a str },
-    /// `<copy-config>` of what runs to what starts.
+    /// `<copy-config>` from running to startup.
     SaveStartup,
 }
 
 impl Operation<'_> {
-    /// The element.
+    /// The XML element.
     pub(crate) fn xml(self) -> Text {
         let xml = match self {
             Self::GetConfig { source, filter } => {

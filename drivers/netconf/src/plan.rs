@@ -1,22 +1,23 @@
-//! What is to change on a device, from what was seen there and what is wanted. Pure.
+//! Computes the changes of a device from its observed configuration and the desired state. Pure.
 //!
-//! Whose is what, told from the device alone:
-//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign, until it is both
-//!   wanted and to be adopted: then it gets our name, and is ours from then on.
-//! - VLANs under our names that come back after they were taken out are another cluster's with our identifier. While
-//!   there are any, nothing is taken off the device ([`Returns`]).
-//! - On a listed port, our tagged VLANs that are not wanted go; foreign ones, the native VLAN and everything else
-//!   stay. A VLAN that was on its list and became ours elsewhere is off it until it is not ours any more, which is
-//!   noted. Unlisted ports are never touched, not even when they carry a VLAN of ours that goes; one that a port
-//!   tells by its name stays until nothing names it.
-//! - A VLAN that was ours when last reported and that somebody has deleted since is still ours on listed ports.
-//! - A trunk that carries every VLAN (on many devices: one without a list) is never made by us: it is foreign,
-//!   stays, and counts as carrying what is wanted. One that is known to have had a list with VLANs of ours was emptied
-//!   by another hand: it gets a list again, with what is wanted and its native VLAN, unless drift is only reported.
-//! - A port loses its trunk mode with its last tagged VLAN: nobody else's VLAN is on it, so the mode serves nobody
-//!   but us. Where a native VLAN is set, which needs the mode, the native VLAN becomes the list's only member if an
-//!   empty list would carry every VLAN, or be refused. Where it is remembered what the port was like before its first
-//!   VLAN of ours ([`PortBefore`]), it is so again after the last one.
+//! The device alone tells who owns what:
+//! - A VLAN is ours when it bears the name [`vlan_name`] of its VID. Every other VLAN is foreign. A foreign VLAN that
+//!   is desired and in `Adopt` gets our name, and is ours from then on.
+//! - A VLAN under our name that returns after we removed it belongs to another cluster with our identifier. While
+//!   such a VLAN exists, the driver removes nothing from the device ([`ClashDetector`]).
+//! - On a listed port, the driver removes our tagged VLANs that are not desired. Foreign VLANs, the native VLAN and
+//!   all other settings stay. A foreign list entry that becomes our VLAN elsewhere is taken off, noted, and restored
+//!   later. Unlisted ports are never changed, even if they carry a VLAN of ours. A VLAN that an unlisted port refers
+//!   to by name is kept until no port refers to it.
+//! - A VLAN that was ours at the last report and that somebody has deleted since still counts as ours on listed
+//!   ports.
+//! - The driver never makes a trunk that carries every VLAN (on many devices: a trunk without a list). Such a trunk
+//!   is foreign, stays, and counts as carrying the desired VLANs. A trunk that is known to have had a list with our
+//!   VLANs was emptied by somebody else. It gets a list with the desired VLANs and its native VLAN, unless drift is
+//!   only reported.
+//! - A port loses its trunk mode with its last tagged VLAN, since the mode then serves nobody. A native VLAN needs
+//!   the mode. It becomes the only list member where an empty list would carry every VLAN or be refused. If
+//!   [`PortBefore`] of the port is known, the port gets back its state from before our first VLAN.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,38 +27,38 @@ use eno_schemas::{
 };
 
 mod baseline;
-mod before;
 mod changes;
-mod closed;
-mod returns;
-mod seen;
+mod closed_trunks;
+mod identifier_clash;
+mod observed;
+mod port_before;
 
 pub use baseline::Baseline;
-pub use before::{NATIVE, remembering};
-pub use changes::{Changes, LeftOut, ModeChange, PortChange, Unit};
-pub use closed::{is_emptied, recall};
-pub use returns::Returns;
-pub use seen::{InterfaceState, Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
+pub use changes::{ChangeUnit, Changes, Exclusions, ModeChange, PortChange};
+pub use closed_trunks::{is_emptied, with_reported_ports};
+pub use identifier_clash::ClashDetector;
+pub use observed::{InterfaceState, Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
+pub use port_before::{NATIVE, with_new_port_memory};
 
-/// The kind of notes about VLANs of another cluster with our identifier.
+/// The note kind for VLANs of another cluster with our identifier.
 const CLASH: &str = "ClusterIDClash";
-/// How many of them there are.
-const MOST_NOTES: usize = 50;
+/// Maximum notes about such VLANs.
+const MAX_NOTES: usize = 50;
 
-/// What is to be done, and what can't be.
+/// The changes of a device, and the desired items that they leave out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The difference.
+    /// The difference between the observed and the desired state.
     pub changes: Changes,
-    /// What is wanted and left as it is.
+    /// Desired items that the driver leaves as they are, with reasons.
     pub rejected: Vec<Rejection>,
-    /// What the admin should know.
+    /// Notes for the admin.
     pub notes: Vec<Note>,
-    /// What is to be remembered of interfaces once the difference is made, where that is more than the command says.
+    /// New port memory by interface, where it exceeds that of the command.
     pub before: BTreeMap<String, PortBefore>,
 }
 
-/// The interfaces that a command speaks of: a LAG stands for its listed members.
+/// The interfaces that a command lists. A LAG stands for its listed members.
 pub fn interfaces(desired: &FabricDesired) -> BTreeSet<&str> {
     desired.ports.iter().map(interface).collect()
 }
@@ -75,53 +76,53 @@ pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
     members
 }
 
-/// Works out the difference. Units in `left_out` stay as they are and are rejected for the reason given.
-pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
+/// Computes the difference. Units in `excluded` stay as they are and are rejected with their reasons.
+pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclusions) -> Plan {
     let mut plan = Plan::default();
-    let ours = ours(seen, &desired.cluster);
+    let ours = ours(observed, &desired.cluster);
     let members = members(desired);
-    reject_left_out(left_out, &members, &mut plan.rejected);
+    reject_excluded(excluded, &members, &mut plan.rejected);
 
-    let mut wanted = VlanSet::EMPTY;
+    let mut desired_vlans = VlanSet::EMPTY;
     let mut usable = VlanSet::EMPTY;
     for vlan in &desired.vlans {
-        wanted.insert(vlan.vid);
-        if left_out.vlan(vlan.vid) {
+        desired_vlans.insert(vlan.vid);
+        if excluded.vlan(vlan.vid) {
             continue;
         }
         let name = || vlan_name(&desired.cluster, vlan.vid);
-        match seen.vlans.get(&vlan.vid) {
-            Some(there) if !is_ours(there, &desired.cluster, vlan.vid) => {
-                if let Some(reason) = not_to_be_had(vlan.vid, there, &name(), &desired.device.adopt) {
+        match observed.vlans.get(&vlan.vid) {
+            Some(current) if !is_ours(current, &desired.cluster, vlan.vid) => {
+                if let Some(reason) = adoption_refusal(vlan.vid, current, &name(), &desired.device.adopt) {
                     plan.rejected.push(reject(Item::vlan(vlan.vid), reason));
                     continue;
                 }
-                plan.changes.make.insert(vlan.vid, name());
+                plan.changes.create.insert(vlan.vid, name());
             }
-            Some(there) if there.active => {}
+            Some(current) if current.active => {}
             _ => {
-                plan.changes.make.insert(vlan.vid, name());
+                plan.changes.create.insert(vlan.vid, name());
             }
         }
         usable.insert(vlan.vid);
     }
 
-    // A listed port may name a VLAN that does not exist yet: once it does, that is our network on that port.
-    let mut ours_then = ours.union(&seen.gone);
-    let known = ours_then.clone();
-    ours_then.extend(plan.changes.make.keys().copied());
-    // One that is adopted is ours for good.
-    let fresh: VlanSet =
-        ours_then.difference(&known).iter().filter(|vid| !seen.vlans.contains_key(vid)).collect();
-    if !seen.contested.is_empty() {
-        // Whose the others are can't be told either.
-        ours_then = VlanSet::EMPTY;
-        plan.notes.extend(clashes(&seen.contested, &desired.cluster));
+    // A listed port may name a VLAN that does not exist yet. Once the VLAN exists, it is our network on that port.
+    let mut ours_after = ours.union(&observed.deleted_by_others);
+    let known = ours_after.clone();
+    ours_after.extend(plan.changes.create.keys().copied());
+    // An adopted VLAN stays ours.
+    let new_vlans: VlanSet =
+        ours_after.difference(&known).iter().filter(|vid| !observed.vlans.contains_key(vid)).collect();
+    if !observed.contested.is_empty() {
+        // The owner of the other VLANs is unknown too.
+        ours_after = VlanSet::EMPTY;
+        plan.notes.extend(clash_notes(&observed.contested, &desired.cluster));
     }
     let mut still_carried = VlanSet::EMPTY;
     for (name, ports) in &members {
-        let Some(there) = seen.ports.get(*name) else {
-            if !left_out.port(name) {
+        let Some(current) = observed.ports.get(*name) else {
+            if !excluded.port(name) {
                 for port in ports {
                     let what = if port.lag.is_some() { "LAG" } else { "port" };
                     plan.rejected.push(reject(
@@ -132,60 +133,70 @@ pub fn plan(seen: &Seen, desired: &FabricDesired, left_out: &LeftOut) -> Plan {
             }
             continue;
         };
-        if left_out.port(name) {
-            still_carried = still_carried.union(&there.tagged());
+        if excluded.port(name) {
+            still_carried = still_carried.union(&current.tagged());
             continue;
         }
-        let stay = left_out.on(name);
-        still_carried = still_carried.union(&stay.intersection(&there.tagged()));
-        let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+        let stay = excluded.on(name);
+        still_carried = still_carried.union(&stay.intersection(&current.tagged()));
+        let wanted = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         let repair = desired.device.drift == Drift::Repair;
-        let before = before::of(ports);
-        let back = if seen.contested.is_empty() {
-            before::given_back(before, there, &wanted).difference(&stay)
+        let before = port_before::prior_state_of(ports);
+        let restored = if observed.contested.is_empty() {
+            port_before::restored_vlans(before, current, &desired_vlans).difference(&stay)
         } else {
             VlanSet::EMPTY
         };
-        let left = there.leftovers.iter().filter(|(vid, name)| is_vlan_name(name, &desired.cluster, **vid));
-        let left = left.map(|(vid, _)| *vid).filter(|_| seen.contested.is_empty()).collect();
-        let subject =
-            PortSubject { name, ports, there, before, back, left, empty_opens: seen.empty_opens, repair };
-        let want = want.intersection(&usable).difference(&stay);
-        // A VLAN that is wanted but can't be made is not taken off either.
-        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.back);
-        let change = plan_port(&subject, want, &keep, &ours_then, &mut plan);
-        let remembered = before::remembered(there, before, &known, &fresh, change.is_some());
-        plan.notes.extend(taken_off(&subject, remembered.as_ref().or(before), &wanted));
-        if let Some(remembered) = remembered {
-            plan.before.insert((*name).to_owned(), remembered);
+        let orphaned =
+            current.leftovers.iter().filter(|(vid, name)| is_vlan_name(name, &desired.cluster, **vid));
+        let orphaned_vlans =
+            orphaned.map(|(vid, _)| *vid).filter(|_| observed.contested.is_empty()).collect();
+        let subject = PortContext {
+            name,
+            ports,
+            current,
+            before,
+            restored,
+            orphaned_vlans,
+            empty_opens: observed.empty_opens,
+            repair,
+        };
+        let wanted = wanted.intersection(&usable).difference(&stay);
+        // A desired VLAN that can't be created is not taken off its ports either.
+        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.restored);
+        let change = plan_port(&subject, wanted, &keep, &ours_after, &mut plan);
+        let port_memory = port_before::port_memory(current, before, &known, &new_vlans, change.is_some());
+        plan.notes.extend(taken_off_note(&subject, port_memory.as_ref().or(before), &desired_vlans));
+        if let Some(port_memory) = port_memory {
+            plan.before.insert((*name).to_owned(), port_memory);
         }
         if let Some(change) = change {
             plan.changes.ports.insert((*name).to_owned(), change);
         }
     }
-    if seen.contested.is_empty() {
+    if observed.contested.is_empty() {
         plan.changes.delete = ours
-            .difference(&wanted)
+            .difference(&desired_vlans)
             .difference(&still_carried)
             .iter()
-            .filter(|vid| !left_out.vlan(*vid))
+            .filter(|vid| !excluded.vlan(*vid))
             .collect();
     }
-    keep_what_is_named(seen, &mut plan);
+    keep_referenced_vlans(observed, &mut plan);
     plan
 }
 
-/// A note for each VLAN up to a bound, then one with the count of the rest.
-fn clashes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
-    let mut notes: Vec<Note> = contested.iter().take(MOST_NOTES).map(|vid| clash(vid, cluster)).collect();
-    if let Some(more) = contested.len().checked_sub(MOST_NOTES).filter(|more| *more > 0) {
+/// Returns a note for each VLAN up to a bound, then a note with the number of the rest.
+fn clash_notes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
+    let mut notes: Vec<Note> = contested.iter().take(MAX_NOTES).map(|vid| clash_note(vid, cluster)).collect();
+    if let Some(more) = contested.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
         let message = format!("and {more} more VLANs of the other cluster");
         notes.push(Note { kind: CLASH.into(), item: Item::TARGET, message });
     }
     notes
 }
 
-fn clash(vid: VlanId, cluster: &str) -> Note {
+fn clash_note(vid: VlanId, cluster: &str) -> Note {
     Note {
         kind: CLASH.into(),
         item: Item::vlan(vid),
@@ -197,10 +208,14 @@ fn clash(vid: VlanId, cluster: &str) -> Note {
     }
 }
 
-/// A note on the VLANs that are off the interface's list for as long as they are ours elsewhere.
-fn taken_off(subject: &PortSubject<'_>, before: Option<&PortBefore>, wanted: &VlanSet) -> Option<Note> {
+/// Returns a note on the list entries that the driver took off because their VLANs are ours elsewhere.
+fn taken_off_note(
+    subject: &PortContext<'_>,
+    before: Option<&PortBefore>,
+    desired_vlans: &VlanSet,
+) -> Option<Note> {
     let here = subject.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-    let off = before?.vlans.intersection(wanted).difference(&here);
+    let off = before?.vlans.intersection(desired_vlans).difference(&here);
     let port = subject.ports.first().filter(|_| !off.is_empty())?;
     let message = format!(
         "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
@@ -209,9 +224,9 @@ fn taken_off(subject: &PortSubject<'_>, before: Option<&PortBefore>, wanted: &Vl
     Some(Note { kind: VLAN_TAKEN_OFF.into(), item: Item::port(&port.name), message })
 }
 
-/// Keeps the VLANs that an interface still names after the change.
-fn keep_what_is_named(seen: &Seen, plan: &mut Plan) {
-    for (name, port) in seen.ports.iter().filter(|(_, port)| !port.names.is_empty()) {
+/// Keeps VLANs that an interface still refers to by name after the change.
+fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
+    for (name, port) in observed.ports.iter().filter(|(_, port)| !port.vlans_by_name.is_empty()) {
         let changed = plan.changes.ports.get(name);
         let converted =
             port.mode == Some(Mode::Access) && changed.is_some_and(|c| c.mode == ModeChange::Trunk);
@@ -219,7 +234,7 @@ fn keep_what_is_named(seen: &Seen, plan: &mut Plan) {
             continue;
         }
         let gone = changed.map_or(VlanSet::EMPTY, |change| change.remove.difference(&port.inherited));
-        for vid in port.names.difference(&gone).intersection(&plan.changes.delete).iter() {
+        for vid in port.vlans_by_name.difference(&gone).intersection(&plan.changes.delete).iter() {
             plan.changes.delete.remove(vid);
             plan.notes.push(Note {
                 kind: "StillNamed".into(),
@@ -230,13 +245,13 @@ fn keep_what_is_named(seen: &Seen, plan: &mut Plan) {
     }
 }
 
-/// Why a VLAN under another name than ours is not taken over, if it isn't.
-fn not_to_be_had(vid: VlanId, there: &SeenVlan, name: &str, adopt: &VlanSet) -> Option<String> {
-    let under = match &there.name {
+/// Returns the reason against adopting a foreign VLAN, or `None` if it may be adopted.
+fn adoption_refusal(vid: VlanId, current: &ObservedVlan, name: &str, adopt: &VlanSet) -> Option<String> {
+    let under = match &current.name {
         Some(foreign) => format!("under the name {foreign:?}"),
         None => "without a name".to_owned(),
     };
-    match &there.fixed {
+    match &current.rename_blocker {
         None if adopt.contains(vid) => None,
         Some(why) if adopt.contains(vid) => {
             Some(format!("VLAN {vid} exists on the device {under} and can't be adopted: {why}"))
@@ -248,30 +263,30 @@ fn not_to_be_had(vid: VlanId, there: &SeenVlan, name: &str, adopt: &VlanSet) -> 
     }
 }
 
-struct PortSubject<'a> {
+struct PortContext<'a> {
     name: &'a str,
     ports: &'a [&'a FabricPort],
-    there: &'a SeenPort,
-    /// What is remembered of it.
+    current: &'a ObservedPort,
+    /// The port memory of the command.
     before: Option<&'a PortBefore>,
-    /// VLANs that are to be on its list again.
-    back: VlanSet,
-    /// What carries nothing and is ours.
-    left: VlanSet,
+    /// VLANs to restore on its list.
+    restored: VlanSet,
+    /// VLANs of ours that are left on it and carry nothing.
+    orphaned_vlans: VlanSet,
     empty_opens: bool,
-    /// What another hand did is undone.
+    /// Drift is repaired and not only reported.
     repair: bool,
 }
 
-impl PortSubject<'_> {
-    /// Rejects a VLAN on each of the ports that want it.
+impl PortContext<'_> {
+    /// Rejects a VLAN on each port that wants it.
     fn reject_vlan(&self, vid: VlanId, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| port.vlans.contains(vid)) {
             plan.rejected.push(reject(Item::port_vlan(&port.name, vid), reason.to_owned()));
         }
     }
 
-    /// Rejects each of the ports that want something.
+    /// Rejects each port that wants any VLAN.
     fn reject(&self, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| !port.vlans.is_empty()) {
             plan.rejected.push(reject(Item::port(&port.name), reason.to_owned()));
@@ -279,30 +294,30 @@ impl PortSubject<'_> {
     }
 }
 
-/// The change of one interface that is to carry `want` of ours and none of `ours` but those to `keep`.
+/// Computes the change of one interface: it gets `wanted`, and loses all of `ours` except `keep`.
 fn plan_port(
-    subject: &PortSubject<'_>,
-    mut want: VlanSet,
+    subject: &PortContext<'_>,
+    mut wanted: VlanSet,
     keep: &VlanSet,
     ours: &VlanSet,
     plan: &mut Plan,
 ) -> Option<PortChange> {
-    let there = subject.there;
-    if let Some(what) = &there.unfit {
+    let current = subject.current;
+    if let Some(what) = &current.unfit {
         subject.reject(&format!("{} {what}", subject.name), plan);
-        want = VlanSet::EMPTY;
+        wanted = VlanSet::EMPTY;
     }
-    for (vid, what) in there.taken.iter().filter(|(vid, _)| want.contains(**vid)) {
+    for (vid, what) in current.taken.iter().filter(|(vid, _)| wanted.contains(**vid)) {
         subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);
     }
-    let taken: VlanSet = there.taken.keys().copied().collect();
-    want = want.difference(&taken);
-    if there.mode == Some(Mode::Access) {
-        if want.is_empty() {
+    let taken: VlanSet = current.taken.keys().copied().collect();
+    wanted = wanted.difference(&taken);
+    if current.mode == Some(Mode::Access) {
+        if wanted.is_empty() {
             return None;
         }
         if subject.ports.iter().all(|port| port.mode == PortMode::Keep) {
-            let vlan = there.access.map_or(String::new(), |vid| format!(" of VLAN {vid}"));
+            let vlan = current.access.map_or(String::new(), |vid| format!(" of VLAN {vid}"));
             let reason = format!(
                 "{} is an access port{vlan}, which is not ours: set Mode: trunk on it in the FabricDevice to make \
                  it a trunk",
@@ -312,18 +327,18 @@ fn plan_port(
             return None;
         }
     }
-    if let Some(native) = there.native.filter(|native| want.contains(*native)) {
-        want.remove(native);
+    if let Some(native) = current.native.filter(|native| wanted.contains(*native)) {
+        wanted.remove(native);
         let reason = format!("VLAN {native} is the native VLAN of {}, which is never changed", subject.name);
         subject.reject_vlan(native, &reason, plan);
     }
-    let emptied = is_emptied(there, subject.ports);
+    let emptied = is_emptied(current, subject.ports);
     let close = emptied && subject.repair;
-    if there.open && !close {
+    if current.open && !close {
         let (name, kind) = (subject.name, if emptied { "Drift" } else { "OpenTrunk" });
-        for port in subject.ports.iter().filter(|_| !want.is_empty()) {
+        for port in subject.ports.iter().filter(|_| !wanted.is_empty()) {
             let message = if emptied {
-                list_is_gone(name)
+                emptied_list_message(name)
             } else {
                 format!(
                     "{name} is a trunk without a list on the device: it carries every VLAN and is left as it is"
@@ -333,43 +348,45 @@ fn plan_port(
         }
         return None;
     }
-    let tagged = there.tagged();
-    // What comes from elsewhere does not make up for an entry of its own.
-    let back = subject.back.difference(&tagged.difference(&there.inherited));
-    let unwanted = tagged.intersection(ours).union(&subject.left).difference(keep);
+    let tagged = current.tagged();
+    // Inherited VLANs do not replace an own list entry.
+    let restored = subject.restored.difference(&tagged.difference(&current.inherited));
+    let unwanted = tagged.intersection(ours).union(&subject.orphaned_vlans).difference(keep);
     let mut change = PortChange {
-        add: want.difference(&tagged).union(&back),
-        remove: unwanted.difference(&taken).difference(&there.inherited),
+        add: wanted.difference(&tagged).union(&restored),
+        remove: unwanted.difference(&taken).difference(&current.inherited),
         mode: ModeChange::Keep,
         close,
         ..PortChange::default()
     };
-    // The native VLAN may be on the list; it is the port's own.
-    if let Some(native) = there.native {
+    // The native VLAN may be on the list. It belongs to the port.
+    if let Some(native) = current.native {
         change.remove.remove(native);
-        // Whether it was on the list is not known: many devices drop untagged frames when it is not.
+        // Whether the native VLAN was on the list is unknown. Many devices drop untagged frames if it is not.
         if close && !tagged.contains(native) {
             change.add.insert(native);
         }
     }
-    if let Some((true, settings)) = subject.before.and_then(|before| before::known(there, before)) {
-        change.remove.extend(before::stopgap(there, settings, &subject.back));
-    }
-    let left = tagged.difference(&change.remove).union(&change.add);
-    let before = subject.before.and_then(|before| before::known(there, before));
-    let empty_opens = subject.empty_opens && !there.filled;
-    if let Some((trunk, settings)) = before
-        && left.difference(&there.inherited).is_empty()
-        && !(trunk && left.is_empty() && empty_opens)
+    if let Some((true, settings)) =
+        subject.before.and_then(|before| port_before::known_prior_state(current, before))
     {
-        change.restore = before::to_restore(there, settings);
+        change.remove.extend(port_before::placeholder_native(current, settings, &subject.restored));
+    }
+    let remaining = tagged.difference(&change.remove).union(&change.add);
+    let before = subject.before.and_then(|before| port_before::known_prior_state(current, before));
+    let empty_opens = subject.empty_opens && !current.has_unresolved_members;
+    if let Some((trunk, settings)) = before
+        && remaining.difference(&current.inherited).is_empty()
+        && !(trunk && remaining.is_empty() && empty_opens)
+    {
+        change.restore = port_before::to_restore(current, settings);
     }
     if change.add.is_empty() && change.remove.is_empty() && !close && change.restore.is_empty() {
         return None;
     }
     change.former = subject.before.cloned();
-    match (left.is_empty(), there.mode, there.native) {
-        // It is as it was.
+    match (remaining.is_empty(), current.mode, current.native) {
+        // The remembered state is restored.
         (true, _, _) if before.is_some_and(|(trunk, _)| !trunk || !empty_opens) => {}
         (true, Some(Mode::Trunk), Some(native)) => {
             if subject.empty_opens {
@@ -380,7 +397,7 @@ fn plan_port(
         (false, None | Some(Mode::Access), _) => {
             change.mode = ModeChange::Trunk;
             if let Some((true, settings)) = before {
-                change.restore = before::to_restore(there, settings);
+                change.restore = port_before::to_restore(current, settings);
             }
         }
         (false, Some(Mode::Trunk), _) => {}
@@ -388,8 +405,8 @@ fn plan_port(
     Some(change)
 }
 
-/// Says that an interface was emptied.
-pub fn list_is_gone(interface: &str) -> String {
+/// The message about a trunk whose list somebody else emptied.
+pub fn emptied_list_message(interface: &str) -> String {
     format!("{interface} carries every VLAN: its list is gone")
 }
 
@@ -397,20 +414,20 @@ fn reject(item: Item, reason: String) -> Rejection {
     Rejection { item, reason, retryable: false, unreachable: false }
 }
 
-fn reject_left_out(
-    left_out: &LeftOut,
+fn reject_excluded(
+    excluded: &Exclusions,
     members: &BTreeMap<&str, Vec<&FabricPort>>,
     rejected: &mut Vec<Rejection>,
 ) {
-    for (unit, reason) in left_out.iter() {
+    for (unit, reason) in excluded.iter() {
         match unit {
-            Unit::Vlan(vid) => rejected.push(reject(Item::vlan(*vid), reason.clone())),
-            // Said by the wider unit.
-            Unit::PortVlan(name, vid) if left_out.vlan(*vid) || left_out.port(name) => {}
-            Unit::Port(name) | Unit::PortVlan(name, _) => {
+            ChangeUnit::Vlan(vid) => rejected.push(reject(Item::vlan(*vid), reason.clone())),
+            // The rejection of the wider unit covers it.
+            ChangeUnit::PortVlan(name, vid) if excluded.vlan(*vid) || excluded.port(name) => {}
+            ChangeUnit::Port(name) | ChangeUnit::PortVlan(name, _) => {
                 for port in members.get(name.as_str()).into_iter().flatten() {
                     let item = match unit {
-                        Unit::PortVlan(_, vid) => Item::port_vlan(&port.name, *vid),
+                        ChangeUnit::PortVlan(_, vid) => Item::port_vlan(&port.name, *vid),
                         _ => Item::port(&port.name),
                     };
                     rejected.push(reject(item, reason.clone()));
@@ -421,32 +438,33 @@ fn reject_left_out(
 }
 
 /// The VLANs that bear our name.
-pub fn ours(seen: &Seen, cluster: &str) -> VlanSet {
-    seen.vlans.iter().filter(|(vid, vlan)| is_ours(vlan, cluster, **vid)).map(|(vid, _)| *vid).collect()
+pub fn ours(observed: &ObservedConfig, cluster: &str) -> VlanSet {
+    observed.vlans.iter().filter(|(vid, vlan)| is_ours(vlan, cluster, **vid)).map(|(vid, _)| *vid).collect()
 }
 
-fn is_ours(vlan: &SeenVlan, cluster: &str, vid: VlanId) -> bool {
+fn is_ours(vlan: &ObservedVlan, cluster: &str, vid: VlanId) -> bool {
     vlan.name.as_deref().is_some_and(|name| is_vlan_name(name, cluster, vid))
 }
 
-/// What is there of ours.
-pub fn applied(seen: &Seen, desired: &FabricDesired) -> Applied {
-    let ours = ours(seen, &desired.cluster);
+/// The part of the observed state that is ours, for the report.
+pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
+    let ours = ours(observed, &desired.cluster);
     let (mut ports, mut carried) = (BTreeMap::new(), BTreeMap::new());
     for port in &desired.ports {
-        let Some(there) = seen.ports.get(interface(port)) else { continue };
-        let tagged = there.tagged();
-        let taken: VlanSet = there.taken.keys().copied().collect();
-        let of_ours = if there.open { &port.vlans } else { &tagged }.intersection(&ours).difference(&taken);
+        let Some(current) = observed.ports.get(interface(port)) else { continue };
+        let tagged = current.tagged();
+        let taken: VlanSet = current.taken.keys().copied().collect();
+        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&ours).difference(&taken);
         if !of_ours.is_empty() {
             ports.insert(port.name.clone(), of_ours);
         }
-        if let Some(mode) = there.mode {
-            let untagged = if mode == Mode::Access { there.access } else { there.native };
-            carried.insert(port.name.clone(), Carried { tagged, untagged, open: there.open });
+        if let Some(mode) = current.mode {
+            let untagged = if mode == Mode::Access { current.access } else { current.native };
+            carried.insert(port.name.clone(), Carried { tagged, untagged, open: current.open });
         }
     }
-    let (closed, before) = (Some(closed::closed(seen, desired)), before::needed(seen, desired));
+    let (closed, before) =
+        (Some(closed_trunks::closed(observed, desired)), port_before::still_needed(observed, desired));
     Applied::Fabric { vlans: ours, ports, carried, closed, before }
 }
 
@@ -455,8 +473,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vlans_of_another_cluster_are_noted_up_to_a_bound() {
-        let notes = |set: &str| clashes(&set.parse().unwrap(), "c");
+    fn clash_notes_are_bounded() {
+        let notes = |set: &str| clash_notes(&set.parse().unwrap(), "c");
         assert_eq!(notes("1-50").len(), 50);
         assert!(notes("1-50").iter().all(|note| note.item.vlan.is_some()));
         let many = notes("1-4000");

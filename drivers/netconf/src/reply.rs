@@ -12,7 +12,7 @@ const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
 pub struct RpcError {
     /// `error-tag`, such as `lock-denied`.
     pub tag: String,
-    /// `error-path`: where, as the device wrote it.
+    /// `error-path`, as the device wrote it.
     pub path: Option<String>,
     /// `error-message`.
     pub message: Option<String>,
@@ -21,9 +21,9 @@ pub struct RpcError {
 }
 
 impl RpcError {
-    /// Where: `error-path`, or else the first instance identifier with keys in `error-message`, which is where
-    /// servers built on libyang put it.
-    pub fn place(&self) -> Option<&str> {
+    /// The `error-path`, or else the first instance identifier with keys in `error-message`, where servers built on
+    /// libyang put it.
+    pub fn location(&self) -> Option<&str> {
         self.path.as_deref().or_else(|| instance_identifier(self.message.as_deref()?))
     }
 
@@ -51,7 +51,7 @@ impl fmt::Display for RpcError {
     }
 }
 
-/// The first word of the form `/a:b[c='d']/e`. Within the brackets there may be anything.
+/// The first word of the form `/a:b[c='d']/e`. The brackets may contain anything.
 fn instance_identifier(text: &str) -> Option<&str> {
     let starts = text.char_indices().zip(std::iter::once(' ').chain(text.chars()));
     let starts =
@@ -99,16 +99,16 @@ impl fmt::Display for RpcErrors {
 
 impl std::error::Error for RpcErrors {}
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// To the request of this id; a device that could not read the request may leave it out.
+    /// The reply to the request of this id. A device that could not read the request may omit it.
     Reply(Option<u64>),
     /// An event.
     Notification,
 }
 
-/// Looks at the root element only.
+/// Reads only the root element.
 pub(crate) fn classify(xml: &Text) -> Option<Message> {
     use quick_xml::events::Event;
     use quick_xml::name::ResolveResult;
@@ -133,7 +133,7 @@ pub(crate) fn classify(xml: &Text) -> Option<Message> {
     }
 }
 
-/// All errors of a reply; warnings are left out.
+/// All errors of a reply, without warnings.
 pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     if !xml.contains("rpc-error") {
         return Ok(Vec::new());
@@ -193,32 +193,32 @@ mod tests {
     }
 
     #[test]
-    fn a_place_may_be_in_the_message() {
-        let place = |path: Option<&str>, message: &str| {
+    fn error_path_in_message_is_parsed() {
+        let location = |path: Option<&str>, message: &str| {
             let (path, message) = (path.map(str::to_owned), Some(message.to_owned()));
-            RpcError { path, message, ..RpcError::default() }.place().map(str::to_owned)
+            RpcError { path, message, ..RpcError::default() }.location().map(str::to_owned)
         };
         let at = "/oc-if:interfaces/interface[name='Ethernet 1/1 (a)']/config";
-        assert_eq!(place(None, &format!("Not satisfied. (path \"{at}\")")).as_deref(), Some(at));
+        assert_eq!(location(None, &format!("Not satisfied. (path \"{at}\")")).as_deref(), Some(at));
         assert_eq!(
-            place(None, &format!("no room on 1/2 for {at}: full")).as_deref(),
+            location(None, &format!("no room on 1/2 for {at}: full")).as_deref(),
             Some(&*format!("{at}:"))
         );
-        assert_eq!(place(None, "no room for /a:b[c=\"'\"]").as_deref(), Some("/a:b[c=\"'\"]"));
-        assert_eq!(place(Some("/x"), at).as_deref(), Some("/x"));
+        assert_eq!(location(None, "no room for /a:b[c=\"'\"]").as_deref(), Some("/a:b[c=\"'\"]"));
+        assert_eq!(location(Some("/x"), at).as_deref(), Some("/x"));
         for none in ["", "Ethernet1/1[0] /", "see /etc/eno", "/a[b"] {
-            assert_eq!(place(None, none), None, "{none}");
+            assert_eq!(location(None, none), None, "{none}");
         }
     }
 
     #[test]
-    fn data_that_speaks_of_errors_is_none() {
+    fn error_words_in_data_are_not_errors() {
         let xml = "<rpc-reply xmlns='urn:ietf:params:xml:ns:netconf:base:1.0' message-id='1'><data><rpc-error/></data></rpc-reply>";
         assert_eq!(errors(&xml.into()), Ok(vec![]));
     }
 
     #[test]
-    fn a_notification_is_told_from_a_reply() {
+    fn notification_is_distinguished_from_reply() {
         let xml = "<notification xmlns='urn:ietf:params:xml:ns:netconf:notification:1.0'><eventTime/></notification>";
         assert_eq!(classify(&xml.into()), Some(Message::Notification));
         assert_eq!(classify(&"<rpc-reply/>".into()), None);

@@ -17,34 +17,33 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::framing::{Decoder, Framing};
-use crate::hello::{Hello, OURS};
+use crate::hello::{CLIENT_HELLO, Hello};
 use crate::reply::{Message, RpcErrors, classify, errors};
 use crate::text::Text;
 use crate::xml::NETCONF;
 
-/// Why a session can't be used any more. Another session may work.
+/// The reason why a session is unusable. A new session may work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The device or the network ended it.
+    /// The device or the network closed the session.
     #[error("the session ended: {0}")]
     Ended(String),
-    /// A request stayed without a reply.
+    /// The device did not reply in time.
     #[error("no reply to {operation} within {} s", limit.as_secs())]
     TimedOut {
-        /// The request's element.
+        /// The XML element of the request.
         operation: String,
-        /// How long it was waited for.
+        /// The timeout.
         limit: Duration,
     },
-    /// A request that came after it was answered, and this one was not: replies come in order (RFC 6241 section
-    /// 4.5), so there will be none. Some devices lose the reply that they were about to send when a long
-    /// notification is under way.
+    /// A later request was answered and this one was not. Replies come in order (RFC 6241 section 4.5), so there will
+    /// be none. Some devices lose a reply while they write a long notification.
     #[error("the reply to {operation} was lost")]
     Lost {
-        /// The request's element.
+        /// The XML element of the request.
         operation: String,
     },
-    /// The device sent what is not NETCONF.
+    /// The device violated the protocol.
     #[error("the device breaks the protocol: {0}")]
     Protocol(String),
 }
@@ -52,41 +51,41 @@ pub enum SessionError {
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The device answered with errors.
+    /// The device replied with errors.
     #[error("{operation} was refused: {errors}")]
     Refused {
-        /// The request's element.
+        /// The XML element of the request.
         operation: String,
-        /// All of them.
+        /// All errors of the reply.
         errors: RpcErrors,
     },
-    /// The session is of no use any more, and what became of the request is not known.
+    /// The session is unusable, and the effect of the request is unknown.
     #[error("{0}")]
     Session(#[from] SessionError),
 }
 
 impl CallError {
-    /// The device answered others and not this one.
+    /// The device answered later requests but not this one.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Session(SessionError::Lost { .. }))
     }
 }
 
-/// How long a reply is waited for before it is looked into whether it was lost, of the time that it may take.
-const PATIENCE: u32 = 12;
-/// The shortest such time.
-const LEAST_PATIENCE: Duration = Duration::from_secs(1);
-/// How much is written before more is looked for, in bytes.
-const WRITTEN_AT_ONCE: usize = 64 << 10;
-/// Selects nothing (RFC 6241 section 6.4.2).
+/// Fraction of the reply timeout after which a probe checks whether the reply was lost.
+const PROBE_FRACTION: u32 = 12;
+/// Minimum delay before that probe.
+const MIN_PROBE_DELAY: Duration = Duration::from_secs(1);
+/// Bytes that are written before new requests are considered.
+const WRITE_CHUNK: usize = 64 << 10;
+/// A request that selects nothing (RFC 6241 section 6.4.2).
 const PROBE: &str = "<get-config><source><running/></source><filter type=\"subtree\"/></get-config>";
 
-/// The outcome of one request: the whole `<rpc-reply>`, which holds no error.
+/// The future of one request. It yields the whole `<rpc-reply>` without errors.
 pub type Call = BoxFuture<'static, Result<Text, CallError>>;
 
-/// A NETCONF session, as far as a transaction needs one.
+/// A NETCONF session as a transaction uses it.
 pub trait Session: Send + Sync {
-    /// What the device announced.
+    /// The device's `<hello>`.
     fn hello(&self) -> &Hello;
 
     /// Sends the operation, an XML element, at once and in the order of the calls; the returned future gives the
@@ -97,7 +96,7 @@ pub trait Session: Send + Sync {
     fn ended(&self) -> BoxFuture<'static, ()>;
 }
 
-/// What a session hears without having asked.
+/// Called with each `<notification>`.
 pub type Notified = Box<dyn Fn(&Text) + Send + Sync>;
 
 /// A session over a byte stream. Dropping it closes the stream.
@@ -110,16 +109,16 @@ pub struct StreamSession {
     _writer: AbortOnDropHandle<()>,
 }
 
-/// Requests without a reply yet, by message-id; after the end, why it ended.
-type Waiting = Result<BTreeMap<u64, oneshot::Sender<Result<Text, SessionError>>>, SessionError>;
+/// Requests without a reply, by message-id; after the end, its reason.
+type PendingRequests = Result<BTreeMap<u64, oneshot::Sender<Result<Text, SessionError>>>, SessionError>;
 
-/// A reply to come.
-type Answered = oneshot::Receiver<Result<Text, SessionError>>;
+/// The receiver of a reply.
+type PendingReply = oneshot::Receiver<Result<Text, SessionError>>;
 
 struct Shared {
-    waiting: Mutex<Waiting>,
+    pending: Mutex<PendingRequests>,
     next_id: Mutex<u64>,
-    /// The last request that was answered.
+    /// The highest message-id that was answered.
     answered: AtomicU64,
 }
 
@@ -132,29 +131,34 @@ struct Requests {
 
 impl Requests {
     /// Sends the operation under the next message-id.
-    fn send(&self, operation: &Arc<Text>) -> Result<(u64, Answered), SessionError> {
+    fn send(&self, operation: &Arc<Text>) -> Result<(u64, PendingReply), SessionError> {
         let (answer, answered) = oneshot::channel();
-        // Held while sending: the order of ids is the order on the wire.
+        // The lock is held while sending, so ids are in the order on the wire.
         let mut next = self.shared.next_id.lock().unwrap_or_else(PoisonError::into_inner);
         let id = *next;
         *next += 1;
-        self.shared.waiting().as_mut().map_err(|error| error.clone())?.insert(id, answer);
-        // A writer that is gone means a reader that ends, which answers.
+        self.shared.pending().as_mut().map_err(|error| error.clone())?.insert(id, answer);
+        // If the writer is gone, the reader ends and fails all requests.
         let _ = self.outgoing.send((id, Arc::clone(operation)));
         Ok((id, answered))
     }
 
-    /// Waits for the reply, and asks whether it was lost when it takes long.
-    async fn reply(&self, id: u64, mut answered: Answered, patience: Duration) -> Result<Text, Missed> {
+    /// Waits for the reply. A probe detects a lost one.
+    async fn reply(
+        &self,
+        id: u64,
+        mut answered: PendingReply,
+        probe_delay: Duration,
+    ) -> Result<Text, NoReply> {
         let mut probe = None;
         loop {
-            let wait = if probe.is_some() { LEAST_PATIENCE } else { patience };
+            let wait = if probe.is_some() { MIN_PROBE_DELAY } else { probe_delay };
             match tokio::time::timeout(wait, &mut answered).await {
-                Ok(Ok(reply)) => return reply.map_err(Missed::Ended),
-                Ok(Err(_)) => return Err(Missed::Ended(SessionError::Ended("it was closed".into()))),
-                Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(Missed::Lost),
+                Ok(Ok(reply)) => return reply.map_err(NoReply::Ended),
+                Ok(Err(_)) => return Err(NoReply::Ended(SessionError::Ended("it was closed".into()))),
+                Err(_) if self.shared.answered.load(Ordering::Relaxed) > id => return Err(NoReply::Lost),
                 Err(_) if probe.is_none() => {
-                    probe = Some(self.send(&Arc::new(PROBE.into())).map_err(Missed::Ended)?);
+                    probe = Some(self.send(&Arc::new(PROBE.into())).map_err(NoReply::Ended)?);
                 }
                 Err(_) => {}
             }
@@ -162,28 +166,28 @@ impl Requests {
     }
 }
 
-/// Why there is no reply.
-enum Missed {
+/// The reason for a missing reply.
+enum NoReply {
     Ended(SessionError),
     Lost,
 }
 
 impl Shared {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingRequests> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self, error: &SessionError) {
-        let before = std::mem::replace(&mut *self.waiting(), Err(error.clone()));
+        let before = std::mem::replace(&mut *self.pending(), Err(error.clone()));
         for (_, waiter) in before.into_iter().flatten() {
-            // Whoever waited may have gone.
+            // The waiting task may be gone.
             let _ = waiter.send(Err(error.clone()));
         }
     }
 
-    fn answer(&self, id: Option<u64>, reply: Text) {
-        let mut waiting = self.waiting();
-        let Ok(map) = waiting.as_mut() else { return };
+    fn complete(&self, id: Option<u64>, reply: Text) {
+        let mut pending = self.pending();
+        let Ok(map) = pending.as_mut() else { return };
         let Some(id) = id.or_else(|| map.keys().next().copied()) else { return };
         if let Some(waiter) = map.remove(&id) {
             self.answered.fetch_max(id, Ordering::Relaxed);
@@ -202,16 +206,16 @@ impl StreamSession {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let mut decoder = Decoder::new();
         let exchange = async {
-            let mut ours = Vec::new();
-            Framing::EndOfMessage.encode(OURS, &mut ours);
-            writer.write_all(&ours).await.map_err(|error| ended(&error))?;
+            let mut client_hello = Vec::new();
+            Framing::EndOfMessage.encode(CLIENT_HELLO, &mut client_hello);
+            writer.write_all(&client_hello).await.map_err(|error| ended(&error))?;
             writer.flush().await.map_err(|error| ended(&error))?;
             read_message(&mut reader, &mut decoder).await
         };
-        let theirs = tokio::time::timeout(limit, exchange)
+        let server_hello = tokio::time::timeout(limit, exchange)
             .await
             .map_err(|_| SessionError::TimedOut { operation: "<hello>".into(), limit })??;
-        let hello = Hello::parse(&theirs).map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let hello = Hello::parse(&server_hello).map_err(|error| SessionError::Protocol(error.to_string()))?;
         let framing = match (hello.base("1.1"), hello.base("1.0")) {
             (true, _) => Framing::Chunked,
             (false, true) => Framing::EndOfMessage,
@@ -221,14 +225,14 @@ impl StreamSession {
         };
         decoder.switch(framing);
         let shared = Arc::new(Shared {
-            waiting: Mutex::new(Ok(BTreeMap::new())),
+            pending: Mutex::new(Ok(BTreeMap::new())),
             next_id: Mutex::new(1),
             answered: AtomicU64::new(0),
         });
         let (outgoing, mut to_send) = mpsc::unbounded_channel();
         let (close, closed) = watch::channel(false);
         let writing = tokio::spawn(async move {
-            // The reader sees the end as well, and tells everyone.
+            // The reader sees the end too and fails all requests.
             let _ = write_requests(&mut writer, framing, &mut to_send).await;
         });
         let reading = tokio::spawn({
@@ -237,7 +241,7 @@ impl StreamSession {
                 let error = loop {
                     match read_message(&mut reader, &mut decoder).await {
                         Ok(message) => match classify(&message) {
-                            Some(Message::Reply(id)) => shared.answer(id, message),
+                            Some(Message::Reply(id)) => shared.complete(id, message),
                             Some(Message::Notification) => notified(&message),
                             None => {
                                 break SessionError::Protocol("neither a reply nor a notification".into());
@@ -268,7 +272,7 @@ impl StreamSession {
 
 impl Drop for StreamSession {
     fn drop(&mut self) {
-        // Its reader goes with it, and requests that wait keep what they wait for.
+        // Pending requests keep the channels that they wait for.
         self.requests.shared.end(&SessionError::Ended("it was closed".into()));
     }
 }
@@ -285,20 +289,20 @@ impl Session for StreamSession {
             Ok(sent) => sent,
             Err(error) => return Box::pin(async move { Err(error.into()) }),
         };
-        // Only what changes nothing can be asked for again.
-        let mut again = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
+        // Only a read can be repeated.
+        let mut retry = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
         let (requests, limit) = (self.requests.clone(), self.limit);
-        let patience = (limit / PATIENCE).max(LEAST_PATIENCE);
+        let probe_delay = (limit / PROBE_FRACTION).max(MIN_PROBE_DELAY);
         Box::pin(async move {
             let reply = async {
                 loop {
-                    match (requests.reply(id, answered, patience).await, again.take()) {
+                    match (requests.reply(id, answered, probe_delay).await, retry.take()) {
                         (Ok(reply), _) => return Ok(reply),
-                        (Err(Missed::Ended(error)), _) => return Err(error),
-                        (Err(Missed::Lost), None) => {
+                        (Err(NoReply::Ended(error)), _) => return Err(error),
+                        (Err(NoReply::Lost), None) => {
                             return Err(SessionError::Lost { operation: name.clone() });
                         }
-                        (Err(Missed::Lost), Some(operation)) => {
+                        (Err(NoReply::Lost), Some(operation)) => {
                             (id, answered) = requests.send(&operation)?;
                         }
                     }
@@ -323,12 +327,12 @@ impl Session for StreamSession {
 /// Ready when the session of this receiver has ended.
 pub(crate) fn until_closed(mut closed: watch::Receiver<bool>) -> BoxFuture<'static, ()> {
     Box::pin(async move {
-        // An error: its reader is gone, and so is the session.
+        // An error means that the reader is gone, and with it the session.
         let _ = closed.wait_for(|closed| *closed).await;
     })
 }
 
-/// Writes requests as they come, long ones in parts.
+/// Writes requests in order, long ones in chunks.
 async fn write_requests(
     writer: &mut (impl AsyncWrite + Unpin),
     framing: Framing,
@@ -341,7 +345,7 @@ async fn write_requests(
             framing.part(&format!("<rpc xmlns=\"{NETCONF}\" message-id=\"{id}\">"), &mut bytes);
             for part in operation.parts() {
                 framing.part(&part, &mut bytes);
-                if bytes.len() > WRITTEN_AT_ONCE {
+                if bytes.len() > WRITE_CHUNK {
                     writer.write_all(&bytes).await?;
                     bytes.clear();
                 }

@@ -17,26 +17,26 @@ use crate::text::Text;
 /// The port of NETCONF over SSH (RFC 6242 section 6).
 const PORT: u16 = 830;
 
-/// How long things may take.
+/// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// From the first packet to the host key, for the login, and for the hello: each.
+    /// For the connection up to the host key, for the login, and for the hello, each.
     pub connect: Duration,
     /// For each request.
     pub rpc: Duration,
-    /// Silence after which the device is asked whether it is there; three times unanswered ends the session.
+    /// Interval of keep-alives. Three unanswered ones end the session.
     pub keep_alive: Duration,
 }
 
-/// Why there is no session.
+/// The reason why no session was opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// It can't be reached.
+    /// The device can't be reached.
     #[error("{address} can't be reached: {reason}")]
     Unreachable {
         /// The address.
         address: String,
-        /// The system's words.
+        /// The error of the system.
         reason: String,
     },
     /// No host key is pinned. Nothing was sent to the device.
@@ -63,21 +63,21 @@ pub enum ConnectError {
         /// The OpenSSH public key line of the shown key.
         line: String,
     },
-    /// The pinned key is none.
+    /// The pinned key can't be parsed.
     #[error("HostKey of the FabricDevice is not an OpenSSH public key line: {0}")]
     HostKeyUnreadable(String),
-    /// No credential.
+    /// The credential can't be read.
     #[error("{0}")]
     Credential(#[from] CredentialError),
-    /// The private key is none.
+    /// The private key can't be parsed.
     #[error("ssh-privatekey of credential {credential:?} can't be used: {reason}")]
     PrivateKey {
         /// The credential's name.
         credential: String,
-        /// The parser's words.
+        /// The error of the parser.
         reason: String,
     },
-    /// The device does not accept the credential.
+    /// The device refused the credential.
     #[error(
         "the device refuses the login of user {username:?} with credential {credential:?}; it allows {allowed}"
     )]
@@ -86,10 +86,10 @@ pub enum ConnectError {
         credential: String,
         /// The user.
         username: String,
-        /// The methods that the device names.
+        /// The methods that the device offers.
         allowed: String,
     },
-    /// SSH works, NETCONF does not.
+    /// The device refused the NETCONF subsystem.
     #[error("the device has no NETCONF: {0}")]
     NoNetconf(String),
     /// The hello failed.
@@ -98,7 +98,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Another try by itself may help. A credential may be put right at any time, a host key only by a new command.
+    /// A retry of the same command can help. Credentials may be corrected at any time, a host key only by a new
+    /// command.
     pub fn retryable(&self) -> bool {
         !matches!(self, Self::HostKeyUnknown { .. } | Self::HostKeyWrong { .. } | Self::HostKeyUnreadable(_))
     }
@@ -139,7 +140,7 @@ impl SshSession {
             reason: format!("{what} within {} s", limits.connect.as_secs_f32()),
         };
         let (mut connection, fingerprint) =
-            tokio::time::timeout(limits.connect, greet(address, pinned, limits))
+            tokio::time::timeout(limits.connect, handshake(address, pinned, limits))
                 .await
                 .map_err(|_| timed_out("no answer"))??;
         let credentials = source.read(credential).await?;
@@ -168,7 +169,7 @@ impl SshSession {
         &self.fingerprint
     }
 
-    /// Turns true when the session has ended.
+    /// Becomes true when the session ends.
     pub fn closed(&self) -> watch::Receiver<bool> {
         self.session.closed()
     }
@@ -188,7 +189,7 @@ impl Session for SshSession {
     }
 }
 
-/// Accepts the pinned key only, and keeps what was shown.
+/// Accepts only the pinned key and records the shown one.
 struct HostKeyCheck {
     pinned: Option<PublicKey>,
     shown: Arc<Mutex<Option<PublicKey>>>,
@@ -198,16 +199,16 @@ impl russh::client::Handler for HostKeyCheck {
     type Error = russh::Error;
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Self::Error> {
-        // Certificates are not asked for.
+        // Certificates are not requested.
         let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
-        let right = self.pinned.as_ref().is_some_and(|pinned| pinned.key_data() == key.key_data());
+        let is_pinned = self.pinned.as_ref().is_some_and(|pinned| pinned.key_data() == key.key_data());
         *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.clone());
-        Ok(right)
+        Ok(is_pinned)
     }
 }
 
-/// Up to the host key, which is checked.
-async fn greet(
+/// Connects up to the verified host key.
+async fn handshake(
     address: &str,
     pinned: Option<PublicKey>,
     limits: Limits,
@@ -220,34 +221,34 @@ async fn greet(
         ..russh::client::Config::default()
     };
     if let Some(pinned) = &pinned {
-        // The device shows the first kind of key that it has: ask for the pinned kind first.
+        // The device shows its first key of a requested type, so the pinned type is requested first.
         let kind = pinned.algorithm();
         let is_rsa = |algorithm: &Algorithm| matches!(algorithm, Algorithm::Rsa { .. });
         let mut offered = config.preferred.key.to_vec();
         offered.sort_by_key(|offered| !(*offered == kind || (is_rsa(offered) && is_rsa(&kind))));
         config.preferred.key = offered.into();
     }
-    let stream = dial(address).await.map_err(|error| unreachable(error.to_string()))?;
-    // It only makes small requests slower when it fails.
+    let stream = connect_tcp(address).await.map_err(|error| unreachable(error.to_string()))?;
+    // Without it only small requests are slower.
     let _ = stream.set_nodelay(true);
     let shown = Arc::new(Mutex::new(None));
     let check = HostKeyCheck { pinned: pinned.clone(), shown: Arc::clone(&shown) };
     let connected = russh::client::connect_stream(Arc::new(config), stream, check).await;
     let shown = shown.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let print = |key: &PublicKey| key.fingerprint(HashAlg::Sha256).to_string();
+    let fingerprint_of = |key: &PublicKey| key.fingerprint(HashAlg::Sha256).to_string();
     let line = |key: &PublicKey| {
         let plain = PublicKey::new(key.key_data().clone(), "");
         plain.to_openssh().unwrap_or_default().trim_end().to_owned()
     };
     match (connected, shown, pinned) {
-        (Ok(connection), Some(shown), Some(_)) => Ok((connection, print(&shown))),
+        (Ok(connection), Some(shown), Some(_)) => Ok((connection, fingerprint_of(&shown))),
         (_, Some(shown), None) => {
-            Err(ConnectError::HostKeyUnknown { fingerprint: print(&shown), line: line(&shown) })
+            Err(ConnectError::HostKeyUnknown { fingerprint: fingerprint_of(&shown), line: line(&shown) })
         }
         (Err(_), Some(shown), Some(pinned)) if pinned.key_data() != shown.key_data() => {
             Err(ConnectError::HostKeyWrong {
-                pinned: print(&pinned),
-                shown: print(&shown),
+                pinned: fingerprint_of(&pinned),
+                shown: fingerprint_of(&shown),
                 line: line(&shown),
             })
         }
@@ -256,7 +257,7 @@ async fn greet(
     }
 }
 
-async fn dial(address: &str) -> std::io::Result<TcpStream> {
+async fn connect_tcp(address: &str) -> std::io::Result<TcpStream> {
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
     });
@@ -267,7 +268,7 @@ async fn dial(address: &str) -> std::io::Result<TcpStream> {
     }
 }
 
-/// The private key first, then the password, by the method that the device has for it.
+/// Tries the private key first, then the password, by the methods that the device offers.
 async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Result<(), ConnectError> {
     let broken = |error: russh::Error| SessionError::Ended(format!("during the login: {error}"));
     let mut allowed = None;
@@ -289,7 +290,9 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
                 let interactive = remaining_methods.contains(&russh::MethodKind::KeyboardInteractive);
                 allowed = Some(remaining_methods);
                 if interactive
-                    && keyboard(connection, &with.username, password.expose()).await.map_err(broken)?
+                    && keyboard_interactive_login(connection, &with.username, password.expose())
+                        .await
+                        .map_err(broken)?
                 {
                     return Ok(());
                 }
@@ -305,13 +308,13 @@ async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Res
 }
 
 /// Answers each hidden prompt with the password (RFC 4256).
-async fn keyboard(
+async fn keyboard_interactive_login(
     connection: &mut Handle<HostKeyCheck>,
     username: &str,
     password: &str,
 ) -> Result<bool, russh::Error> {
     let mut state = connection.authenticate_keyboard_interactive_start(username, None).await?;
-    // A device that goes on asking has refused the answer.
+    // A device that asks again has refused the answer.
     for _ in 0..3 {
         state = match state {
             KeyboardInteractiveAuthResponse::Success => return Ok(true),

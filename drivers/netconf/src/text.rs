@@ -1,8 +1,8 @@
-//! Messages as text, however long: what is long is kept deflated, a block at a time.
+//! Large messages as text. Long texts are kept deflated in blocks.
 //!
-//! The configuration of a full device is tens of megabytes of the same few tags (SR Linux, IEEE 802.1Q: 4,094 VLANs on
-//! 48 ports are 200,000 entries), of which hardly a fiftieth is left when it is deflated. So nobody who renders, sends,
-//! receives or parses one has to do so piece by piece while another does the rest: messages are whole, and small.
+//! The configuration of a full device is tens of megabytes with few different tags (SR Linux, IEEE 802.1Q: 4,094
+//! VLANs on 48 ports are 200,000 entries). Deflated, less than a fiftieth is left. So all code that renders, sends,
+//! receives or parses handles whole messages.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write as _};
@@ -11,23 +11,23 @@ use flate2::Compression;
 use flate2::bufread::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
-/// How long a block is, in bytes. Shorter texts are kept as they are.
+/// Bytes per block. Shorter texts are not deflated.
 const BLOCK: usize = 128 << 10;
 
-/// A text that is only written at its end and read from its start.
+/// A text that is written at its end and read from its start.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Text {
     blocks: Vec<Block>,
-    /// The end, shorter than a block.
+    /// The tail, shorter than a block.
     open: String,
     length: usize,
 }
 
 #[derive(Clone, PartialEq, Eq)]
 enum Block {
-    /// Shorter than a block, where two texts were joined.
+    /// Plain text shorter than a block, where two texts were joined.
     Plain(String),
-    /// Deflated, and the length before that.
+    /// Deflated bytes, and the length before deflating.
     Deflated(Box<[u8]>, usize),
 }
 
@@ -37,17 +37,17 @@ impl Text {
         Self::default()
     }
 
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Nothing is in it.
+    /// True when the text is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Adds `more` to its end.
+    /// Appends `more`.
     pub fn push_str(&mut self, mut more: &str) {
         self.length += more.len();
         while self.open.len() + more.len() >= BLOCK {
@@ -59,7 +59,7 @@ impl Text {
         self.open.push_str(more);
     }
 
-    /// Adds `more` to its end, which is not copied if it is long.
+    /// Appends `more` without copying its blocks.
     pub fn append(&mut self, more: Self) {
         if more.blocks.is_empty() {
             self.push_str(&more.open);
@@ -73,7 +73,7 @@ impl Text {
         self.length += more.length;
     }
 
-    /// Writing to memory does not fail; were it to, the block stays as it is.
+    /// Writing to memory does not fail; if it does, the block stays plain.
     fn deflate(&mut self) {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
         let deflated = encoder.write_all(self.open.as_bytes()).and_then(|()| encoder.finish());
@@ -94,16 +94,16 @@ impl Text {
         blocks.chain((!self.open.is_empty()).then(|| self.open.as_str().into()))
     }
 
-    /// The text as bytes to read.
+    /// A reader of the text's bytes.
     pub fn reader(&self) -> impl BufRead {
         Reader { parts: self.parts(), part: std::borrow::Cow::Borrowed(""), at: 0 }
     }
 
-    /// Whether `word`, which is short, is somewhere in it.
+    /// Whether the text contains the short `word`.
     pub fn contains(&self, word: &str) -> bool {
         let mut last = String::new();
         self.parts().any(|part| {
-            // A word may begin in one part and end in the next.
+            // A word may span two parts.
             let head = part.floor_char_boundary(word.len());
             last.push_str(&part[..head]);
             let found = part.contains(word) || last.contains(word);
@@ -115,7 +115,7 @@ impl Text {
     }
 }
 
-/// What was deflated here can be inflated.
+/// Inflates a block that [`Text::deflate`] made.
 fn inflate(bytes: &[u8], length: usize) -> String {
     let mut text = String::with_capacity(length);
     let inflated = DeflateDecoder::new(bytes).read_to_string(&mut text);
@@ -189,24 +189,24 @@ impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> Read for Reader<'a, P> {
     }
 }
 
-/// A text that comes as bytes, split anywhere.
+/// A text that arrives as bytes, split anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     text: Text,
     bytes: Vec<u8>,
 }
 
-/// XML is UTF-8 here.
+/// The bytes are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotUtf8;
 
 impl Incoming {
-    /// Its length in bytes until now.
+    /// The bytes so far.
     pub(crate) fn len(&self) -> usize {
         self.text.len() + self.bytes.len()
     }
 
-    /// Takes what came.
+    /// Appends bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), NotUtf8> {
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() >= BLOCK {
@@ -218,7 +218,7 @@ impl Incoming {
     fn take(&mut self) -> Result<(), NotUtf8> {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(text) => text,
-            // The last character is not all there.
+            // The last character is incomplete.
             Err(error) if error.error_len().is_none() => {
                 std::str::from_utf8(&self.bytes[..error.valid_up_to()]).map_err(|_| NotUtf8)?
             }
@@ -230,7 +230,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// The whole text; what comes now is another one.
+    /// Returns the text and starts a new one.
     pub(crate) fn finish(&mut self) -> Result<Text, NotUtf8> {
         self.take()?;
         let Self { text, bytes } = std::mem::take(self);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_in_comes_out() {
+    fn text_round_trips() {
         let long = long();
         assert!(long.len() > 3 * BLOCK);
         for text in ["", "<a/>", &long[..BLOCK - 1], &long[..=BLOCK], &long] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_found_across_parts() {
+    fn search_spans_block_boundaries() {
         let text = Text::from(long());
         let ends: Vec<usize> = text
             .parts()
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_may_be_split_anywhere() {
+    fn utf8_may_be_split_at_any_byte() {
         let long = long();
         let mut incoming = Incoming::default();
         for part in long.as_bytes().chunks(1021) {

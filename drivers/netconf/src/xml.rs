@@ -1,4 +1,4 @@
-//! Streaming over XML: elements as paths of local names, without a tree in memory.
+//! Streams over XML: elements as paths of local names, without a tree in memory.
 
 use std::borrow::Cow;
 
@@ -22,14 +22,14 @@ impl From<quick_xml::Error> for XmlError {
     }
 }
 
-/// What an element's namespace means for [`walk`].
+/// The role of an element's namespace in [`walk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Its name becomes part of the path.
+    /// The element's name becomes part of the path.
     Known,
-    /// It is passed through: its children are seen as if it were not there.
+    /// The element is transparent: only its children are visited.
     Transparent,
-    /// It and all within is left out.
+    /// The element and its content are skipped.
     Foreign,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn walk(
     walk_tags(xml, |element| scope(element.namespace), visit)
 }
 
-/// An element that begins, for the decision what to do with it.
+/// An element start, for the decision on its scope.
 pub(crate) struct Element<'a> {
     /// Its namespace; empty where there is none.
     pub(crate) namespace: &'a str,
@@ -66,14 +66,14 @@ impl Element<'_> {
         self.tag.local_name().into_inner()
     }
 
-    /// Whether it has this attribute with this value, whatever the attribute's namespace.
-    pub(crate) fn says(&self, attribute: &str, value: &str) -> bool {
+    /// Whether an attribute with this local name has this value.
+    pub(crate) fn has_attribute(&self, attribute: &str, value: &str) -> bool {
         let mut attributes = self.tag.attributes().flatten();
         attributes.any(|own| own.key.local_name().into_inner() == attribute && own.value == value)
     }
 }
 
-/// As [`walk`], where more than the namespace decides.
+/// Like [`walk`], with a decision by more than the namespace.
 pub(crate) fn walk_tags(
     xml: &Text,
     scope: impl Fn(&Element<'_>) -> Scope,
@@ -82,7 +82,7 @@ pub(crate) fn walk_tags(
     let mut reader = NsReader::from_reader(xml.reader());
     reader.config_mut().expand_empty_elements = true;
     let mut path = String::new();
-    // For each open element the length of the path before it, or `None` for a transparent one.
+    // For each open element the length of the path before it; `None`: a transparent element.
     let mut open: Vec<Option<usize>> = Vec::new();
     let mut skipped = 0_usize;
     let mut text = String::new();
@@ -138,8 +138,8 @@ pub(crate) fn walk_tags(
     if open.is_empty() && skipped == 0 { Ok(()) } else { Err(XmlError("it ends within an element".into())) }
 }
 
-/// `text` as XML character data. `>` is escaped as well: `]]>` may not stand there, and twice it would end a message of
-/// NETCONF 1.0. What is no character of XML becomes U+FFFD, so that a name with it is that of nothing.
+/// Escapes `text` as XML character data. `>` is escaped too, since `]]>]]>` would end a message of NETCONF 1.0.
+/// Characters outside of XML become U+FFFD, so that such a name matches nothing.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_character) {
         return partial_escape(text);
@@ -163,23 +163,23 @@ mod tests {
     use super::*;
 
     fn steps(xml: &str) -> Result<Vec<String>, XmlError> {
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         let scope = |namespace: &str| match namespace {
             "k" => Scope::Known,
             "t" => Scope::Transparent,
             _ => Scope::Foreign,
         };
         walk(&xml.into(), scope, |step| {
-            seen.push(match step {
+            observed.push(match step {
                 Step::Enter(path) => format!("+{path}"),
                 Step::Leave(path, text) => format!("-{path}={text}"),
             });
         })?;
-        Ok(seen)
+        Ok(observed)
     }
 
     #[test]
-    fn namespaces_decide() {
+    fn elements_are_selected_by_namespace() {
         let xml = r#"<t:r xmlns:t="t"><a xmlns="k"><b> x&amp;y<![CDATA[<]]>&#65; </b><f:b xmlns:f="f"><b>no</b></f:b><c/></a></t:r>"#;
         assert_eq!(steps(xml).unwrap(), ["+a", "+a/b", "-a/b=x&y<A", "+a/c", "-a/c=", "-a="]);
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_breaks_out() {
+    fn escaped_names_cannot_inject_xml() {
         let names = [
             "</b><c><d/></c><b>",
             "]]>]]><rpc xmlns=\"k\"><kill-session/></rpc>]]>]]>",
@@ -202,14 +202,17 @@ mod tests {
         for name in names {
             let xml = embedded(name);
             assert!(!xml.contains("]]>"), "{xml}");
-            let told = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
-            assert_eq!(steps(&xml).unwrap(), ["+a", "+a/b", &format!("-a/b={told}"), "+a/c", "-a/c=", "-a="]);
+            let expected = name.replace(['\0', '\u{b}', '\u{1f}', '\u{fffe}'], "\u{fffd}");
+            assert_eq!(
+                steps(&xml).unwrap(),
+                ["+a", "+a/b", &format!("-a/b={expected}"), "+a/c", "-a/c=", "-a="]
+            );
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn whatever_is_written_is_one_text(text in r"[\PC\x00-\x1f<>&\[\]'\x22!?/;#-]{0,40}") {
+        fn escaped_text_is_a_single_text_node(text in r"[\PC\x00-\x1f<>&\[\]'\x22!?/;#-]{0,40}") {
             let xml = embedded(&text);
             let steps = steps(&xml).unwrap();
             let names: Vec<_> = steps.iter().map(|step| step.split('=').next().unwrap_or_default()).collect();
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_xml_is_refused() {
+    fn malformed_xml_is_refused() {
         for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<a>&nope;</a>", "<!DOCTYPE a><a/>"] {
             assert!(walk(&bad.into(), |_| Scope::Known, |_| ()).is_err(), "{bad}");
         }

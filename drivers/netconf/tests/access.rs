@@ -4,10 +4,10 @@ use eno_simulator::HostKeyKind;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
 
-use crate::common::{Bench, failed, there};
+use crate::common::{Bench, applied_vlans, failed};
 
 #[tokio::test]
-async fn an_unknown_or_wrong_host_key_gets_no_credential() {
+async fn unknown_or_wrong_host_key_receives_no_credential() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let shown = bench.info("leaf1").host_key.clone();
@@ -40,11 +40,11 @@ async fn an_unknown_or_wrong_host_key_gets_no_credential() {
     assert_eq!((stats.auth_failures, stats.sessions_opened), (0, 0));
 
     desired.device.host_key = Some(format!("{plain} a comment"));
-    assert_eq!(there(&bench.reconcile("leaf1", desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired).await).0, "100");
 }
 
 #[tokio::test]
-async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
+async fn refused_login_names_credential_and_recovers() {
     let bench = Bench::start(|_| ()).await;
     let password = bench.credentials.path().join("leaf1/password");
     let right = std::fs::read_to_string(&password).unwrap();
@@ -55,11 +55,11 @@ async fn a_refused_login_names_the_credential_and_passes_once_it_is_right() {
     assert!(reason.contains("credential \"leaf1\"") && !reason.contains("wrong-pa55word"), "{reason}");
     assert!(retryable && !unreachable);
     std::fs::write(&password, right).unwrap();
-    assert_eq!(there(&bench.reconcile("leaf1", desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired).await).0, "100");
 }
 
 #[tokio::test]
-async fn every_kind_of_host_key_is_pinned() {
+async fn every_host_key_type_can_be_pinned() {
     let bench = Bench::start(|topology| {
         topology.switches[0].host_key = HostKeyKind::EcdsaP256;
         topology.switches[1].host_key = HostKeyKind::Rsa;
@@ -68,7 +68,7 @@ async fn every_kind_of_host_key_is_pinned() {
     let mut kinds = std::collections::BTreeSet::new();
     for name in bench.fabric.info().iter().map(|info| info.name.clone()) {
         let reconciled = bench.reconcile(&name, bench.desired(&name, "100", &["Ethernet1"])).await;
-        assert_eq!(there(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
+        assert_eq!(applied_vlans(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
         kinds.insert(bench.info(&name).host_key.split(' ').next().unwrap_or_default().to_owned());
     }
     let kinds: Vec<_> = kinds.iter().map(String::as_str).collect();
@@ -76,7 +76,7 @@ async fn every_kind_of_host_key_is_pinned() {
 }
 
 #[tokio::test]
-async fn a_private_key_logs_in() {
+async fn private_key_authenticates() {
     let key = |algorithm| PrivateKey::random(&mut rand::rng(), algorithm).expect("a key");
     let keys = [key(Algorithm::Ed25519), key(Algorithm::Ecdsa { curve: EcdsaCurve::NistP384 })];
     let bench = Bench::start(|topology| {
@@ -101,12 +101,12 @@ async fn a_private_key_logs_in() {
 
         let pem = key.to_openssh(LineEnding::LF).unwrap();
         std::fs::write(directory.join("ssh-privatekey"), pem.as_bytes()).unwrap();
-        assert_eq!(there(&bench.reconcile(name, desired).await).0, "100", "{}", key.algorithm());
+        assert_eq!(applied_vlans(&bench.reconcile(name, desired).await).0, "100", "{}", key.algorithm());
     }
 }
 
 #[tokio::test]
-async fn a_device_of_an_unknown_model_is_told() {
+async fn device_with_unknown_model_is_reported() {
     let bench = Bench::start(|_| ()).await;
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     desired.device.dialect = Some("klingon".into());

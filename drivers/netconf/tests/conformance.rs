@@ -1,4 +1,4 @@
-//! What every driver must do, on a simulated switch.
+//! The driver conformance suite on a simulated switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::common::{Bench, CLUSTER, options};
 
 const SWITCH: &str = "leaf1";
 
-/// Item `n` is VLAN `100+n` on Ethernet1, which has foreign VLANs, or on Ethernet2, which has none.
+/// Item `n` is VLAN `100+n`. Even items are on Ethernet1, which has foreign VLANs, odd ones on Ethernet2, which has
+/// none.
 struct Switch(Bench);
 
 impl Switch {
@@ -78,12 +79,12 @@ impl DriverFixture for Switch {
 
     async fn items(&self) -> BTreeSet<usize> {
         let view = self.0.switch(SWITCH).view();
-        let there = |item: &usize| {
+        let current = |item: &usize| {
             let id = Self::vid(*item).get();
             let named = view.vlans.get(&id).is_some_and(|vlan| vlan.name.as_deref() == Some(&Self::name(id)));
             named && view.ports[Self::port(*item)].vlans.contains(id)
         };
-        (0..Self::ITEMS).filter(there).collect()
+        (0..Self::ITEMS).filter(current).collect()
     }
 
     async fn foreign(&self) -> String {
@@ -151,7 +152,7 @@ impl DriverFixture for Switch {
 
 eno_conformance::conformance_tests!(Switch::new().await);
 
-/// A change that ends with its session is held as well.
+/// Held changes with confirmed commit 1.0, which ends with its session.
 mod held_in_a_session {
     use super::*;
 

@@ -1,8 +1,8 @@
-//! All that fuzzing starts from, and found, holds.
+//! The properties of the fuzz targets hold for each file of their corpus.
 
 use std::path::Path;
 
-fn each(target: &str, check: fn(&[u8])) {
+fn check_each(target: &str, check: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let mut count = 0;
     for file in std::fs::read_dir(&folder).expect("the corpus") {
@@ -10,7 +10,7 @@ fn each(target: &str, check: fn(&[u8])) {
         let data = std::fs::read(&path).expect("its content");
         println!("{}", path.display());
         check(&data);
-        // And every cut of it, as a connection may break anywhere.
+        // Every prefix too, as a connection may break anywhere.
         for end in 0..data.len().min(1500) {
             check(&data[..end]);
         }
@@ -20,11 +20,11 @@ fn each(target: &str, check: fn(&[u8])) {
 }
 
 #[test]
-fn framing() {
-    each("framing", eno_driver_netconf::fuzz::framing);
+fn framing_corpus_satisfies_properties() {
+    check_each("framing", eno_driver_netconf::fuzz::framing);
 }
 
 #[test]
-fn xml() {
-    each("xml", eno_driver_netconf::fuzz::xml);
+fn xml_corpus_satisfies_properties() {
+    check_each("xml", eno_driver_netconf::fuzz::xml);
 }

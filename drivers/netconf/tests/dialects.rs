@@ -1,4 +1,5 @@
-//! Every dialect on a simulated switch of its make, which was written from the vendor's models for itself.
+//! Each dialect on a simulated switch of its vendor. The simulator is written from the vendor's models, independently
+//! of the driver.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,25 +12,26 @@ use eno_simulator::{
 };
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, on_switch, rolled_back, set, there, until_held};
+use crate::common::{Bench, Part, applied_vlans, on_switch, rolled_back, set, until_change_is_held};
 
-/// What the makes differ in.
+/// The differences between vendors.
 #[derive(Clone, Copy)]
-struct Make {
-    /// Its name in a topology.
+struct Vendor {
+    /// The simulator's name of the dialect.
     simulated: &'static str,
-    /// The driver's name for its dialect.
+    /// The driver's name of the dialect.
     dialect: &'static str,
-    /// What its ports' names begin with; a number from 1 follows.
+    /// The prefix of port names; a number from 1 follows.
     port: &'static str,
+    /// The name of the LAG.
     lag: &'static str,
-    /// From the factory, ports are access ports that are not ours to convert unless the command says so.
+    /// Ports are access ports in the factory configuration, and only `Mode: trunk` converts them.
     access: bool,
-    /// The VLANs that are there from the factory.
+    /// The VLANs of the factory configuration.
     factory: &'static [u16],
 }
 
-const OPENCONFIG: Make = Make {
+const OPENCONFIG: Vendor = Vendor {
     simulated: "openconfig",
     dialect: "openconfig",
     port: "Ethernet",
@@ -37,9 +39,9 @@ const OPENCONFIG: Make = Make {
     access: false,
     factory: &[],
 };
-const JUNOS: Make =
-    Make { simulated: "junos", dialect: "junos", port: "xe-0/0/", lag: "ae0", access: true, factory: &[1] };
-const SRLINUX: Make = Make {
+const JUNOS: Vendor =
+    Vendor { simulated: "junos", dialect: "junos", port: "xe-0/0/", lag: "ae0", access: true, factory: &[1] };
+const SRLINUX: Vendor = Vendor {
     simulated: "srlinux",
     dialect: "srlinux",
     port: "ethernet-1/",
@@ -47,7 +49,7 @@ const SRLINUX: Make = Make {
     access: false,
     factory: &[],
 };
-const IEEE8021Q: Make = Make {
+const IEEE8021Q: Vendor = Vendor {
     simulated: "ieee8021q",
     dialect: "ieee8021q",
     port: "eth",
@@ -55,7 +57,7 @@ const IEEE8021Q: Make = Make {
     access: false,
     factory: &[1],
 };
-const NXOS: Make = Make {
+const NXOS: Vendor = Vendor {
     simulated: "nxos",
     dialect: "nxos-experimental",
     port: "eth1/",
@@ -67,7 +69,7 @@ const NXOS: Make = Make {
 const SWITCH: &str = "sw";
 const LONG: Duration = Duration::from_mins(5);
 
-impl Make {
+impl Vendor {
     fn port(self, number: u16) -> String {
         format!("{}{number}", self.port)
     }
@@ -85,7 +87,7 @@ impl Make {
         Bench::with(&Topology { switches: vec![spec], ..Topology::default() }).await
     }
 
-    /// These VLANs on ports by their numbers, all of which are ours to make trunks.
+    /// The desired state with these VLANs on ports by number, all with `Mode: trunk`.
     fn desired(self, bench: &Bench, vlans: &str, ports: &[(u16, &str)]) -> FabricDesired {
         let names: Vec<(String, &str)> =
             ports.iter().map(|(number, vlans)| (self.port(*number), *vlans)).collect();
@@ -101,7 +103,7 @@ impl Make {
         bench.switch(SWITCH).view().ports[&self.port(number)].clone()
     }
 
-    /// What a port carries with a tag, as the switch itself says.
+    /// The tagged VLANs of a port in the switch's own view.
     fn tagged(bench: &Bench, port: &str) -> String {
         let view = bench.switch(SWITCH).view();
         let port = &view.ports[port];
@@ -111,7 +113,7 @@ impl Make {
         tagged.to_string()
     }
 
-    /// The VLANs that exist and are not from the factory.
+    /// The VLANs that exist beside the factory configuration.
     fn vlans(self, bench: &Bench) -> String {
         let view = bench.switch(SWITCH).view();
         let vlans: eno_simulator::VlanSet =
@@ -119,7 +121,7 @@ impl Make {
         vlans.to_string()
     }
 
-    /// Somebody's trunk with these VLANs, which get names by their VIDs.
+    /// Configures a foreign trunk with these VLANs, which are named by their VIDs.
     fn foreign_trunk(self, bench: &Bench, number: u16, vids: &[u16]) {
         let edit = HandEdit {
             port: Some(self.port(number)),
@@ -140,50 +142,51 @@ fn items(rejected: &[eno_schemas::Rejection]) -> BTreeSet<Item> {
     rejected.iter().map(|rejection| rejection.item.clone()).collect()
 }
 
-async fn vlans_come_change_and_go(make: Make) {
-    let bench = make.bench().await;
-    let made =
-        bench.reconcile(SWITCH, make.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")])).await;
-    assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-110,200", &vec![]), "{made:?}");
-    assert_eq!(made.device.and_then(|device| device.dialect).as_deref(), Some(make.dialect));
-    assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "100-110,200");
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "100-110,200");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "105");
-    assert_eq!(make.view(&bench, 3).vlans.iter().filter(|vid| *vid > 1).count(), 0);
+async fn vlans_are_added_changed_and_removed(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    let made = bench
+        .reconcile(SWITCH, vendor.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]))
+        .await;
+    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("100-110,200", &vec![]), "{made:?}");
+    assert_eq!(made.device.and_then(|device| device.dialect).as_deref(), Some(vendor.dialect));
+    assert_eq!(on_switch(bench.switch(SWITCH), &vendor.port(1)).0, "100-110,200");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100-110,200");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "105");
+    assert_eq!(vendor.view(&bench, 3).vlans.iter().filter(|vid| *vid > 1).count(), 0);
 
     let before = bench.switch(SWITCH).stats().transactions;
-    let desired = make.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]);
+    let desired = vendor.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]);
     let again = bench.reconcile(SWITCH, desired).await;
-    assert_eq!((there(&again).0.as_str(), again.change), ("100-110,200", None));
+    assert_eq!((applied_vlans(&again).0.as_str(), again.change), ("100-110,200", None));
     assert_eq!(bench.switch(SWITCH).stats().transactions, before, "nothing was to be done");
 
-    let desired = make.desired(&bench, "104-106,300", &[(1, "104,106"), (2, "105,300")]);
+    let desired = vendor.desired(&bench, "104-106,300", &[(1, "104,106"), (2, "105,300")]);
     let moved = bench.reconcile(SWITCH, desired).await;
-    assert_eq!((there(&moved).0.as_str(), &moved.rejected), ("104-106,300", &vec![]));
-    assert_eq!(make.vlans(&bench), "104-106,300");
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "104,106");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "105,300");
+    assert_eq!((applied_vlans(&moved).0.as_str(), &moved.rejected), ("104-106,300", &vec![]));
+    assert_eq!(vendor.vlans(&bench), "104-106,300");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "104,106");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "105,300");
 
-    let emptied = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
-    assert_eq!((there(&emptied).0.as_str(), &emptied.rejected), ("", &vec![]));
-    assert_eq!(make.vlans(&bench), "");
+    let emptied = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!((applied_vlans(&emptied).0.as_str(), &emptied.rejected), ("", &vec![]));
+    assert_eq!(vendor.vlans(&bench), "");
     for number in [1, 2] {
-        assert_eq!(Make::tagged(&bench, &make.port(number)), "");
+        assert_eq!(Vendor::tagged(&bench, &vendor.port(number)), "");
     }
-    // A port that was ours is ours to make a trunk again, unless it was an access port before.
-    let mut desired = make.desired(&bench, "100", &[(1, "100")]);
+    // The driver makes its port a trunk again without `Mode: trunk`, unless it was an access port before.
+    let mut desired = vendor.desired(&bench, "100", &[(1, "100")]);
     desired.ports[0].mode = PortMode::Keep;
     let back = bench.reconcile(SWITCH, desired).await;
-    if make.access {
-        assert_eq!(items(&back.rejected), [Item::port(make.port(1))].into(), "{:?}", back.rejected);
+    if vendor.access {
+        assert_eq!(items(&back.rejected), [Item::port(vendor.port(1))].into(), "{:?}", back.rejected);
         return;
     }
-    assert_eq!((there(&back).0.as_str(), &back.rejected), ("100", &vec![]));
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
+    assert_eq!((applied_vlans(&back).0.as_str(), &back.rejected), ("100", &vec![]));
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
 }
 
-/// As the engine says it in the next command.
-fn remembering(mut desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+/// The desired state with the reported port memory, as in the engine's next command.
+fn with_new_port_memory(mut desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
     let Some(Applied::Fabric { closed, before, .. }) = &reconciled.applied else { panic!("{reconciled:?}") };
     for port in &mut desired.ports {
         port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
@@ -192,9 +195,9 @@ fn remembering(mut desired: FabricDesired, reconciled: &Reconciled) -> FabricDes
     desired
 }
 
-async fn what_was_made_goes_again(make: Make) {
-    let mut bench = make.bench().await;
-    make.foreign_trunk(&bench, 3, &[900, 903]);
+async fn removal_restores_the_initial_config(vendor: Vendor) {
+    let mut bench = vendor.bench().await;
+    vendor.foreign_trunk(&bench, 3, &[900, 903]);
     let running = |bench: &Bench| bench.switch(SWITCH).running_xml();
     let before = running(&bench);
     let mut last = None;
@@ -203,13 +206,13 @@ async fn what_was_made_goes_again(make: Make) {
         ("101-102", [(1, "101"), (2, ""), (3, "102")]),
         ("", [(1, ""), (2, ""), (3, "")]),
     ] {
-        let mut desired = make.desired(&bench, vlans, &ports);
+        let mut desired = vendor.desired(&bench, vlans, &ports);
         if let Some(last) = &last {
-            desired = remembering(desired, last);
+            desired = with_new_port_memory(desired, last);
         }
         let done = bench.reconcile(SWITCH, desired).await;
-        assert_eq!((there(&done).0.as_str(), &done.rejected), (vlans, &vec![]));
-        // Nothing is known but what the engine says.
+        assert_eq!((applied_vlans(&done).0.as_str(), &done.rejected), (vlans, &vec![]));
+        // A new process knows only the command.
         bench.restart_driver();
         last = Some(done);
     }
@@ -220,181 +223,184 @@ async fn what_was_made_goes_again(make: Make) {
     assert_eq!(before, [].into(), "nothing is left to remember");
 }
 
-async fn a_foreign_list_gets_back_what_was_ours_for_a_while(make: Make) {
-    // There a port has no list but the VLANs that exist.
-    if make.simulated == "srlinux" {
+async fn foreign_vlan_list_is_restored_after_removal(vendor: Vendor) {
+    // SR Linux ports have no list of VLANs.
+    if vendor.simulated == "srlinux" {
         return;
     }
-    let mut bench = make.bench().await;
+    let mut bench = vendor.bench().await;
     let edit = HandEdit {
-        port: Some(make.port(3)),
+        port: Some(vendor.port(3)),
         mode: Some(eno_simulator::PortMode::Trunk),
         vlans: (3000..=3010).collect(),
         ..HandEdit::default()
     };
     bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
     let listed = |bench: &Bench| {
-        let port = make.view(bench, 3);
+        let port = vendor.view(bench, 3);
         port.configured.iter().filter(|vid| *vid > 1).collect::<eno_simulator::VlanSet>().to_string()
     };
     assert_eq!(listed(&bench), "3000-3010");
-    let taken_off = |reconciled: &Reconciled| {
+    let taken_off_note = |reconciled: &Reconciled| {
         let notes = reconciled.notes.iter().filter(|note| note.kind == eno_schemas::VLAN_TAKEN_OFF);
         notes.map(|note| (note.item.clone(), note.message.contains("3005"))).collect::<Vec<_>>()
     };
-    let desired = make.desired(&bench, "3005", &[(1, "3005"), (3, "")]);
+    let desired = vendor.desired(&bench, "3005", &[(1, "3005"), (3, "")]);
     let made = bench.reconcile(SWITCH, desired.clone()).await;
-    assert_eq!(there(&made).0, "3005");
-    let note = vec![(Item::port(make.port(3)), true)];
-    assert_eq!((listed(&bench).as_str(), taken_off(&made)), ("3000-3004,3006-3010", note.clone()));
+    assert_eq!(applied_vlans(&made).0, "3005");
+    let note = vec![(Item::port(vendor.port(3)), true)];
+    assert_eq!((listed(&bench).as_str(), taken_off_note(&made)), ("3000-3004,3006-3010", note.clone()));
     bench.restart_driver();
-    let again = bench.reconcile(SWITCH, remembering(desired, &made)).await;
-    assert_eq!((&again.change, taken_off(&again)), (&None, note));
-    let none = remembering(make.desired(&bench, "", &[(1, ""), (3, "")]), &again);
+    let again = bench.reconcile(SWITCH, with_new_port_memory(desired, &made)).await;
+    assert_eq!((&again.change, taken_off_note(&again)), (&None, note));
+    let none = with_new_port_memory(vendor.desired(&bench, "", &[(1, ""), (3, "")]), &again);
     let gone = bench.reconcile(SWITCH, none).await;
-    assert_eq!((there(&gone).0.as_str(), &gone.rejected, taken_off(&gone)), ("", &vec![], vec![]));
+    assert_eq!(
+        (applied_vlans(&gone).0.as_str(), &gone.rejected, taken_off_note(&gone)),
+        ("", &vec![], vec![])
+    );
     assert_eq!(listed(&bench), "3000-3010");
 }
 
-async fn what_others_configured_stays(make: Make) {
-    let bench = make.bench().await;
-    make.foreign_trunk(&bench, 1, &[900, 903]);
+async fn foreign_config_is_preserved(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    vendor.foreign_trunk(&bench, 1, &[900, 903]);
     let before = bench.switch(SWITCH).view();
-    let desired = make.desired(&bench, "100-102,903", &[(1, "100-102,903"), (2, "101,903")]);
+    let desired = vendor.desired(&bench, "100-102,903", &[(1, "100-102,903"), (2, "101,903")]);
     let made = bench.reconcile(SWITCH, desired).await;
-    assert_eq!(there(&made).0, "100-102");
+    assert_eq!(applied_vlans(&made).0, "100-102");
     assert_eq!(items(&made.rejected), [Item::vlan(vid(903))].into(), "{:?}", made.rejected);
     let reason = &made.rejected[0].reason;
     assert!(reason.contains("theirs-903") && reason.contains("not ours"), "{reason}");
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "100-102,900,903");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "101");
-    let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
-    assert_eq!((there(&gone).0.as_str(), &gone.rejected), ("", &vec![]));
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100-102,900,903");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "101");
+    let gone = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!((applied_vlans(&gone).0.as_str(), &gone.rejected), ("", &vec![]));
     let after = bench.switch(SWITCH).view();
     assert_eq!(after.vlans, before.vlans);
-    for (name, was) in before.ports.iter().filter(|(name, _)| **name != make.port(2)) {
+    for (name, was) in before.ports.iter().filter(|(name, _)| **name != vendor.port(2)) {
         assert_eq!(&after.ports[name], was, "{name}");
     }
 }
 
-async fn access_ports_are_converted_only_where_told(make: Make) {
-    let bench = make.bench().await;
+async fn access_ports_become_trunks_only_with_mode_trunk(vendor: Vendor) {
+    let bench = vendor.bench().await;
     let by_hand = HandEdit {
-        port: Some(make.port(3)),
+        port: Some(vendor.port(3)),
         mode: Some(eno_simulator::PortMode::Access),
         access: Some(900),
         define_vlans: [(900, "theirs".to_owned())].into(),
         ..HandEdit::default()
     };
-    if make.simulated != "srlinux" && make.simulated != "ieee8021q" {
+    if vendor.simulated != "srlinux" && vendor.simulated != "ieee8021q" {
         bench.switch(SWITCH).change_by_hand(&by_hand).expect("an edit");
     }
-    let mut desired = make.desired(&bench, "100", &[(1, "100"), (2, "100"), (3, "100")]);
+    let mut desired = vendor.desired(&bench, "100", &[(1, "100"), (2, "100"), (3, "100")]);
     for port in &mut desired.ports[1..] {
         port.mode = PortMode::Keep;
     }
     let made = bench.reconcile(SWITCH, desired).await;
-    let kept: BTreeSet<Item> = match make.simulated {
+    let kept: BTreeSet<Item> = match vendor.simulated {
         "srlinux" | "ieee8021q" => BTreeSet::new(),
-        _ if make.access => [Item::port(make.port(2)), Item::port(make.port(3))].into(),
-        _ => [Item::port(make.port(3))].into(),
+        _ if vendor.access => [Item::port(vendor.port(2)), Item::port(vendor.port(3))].into(),
+        _ => [Item::port(vendor.port(3))].into(),
     };
     assert_eq!(items(&made.rejected), kept, "{:?}", made.rejected);
     for rejection in &made.rejected {
         assert!(rejection.reason.contains("set Mode: trunk"), "{}", rejection.reason);
     }
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
-    if kept.contains(&Item::port(make.port(3))) {
-        let port = make.view(&bench, 3);
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
+    if kept.contains(&Item::port(vendor.port(3))) {
+        let port = vendor.view(&bench, 3);
         assert_eq!((port.mode, port.access), (Some(eno_simulator::PortMode::Access), Some(900)));
-        // Told so, it is.
-        let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(3, "100")])).await;
+        // With `Mode: trunk` it is converted.
+        let made = bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(3, "100")])).await;
         assert_eq!(items(&made.rejected), BTreeSet::new(), "{:?}", made.rejected);
-        assert_eq!(Make::tagged(&bench, &make.port(3)), "100");
+        assert_eq!(Vendor::tagged(&bench, &vendor.port(3)), "100");
     }
 }
 
-async fn a_lag_stands_for_its_members(make: Make) {
-    let bench = make.bench().await;
-    let mut desired = make.desired(&bench, "100-101", &[(5, "100"), (6, "101")]);
+async fn lag_is_configured_for_its_members(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    let mut desired = vendor.desired(&bench, "100-101", &[(5, "100"), (6, "101")]);
     for port in &mut desired.ports {
-        port.lag = Some(make.lag.to_owned());
+        port.lag = Some(vendor.lag.to_owned());
     }
     let made = bench.reconcile(SWITCH, desired).await;
-    assert_eq!((there(&made).0.as_str(), &made.rejected), ("100-101", &vec![]), "{made:?}");
-    assert_eq!(Make::tagged(&bench, make.lag), "100-101");
-    // A link alone carries nothing, and says of what it is a part.
-    let bench = make.bench().await;
-    let made = bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100"), (5, "100")])).await;
-    assert_eq!(items(&made.rejected), [Item::port(make.port(5))].into(), "{:?}", made.rejected);
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "100");
+    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("100-101", &vec![]), "{made:?}");
+    assert_eq!(Vendor::tagged(&bench, vendor.lag), "100-101");
+    // A LAG's member that is listed by itself is rejected.
+    let bench = vendor.bench().await;
+    let made = bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100"), (5, "100")])).await;
+    assert_eq!(items(&made.rejected), [Item::port(vendor.port(5))].into(), "{:?}", made.rejected);
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
 }
 
-async fn ranges_are_read_and_written(make: Make) {
-    let bench = make.bench().await;
-    let made = bench.reconcile(SWITCH, make.desired(&bench, "2-600", &[(1, "2-600"), (2, "2-600")])).await;
-    assert_eq!((there(&made).0.as_str(), &made.rejected), ("2-600", &vec![]), "{:?}", made.rejected);
-    let desired = make.desired(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]);
+async fn vlan_ranges_are_read_and_written(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    let made = bench.reconcile(SWITCH, vendor.desired(&bench, "2-600", &[(1, "2-600"), (2, "2-600")])).await;
+    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("2-600", &vec![]), "{:?}", made.rejected);
+    let desired = vendor.desired(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]);
     let holed = bench.reconcile(SWITCH, desired).await;
-    assert_eq!((there(&holed).0.as_str(), &holed.rejected), ("2-299,301-600", &vec![]));
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "2-299,301-600");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "2-299,400-600");
+    assert_eq!((applied_vlans(&holed).0.as_str(), &holed.rejected), ("2-299,301-600", &vec![]));
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "2-299,301-600");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "2-299,400-600");
 }
 
-async fn a_foreign_vlan_is_adopted_when_asked_for(make: Make) {
-    let bench = make.bench().await;
-    make.foreign_trunk(&bench, 1, &[900, 901]);
-    let mut desired = make.desired(&bench, "900", &[(1, "900"), (2, "900")]);
+async fn foreign_vlan_in_adopt_is_adopted(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    vendor.foreign_trunk(&bench, 1, &[900, 901]);
+    let mut desired = vendor.desired(&bench, "900", &[(1, "900"), (2, "900")]);
     desired.device.adopt = set("900");
     let made = bench.reconcile(SWITCH, desired).await;
-    if make.simulated == "junos" {
-        // It is named by the port, which is not ours to rewrite.
+    if vendor.simulated == "junos" {
+        // The port refers to the VLAN by name, so the VLAN can't be renamed.
         assert_eq!(items(&made.rejected), [Item::vlan(vid(900))].into(), "{:?}", made.rejected);
         assert!(made.rejected[0].reason.contains("can't be adopted"), "{:?}", made.rejected);
-        let bench = make.bench().await;
+        let bench = vendor.bench().await;
         let define = [(900, "theirs-900".to_owned())].into();
         let edit = HandEdit { define_vlans: define, ..HandEdit::default() };
         bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
-        let mut desired = make.desired(&bench, "900", &[(1, "900")]);
+        let mut desired = vendor.desired(&bench, "900", &[(1, "900")]);
         desired.device.adopt = set("900");
         let made = bench.reconcile(SWITCH, desired).await;
-        assert_eq!((there(&made).0.as_str(), &made.rejected), ("900", &vec![]));
+        assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("900", &vec![]));
         return;
     }
-    assert_eq!((there(&made).0.as_str(), &made.rejected), ("900", &vec![]), "{:?}", made.rejected);
-    assert_eq!(on_switch(bench.switch(SWITCH), &make.port(1)).0, "900");
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "900-901");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "900");
-    // From then on it is as any other of ours.
-    let gone = bench.reconcile(SWITCH, make.desired(&bench, "", &[(1, ""), (2, "")])).await;
-    assert_eq!(there(&gone).0, "");
-    assert_eq!(make.vlans(&bench), "901");
-    assert_eq!(Make::tagged(&bench, &make.port(1)), "901");
+    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("900", &vec![]), "{:?}", made.rejected);
+    assert_eq!(on_switch(bench.switch(SWITCH), &vendor.port(1)).0, "900");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "900-901");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "900");
+    // An adopted VLAN is removed like any other of ours.
+    let gone = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    assert_eq!(applied_vlans(&gone).0, "");
+    assert_eq!(vendor.vlans(&bench), "901");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "901");
 }
 
-async fn a_change_is_held_until_it_is_decided(make: Make) {
+async fn change_is_held_until_decision(vendor: Vendor) {
     for (confirmed, decision) in [
         (ConfirmedCommit::V1_1, Decision::Confirm),
         (ConfirmedCommit::V1_1, Decision::Abort),
         (ConfirmedCommit::V1_0, Decision::Confirm),
         (ConfirmedCommit::V1_0, Decision::Abort),
     ] {
-        let bench = make.bench_with(|spec| spec.capabilities.confirmed_commit = confirmed).await;
-        bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100")])).await;
-        let part = Part::new(SWITCH, make.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
+        let bench = vendor.bench_with(|spec| spec.capabilities.confirmed_commit = confirmed).await;
+        bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100")])).await;
+        let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
         let work = part.work();
         let phase = work.phase();
         let deciding = async {
-            let held = until_held(phase).await;
+            let held = until_change_is_held(phase).await;
             assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
-            assert_eq!(Make::tagged(&bench, &make.port(1)), "100-110");
+            assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100-110");
             assert!(bench.switch(SWITCH).is_pending());
             part.decide(decision);
         };
         let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
-        let wanted = match decision {
+        let expected = match decision {
             Decision::Confirm => {
-                assert_eq!(there(&ended).0, "100-110");
+                assert_eq!(applied_vlans(&ended).0, "100-110");
                 "100-110"
             }
             Decision::Abort => {
@@ -404,32 +410,32 @@ async fn a_change_is_held_until_it_is_decided(make: Make) {
         };
         assert!(!bench.switch(SWITCH).is_pending());
         assert_eq!(
-            (make.vlans(&bench).as_str(), Make::tagged(&bench, &make.port(1)).as_str()),
-            (wanted, wanted)
+            (vendor.vlans(&bench).as_str(), Vendor::tagged(&bench, &vendor.port(1)).as_str()),
+            (expected, expected)
         );
     }
 }
 
-async fn what_the_device_refuses_is_left_out(make: Make) {
-    let left_out = async |bench: &Bench, what: &str| {
-        let desired = make.desired(bench, "100,3970", &[(1, "100,3970"), (2, "100")]);
+async fn refused_items_are_rejected_and_the_rest_applied(vendor: Vendor) {
+    let excluded = async |bench: &Bench, what: &str| {
+        let desired = vendor.desired(bench, "100,3970", &[(1, "100,3970"), (2, "100")]);
         let made = bench.reconcile(SWITCH, desired).await;
-        // On a device whose VLANs are known to ports alone, only the port's part of it is refused.
-        let there = there(&made).0;
-        assert!(there == "100" || make.simulated == "srlinux", "{what}: {there} {:?}", made.rejected);
+        // On SR Linux only the port's part of the VLAN is refused.
+        let current = applied_vlans(&made).0;
+        assert!(current == "100" || vendor.simulated == "srlinux", "{what}: {current} {:?}", made.rejected);
         let named: BTreeSet<Option<VlanId>> = made.rejected.iter().map(|r| r.item.vlan).collect();
         assert_eq!(named, [Some(vid(3970))].into(), "{what}: {:?}", made.rejected);
         assert!(made.rejected.iter().all(|rejection| rejection.reason.contains("the device refuses it")));
-        assert_eq!(Make::tagged(bench, &make.port(1)), "100", "{what}");
-        assert_eq!(Make::tagged(bench, &make.port(2)), "100", "{what}");
+        assert_eq!(Vendor::tagged(bench, &vendor.port(1)), "100", "{what}");
+        assert_eq!(Vendor::tagged(bench, &vendor.port(2)), "100", "{what}");
     };
-    if make.simulated == "nxos" {
-        left_out(&make.bench().await, "the device keeps it to itself").await;
+    if vendor.simulated == "nxos" {
+        excluded(&vendor.bench().await, "the device keeps it to itself").await;
     }
     for (at, without_path) in
         [(Stage::Edit, false), (Stage::Validate, false), (Stage::Commit, false), (Stage::Commit, true)]
     {
-        let bench = make.bench().await;
+        let bench = vendor.bench().await;
         bench.switch(SWITCH).inject(Fault::RejectEdit(RejectEdit {
             vlan: Some(3970),
             message: Some("no room for it".into()),
@@ -437,26 +443,26 @@ async fn what_the_device_refuses_is_left_out(make: Make) {
             without_path,
             ..RejectEdit::default()
         }));
-        left_out(&bench, &format!("{at:?}, {without_path}")).await;
+        excluded(&bench, &format!("{at:?}, {without_path}")).await;
     }
 }
 
-async fn drift_is_noticed_and_repaired(make: Make) {
+async fn drift_is_detected_and_repaired(vendor: Vendor) {
     for yang_push in [false, true] {
-        let bench = make.bench_with(|spec| spec.capabilities.yang_push = yang_push).await;
+        let bench = vendor.bench_with(|spec| spec.capabilities.yang_push = yang_push).await;
         let mut changed = Box::pin(bench.driver.changed());
-        let mut desired = make.desired(&bench, "100,102", &[(1, "100,102")]);
+        let mut desired = vendor.desired(&bench, "100,102", &[(1, "100,102")]);
         for drift in [Drift::Report, Drift::Repair] {
             desired.device.drift = drift;
             bench.settle(SWITCH, &desired).await;
             let edit = HandEdit {
-                port: Some(make.port(1)),
+                port: Some(vendor.port(1)),
                 remove_vlans: [100].into_iter().collect(),
                 ..HandEdit::default()
             };
             bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
-            let told = tokio::time::timeout(Duration::from_secs(10), changed.next()).await;
-            assert_eq!(told.expect("the device tells").as_deref(), Some(SWITCH));
+            let notified = tokio::time::timeout(Duration::from_secs(10), changed.next()).await;
+            assert_eq!(notified.expect("the device tells").as_deref(), Some(SWITCH));
             let after = bench.reconcile(SWITCH, desired.clone()).await;
             let notes: Vec<&str> = after
                 .notes
@@ -464,102 +470,101 @@ async fn drift_is_noticed_and_repaired(make: Make) {
                 .filter(|note| note.kind == "Drift")
                 .map(|note| note.message.as_str())
                 .collect();
-            assert_eq!(notes, [format!("VLAN 100 on {} missing", make.port(1))]);
+            assert_eq!(notes, [format!("VLAN 100 on {} missing", vendor.port(1))]);
             let carried = if drift == Drift::Repair { "100,102" } else { "102" };
-            assert_eq!(Make::tagged(&bench, &make.port(1)), carried);
+            assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), carried);
         }
     }
 }
 
-async fn an_unconfirmed_change_is_taken_back_by_the_next_process(make: Make) {
-    let bench = make.bench().await;
-    bench.reconcile(SWITCH, make.desired(&bench, "100", &[(1, "100")])).await;
+async fn next_process_cancels_unconfirmed_commit(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100")])).await;
     let killed = NetconfDriver::new(crate::common::options(bench.credentials.path()));
-    let part = Part::new(SWITCH, make.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
+    let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
     let work = part.work();
     let phase = work.phase();
     tokio::select! {
         ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
-        held = until_held(phase) => assert_eq!(held.outcome, Outcome::Held),
+        held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
     }
     drop(killed);
     let ended = NetconfDriver::new(crate::common::options(bench.credentials.path()))
         .reconcile(part.work_later(Decision::Abort))
         .await;
     rolled_back(&ended);
-    assert_eq!((make.vlans(&bench), Make::tagged(&bench, &make.port(1))), ("100".into(), "100".into()));
+    assert_eq!((vendor.vlans(&bench), Vendor::tagged(&bench, &vendor.port(1))), ("100".into(), "100".into()));
 }
 
-async fn what_a_dead_session_left_in_the_candidate_is_discarded(make: Make) {
-    let bench = make.bench().await;
-    make.foreign_trunk(&bench, 2, &[10]);
-    bench.settle(SWITCH, &make.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
+async fn stale_candidate_of_dead_session_is_discarded(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    vendor.foreign_trunk(&bench, 2, &[10]);
+    bench.settle(SWITCH, &vendor.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
     let switch = bench.switch(SWITCH);
     switch.inject(Fault::KeepCandidate {});
     switch.inject(Fault::Drop { operation: Some("validate".into()), when: When::Before, times: Some(1) });
-    let changed = make.desired(&bench, "105-110", &[(1, "105-110"), (2, "")]);
+    let changed = vendor.desired(&bench, "105-110", &[(1, "105-110"), (2, "")]);
     let settled = bench.reconcile(SWITCH, changed).await;
-    assert_eq!(there(&settled).0, "105-110");
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "10");
+    assert_eq!(applied_vlans(&settled).0, "105-110");
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "10");
 }
 
-/// The first of several interfaces is all that the device answers, and of those that were changed one is not listed any
-/// more.
-async fn what_is_left_of_another_command_is_discarded(make: Make) {
-    let bench = make.bench().await;
-    make.foreign_trunk(&bench, 2, &[10]);
-    bench.settle(SWITCH, &make.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
+/// The device answers only the first of several interfaces. One of the changed interfaces is not in the next command.
+async fn stale_candidate_of_another_command_is_discarded(vendor: Vendor) {
+    let bench = vendor.bench().await;
+    vendor.foreign_trunk(&bench, 2, &[10]);
+    bench.settle(SWITCH, &vendor.desired(&bench, "100,105", &[(1, "100,105"), (2, "100")])).await;
     let switch = bench.switch(SWITCH);
     switch.inject(Fault::KeepCandidate {});
     switch.inject(Fault::FirstSiblingOnly {});
     switch.inject(Fault::Drop { operation: Some("validate".into()), when: When::Before, times: Some(2) });
-    let changed = make.desired(&bench, "105-110", &[(1, "105-110"), (2, "105"), (3, "106")]);
+    let changed = vendor.desired(&bench, "105-110", &[(1, "105-110"), (2, "105"), (3, "106")]);
     assert!(bench.reconcile(SWITCH, changed).await.wants_retry());
-    let next = make.desired(&bench, "105-107", &[(1, "105-107"), (2, "")]);
-    assert_eq!(there(&bench.reconcile(SWITCH, next).await).0, "105-107");
-    assert_eq!([2, 3].map(|number| Make::tagged(&bench, &make.port(number))), ["10", ""]);
+    let next = vendor.desired(&bench, "105-107", &[(1, "105-107"), (2, "")]);
+    assert_eq!(applied_vlans(&bench.reconcile(SWITCH, next).await).0, "105-107");
+    assert_eq!([2, 3].map(|number| Vendor::tagged(&bench, &vendor.port(number))), ["10", ""]);
 }
 
-async fn interfaces_that_a_reply_lacks_are_asked_for_singly(make: Make) {
-    let bench = make.bench().await;
+async fn interfaces_missing_in_reply_are_read_singly(vendor: Vendor) {
+    let bench = vendor.bench().await;
     let ports = |vlans| [(1, vlans), (2, vlans), (3, vlans)];
-    make.foreign_trunk(&bench, 2, &[10]);
+    vendor.foreign_trunk(&bench, 2, &[10]);
     bench.switch(SWITCH).inject(Fault::FirstSiblingOnly {});
-    bench.settle(SWITCH, &make.desired(&bench, "100-102", &ports("100-102"))).await;
-    let changed = bench.reconcile(SWITCH, make.desired(&bench, "102-103", &ports("102-103"))).await;
-    assert_eq!(there(&changed).0, "102-103");
+    bench.settle(SWITCH, &vendor.desired(&bench, "100-102", &ports("100-102"))).await;
+    let changed = bench.reconcile(SWITCH, vendor.desired(&bench, "102-103", &ports("102-103"))).await;
+    assert_eq!(applied_vlans(&changed).0, "102-103");
     assert_eq!(changed.rejected, []);
-    assert_eq!(Make::tagged(&bench, &make.port(2)), "10,102-103");
-    let emptied = bench.reconcile(SWITCH, make.desired(&bench, "", &ports(""))).await;
-    assert_eq!(there(&emptied).0, "");
-    assert_eq!(make.vlans(&bench), "10");
-    assert_eq!([1, 2, 3].map(|number| Make::tagged(&bench, &make.port(number))), ["", "10", ""]);
+    assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "10,102-103");
+    let emptied = bench.reconcile(SWITCH, vendor.desired(&bench, "", &ports(""))).await;
+    assert_eq!(applied_vlans(&emptied).0, "");
+    assert_eq!(vendor.vlans(&bench), "10");
+    assert_eq!([1, 2, 3].map(|number| Vendor::tagged(&bench, &vendor.port(number))), ["", "10", ""]);
 }
 
-macro_rules! makes {
-    ($($name:ident = $make:expr;)*) => {$(
-        makes! { @tests $name, $make;
-            vlans_come_change_and_go, what_was_made_goes_again,
-            a_foreign_list_gets_back_what_was_ours_for_a_while, what_others_configured_stays, access_ports_are_converted_only_where_told,
-            a_lag_stands_for_its_members, ranges_are_read_and_written, a_foreign_vlan_is_adopted_when_asked_for,
-            a_change_is_held_until_it_is_decided, what_the_device_refuses_is_left_out,
-            drift_is_noticed_and_repaired, an_unconfirmed_change_is_taken_back_by_the_next_process,
-            what_a_dead_session_left_in_the_candidate_is_discarded,
-            what_is_left_of_another_command_is_discarded,
-            interfaces_that_a_reply_lacks_are_asked_for_singly
+macro_rules! vendors {
+    ($($name:ident = $vendor:expr;)*) => {$(
+        vendors! { @tests $name, $vendor;
+            vlans_are_added_changed_and_removed, removal_restores_the_initial_config,
+            foreign_vlan_list_is_restored_after_removal, foreign_config_is_preserved, access_ports_become_trunks_only_with_mode_trunk,
+            lag_is_configured_for_its_members, vlan_ranges_are_read_and_written, foreign_vlan_in_adopt_is_adopted,
+            change_is_held_until_decision, refused_items_are_rejected_and_the_rest_applied,
+            drift_is_detected_and_repaired, next_process_cancels_unconfirmed_commit,
+            stale_candidate_of_dead_session_is_discarded,
+            stale_candidate_of_another_command_is_discarded,
+            interfaces_missing_in_reply_are_read_singly
         }
     )*};
-    (@tests $name:ident, $make:expr; $($test:ident),*) => {
+    (@tests $name:ident, $vendor:expr; $($test:ident),*) => {
         mod $name {
             $(#[tokio::test]
             async fn $test() {
-                super::$test($make).await;
+                super::$test($vendor).await;
             })*
         }
     };
 }
 
-makes! {
+vendors! {
     openconfig = super::OPENCONFIG;
     junos = super::JUNOS;
     srlinux = super::SRLINUX;

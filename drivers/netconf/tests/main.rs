@@ -1,16 +1,16 @@
-//! The driver against the simulator, and its laws on devices in memory.
-//! One binary, since each is linked with all that it uses.
+//! Tests of the driver against the simulator, and properties of its dialects on devices in memory. One binary, since
+//! each links all that it uses.
 
 mod access;
 mod common;
 mod conformance;
 mod corpus;
 mod dialects;
-mod law;
+mod properties;
 mod session;
-mod silent;
 mod transaction;
 mod transaction_drift;
 mod transaction_faults;
 mod transaction_hold;
 mod transaction_part;
+mod unresponsive_devices;

@@ -1,4 +1,4 @@
-//! A session with a peer that says what the test wants.
+//! Sessions with a scripted peer.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -27,11 +27,11 @@ struct Peer {
 async fn peer(limit: Duration) -> Peer {
     let (ours, mut stream) = tokio::io::duplex(1 << 16);
     let notified = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&notified);
+    let received = Arc::clone(&notified);
     let open = StreamSession::open(
         ours,
         limit,
-        Box::new(move |message| heard.lock().unwrap().push(message.to_string())),
+        Box::new(move |message| received.lock().unwrap().push(message.to_string())),
     );
     stream.write_all(format!("{HELLO}{END}").as_bytes()).await.expect("it listens");
     let session = open.await.expect("a session");
@@ -41,11 +41,11 @@ async fn peer(limit: Duration) -> Peer {
 }
 
 impl Peer {
-    async fn say(&mut self, text: &str) {
+    async fn send(&mut self, text: &str) {
         self.stream.write_all(format!("{text}{END}").as_bytes()).await.expect("it listens");
     }
 
-    /// The next message.
+    /// Returns the next message.
     async fn request(&mut self) -> String {
         let mut message = Vec::new();
         while !message.ends_with(END.as_bytes()) {
@@ -56,22 +56,22 @@ impl Peer {
 }
 
 #[tokio::test]
-async fn notifications_come_between_and_replies_in_any_order() {
+async fn notifications_interleave_and_replies_match_by_id() {
     let mut peer = peer(Duration::from_secs(10)).await;
     let (first, second) = (peer.session.call("<a/>".into()), peer.session.call("<b/>".into()));
     assert!(peer.request().await.contains("<a/>"));
     assert!(peer.request().await.contains("<b/>"));
-    peer.say(NOTIFICATION).await;
-    peer.say(&reply(2, "<ok/>")).await;
-    peer.say(NOTIFICATION).await;
-    peer.say(&reply(1, "<data>one</data>")).await;
+    peer.send(NOTIFICATION).await;
+    peer.send(&reply(2, "<ok/>")).await;
+    peer.send(NOTIFICATION).await;
+    peer.send(&reply(1, "<data>one</data>")).await;
     assert!(first.await.expect("a reply").contains("one"));
     assert!(second.await.expect("a reply").contains("<ok/>"));
     assert_eq!(peer.notified.lock().unwrap().len(), 2);
 }
 
 #[tokio::test]
-async fn all_errors_of_a_reply_are_kept() {
+async fn all_errors_of_a_reply_are_returned() {
     let mut peer = peer(Duration::from_secs(10)).await;
     let call = peer.session.call("<edit-config/>".into());
     peer.request().await;
@@ -81,7 +81,7 @@ async fn all_errors_of_a_reply_are_kept() {
              <error-severity>error</error-severity><error-message>{message}</error-message></rpc-error>"
         )
     };
-    peer.say(&reply(1, &(error("invalid-value", "VLAN 5") + &error("data-missing", "VLAN 6")))).await;
+    peer.send(&reply(1, &(error("invalid-value", "VLAN 5") + &error("data-missing", "VLAN 6")))).await;
     match call.await {
         Err(CallError::Refused { operation, errors }) => {
             assert_eq!(operation, "<edit-config>");
@@ -92,7 +92,7 @@ async fn all_errors_of_a_reply_are_kept() {
 }
 
 #[tokio::test]
-async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
+async fn slow_reply_is_awaited_and_silence_times_out() {
     let mut peer = peer(Duration::from_millis(300)).await;
     let call = peer.session.call("<slow/>".into());
     peer.request().await;
@@ -101,45 +101,45 @@ async fn a_slow_peer_is_waited_for_and_a_silent_one_is_not() {
         tokio::task::yield_now().await;
     }
     assert!(call.await.is_ok());
-    // Half open: it takes what it is told and never answers.
+    // A half-open peer accepts requests and never answers.
     let silent = peer.session.call("<silent/>".into()).await;
     let expected = SessionError::TimedOut { operation: "<silent>".into(), limit: Duration::from_millis(300) };
     assert_eq!(silent, Err(CallError::Session(expected)));
-    // What comes too late is for nobody.
+    // A late reply is ignored.
     peer.request().await;
     let next = peer.session.call("<next/>".into());
     peer.request().await;
-    peer.say(&reply(2, "<ok/>")).await;
-    peer.say(&reply(3, "<data>mine</data>")).await;
+    peer.send(&reply(2, "<ok/>")).await;
+    peer.send(&reply(3, "<data>mine</data>")).await;
     assert!(next.await.expect("a reply").contains("mine"));
 }
 
 #[tokio::test]
-async fn a_reply_that_was_lost_is_not_waited_for() {
+async fn lost_reply_is_detected_early() {
     let mut peer = peer(Duration::from_secs(10)).await;
-    // Nothing else is under way: the peer is asked whether it is there, and then for the same again.
+    // No other request is pending: the session sends a probe, and then the same read again.
     let read =
         tokio::spawn(peer.session.call("<get-config><source><candidate/></source></get-config>".into()));
     assert!(peer.request().await.contains("candidate"));
     assert!(peer.request().await.contains("message-id=\"2\""));
-    peer.say(&reply(2, "<data/>")).await;
+    peer.send(&reply(2, "<data/>")).await;
     assert!(peer.request().await.contains("candidate"));
-    peer.say(&reply(3, "<data>late</data>")).await;
+    peer.send(&reply(3, "<data>late</data>")).await;
     assert!(read.await.expect("it runs").expect("a reply").contains("late"));
 
-    // What changes something is not sent twice.
+    // A request that changes something is not repeated.
     let (commit, read) = (peer.session.call("<commit/>".into()), peer.session.call("<get/>".into()));
     for _ in 0..2 {
         peer.request().await;
     }
-    peer.say(&reply(5, "<data/>")).await;
+    peer.send(&reply(5, "<data/>")).await;
     let lost = SessionError::Lost { operation: "<commit>".into() };
     assert_eq!(commit.await, Err(CallError::Session(lost)));
     assert!(read.await.is_ok());
 }
 
 #[tokio::test]
-async fn requests_end_with_their_session() {
+async fn pending_requests_fail_when_session_ends() {
     let peer = peer(Duration::from_mins(1)).await;
     let waiting = peer.session.call("<a/>".into());
     drop(peer.session);
@@ -148,7 +148,7 @@ async fn requests_end_with_their_session() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_is_seen_without_a_request() {
+async fn session_end_is_detected_without_a_request() {
     let peer = peer(Duration::from_secs(10)).await;
     let (waiting, ended) = (peer.session.call("<a/>".into()), peer.session.ended());
     drop(peer.stream);
@@ -161,12 +161,12 @@ async fn the_end_of_a_session_is_seen_without_a_request() {
 }
 
 #[tokio::test]
-async fn garbage_ends_a_session() {
+async fn malformed_input_ends_the_session() {
     for garbage in ["no xml", "<hello/>", "<rpc-reply>", "\u{1}"] {
         let mut peer = peer(Duration::from_secs(10)).await;
         let call = peer.session.call("<a/>".into());
         peer.request().await;
-        peer.say(garbage).await;
+        peer.send(garbage).await;
         assert!(matches!(call.await, Err(CallError::Session(SessionError::Protocol(_)))), "{garbage}");
     }
 }

@@ -12,15 +12,15 @@ use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, T
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 
-use crate::common::{Bench, calls, command, failed, on_switch, options, set, there, work};
+use crate::common::{Bench, applied_vlans, calls, command, failed, on_switch, options, set, work};
 
 #[tokio::test]
-async fn vlans_come_change_and_go() {
+async fn vlans_are_added_changed_and_removed() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let first =
         bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await;
-    assert_eq!(there(&first).0, "100-110");
+    assert_eq!(applied_vlans(&first).0, "100-110");
     assert_eq!(first.rejected, []);
     assert_eq!(first.notes, []);
     let device = first.device.expect("it says what it is");
@@ -43,17 +43,17 @@ async fn vlans_come_change_and_go() {
         "leaf1",
         bench.desired_ports("leaf1", "105-120", &[("Ethernet1", "105-110"), ("Ethernet2", "111-120")]),
     );
-    assert_eq!(there(&moved.await).0, "105-120");
+    assert_eq!(applied_vlans(&moved.await).0, "105-120");
     assert_eq!(on_switch(leaf, "Ethernet2"), ("105-120".into(), "111-120".into()));
 
     let emptied = bench.reconcile("leaf1", bench.desired("leaf1", "", &["Ethernet1", "Ethernet2"])).await;
-    assert_eq!(there(&emptied), (String::new(), [].into()));
+    assert_eq!(applied_vlans(&emptied), (String::new(), [].into()));
     let port = &leaf.view().ports["Ethernet1"];
     assert!(port.mode.is_none() && !port.open_trunk, "{port:?}");
 }
 
 #[tokio::test]
-async fn a_thousand_vlans_are_one_transaction() {
+async fn thousand_vlans_take_one_transaction() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let ports = ["Ethernet1", "Ethernet2", "Ethernet49", "Ethernet50"];
@@ -61,7 +61,7 @@ async fn a_thousand_vlans_are_one_transaction() {
     let start = Instant::now();
     let made = bench.reconcile("leaf1", bench.desired("leaf1", "1000-1999", &ports)).await;
     let taken = start.elapsed();
-    assert_eq!(there(&made).0, "1000-1999");
+    assert_eq!(applied_vlans(&made).0, "1000-1999");
     let after = leaf.stats();
     println!("1,000 VLANs on 4 ports: {taken:?}, {} RPCs, login included: {:?}", calls(leaf), after.rpcs);
     assert_eq!(after.transactions - before.transactions, 1);
@@ -75,7 +75,7 @@ async fn a_thousand_vlans_are_one_transaction() {
     let start = Instant::now();
     let gone = bench.reconcile("leaf1", bench.desired("leaf1", "", &ports)).await;
     println!("all gone: {:?}", start.elapsed());
-    assert_eq!(there(&gone).0, "");
+    assert_eq!(applied_vlans(&gone).0, "");
     assert!(leaf.view().ports.values().all(|port| !port.open_trunk));
 }
 
@@ -88,7 +88,7 @@ fn sim(text: &str) -> eno_simulator::VlanSet {
 }
 
 #[tokio::test]
-async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must() {
+async fn foreign_config_is_preserved_and_rejects_only_conflicting_items() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let foreign = [(10, "users <&>"), (103, "printers")].map(|(id, name)| (id, name.to_owned()));
@@ -122,7 +122,7 @@ async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must()
     let mut desired = bench.desired("leaf1", "100-104", &ports);
     desired.ports[3].mode = PortMode::Trunk;
     let made = bench.reconcile("leaf1", desired).await;
-    let (vlans, carried) = there(&made);
+    let (vlans, carried) = applied_vlans(&made);
     assert_eq!(vlans, "100-102,104");
     let expected = [
         ("Ethernet1", "100,102,104"),
@@ -164,7 +164,7 @@ async fn what_others_configured_stays_and_stands_in_the_way_only_where_it_must()
 }
 
 #[tokio::test]
-async fn a_trunk_with_a_native_vlan_is_closed_and_not_opened() {
+async fn trunk_with_native_vlan_gets_a_list_and_never_opens() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
@@ -174,13 +174,13 @@ async fn a_trunk_with_a_native_vlan_is_closed_and_not_opened() {
     assert_eq!((port.configured.to_string(), port.native, port.open_trunk), ("7".into(), Some(7), false));
 }
 
-/// A LAG without members, which a switch has.
+/// The configuration of a LAG without members.
 const LAG: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Port-Channel1</name>\
     <config><name>Port-Channel1</name><type xmlns:i=\"urn:ietf:params:xml:ns:yang:iana-if-type\">i:ieee8023adLag</type>\
     </config></interface></interfaces>";
 
 #[tokio::test]
-async fn a_lag_stands_for_its_members() {
+async fn lag_is_configured_for_its_members() {
     let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
     let name = bench.fabric.info()[0].name.clone();
     let mut desired = bench.desired(&name, "100-101", &["Ethernet1", "Ethernet2"]);
@@ -198,7 +198,7 @@ async fn a_lag_stands_for_its_members() {
 }
 
 #[tokio::test]
-async fn a_bond_to_two_switches_is_on_a_lag_of_one_and_a_port_of_the_other() {
+async fn bond_to_two_switches_uses_lag_and_plain_port() {
     let bench = Bench::start(|topology| topology.switches[0].configuration = Some(LAG.into())).await;
     let names: Vec<String> = bench.fabric.info().iter().take(2).map(|info| info.name.clone()).collect();
     for (vlans, lag, port) in [("100-101", "100-101", "100-101"), ("101", "101", "101"), ("", "", "")] {
@@ -206,7 +206,7 @@ async fn a_bond_to_two_switches_is_on_a_lag_of_one_and_a_port_of_the_other() {
             let mut desired = bench.desired(name, vlans, &["Ethernet1"]);
             desired.ports[0].lag = (*name == names[0]).then(|| "Port-Channel1".into());
             let made = bench.reconcile(name, desired).await;
-            assert_eq!((there(&made).0.as_str(), &made.rejected), (vlans, &vec![]), "{name}");
+            assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), (vlans, &vec![]), "{name}");
         }
         assert_eq!(on_switch(bench.switch(&names[0]), "Port-Channel1").1, lag);
         assert_eq!(on_switch(bench.switch(&names[0]), "Ethernet1").1, "");
@@ -219,16 +219,16 @@ fn refuse(edit: RejectEdit) -> Fault {
 }
 
 #[tokio::test]
-async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
-    let tells =
+async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
+    let with_path =
         RejectEdit { vlan: Some(1500), message: Some("no room for it".into()), ..RejectEdit::default() };
-    let says_nothing = RejectEdit { without_path: true, message: Some("no".into()), ..tells.clone() };
+    let no_path = RejectEdit { without_path: true, message: Some("no".into()), ..with_path.clone() };
     for (what, fault, limit) in [
-        ("named at edit", tells.clone(), 20),
-        ("named at validate", RejectEdit { at: Stage::Validate, ..tells.clone() }, 20),
-        ("named at commit", RejectEdit { at: Stage::Commit, ..tells }, 24),
-        ("not named", says_nothing.clone(), 110),
-        ("not named at commit", RejectEdit { at: Stage::Commit, ..says_nothing }, 160),
+        ("named at edit", with_path.clone(), 20),
+        ("named at validate", RejectEdit { at: Stage::Validate, ..with_path.clone() }, 20),
+        ("named at commit", RejectEdit { at: Stage::Commit, ..with_path }, 24),
+        ("not named", no_path.clone(), 110),
+        ("not named at commit", RejectEdit { at: Stage::Commit, ..no_path }, 160),
     ] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
@@ -237,7 +237,7 @@ async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
         let made =
             bench.reconcile("leaf1", bench.desired("leaf1", "1001-2000", &["Ethernet1", "Ethernet2"])).await;
         println!("refused, {what}: {} requests, {:?}", calls(leaf), start.elapsed());
-        assert_eq!(there(&made).0, "1001-1499,1501-2000", "{what}");
+        assert_eq!(applied_vlans(&made).0, "1001-1499,1501-2000", "{what}");
         let vid = eno_schemas::VlanId::new(1500).unwrap();
         assert!(
             made.rejected.iter().all(|rejection| rejection.item.vlan == Some(vid)),
@@ -247,7 +247,8 @@ async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
         assert!(!made.rejected.is_empty() && !made.wants_retry());
         assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
         assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
-        // Once for a commit of an earlier session, and once for each refused one, which may be pending all the same.
+        // One cancel for the commit of an earlier session, and one for each refused commit, which may be pending
+        // nevertheless.
         let cancelled = leaf.stats().rpcs["cancel-commit"];
         assert_eq!(cancelled > 1, what.ends_with("at commit"), "{what}: {cancelled}");
         assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
@@ -255,7 +256,7 @@ async fn one_of_a_thousand_is_refused_and_the_rest_is_there() {
 }
 
 #[tokio::test]
-async fn a_refused_port_is_left_out_alone() {
+async fn refused_port_is_rejected_alone() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     leaf.inject(refuse(RejectEdit {
@@ -267,7 +268,7 @@ async fn a_refused_port_is_left_out_alone() {
     let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5"];
     let made = bench.reconcile("leaf1", bench.desired("leaf1", "100-120", &ports)).await;
     assert_eq!(made.rejected.iter().map(|r| r.item.clone()).collect::<Vec<_>>(), [Item::port("Ethernet3")]);
-    assert_eq!(there(&made).1.len(), 4);
+    assert_eq!(applied_vlans(&made).1.len(), 4);
 }
 
 /// A refusal that names the container of a port, as a `must` of a list does.
@@ -277,16 +278,16 @@ fn refuse_port(port: &str, edit: RejectEdit) -> Fault {
 }
 
 #[tokio::test]
-async fn one_refused_vlan_leaves_the_others_of_its_port_and_its_removals() {
+async fn refused_vlan_keeps_other_vlans_and_removals_of_its_port() {
     for at in [Stage::Edit, Stage::Validate, Stage::Commit] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
         let ports = |of_first| [("Ethernet1", of_first), ("Ethernet2", "100-110")];
         let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &ports(of_first));
-        assert_eq!(there(&bench.reconcile("leaf1", state("200-210")).await).0, "100-149,200-210");
+        assert_eq!(applied_vlans(&bench.reconcile("leaf1", state("200-210")).await).0, "100-149,200-210");
         leaf.inject(refuse_port("Ethernet1", RejectEdit { vlan: Some(130), at, ..RejectEdit::default() }));
         let made = bench.reconcile("leaf1", state("100-149")).await;
-        assert_eq!(there(&made).1["Ethernet1"], "100-129,131-149", "{at:?}");
+        assert_eq!(applied_vlans(&made).1["Ethernet1"], "100-129,131-149", "{at:?}");
         let items: Vec<Item> = made.rejected.iter().map(|rejection| rejection.item.clone()).collect();
         assert_eq!(items, [Item::port_vlan("Ethernet1", eno_schemas::VlanId::new(130).unwrap())], "{at:?}");
         assert_eq!(on_switch(leaf, "Ethernet1").1, "100-129,131-149");
@@ -294,7 +295,7 @@ async fn one_refused_vlan_leaves_the_others_of_its_port_and_its_removals() {
 }
 
 #[tokio::test]
-async fn what_is_to_go_goes_where_nothing_can_come() {
+async fn removals_succeed_where_additions_are_refused() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &[("Ethernet1", of_first)]);
@@ -302,13 +303,13 @@ async fn what_is_to_go_goes_where_nothing_can_come() {
     let added = Some("<trunk-vlans>1".to_owned());
     leaf.inject(refuse_port("Ethernet1", RejectEdit { contains: added, ..RejectEdit::default() }));
     let made = bench.reconcile("leaf1", state("100-149")).await;
-    assert_eq!(there(&made).1, [].into());
+    assert_eq!(applied_vlans(&made).1, [].into());
     assert_eq!(on_switch(leaf, "Ethernet1").1, "");
     assert_eq!(made.rejected.len(), 50, "{:?}", made.rejected);
 }
 
 #[tokio::test]
-async fn where_each_of_a_few_is_refused_each_is_rejected() {
+async fn each_of_few_refused_items_is_rejected() {
     let mut rejected = Vec::new();
     for (contains, at) in
         [("<interface>", Stage::Edit), ("<interface>", Stage::Commit), ("<vlan>", Stage::Validate)]
@@ -336,13 +337,13 @@ async fn where_each_of_a_few_is_refused_each_is_rejected() {
     }
     let ports = ["Ethernet1", "Ethernet2", "Ethernet3"].map(|name| format!("None Some({name:?})")).to_vec();
     let vlans = [100, 101, 102].map(|vid| format!("Some({vid}) None")).to_vec();
-    let there = ("100-102".to_owned(), String::new());
-    assert_eq!(rejected[..2], [(there.clone(), ports.clone()), (there, ports)]);
+    let current = ("100-102".to_owned(), String::new());
+    assert_eq!(rejected[..2], [(current.clone(), ports.clone()), (current, ports)]);
     assert_eq!(rejected[2], ((String::new(), String::new()), vlans));
 }
 
 #[tokio::test]
-async fn a_device_that_refuses_everything_is_left_alone() {
+async fn device_that_refuses_everything_is_not_retried_forever() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     leaf.inject(refuse(RejectEdit {
@@ -358,7 +359,7 @@ async fn a_device_that_refuses_everything_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_lost_session_is_made_good() {
+async fn lost_session_is_reopened() {
     for fault in [
         Fault::DropBeforeCommit { times: Some(1) },
         Fault::DropAfterCommit { times: Some(1) },
@@ -381,34 +382,34 @@ async fn a_lost_session_is_made_good() {
                 if restart {
                     bench.restart_driver();
                 }
-                assert_eq!(there(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
+                assert_eq!(applied_vlans(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
                 let switch = bench.switch(&name);
                 assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
-                // Nothing is pending: a restart, which rolls an unconfirmed commit back, changes nothing.
+                // No commit is pending: a reboot, which rolls back an unconfirmed commit, changes nothing.
                 switch.reboot(Boot::Saved);
                 assert_eq!(on_switch(switch, "Ethernet1"), ("100-110".into(), "100-110".into()), "{case}");
-                assert_eq!(there(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
+                assert_eq!(applied_vlans(&bench.settle(&name, &desired).await).0, "100-110", "{case}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_denied_lock_is_asked_for_again_and_its_holder_named() {
+async fn denied_lock_is_retried_and_its_holder_named() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     leaf.inject(Fault::LockDenied { times: Some(2) });
-    assert_eq!(there(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
     leaf.inject(Fault::LockDenied { times: None });
     let denied = bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await;
     let (reason, retryable, unreachable) = failed(&denied);
     assert!(reason.contains("session 0"), "{reason}");
     assert!(retryable && !unreachable);
     leaf.inject(Fault::Clear {});
-    assert_eq!(there(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
+    assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
 
-    // Another session's lock.
+    // Another session holds the lock.
     let info = bench.info("leaf1");
     let limits = options(bench.credentials.path()).limits;
     let source = options(bench.credentials.path()).credentials;
@@ -422,11 +423,11 @@ async fn a_denied_lock_is_asked_for_again_and_its_holder_named() {
         format!("the candidate configuration is locked by session {}", other.hello().session_id().unwrap());
     assert_eq!(failed(&denied).0, holder);
     drop(other);
-    assert_eq!(there(&bench.settle("leaf1", &desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &desired).await).0, "100");
 }
 
 #[tokio::test]
-async fn every_kind_of_device_is_served() {
+async fn every_capability_profile_is_supported() {
     for (confirmed, running, startup, base11) in [
         (ConfirmedCommit::V1_0, false, false, false),
         (ConfirmedCommit::None, false, true, true),
@@ -448,10 +449,10 @@ async fn every_kind_of_device_is_served() {
         let made = bench.settle(&name, &bench.desired(&name, "100-110", &["Ethernet1"])).await;
         let degraded = made.notes.iter().any(|note| note.kind == "NoConfirmedCommit");
         assert_eq!(degraded, confirmed == ConfirmedCommit::None, "{:?}", made.notes);
-        assert_eq!(there(&made).0, "100-110");
+        assert_eq!(applied_vlans(&made).0, "100-110");
         switch.inject(refuse(RejectEdit { vlan: Some(205), without_path: true, ..RejectEdit::default() }));
         let moved = bench.settle(&name, &bench.desired(&name, "200-210", &["Ethernet1"])).await;
-        assert_eq!(there(&moved).0, "200-204,206-210");
+        assert_eq!(applied_vlans(&moved).0, "200-204,206-210");
         switch.reboot(Boot::Saved);
         assert_eq!(
             on_switch(switch, "Ethernet1").0,
@@ -462,16 +463,16 @@ async fn every_kind_of_device_is_served() {
 }
 
 #[tokio::test]
-async fn a_newer_command_stops_an_older_one_before_its_commit() {
+async fn newer_command_supersedes_older_one_before_commit() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let older = Arc::new(command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"])));
-    let (newest, seen) = watch::channel(LatestCommand::Command(older.clone()));
-    let (progress, mut said) = mpsc::channel(8);
+    let (newest, observed) = watch::channel(LatestCommand::Command(older.clone()));
+    let (progress, mut progress_messages) = mpsc::channel(8);
     leaf.inject(Fault::LockDenied { times: Some(1) });
-    let reconciling = bench.driver.reconcile(Work::new(older.clone(), seen, progress));
+    let reconciling = bench.driver.reconcile(Work::new(older.clone(), observed, progress));
     let overtaking = async {
-        said.recv().await.expect("it says that it waits for the lock");
+        progress_messages.recv().await.expect("it says that it waits for the lock");
         let newer = bench.desired("leaf1", "200", &["Ethernet1"]);
         let mut newer = command("leaf1", newer);
         newer.generation.sequence = 2;
@@ -481,13 +482,13 @@ async fn a_newer_command_stops_an_older_one_before_its_commit() {
     assert!(matches!(reconciled.outcome, Outcome::Progress { .. }), "{reconciled:?}");
     assert_eq!(leaf.stats().transactions, 0);
     assert_eq!(
-        there(&bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await).0,
+        applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await).0,
         "200"
     );
 }
 
 #[tokio::test]
-async fn drift_is_repaired_or_reported_as_told() {
+async fn drift_is_repaired_or_reported_by_policy() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
@@ -502,25 +503,25 @@ async fn drift_is_repaired_or_reported_as_told() {
         let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is said");
         assert_eq!(note.message, "VLAN 100 on Ethernet1 missing");
         let carried = if drift == Drift::Repair { "100,102" } else { "102" };
-        assert_eq!(there(&after).1["Ethernet1"], carried);
+        assert_eq!(applied_vlans(&after).1["Ethernet1"], carried);
         assert_eq!(on_switch(leaf, "Ethernet1").1, carried);
     }
 }
 
 #[tokio::test]
-async fn a_lost_session_is_noticed_while_idle() {
+async fn lost_session_is_detected_while_idle() {
     let bench = Bench::start(|_| ()).await;
     let mut changed = Box::pin(bench.driver.changed());
     let desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     bench.reconcile("leaf1", desired.clone()).await;
     bench.switch("leaf1").reboot(Boot::Factory);
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
-    assert_eq!(there(&bench.settle("leaf1", &desired).await).0, "100");
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &desired).await).0, "100");
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").0, "100");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sixty_four_devices_at_once() {
+async fn sixty_four_devices_are_reconciled_concurrently() {
     let mut topology = Topology::leaf_spine(1, 1, 1);
     let one = topology.switches.remove(0);
     topology = Topology::default();
@@ -530,7 +531,7 @@ async fn sixty_four_devices_at_once() {
         topology.switches.push(switch);
     }
     let bench = Bench::with(&topology).await;
-    // Some are dead, which is no one else's business.
+    // Unreachable devices must not affect the others.
     for number in [3, 40] {
         bench.switch(&format!("switch{number}")).inject(Fault::Unreachable {});
     }
@@ -551,7 +552,7 @@ async fn sixty_four_devices_at_once() {
                 let (reason, retryable, unreachable) = failed(&reconciled);
                 assert!(retryable && unreachable, "{reason}");
             } else {
-                assert_eq!(there(&reconciled).0, vlans, "{name}");
+                assert_eq!(applied_vlans(&reconciled).0, vlans, "{name}");
                 times.push(taken);
             }
         }

@@ -1,4 +1,4 @@
-//! What another hand changes, and how it is found.
+//! Detection and repair of drift.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,7 +9,9 @@ use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
 use eno_simulator::{Boot, HandEdit};
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, on_switch, options, rolled_back, there, until_held, work};
+use crate::common::{
+    Bench, Part, applied_vlans, on_switch, options, rolled_back, until_change_is_held, work,
+};
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "Drift");
@@ -26,7 +28,7 @@ fn remove(bench: &Bench, vlans: &str) {
 }
 
 #[tokio::test]
-async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
+async fn device_without_notifications_is_audited_periodically() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             switch.capabilities.notifications = false;
@@ -36,41 +38,41 @@ async fn a_device_that_tells_nothing_is_looked_at_now_and_then() {
     let audit_interval = Duration::from_millis(200);
     let driver = NetconfDriver::new(Options { audit_interval, ..options(bench.credentials.path()) });
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    there(&driver.reconcile(work("leaf1", desired.clone())).await);
+    applied_vlans(&driver.reconcile(work("leaf1", desired.clone())).await);
     remove(&bench, "100");
     let mut changed = Box::pin(driver.changed());
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     let repaired = driver.reconcile(work("leaf1", desired)).await;
     assert_eq!(drift(&repaired), ["VLAN 100 on Ethernet1 missing"]);
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").1, "100,102");
-    // And again.
+    // The audit repeats.
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     driver.forget("leaf1").await;
 }
 
 #[tokio::test]
-async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
+async fn audit_interval_change_causes_no_edit() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             switch.capabilities.notifications = switch.name == "leaf2";
         }
     })
     .await;
-    let told = |reconciled: &Reconciled| {
+    let audit_info = |reconciled: &Reconciled| {
         let device = reconciled.device.as_ref().expect("what it says of itself");
         (device.audit_interval, device.change_notifications)
     };
     let mut changed = Box::pin(bench.driver.changed());
     let other = bench.desired("leaf2", "100", &["Ethernet1"]);
-    assert_eq!(told(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
+    assert_eq!(audit_info(&bench.settle("leaf2", &other).await), (Some(3600), Some(true)));
     let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    assert_eq!(told(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
-    // Drift that comes with the new interval is drift.
+    assert_eq!(audit_info(&bench.settle("leaf1", &desired).await), (Some(3600), Some(false)));
+    // The command that changes the interval finds drift too.
     remove(&bench, "102");
     desired.device.audit_interval = NonZeroU32::new(1);
     let repaired = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!(
-        (told(&repaired), drift(&repaired)),
+        (audit_info(&repaired), drift(&repaired)),
         ((Some(1), Some(false)), vec!["VLAN 102 on Ethernet1 missing"])
     );
     let quiet = bench.reconcile("leaf1", desired.clone()).await;
@@ -79,8 +81,8 @@ async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
     desired.device.audit_interval = NonZeroU32::new(1);
     let again = bench.reconcile("leaf1", desired.clone()).await;
     assert_eq!([&quiet.change, &longer.change, &again.change], [&None, &None, &None]);
-    assert_eq!(told(&longer), (Some(3600), Some(false)));
-    // It is read again within its own interval.
+    assert_eq!(audit_info(&longer), (Some(3600), Some(false)));
+    // The device is audited at its own interval.
     remove(&bench, "100");
     let soon = tokio::time::timeout(Duration::from_mins(1), changed.next()).await;
     assert_eq!(soon.expect("it is read again").as_deref(), Some("leaf1"));
@@ -88,7 +90,7 @@ async fn a_device_says_how_often_it_is_read_and_gets_nothing_for_that() {
 }
 
 #[tokio::test]
-async fn a_device_that_lost_its_configuration_gets_it_back() {
+async fn lost_configuration_is_restored() {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
             (switch.capabilities.startup, switch.capabilities.candidate) = (true, true);
@@ -98,17 +100,17 @@ async fn a_device_that_lost_its_configuration_gets_it_back() {
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
     let desired = bench.desired("leaf1", "100-170", &["Ethernet1"]);
-    there(&bench.settle("leaf1", &desired).await);
-    // One that is empty in its place, and one with an old start-up configuration.
+    applied_vlans(&bench.settle("leaf1", &desired).await);
+    // The switch boots with the factory configuration.
     leaf.reboot(Boot::Factory);
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     let back = bench.settle("leaf1", &desired).await;
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-170".into(), "100-170".into()));
-    let told = drift(&back);
-    assert_eq!((told.len(), told[0], told[50]), (51, "VLAN 100 missing", "and 93 more differences"));
+    let notes = drift(&back);
+    assert_eq!((notes.len(), notes[0], notes[50]), (51, "VLAN 100 missing", "and 93 more differences"));
     let change = back.change.expect("a change");
     assert_eq!((change.added, change.removed, change.transaction), (142, 0, None));
-    // Restored from a backup, under way.
+    // A backup is restored while the session is open.
     remove(&bench, "110-120");
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     assert_eq!(drift(&bench.settle("leaf1", &desired).await).len(), 11);
@@ -116,7 +118,7 @@ async fn a_device_that_lost_its_configuration_gets_it_back() {
     assert_eq!((drift(&quiet), &quiet.change), (vec![], &None));
 }
 
-/// As the host gives it to a new process.
+/// The last report, as the host gives it to a new process.
 fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
     let command = crate::common::command("leaf1", desired.clone());
     Report {
@@ -135,7 +137,7 @@ fn report(desired: &FabricDesired, reconciled: &Reconciled) -> Report {
 }
 
 #[tokio::test]
-async fn a_new_process_tells_drift_from_work_not_done_yet() {
+async fn new_process_distinguishes_drift_from_pending_changes() {
     for mode in [Drift::Report, Drift::Repair] {
         let mut bench = Bench::start(|_| ()).await;
         let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1", "Ethernet999"]);
@@ -149,14 +151,14 @@ async fn a_new_process_tells_drift_from_work_not_done_yet() {
         assert_eq!(drift(&found), ["VLAN 100 on Ethernet1 missing"]);
         let carried = if mode == Drift::Repair { "100,102" } else { "102" };
         assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1").1, carried);
-        // It is said for as long as it is so.
+        // The note stays while the drift does.
         let again = bench.reconcile("leaf1", desired).await;
         assert_eq!(drift(&again).len(), usize::from(mode == Drift::Report), "{again:?}");
     }
 }
 
 #[tokio::test]
-async fn the_uid_of_the_cluster_is_nothing_to_be_made() {
+async fn cluster_uid_change_causes_no_edit() {
     for restarts in [false, true] {
         let mut bench = Bench::start(|_| ()).await;
         let mut desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
@@ -175,14 +177,14 @@ async fn the_uid_of_the_cluster_is_nothing_to_be_made() {
     }
 }
 
-/// The notes about another cluster with the same identifier.
-fn clash(reconciled: &Reconciled) -> Vec<String> {
+/// The items of the notes about a clash of cluster identifiers.
+fn clash_note(reconciled: &Reconciled) -> Vec<String> {
     let notes = reconciled.notes.iter().filter(|note| note.kind == "ClusterIDClash");
     notes.map(|note| note.item.to_string()).collect()
 }
 
 #[tokio::test]
-async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans() {
+async fn cluster_id_clash_is_detected_and_foreign_vlans_stay() {
     let mut bench = Bench::start(|_| ()).await;
     let (ours, theirs) =
         (bench.desired("leaf1", "100", &["Ethernet1"]), bench.desired("leaf1", "200", &["Ethernet2"]));
@@ -194,22 +196,22 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
         last = Some(bench.settle("leaf1", &ours).await);
     }
     let last = last.expect("a report");
-    assert_eq!(clash(&last), ["VLAN 200"]);
-    // Neither takes out what is the other's any more.
-    assert_eq!(clash(&theirs().await), ["VLAN 100"]);
+    assert_eq!(clash_note(&last), ["VLAN 200"]);
+    // Neither driver removes VLANs of the other any more.
+    assert_eq!(clash_note(&theirs().await), ["VLAN 100"]);
     assert_eq!(drift(&bench.settle("leaf1", &ours).await), [""; 0]);
     let leaf = bench.switch("leaf1");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100,200".into(), "100".into()));
     assert_eq!(on_switch(leaf, "Ethernet2").1, "200");
-    // What it wants is made, and what it no longer wants stays.
+    // Desired VLANs are created, and VLANs that are not desired any more stay.
     let more = bench.desired("leaf1", "101", &["Ethernet1"]);
-    assert_eq!(clash(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
+    assert_eq!(clash_note(&bench.settle("leaf1", &more).await), ["VLAN 200"]);
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-101,200".into(), "100-101".into()));
 
-    // A new process knows it from the report, and goes on once the other cluster has left.
+    // A new process knows the clash from the report. Removals go on once the other cluster has left.
     bench.restart_driver();
     let next = || work("leaf1", ours.clone()).with_reported(Some(report(&ours, &last)));
-    assert_eq!(clash(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
+    assert_eq!(clash_note(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
     let leaf = bench.switch("leaf1");
     let edit = HandEdit {
         port: Some("Ethernet2".into()),
@@ -220,15 +222,15 @@ async fn another_cluster_with_the_same_identifier_is_noticed_and_keeps_its_vlans
     let edit = HandEdit { define_vlans: [(200, "theirs".to_owned())].into(), ..HandEdit::default() };
     leaf.change_by_hand(&edit).expect("an edit");
     let free = bench.settle("leaf1", &ours).await;
-    assert_eq!(clash(&free), [""; 0]);
+    assert_eq!(clash_note(&free), [""; 0]);
     assert_eq!(on_switch(leaf, "Ethernet1").1, "100");
 }
 
 #[tokio::test]
-async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
+async fn renamed_vlan_is_reported_and_not_taken_over() {
     let bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
-    there(&bench.settle("leaf1", &desired).await);
+    applied_vlans(&bench.settle("leaf1", &desired).await);
     let edit = HandEdit { define_vlans: [(100, "mine".to_owned())].into(), ..HandEdit::default() };
     bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
     let found = bench.reconcile("leaf1", desired).await;
@@ -237,7 +239,7 @@ async fn a_vlan_that_was_renamed_is_said_and_not_taken() {
 }
 
 #[tokio::test]
-async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network() {
+async fn port_entries_of_deleted_vlan_are_removed_with_their_network() {
     let bench = Bench::start(|_| ()).await;
     let both = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let done = bench.settle("leaf1", &both).await;
@@ -247,11 +249,11 @@ async fn what_ports_list_of_a_vlan_that_somebody_deleted_goes_with_its_network()
     assert_eq!(listed(), "100,102");
     let one = bench.desired("leaf1", "102", &["Ethernet1"]);
     let work = work("leaf1", one).with_reported(Some(report(&both, &done)));
-    there(&bench.driver.reconcile(work).await);
+    applied_vlans(&bench.driver.reconcile(work).await);
     assert_eq!(listed(), "102");
 }
 
-/// The ports that the driver reports as closed.
+/// The ports that the driver reports as trunks with a list.
 fn closed(reconciled: &Reconciled) -> Vec<&str> {
     match &reconciled.applied {
         Some(Applied::Fabric { closed: Some(closed), .. }) => closed.iter().map(String::as_str).collect(),
@@ -263,18 +265,18 @@ fn open_trunks(reconciled: &Reconciled) -> usize {
     reconciled.notes.iter().filter(|note| note.kind == "OpenTrunk").count()
 }
 
-/// As the engine says it in the next command.
-fn remembering(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+/// The desired state with the reported port memory, as in the engine's next command.
+fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
     let closed = closed(reconciled);
     let mut desired = desired.clone();
     desired.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name.as_str()));
     desired
 }
 
-const LIST_IS_GONE: &str = "Ethernet1 carries every VLAN: its list is gone";
+const EMPTIED_LIST_MESSAGE: &str = "Ethernet1 carries every VLAN: its list is gone";
 
 #[tokio::test]
-async fn a_trunk_that_another_hand_empties_is_closed_again() {
+async fn trunk_emptied_by_others_gets_its_list_back() {
     for mode in [Drift::Repair, Drift::Report] {
         let bench = Bench::start(|_| ()).await;
         let leaf = bench.switch("leaf1");
@@ -283,7 +285,7 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
         desired.device.drift = mode;
         let done = bench.settle("leaf1", &desired).await;
         assert_eq!(closed(&done), ["Ethernet1", "Ethernet2"]);
-        let desired = remembering(&desired, &done);
+        let desired = with_new_port_memory(&desired, &done);
         let quiet = bench.reconcile("leaf1", desired.clone()).await;
         assert_eq!((&quiet.change, closed(&quiet)), (&None, closed(&done)));
 
@@ -292,27 +294,28 @@ async fn a_trunk_that_another_hand_empties_is_closed_again() {
         assert!(port().open_trunk);
         assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
         let found = bench.reconcile("leaf1", desired.clone()).await;
-        assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
-        assert_eq!(there(&found).1["Ethernet1"], "100,102");
+        assert_eq!((drift(&found), open_trunks(&found)), (vec![EMPTIED_LIST_MESSAGE], 0));
+        assert_eq!(applied_vlans(&found).1["Ethernet1"], "100,102");
         assert_eq!(closed(&found), closed(&done));
         assert_eq!(port().open_trunk, mode == Drift::Report);
         if mode == Drift::Repair {
             assert_eq!(port().configured.to_string(), "100,102");
         } else {
-            // It is said for as long as it is so, whatever else is commanded.
+            // The note stays while the drift does, also after other commands.
             let more = bench.desired("leaf1", "100,102-103", &["Ethernet1", "Ethernet2"]);
-            let more = FabricDesired { device: desired.device.clone(), ..remembering(&more, &found) };
+            let more =
+                FabricDesired { device: desired.device.clone(), ..with_new_port_memory(&more, &found) };
             let found = bench.reconcile("leaf1", more).await;
-            assert_eq!((drift(&found), open_trunks(&found)), (vec![LIST_IS_GONE], 0));
+            assert_eq!((drift(&found), open_trunks(&found)), (vec![EMPTIED_LIST_MESSAGE], 0));
             assert_eq!(on_switch(leaf, "Ethernet2").1, "100,102-103");
             assert!(port().open_trunk);
         }
     }
 }
 
-/// The report, or the command, tells a new process which trunks had a list.
+/// A new process knows from the report, or from the command, which trunks had a list.
 #[tokio::test]
-async fn a_new_process_closes_what_was_emptied_before_it_came() {
+async fn new_process_restores_list_of_emptied_trunk() {
     let mut bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let open = |bench: &Bench| bench.switch("leaf1").view().ports["Ethernet1"].open_trunk;
@@ -322,17 +325,17 @@ async fn a_new_process_closes_what_was_emptied_before_it_came() {
     if let Some(Applied::Fabric { closed, .. }) = &mut older.applied {
         *closed = None;
     }
-    let by_command = remembering(&desired, &done);
+    let by_command = with_new_port_memory(&desired, &done);
     for (command, last) in [(&desired, Some(last)), (&desired, Some(older)), (&by_command, None)] {
         bench.restart_driver();
         remove(&bench, "100,102");
         assert!(open(&bench));
         let work = work("leaf1", command.clone()).with_reported(last);
         let found = bench.driver.reconcile(work).await;
-        assert_eq!((there(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
+        assert_eq!((applied_vlans(&found).1["Ethernet1"].as_str(), open_trunks(&found)), ("100,102", 0));
         assert!(!open(&bench), "{found:?}");
     }
-    // Nobody knows of it.
+    // Neither report nor command tells of the list.
     bench.restart_driver();
     remove(&bench, "100,102");
     let found = bench.reconcile("leaf1", desired).await;
@@ -341,17 +344,17 @@ async fn a_new_process_closes_what_was_emptied_before_it_came() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_ends_with_the_last_vlan() {
+async fn port_memory_ends_with_last_vlan() {
     let bench = Bench::start(|_| ()).await;
     let port = || bench.switch("leaf1").view().ports["Ethernet1"].clone();
     let some = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let done = bench.settle("leaf1", &some).await;
     remove(&bench, "100,102");
-    let none = remembering(&bench.desired("leaf1", "", &["Ethernet1"]), &done);
+    let none = with_new_port_memory(&bench.desired("leaf1", "", &["Ethernet1"]), &done);
     let ended = bench.settle("leaf1", &none).await;
     assert_eq!(closed(&ended), [""; 0]);
     assert!(port().mode.is_none() && !port().open_trunk, "{:?}", port());
-    // From now on it is not ours to close.
+    // From now on the driver must not give it a list.
     let edit = HandEdit {
         port: Some("Ethernet1".into()),
         mode: Some(eno_simulator::PortMode::Trunk),
@@ -367,18 +370,18 @@ async fn what_is_remembered_ends_with_the_last_vlan() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_remembered_as_it_was() {
+async fn rollback_keeps_port_memory() {
     let bench = Bench::start(|_| ()).await;
     let before = bench.settle("leaf1", &bench.desired("leaf1", "100", &["Ethernet1"])).await;
     remove(&bench, "100");
-    // Ethernet1 is to be closed again, and Ethernet2 to become a trunk.
-    let desired = remembering(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
+    // Ethernet1 is to get its list back, and Ethernet2 to become a trunk.
+    let desired = with_new_port_memory(&bench.desired("leaf1", "100", &["Ethernet1", "Ethernet2"]), &before);
     for decision in [Decision::Abort, Decision::Confirm] {
         let part = Part::new("leaf1", desired.clone(), Duration::from_mins(5));
         let work = part.work();
         let phase = work.phase();
         let deciding = async {
-            until_held(phase).await;
+            until_change_is_held(phase).await;
             part.decide(decision);
         };
         let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
@@ -387,7 +390,7 @@ async fn what_is_taken_back_is_remembered_as_it_was() {
             assert!(rolled_back(&ended).contains("aborted") && open);
             assert_eq!(closed(&ended), ["Ethernet1"]);
         } else {
-            assert_eq!(there(&ended).0, "100");
+            assert_eq!(applied_vlans(&ended).0, "100");
             assert!(!open);
             assert_eq!(closed(&ended), ["Ethernet1", "Ethernet2"]);
         }

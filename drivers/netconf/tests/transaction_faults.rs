@@ -1,4 +1,4 @@
-//! One device and a session that breaks between any two requests, or lies.
+//! A session that breaks at any request, and devices that announce false capabilities.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::{Hello, Profile};
-use eno_driver_netconf::plan::Returns;
+use eno_driver_netconf::plan::ClashDetector;
 use eno_driver_netconf::session::{Call, Session, SessionError};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{Circumstances, Transaction, TransactionError};
+use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
 use eno_sbi::{Reconciled, Work};
 use eno_schemas::{Decision, DeviceInfo, FabricDesired};
 use eno_simulator::{ConfirmedCommit, Fault, RejectEdit, Tag};
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, Part, failed, on_switch, options, there};
+use crate::common::{Bench, Part, applied_vlans, failed, on_switch, options};
 
-/// The session to leaf1 with what is announced changed, that may end before or after one of its requests.
-struct Broken {
+/// A session with leaf1 that may announce other capabilities, and may end before or after one request.
+struct UnreliableSession {
     session: Arc<Mutex<Option<SshSession>>>,
     hello: Hello,
     calls: AtomicUsize,
     cut: Option<(usize, When)>,
-    /// For how many replies that never came was waited.
+    /// Number of replies that were awaited in vain.
     waited: Arc<AtomicUsize>,
 }
 
@@ -32,11 +32,11 @@ struct Broken {
 enum When {
     /// The request does not arrive.
     Before,
-    /// It is done, and the reply does not arrive.
+    /// The device executes the request, and the reply does not arrive.
     After,
 }
 
-impl Session for Broken {
+impl Session for UnreliableSession {
     fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -72,7 +72,7 @@ impl Session for Broken {
     }
 }
 
-impl Broken {
+impl UnreliableSession {
     async fn connect(bench: &Bench, cut: Option<(usize, When)>) -> Self {
         let info = bench.info("leaf1");
         let options = options(bench.credentials.path());
@@ -92,8 +92,8 @@ impl Broken {
         Self { session, hello, calls: AtomicUsize::new(0), cut, waited: Arc::default() }
     }
 
-    /// Announces this as well.
-    fn and_says(mut self, capability: &str) -> Self {
+    /// Announces a further capability.
+    fn announcing(mut self, capability: &str) -> Self {
         let all = self.hello.short_names().into_iter().map(|name| match name.strip_prefix("base:") {
             Some(version) => format!("urn:ietf:params:netconf:base:{version}"),
             None => format!("urn:ietf:params:netconf:capability:{name}"),
@@ -116,14 +116,14 @@ impl Broken {
             confirm_timeout: Duration::from_mins(1),
             intent: &work.intent(),
             device: &DeviceInfo::default(),
-            read: Mutex::default(),
-            returns: &Returns::default(),
+            read_baseline: Mutex::default(),
+            clash_detector: &ClashDetector::default(),
         };
-        transaction.run(Circumstances { may_be_pending: true, ..Circumstances::default() }).await
+        transaction.run(RunContext { may_be_pending: true, ..RunContext::default() }).await
     }
 }
 
-/// leaf1 in one of two states.
+/// A fabric whose switches support this version of confirmed commit.
 async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
     Bench::start(|topology| {
         for switch in &mut topology.switches {
@@ -139,7 +139,7 @@ fn states(bench: &Bench) -> [FabricDesired; 2] {
     [old, new]
 }
 
-/// Both ports and the VLANs.
+/// The VLANs of the switch, and those of both ports.
 fn state(bench: &Bench) -> [String; 3] {
     let switch = bench.switch("leaf1");
     let (vlans, first) = on_switch(switch, "Ethernet1");
@@ -150,7 +150,7 @@ const OLD: [&str; 3] = ["100-105", "100-105", "100"];
 const NEW: [&str; 3] = ["103-110", "103-110", ""];
 
 #[tokio::test]
-async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_wholly_new() {
+async fn session_end_at_any_request_leaves_device_old_or_new() {
     for confirmed_commit in [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0] {
         let mut bench = bench(confirmed_commit).await;
         let [old, new] = states(&bench);
@@ -158,10 +158,10 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
             for when in [When::Before, When::After] {
                 for at in 0.. {
                     bench.restart_driver();
-                    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+                    assert_eq!(applied_vlans(&bench.settle("leaf1", &old).await).0, OLD[0]);
                     bench.restart_driver();
                     let case = format!("{confirmed_commit:?}, held: {holds}, {when:?} request {at}");
-                    let session = Broken::connect(&bench, Some((at, when))).await;
+                    let session = UnreliableSession::connect(&bench, Some((at, when))).await;
                     let part = Part::new("leaf1", new.clone(), Duration::from_mins(5));
                     let work = if holds { part.work() } else { crate::common::work("leaf1", new.clone()) };
                     let mut phase = work.phase();
@@ -175,7 +175,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                         ended = session.run(&work, &new) => ended,
                         () = deciding => unreachable!("it never ends"),
                     };
-                    // A switch that falls silent keeps its users waiting for one reply, and not for one after another.
+                    // After the loss of the session the transaction awaits at most one reply.
                     let waited = session.waited.load(Ordering::SeqCst);
                     assert!(waited <= 1, "{case}: waited for {waited} replies");
                     drop(session);
@@ -189,10 +189,10 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
                             false
                         }
                     };
-                    // Whoever comes next.
+                    // The next process.
                     let settled = bench.settle("leaf1", &new).await;
                     assert_eq!(
-                        (there(&settled).0.as_str(), state(&bench)),
+                        (applied_vlans(&settled).0.as_str(), state(&bench)),
                         (NEW[0], NEW.map(String::from)),
                         "{case}"
                     );
@@ -208,7 +208,7 @@ async fn a_session_that_ends_at_any_request_leaves_the_device_wholly_old_or_whol
 }
 
 #[tokio::test]
-async fn a_device_that_promises_too_much_is_not_changed() {
+async fn device_with_false_capabilities_is_not_changed() {
     for lie in ["confirmed-commit:1.1", "validate:1.1", "candidate:1.0"] {
         let bench = Bench::start(|topology| {
             for switch in &mut topology.switches {
@@ -222,7 +222,7 @@ async fn a_device_that_promises_too_much_is_not_changed() {
         })
         .await;
         let [_, new] = states(&bench);
-        let session = Broken::connect(&bench, None).await.and_says(lie);
+        let session = UnreliableSession::connect(&bench, None).await.announcing(lie);
         assert!(Profile::of(&session.hello).is_some());
         let work = crate::common::work("leaf1", new.clone());
         let error = session.run(&work, &new).await.expect_err("it can't");
@@ -232,7 +232,7 @@ async fn a_device_that_promises_too_much_is_not_changed() {
 }
 
 #[tokio::test]
-async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
+async fn access_denied_is_reported_with_the_device_message() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let [old, new] = states(&bench);
     bench.settle("leaf1", &old).await;
@@ -248,15 +248,15 @@ async fn what_the_access_rules_deny_is_said_in_the_devices_words() {
     assert!(!retryable && !unreachable && denied.rejected.is_empty());
     assert_eq!(state(&bench), OLD);
     bench.switch("leaf1").inject(Fault::Clear {});
-    assert_eq!(there(&bench.settle("leaf1", &old).await).0, OLD[0]);
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &old).await).0, OLD[0]);
 }
 
-/// The interface of another hand, and its description.
+/// A foreign interface with a description.
 const FOREIGN: &str = "<interfaces xmlns=\"http://openconfig.net/yang/interfaces\"><interface><name>Ethernet9</name>\
     <config><name>Ethernet9</name><description>theirs</description></config></interface></interfaces>";
 
 #[tokio::test]
-async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
+async fn candidate_with_foreign_changes_is_kept_and_remedy_is_named() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let [old, new] = states(&bench);
     bench.settle("leaf1", &old).await;
@@ -266,7 +266,7 @@ async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
         Fault::Drop { operation: Some("validate".into()), when: eno_simulator::When::Before, times: Some(2) };
     switch.inject(cut);
     assert!(bench.reconcile("leaf1", new.clone()).await.wants_retry());
-    let other = Broken::connect(&bench, None).await;
+    let other = UnreliableSession::connect(&bench, None).await;
     let edit = format!("<edit-config><target><candidate/></target><config>{FOREIGN}</config></edit-config>");
     other.call(edit.into()).await.expect("it may edit");
     let refused = bench.reconcile("leaf1", new.clone()).await;
@@ -278,5 +278,5 @@ async fn a_candidate_with_changes_of_others_is_kept_and_its_remedy_named() {
     let candidate = "<get-config><source><candidate/></source></get-config>";
     assert!(other.call(candidate.into()).await.expect("a reply").contains("theirs"));
     other.call("<discard-changes/>".into()).await.expect("it may discard");
-    assert_eq!(there(&bench.settle("leaf1", &new).await).0, NEW[0]);
+    assert_eq!(applied_vlans(&bench.settle("leaf1", &new).await).0, NEW[0]);
 }

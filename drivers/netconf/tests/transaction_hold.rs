@@ -7,12 +7,14 @@ use eno_sbi::{Driver as _, LatestCommand};
 use eno_schemas::{Decision, Outcome, Rollback};
 use eno_simulator::{Boot, ConfirmedCommit, Fault};
 
-use crate::common::{Bench, Part, failed, on_switch, options, rolled_back, there, until_held};
+use crate::common::{
+    Bench, Part, applied_vlans, failed, on_switch, options, rolled_back, until_change_is_held,
+};
 
 const LONG: Duration = Duration::from_mins(5);
 const BOTH: [ConfirmedCommit; 2] = [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0];
 
-/// A fabric in which leaf1 carries 100 on Ethernet1.
+/// A fabric whose leaves carry VLAN 100 on Ethernet1.
 async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
     let bench = Bench::start(|topology| {
         for switch in &mut topology.switches {
@@ -21,7 +23,10 @@ async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
     })
     .await;
     for leaf in ["leaf1", "leaf2"] {
-        assert_eq!(there(&bench.settle(leaf, &bench.desired(leaf, "100", &["Ethernet1"])).await).0, "100");
+        assert_eq!(
+            applied_vlans(&bench.settle(leaf, &bench.desired(leaf, "100", &["Ethernet1"])).await).0,
+            "100"
+        );
     }
     bench
 }
@@ -39,7 +44,7 @@ fn new() -> (String, String) {
 }
 
 #[tokio::test]
-async fn two_devices_are_confirmed_together() {
+async fn two_devices_confirm_one_transaction() {
     for confirmed_commit in BOTH {
         let bench = bench(confirmed_commit).await;
         let parts = ["leaf1", "leaf2"].map(|leaf| part(&bench, leaf, LONG));
@@ -47,7 +52,7 @@ async fn two_devices_are_confirmed_together() {
         let phases = works.each_ref().map(eno_sbi::Work::phase);
         let deciding = async {
             for (leaf, phase) in ["leaf1", "leaf2"].into_iter().zip(phases) {
-                let held = until_held(phase).await;
+                let held = until_change_is_held(phase).await;
                 assert_eq!((&held.outcome, held.rejected.len()), (&Outcome::Held, 0), "{held:?}");
                 let rollback = match confirmed_commit {
                     ConfirmedCommit::V1_0 => Rollback::Session,
@@ -65,7 +70,7 @@ async fn two_devices_are_confirmed_together() {
         let [first, second] = works.map(|work| bench.driver.reconcile(work));
         let (first, second, ()) = tokio::join!(first, second, deciding);
         for (leaf, ended) in [("leaf1", first), ("leaf2", second)] {
-            assert_eq!(there(&ended).0, "100-110");
+            assert_eq!(applied_vlans(&ended).0, "100-110");
             let change = ended.change.expect("a change was made");
             assert_eq!((change.transaction.as_deref(), change.added, change.removed), (Some("t1"), 20, 0));
             assert!(change.took_ms < 60_000, "{change:?}");
@@ -78,7 +83,7 @@ async fn two_devices_are_confirmed_together() {
 }
 
 #[tokio::test]
-async fn a_device_that_is_lost_while_it_holds_is_told_at_once_and_ends_as_decided() {
+async fn device_lost_while_held_is_reported_at_once_and_follows_decision() {
     for confirmed_commit in BOTH {
         for decision in [Decision::Abort, Decision::Confirm] {
             let mut bench = bench(confirmed_commit).await;
@@ -86,7 +91,7 @@ async fn a_device_that_is_lost_while_it_holds_is_told_at_once_and_ends_as_decide
             let work = part.work();
             let phase = work.phase();
             let losing = async {
-                until_held(phase).await;
+                until_change_is_held(phase).await;
                 bench.switch("leaf1").inject(Fault::Unreachable {});
             };
             let (lost, ()) = tokio::join!(bench.driver.reconcile(work), losing);
@@ -104,7 +109,7 @@ async fn a_device_that_is_lost_while_it_holds_is_told_at_once_and_ends_as_decide
                     assert_eq!(on_switch(switch, "Ethernet1"), old());
                 }
                 Decision::Confirm => {
-                    assert_eq!(there(&ended).0, "100-110");
+                    assert_eq!(applied_vlans(&ended).0, "100-110");
                     assert_eq!(on_switch(switch, "Ethernet1"), new());
                 }
             }
@@ -114,7 +119,7 @@ async fn a_device_that_is_lost_while_it_holds_is_told_at_once_and_ends_as_decide
 }
 
 #[tokio::test]
-async fn a_device_takes_back_by_itself_what_a_killed_process_held() {
+async fn device_rolls_back_held_change_of_killed_process() {
     for confirmed_commit in BOTH {
         let mut bench = bench(confirmed_commit).await;
         let soon = Options { confirm_timeout: Duration::from_secs(1), ..options(bench.credentials.path()) };
@@ -126,7 +131,7 @@ async fn a_device_takes_back_by_itself_what_a_killed_process_held() {
         let mut version = bench.switch("leaf1").version();
         tokio::select! {
             ended = killed.reconcile(work) => panic!("it did not wait: {ended:?}"),
-            held = until_held(phase) => assert_eq!(held.outcome, Outcome::Held),
+            held = until_change_is_held(phase) => assert_eq!(held.outcome, Outcome::Held),
         }
         drop(killed);
         let back = version.wait_for(|_| on_switch(bench.switch("leaf1"), "Ethernet1") == old());
@@ -135,19 +140,19 @@ async fn a_device_takes_back_by_itself_what_a_killed_process_held() {
         let ended = bench.driver.reconcile(part.work()).await;
         assert!(rolled_back(&ended).contains("not decided by its deadline"), "{ended:?}");
         let plain = bench.settle("leaf1", &bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
-        assert_eq!(there(&plain).0, "100-110");
+        assert_eq!(applied_vlans(&plain).0, "100-110");
     }
 }
 
 #[tokio::test]
-async fn a_change_that_was_taken_back_on_the_device_is_made_again_once_it_is_confirmed() {
+async fn change_rolled_back_by_device_is_applied_again_after_confirm() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let part = part(&bench, "leaf1", LONG);
     let work = part.work();
     let phase = work.phase();
     let deciding = async {
-        until_held(phase).await;
-        // By another manager that knows the name of the change.
+        until_change_is_held(phase).await;
+        // Another manager cancels the commit by its persist-id.
         let info = bench.info("leaf1");
         let options = options(bench.credentials.path());
         let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
@@ -168,12 +173,12 @@ async fn a_change_that_was_taken_back_on_the_device_is_made_again_once_it_is_con
     let (reason, retryable, unreachable) = failed(&ended);
     assert!(reason.contains("did not confirm the change") && retryable && !unreachable, "{reason}");
     let again = bench.driver.reconcile(part.work_later(Decision::Confirm)).await;
-    assert_eq!(there(&again).0, "100-110");
+    assert_eq!(applied_vlans(&again).0, "100-110");
     assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1"), new());
 }
 
 #[tokio::test]
-async fn a_device_that_cannot_take_back_is_not_changed_in_a_transaction() {
+async fn device_without_rollback_is_excluded_from_transaction() {
     let bench = bench(ConfirmedCommit::None).await;
     let before = bench.switch("leaf1").stats().transactions;
     let refused = bench.driver.reconcile(part(&bench, "leaf1", LONG).work()).await;
@@ -182,11 +187,11 @@ async fn a_device_that_cannot_take_back_is_not_changed_in_a_transaction() {
     assert_eq!(refused.device.and_then(|device| device.rollback), Some(Rollback::None));
     assert_eq!(bench.switch("leaf1").stats().transactions, before);
     let plain = bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
-    assert_eq!(there(&plain).0, "100-110");
+    assert_eq!(applied_vlans(&plain).0, "100-110");
 }
 
 #[tokio::test]
-async fn what_was_decided_before_the_commit_changes_nothing() {
+async fn abort_before_commit_changes_nothing() {
     let bench = bench(ConfirmedCommit::V1_1).await;
     let before = bench.switch("leaf1").stats().transactions;
     let part = part(&bench, "leaf1", LONG);

@@ -1,30 +1,30 @@
-//! A change reads only what it is about, and nothing is overlooked by that.
+//! Partial reads: a change reads only the VLANs that it affects, and misses no foreign change.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eno_driver_netconf::dialect::choose;
 use eno_driver_netconf::hello::Hello;
-use eno_driver_netconf::plan::{Baseline, Returns};
+use eno_driver_netconf::plan::{Baseline, ClashDetector};
 use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{Circumstances, Transaction};
+use eno_driver_netconf::transaction::{RunContext, Transaction};
 use eno_sbi::{Driver as _, Intent, Reconciled};
 use eno_schemas::{DeviceInfo, FabricDesired};
 use eno_simulator::HandEdit;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, on_switch, options, there, work};
+use crate::common::{Bench, applied_vlans, on_switch, options, work};
 
-/// The session to leaf1, with the length of the longest reply.
-struct Measured {
+/// A session with leaf1 that records the length of the longest reply in bytes.
+struct MeasuringSession {
     session: SshSession,
     longest: Arc<Mutex<usize>>,
 }
 
-impl Session for Measured {
+impl Session for MeasuringSession {
     fn hello(&self) -> &Hello {
         self.session.hello()
     }
@@ -45,7 +45,7 @@ impl Session for Measured {
     }
 }
 
-impl Measured {
+impl MeasuringSession {
     async fn connect(bench: &Bench) -> Self {
         let info = bench.info("leaf1");
         let options = options(bench.credentials.path());
@@ -56,7 +56,7 @@ impl Measured {
         Self { session: session.await.expect("a session"), longest: Arc::default() }
     }
 
-    /// The report, all VLANs as they were read last, and the length of the longest reply.
+    /// Runs a transaction. Returns its report, the VLANs of its last read, and the length of the longest reply.
     async fn run(
         &self,
         desired: &FabricDesired,
@@ -74,19 +74,19 @@ impl Measured {
             confirm_timeout: Duration::from_mins(1),
             intent: &Intent::Apply,
             device: &DeviceInfo::default(),
-            read: Mutex::default(),
-            returns: &Returns::default(),
+            read_baseline: Mutex::default(),
+            clash_detector: &ClashDetector::default(),
         };
-        let circumstances =
-            Circumstances { other_before: baseline.is_some(), baseline, ..Circumstances::default() };
-        let report = transaction.run(circumstances).await.expect("it runs");
-        let read = transaction.read.into_inner().unwrap().expect("something was read");
+        let context =
+            RunContext { verified_other_command: baseline.is_some(), baseline, ..RunContext::default() };
+        let report = transaction.run(context).await.expect("it runs");
+        let read = transaction.read_baseline.into_inner().unwrap().expect("something was read");
         (report, read, *self.longest.lock().unwrap())
     }
 }
 
 #[tokio::test]
-async fn a_change_reads_only_what_it_is_about() {
+async fn change_reads_only_affected_vlans() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let foreign = HandEdit {
@@ -94,17 +94,17 @@ async fn a_change_reads_only_what_it_is_about() {
         ..HandEdit::default()
     };
     leaf.change_by_hand(&foreign).expect("an edit");
-    let session = Measured::connect(&bench).await;
+    let session = MeasuringSession::connect(&bench).await;
     let (first, baseline, whole) =
         session.run(&bench.desired("leaf1", "100-999", &["Ethernet1", "Ethernet2"]), None).await;
-    assert_eq!(there(&first).0, "100-999");
+    assert_eq!(applied_vlans(&first).0, "100-999");
     assert!(whole > 100_000, "{whole}");
 
-    // One more, one less, one that is foreign: what is reported is what reading all tells.
+    // One VLAN more, one less, and a foreign one: the report is that of a complete read.
     let desired = bench.desired("leaf1", "101-1001", &["Ethernet1", "Ethernet2"]);
     let (part, kept, length) = session.run(&desired, Some(&baseline)).await;
     assert!(length < 5_000, "{length}");
-    assert_eq!(there(&part).0, "101-1000");
+    assert_eq!(applied_vlans(&part).0, "101-1000");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("101-1000".into(), "101-1000".into()));
     assert_eq!(part.rejected.len(), 1, "{:?}", part.rejected);
     let (again, read, _) = session.run(&desired, None).await;
@@ -113,12 +113,14 @@ async fn a_change_reads_only_what_it_is_about() {
 }
 
 #[tokio::test]
-async fn what_another_hand_did_meanwhile_is_not_overlooked() {
+async fn concurrent_foreign_change_is_detected() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
-    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await);
-    there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
+    applied_vlans(
+        &bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await,
+    );
+    applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
     let edit = HandEdit {
         port: Some("Ethernet1".into()),
         remove_vlans: "105".parse().expect("a set"),
@@ -127,9 +129,9 @@ async fn what_another_hand_did_meanwhile_is_not_overlooked() {
     leaf.change_by_hand(&edit).expect("an edit");
     leaf.change_by_hand(&HandEdit { port: None, ..edit }).expect("an edit");
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
-    // The next command comes before the driver has looked what it was.
+    // The next command comes before the driver has read the foreign change.
     let (vlans, _) =
-        there(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
+        applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
     assert_eq!(vlans, "100-112");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-112".into(), "100-112".into()));
 }

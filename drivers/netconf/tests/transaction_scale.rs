@@ -15,24 +15,24 @@ use eno_sbi::Driver as _;
 use eno_schemas::{Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanSet};
 use eno_simulator::{Fabric, FabricOptions, SwitchInfo, Topology};
 
-/// As the simulator names them.
+/// The simulator's names of the dialects.
 const DIALECTS: [&str; 5] = ["openconfig", "junos", "nxos", "srlinux", "ieee8021q"];
 const PORTS: usize = 48;
 const LIMIT_KB: u64 = 50 << 10;
-/// What the process is told to be a device of a dialect.
+/// The argument that makes the process a device of a dialect.
 const DEVICE: &str = "--as-the-device=";
-/// What the process is told to drive one.
+/// The argument that makes the process the driver of such a device.
 const DRIVER: &str = "--as-the-driver=";
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let told =
+    let role_argument =
         |role: &str| std::env::args().find_map(|argument| argument.strip_prefix(role).map(str::to_owned));
-    if let Some(dialect) = told(DEVICE) {
+    if let Some(dialect) = role_argument(DEVICE) {
         runtime.block_on(device(&dialect));
         return ExitCode::SUCCESS;
     }
-    if let Some(dialect) = told(DRIVER) {
+    if let Some(dialect) = role_argument(DRIVER) {
         runtime.block_on(measure(&dialect));
         return ExitCode::SUCCESS;
     }
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         println!("a_full_device_in_50_mb: test");
         return ExitCode::SUCCESS;
     }
-    // Each has a process of its own, for it tells the most memory that it ever had.
+    // Each dialect gets a process of its own, since the kernel counts peak memory by process.
     let mut failed = false;
     for dialect in DIALECTS {
         let program = std::env::current_exe().expect("this program");
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// All VLANs that can be tagged on its ports: they may have one for untagged frames, and some are the make's own.
+/// All VLANs that a port can carry with a tag: without VLANs for untagged frames, and without VLANs that the vendor
+/// reserves.
 fn all(dialect: &str) -> &'static str {
     match dialect {
         "junos" | "ieee8021q" => "2-4094",
@@ -59,12 +60,12 @@ fn all(dialect: &str) -> &'static str {
     }
 }
 
-/// One switch of a dialect, with 48 ports as the make names them.
+/// One switch of a dialect, with 48 ports under the vendor's names.
 fn topology(dialect: &str) -> Topology {
     Topology::leaf_spine_of(1, 0, PORTS - 1, &[dialect])
 }
 
-/// Is a switch until its input ends.
+/// Simulates a switch until the standard input ends.
 async fn device(dialect: &str) {
     let topology = topology(dialect);
     assert_eq!(topology.switches[0].ports.len(), PORTS);
@@ -74,9 +75,9 @@ async fn device(dialect: &str) {
     ended.await.expect("no panic").expect("the end of the input");
 }
 
-struct Far(Child);
+struct DeviceProcess(Child);
 
-impl Drop for Far {
+impl Drop for DeviceProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -91,9 +92,9 @@ async fn measure(dialect: &str) {
         .stdout(Stdio::piped())
         .spawn()
         .expect("the device starts");
-    let mut far = Far(child);
+    let mut device = DeviceProcess(child);
     let mut line = String::new();
-    let output = far.0.stdout.take().expect("its output");
+    let output = device.0.stdout.take().expect("its output");
     BufReader::new(output).read_line(&mut line).expect("its address");
     let info: SwitchInfo = serde_json::from_str(&line).expect("its address");
 
@@ -120,8 +121,8 @@ async fn measure(dialect: &str) {
         let reconciled = driver.reconcile(work("leaf1", desired(&info, dialect, vlans))).await;
         let taken = start.elapsed();
         match &reconciled.applied {
-            Some(Applied::Fabric { vlans: there, ports, .. }) => {
-                assert_eq!(*there, set(vlans), "{what}");
+            Some(Applied::Fabric { vlans: current, ports, .. }) => {
+                assert_eq!(*current, set(vlans), "{what}");
                 assert!(ports.values().all(|port| *port == set(vlans)), "{what}");
             }
             other => panic!("{what}: {other:?} {:?}", reconciled.outcome),
@@ -161,7 +162,7 @@ fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
     }
 }
 
-/// The most memory that this process ever had.
+/// The peak memory of this process in kB.
 fn peak_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("VmHWM");

@@ -1,10 +1,11 @@
 //! Dialects: how one family of devices writes VLANs and ports.
 //!
-//! The law of a dialect: `parse(apply(render(diff(seen, wanted)))) == wanted`, and what is not ours untouched.
+//! The property of a dialect: `parse(apply(render(diff(observed, desired)))) == desired`, and foreign configuration
+//! stays.
 
-mod blame;
 pub mod ieee8021q;
 pub mod junos;
+mod locate_error;
 pub mod nxos;
 pub mod openconfig;
 pub mod srlinux;
@@ -14,32 +15,32 @@ use std::collections::BTreeSet;
 use eno_schemas::VlanSet;
 
 use crate::hello::{Hello, Profile};
-use crate::plan::{Changes, Inventory, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::XmlError;
 
-/// A device's answer that does not follow its model. A retry can't help.
+/// A reply that does not follow the device's model. A retry can't help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not XML.
+    /// The reply is not XML.
     #[error(transparent)]
     Xml(#[from] XmlError),
-    /// A leaf that can't be read.
+    /// A leaf has an invalid value.
     #[error("{path} holds {value:?}")]
     Leaf {
-        /// Its path.
+        /// The path of the leaf.
         path: String,
-        /// What is there.
+        /// The value.
         value: String,
     },
 }
 
-/// What a dialect has to remember between reading and writing, beyond what [`Seen`] says for all of them.
+/// The state that a dialect keeps between reading and writing, beyond [`ObservedConfig`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layout {
-    /// Nothing.
+    /// None.
     #[default]
     Plain,
     /// Of SR Linux.
@@ -50,70 +51,74 @@ pub enum Layout {
     Junos(junos::Layout),
 }
 
-/// One way to write VLANs and ports. Pure.
+/// A dialect: how a family of devices writes VLANs and ports. Pure.
 pub trait Dialect: Send + Sync {
-    /// Its name, as FabricDevice `Dialect` has it.
+    /// Its name: `Dialect` of a FabricDevice.
     fn name(&self) -> &'static str;
 
-    /// How well it fits the device; 0: not at all. The highest wins.
+    /// How well it fits the device; 0: not at all. The highest score wins.
     fn score(&self, hello: &Hello) -> u32;
 
-    /// What an admin has to know who lets it loose on a device.
+    /// A warning for admins who use it.
     fn caveat(&self) -> Option<&'static str> {
         None
     }
 
-    /// How a transaction runs on the device; `None`: its configuration can't be written.
+    /// The transaction profile of the device; `None`: its configuration is read-only.
     fn profile(&self, hello: &Hello) -> Option<Profile> {
         Profile::of(hello)
     }
 
-    /// Make, model or software, as far as the device's `<hello>` tells.
+    /// The vendor, model or software, as far as the `<hello>` tells.
     fn model(&self, hello: &Hello) -> Option<String> {
-        hello.make().map(str::to_owned)
+        hello.vendor().map(str::to_owned)
     }
 
-    /// [`parse`](Self::parse) needs the inventory. Where it does not, it is read only when the configuration lacks
-    /// an interface that was asked for.
+    /// Whether [`parse`](Self::parse) needs the inventory. Otherwise it is read only when requested interfaces are
+    /// missing in the configuration.
     fn needs_inventory(&self) -> bool {
         false
     }
 
-    /// A request that tells the inventory where `<get>` does not. A device that refuses it is asked by `<get>`.
+    /// A request for the inventory, where `<get>` does not return it. If the device refuses it, `<get>` is used.
     fn inventory_request(&self) -> Option<String> {
         None
     }
 
-    /// The subtree filter for [`parse_inventory`](Self::parse_inventory): what there is of these interfaces.
+    /// The subtree filter for [`parse_inventory`](Self::parse_inventory) of these interfaces.
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
-    /// Reads the reply to a `<get>` with that filter, several one after another, or the reply to
-    /// [the request](Self::inventory_request).
+    /// Parses one or several concatenated replies to `<get>` with that filter, or the reply to [the
+    /// request](Self::inventory_request).
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError>;
 
     /// The subtree filter for [`parse`](Self::parse): all VLANs, and these interfaces.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String;
 
-    /// The same with these VLANs alone; `None`: the model can't select VLANs by their VIDs in a way that all devices
-    /// understand.
+    /// The same filter with these VLANs only; `None`: the model can't select VLANs by VID on all devices.
     fn filter_for(&self, vlans: &VlanSet, interfaces: &BTreeSet<&str>) -> Option<String> {
         let _ = (vlans, interfaces);
         None
     }
 
-    /// The same with one interface alone and no VLAN; `None`: the filter selects all interfaces.
+    /// The same filter with one interface and no VLAN; `None`: the filter selects all interfaces.
     fn filter_interface(&self, interface: &str) -> Option<String>;
 
-    /// Reads the reply to a `<get-config>` with that filter, or several such replies one after another. The inventory is empty unless it
-    /// [is needed](Self::needs_inventory).
-    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError>;
+    /// Parses one or several concatenated replies to `<get-config>` with that filter. The inventory is empty unless
+    /// it [is needed](Self::needs_inventory).
+    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError>;
 
-    /// The content of `<config>` for an edit that makes `changes` to a device in state `seen`. The prefix `nc` is
-    /// bound to NETCONF's namespace.
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text;
+    /// The content of `<config>` for an edit that applies `changes` to the state `observed`. The prefix `nc` is bound
+    /// to the NETCONF namespace.
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text;
 
-    /// The unit of `changes`, made to a device in state `seen`, that an error is about, if it tells.
-    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit>;
+    /// The unit of `changes` that an error is about, if the error tells.
+    fn locate_error(
+        &self,
+        error: &RpcError,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Option<ChangeUnit>;
 }
 
 /// All dialects.
@@ -128,7 +133,7 @@ pub const DIALECTS: [&dyn Dialect; 8] = [
     &ieee8021q::Ieee8021Q,
 ];
 
-/// The one that fits best, of those of this name.
+/// The best fitting dialect, among those of this name.
 pub fn choose(name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
     let fits = |dialect: &&dyn Dialect| match name {
         Some(name) => dialect.name() == name,
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_announced_modules_decide() {
+    fn announced_modules_select_the_dialect() {
         let openconfig =
             ["interfaces", "vlan", "network-instance"].map(|m| format!("http://openconfig.net/yang/{m}"));
         let openconfig: Vec<&str> = openconfig.iter().map(String::as_str).collect();

@@ -16,11 +16,12 @@ use std::fmt::Write as _;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use crate::dialect::blame::{Keys, blame};
+use crate::dialect::locate_error::{Keys, locate_error};
 use crate::dialect::{Dialect, Layout, ParseError};
 use crate::hello::Hello;
 use crate::plan::{
-    Changes, InterfaceState, Inventory, Mode, ModeChange, PortChange, Seen, SeenPort, SeenVlan, Setting, Unit,
+    ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
+    ObservedVlan, PortChange, Setting,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -124,17 +125,17 @@ impl Dialect for NxOs {
         })
     }
 
-    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.finish()
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
         let mut xml = Text::from(format!("<System xmlns=\"{DEVICE}\">"));
-        if !changes.make.is_empty() || !changes.delete.is_empty() {
+        if !changes.create.is_empty() || !changes.delete.is_empty() {
             xml.push_str("<bd-items><bd-items>");
-            for (vid, name) in &changes.make {
+            for (vid, name) in &changes.create {
                 let _ = write!(
                     xml,
                     "<BD-list><fabEncap>vlan-{vid}</fabEncap><BdState>active</BdState><name>{}</name>\
@@ -158,7 +159,7 @@ impl Dialect for NxOs {
                 }
                 let _ = write!(xml, "<{holder}>");
                 for (name, change) in ports {
-                    let tagged = seen.ports.get(name).map_or(VlanSet::EMPTY, SeenPort::tagged);
+                    let tagged = observed.ports.get(name).map_or(VlanSet::EMPTY, ObservedPort::tagged);
                     let _ = write!(xml, "<{list}><id>{}</id>", escape(&id(name)));
                     change_port(&mut xml, &tagged, change);
                     let _ = write!(xml, "</{list}>");
@@ -171,7 +172,7 @@ impl Dialect for NxOs {
         xml
     }
 
-    fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
+    fn locate_error(&self, error: &RpcError, _: &ObservedConfig, changes: &Changes) -> Option<ChangeUnit> {
         // `vlan-100` is how the model writes a VID, and interfaces may be named otherwise than in the model.
         let mut error = error.clone();
         for text in [&mut error.path, &mut error.message].into_iter().flatten() {
@@ -185,9 +186,9 @@ impl Dialect for NxOs {
             }
         }
         let of_list = error.path.as_ref().is_some_and(|path| path.ends_with("trunkVlans"));
-        let unit = blame(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" });
+        let unit = locate_error(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" });
         // The list is one leaf: which VLAN on it is refused, or that all are, is found by trying.
-        unit.filter(|unit| !of_list || !matches!(unit, Unit::Port(_)))
+        unit.filter(|unit| !of_list || !matches!(unit, ChangeUnit::Port(_)))
     }
 }
 
@@ -245,9 +246,9 @@ fn list_of(id: &str) -> &'static str {
 
 #[derive(Default)]
 struct Parser {
-    vlans: BTreeMap<VlanId, SeenVlan>,
+    vlans: BTreeMap<VlanId, ObservedVlan>,
     vlan: Bd,
-    ports: BTreeMap<String, SeenPort>,
+    ports: BTreeMap<String, ObservedPort>,
     port: Port,
     /// Port channels by the interfaces in them.
     members: BTreeMap<String, String>,
@@ -297,7 +298,11 @@ impl Parser {
                     if let Some(id) = bd.encap.strip_prefix("vlan-") {
                         match id.parse() {
                             Ok(vid) => {
-                                let vlan = SeenVlan { name: bd.name, active: !bd.suspended, fixed: None };
+                                let vlan = ObservedVlan {
+                                    name: bd.name,
+                                    active: !bd.suspended,
+                                    rename_blocker: None,
+                                };
                                 self.vlans.insert(vid, vlan);
                             }
                             Err(_) => self.bad(path, &bd.encap),
@@ -328,10 +333,10 @@ impl Parser {
                 for member in &port.members {
                     self.members.insert(member.clone(), port.id.clone());
                 }
-                match port.seen(aggregate) {
-                    Ok(seen) => {
+                match port.observed(aggregate) {
+                    Ok(observed) => {
                         for name in names(&port.id) {
-                            self.ports.insert(name, seen.clone());
+                            self.ports.insert(name, observed.clone());
                         }
                     }
                     Err((leaf, value)) => self.bad(&format!("{path}/{leaf}"), &value),
@@ -345,7 +350,7 @@ impl Parser {
         self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
     }
 
-    fn finish(mut self) -> Result<Seen, ParseError> {
+    fn finish(mut self) -> Result<ObservedConfig, ParseError> {
         if let Some(bad) = self.bad {
             return Err(bad);
         }
@@ -359,10 +364,10 @@ impl Parser {
             }
         }
         let Self { vlans, ports, .. } = self;
-        Ok(Seen {
-            home: None,
+        Ok(ObservedConfig {
+            network_instance: None,
             vlans,
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,
@@ -391,7 +396,7 @@ impl Port {
         Setting::of(Some(&format!("{} {} {list}", word(&self.layer), word(&self.mode))), false)
     }
 
-    fn seen(&self, aggregate: bool) -> Result<SeenPort, (&'static str, String)> {
+    fn observed(&self, aggregate: bool) -> Result<ObservedPort, (&'static str, String)> {
         let vlan = |leaf, text: &str| match text {
             "" | "unknown" | DEFAULT_VLAN => Ok(None),
             _ => match text.strip_prefix("vlan-").and_then(|id| id.parse().ok()) {
@@ -399,37 +404,37 @@ impl Port {
                 None => Err((leaf, text.to_owned())),
             },
         };
-        let mut seen = SeenPort {
+        let mut observed = ObservedPort {
             configured: true,
             aggregate,
             native: vlan("nativeVlan", &self.native)?,
             settings: [(SWITCHING, self.switching())].into(),
-            ..SeenPort::default()
+            ..ObservedPort::default()
         };
         if self.layer == "Layer3" {
-            seen.mode = Some(Mode::Access);
-            return Ok(seen);
+            observed.mode = Some(Mode::Access);
+            return Ok(observed);
         }
         match self.mode.as_str() {
             "trunk" => {
-                seen.mode = Some(Mode::Trunk);
+                observed.mode = Some(Mode::Trunk);
                 let list = match self.trunk.as_deref() {
                     None => VlanSet::all(),
                     Some("") => VlanSet::EMPTY,
                     Some(text) => text.parse().map_err(|_| ("trunkVlans", text.to_owned()))?,
                 };
-                seen.open = list == VlanSet::all();
-                if !seen.open {
-                    seen.tagged = list.ranges();
+                observed.open = list == VlanSet::all();
+                if !observed.open {
+                    observed.tagged = list.ranges();
                 }
             }
             "" | "access" => {
-                seen.access = vlan("accessVlan", &self.access)?;
-                seen.mode = seen.access.map(|_| Mode::Access);
+                observed.access = vlan("accessVlan", &self.access)?;
+                observed.mode = observed.access.map(|_| Mode::Access);
             }
-            other => seen.unfit = Some(format!("is a port of mode {other}, which is left as it is")),
+            other => observed.unfit = Some(format!("is a port of mode {other}, which is left as it is")),
         }
-        Ok(seen)
+        Ok(observed)
     }
 }
 
@@ -466,10 +471,10 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_read() {
-        let seen = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
+    fn reply_is_parsed() {
+        let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let vlans: Vec<_> =
-            seen.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
+            observed.vlans.iter().map(|(vid, v)| (vid.get(), v.name.as_deref(), v.active)).collect();
         assert_eq!(vlans, [(1, Some("default"), true), (20, None, false), (100, Some("eno-c1-100"), true)]);
         let (trunk, access) = (Some(Mode::Trunk), Some(Mode::Access));
         for (name, mode, tagged, native, open) in [
@@ -483,19 +488,19 @@ mod tests {
             ("eth1/8", trunk, "", None, true),
             ("port-channel10", trunk, "100", None, false),
         ] {
-            let port = &seen.ports[name];
+            let port = &observed.ports[name];
             let read = (port.mode, port.tagged().to_string(), port.native.map(VlanId::get), port.open);
             assert_eq!(read, (mode, tagged.to_owned(), native, open), "{name}");
         }
-        assert_eq!(seen.ports["eth1/4"].access, Some(vid(20)));
-        assert!(seen.ports["eth1/7"].unfit.as_ref().unwrap().contains("fex-fabric"));
-        assert!(seen.ports["Ethernet1/8"].unfit.as_ref().unwrap().contains("LAG po10"));
-        assert!(seen.ports["po10"].aggregate && seen.ports["po10"].unfit.is_none());
+        assert_eq!(observed.ports["eth1/4"].access, Some(vid(20)));
+        assert!(observed.ports["eth1/7"].unfit.as_ref().unwrap().contains("fex-fabric"));
+        assert!(observed.ports["Ethernet1/8"].unfit.as_ref().unwrap().contains("LAG po10"));
+        assert!(observed.ports["po10"].aggregate && observed.ports["po10"].unfit.is_none());
     }
 
     #[test]
-    fn lists_are_written_whole() {
-        let seen = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
+    fn lists_are_written_completely() {
+        let observed = NxOs.parse(&REPLY.into(), &Inventory::new()).unwrap();
         let mut changes = Changes::default();
         changes.delete.insert(vid(100));
         let change = PortChange {
@@ -511,7 +516,7 @@ mod tests {
         };
         changes.ports.insert("po10".into(), last);
         assert_eq!(
-            NxOs.render(&seen, &changes).to_string(),
+            NxOs.render(&observed, &changes).to_string(),
             "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
              <BD-list nc:operation=\"remove\"><fabEncap>vlan-100</fabEncap></BD-list></bd-items></bd-items><intf-items>\
              <phys-items><PhysIf-list><id>eth1/1</id><trunkVlans>20-30,200</trunkVlans></PhysIf-list></phys-items>\
@@ -520,25 +525,33 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_ports_and_vlans_in_the_models_way() {
+    fn error_paths_of_the_model_locate_items() {
         let mut changes = Changes::default();
-        changes.make.insert(vid(3970), "eno-c1-3970".into());
+        changes.create.insert(vid(3970), "eno-c1-3970".into());
         changes.ports.insert("Ethernet1/1".into(), PortChange::default());
         for (path, message, unit) in [
-            (Some("/System/bd-items/bd-items/BD-list[fabEncap='vlan-3970']"), "no", Unit::Vlan(vid(3970))),
+            (
+                Some("/System/bd-items/bd-items/BD-list[fabEncap='vlan-3970']"),
+                "no",
+                ChangeUnit::Vlan(vid(3970)),
+            ),
             (
                 Some("/System/intf-items/phys-items/PhysIf-list[id='eth1/1']/mode"),
                 "no",
-                Unit::Port("Ethernet1/1".into()),
+                ChangeUnit::Port("Ethernet1/1".into()),
             ),
-            (None, "vlan-3970 is reserved", Unit::Vlan(vid(3970))),
+            (None, "vlan-3970 is reserved", ChangeUnit::Vlan(vid(3970))),
         ] {
             let error = RpcError {
                 path: path.map(str::to_owned),
                 message: Some(message.into()),
                 ..RpcError::default()
             };
-            assert_eq!(NxOs.blame(&error, &Seen::default(), &changes), Some(unit), "{path:?} {message}");
+            assert_eq!(
+                NxOs.locate_error(&error, &ObservedConfig::default(), &changes),
+                Some(unit),
+                "{path:?} {message}"
+            );
         }
     }
 }

@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 
 use eno_schemas::{VlanId, VlanSet};
 
-use crate::dialect::blame::{Keys, blame};
+use crate::dialect::locate_error::{Keys, locate_error};
 use crate::dialect::{Dialect, Layout, ParseError};
 use crate::hello::Hello;
 use crate::plan::{
-    Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, PortChange, Seen, SeenPort, SeenVlan,
-    Setting, Unit,
+    ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
+    ObservedVlan, PortChange, Setting,
 };
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -64,7 +64,7 @@ impl Dialect for OpenConfig {
         Some(filter)
     }
 
-    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
         walk(reply, scope, |step| parser.step(&step))?;
         parser.finish()
@@ -86,24 +86,24 @@ impl Dialect for OpenConfig {
         Ok(inventory)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
         let mut xml = Text::new();
-        if !changes.make.is_empty() || !changes.delete.is_empty() {
-            render_vlans(&mut xml, seen, changes);
+        if !changes.create.is_empty() || !changes.delete.is_empty() {
+            render_vlans(&mut xml, observed, changes);
         }
         if !changes.ports.is_empty() {
             let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
-            let unknown = SeenPort::default();
+            let unknown = ObservedPort::default();
             for (name, change) in &changes.ports {
-                render_port(&mut xml, name, seen.ports.get(name).unwrap_or(&unknown), change);
+                render_port(&mut xml, name, observed.ports.get(name).unwrap_or(&unknown), change);
             }
             xml.push_str("</interfaces>");
         }
         xml
     }
 
-    fn blame(&self, error: &RpcError, _: &Seen, changes: &Changes) -> Option<Unit> {
-        blame(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+    fn locate_error(&self, error: &RpcError, _: &ObservedConfig, changes: &Changes) -> Option<ChangeUnit> {
+        locate_error(error, changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
     }
 }
 
@@ -158,9 +158,9 @@ fn scope(namespace: &str) -> Scope {
 #[derive(Default)]
 struct Parser {
     instances: Vec<Instance>,
-    vlan: (String, SeenVlanLeaves),
-    ports: BTreeMap<String, SeenPort>,
-    port: (String, SeenPort),
+    vlan: (String, ObservedVlanLeaves),
+    ports: BTreeMap<String, ObservedPort>,
+    port: (String, ObservedPort),
     bad: Option<ParseError>,
 }
 
@@ -168,11 +168,11 @@ struct Parser {
 struct Instance {
     name: String,
     default: bool,
-    vlans: BTreeMap<VlanId, SeenVlan>,
+    vlans: BTreeMap<VlanId, ObservedVlan>,
 }
 
 #[derive(Default)]
-struct SeenVlanLeaves {
+struct ObservedVlanLeaves {
     name: Option<String>,
     suspended: bool,
 }
@@ -184,7 +184,7 @@ impl Parser {
                 "network-instances/network-instance" => self.instances.push(Instance::default()),
                 "network-instances/network-instance/vlans/vlan" => self.vlan = Default::default(),
                 "interfaces/interface" => {
-                    self.port = (String::new(), SeenPort { configured: true, ..SeenPort::default() });
+                    self.port = (String::new(), ObservedPort { configured: true, ..ObservedPort::default() });
                 }
                 _ => {}
             },
@@ -211,7 +211,11 @@ impl Parser {
                 let (id, leaves) = std::mem::take(&mut self.vlan);
                 match id.parse() {
                     Ok(vid) => {
-                        let vlan = SeenVlan { name: leaves.name, active: !leaves.suspended, fixed: None };
+                        let vlan = ObservedVlan {
+                            name: leaves.name,
+                            active: !leaves.suspended,
+                            rename_blocker: None,
+                        };
                         instance.vlans.insert(vid, vlan);
                     }
                     Err(_) => self.bad(path, &id),
@@ -281,24 +285,24 @@ impl Parser {
         self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
     }
 
-    fn finish(self) -> Result<Seen, ParseError> {
+    fn finish(self) -> Result<ObservedConfig, ParseError> {
         if let Some(bad) = self.bad {
             return Err(bad);
         }
         let mut instances = self.instances;
-        let home = instances
+        let network_instance = instances
             .iter()
             .position(|instance| instance.default)
             .or_else(|| instances.iter().position(|i| i.name.eq_ignore_ascii_case(DEFAULT_INSTANCE)))
             .map(|at| instances.swap_remove(at));
-        let (home, vlans) = match home {
+        let (network_instance, vlans) = match network_instance {
             Some(instance) => (Some(instance.name), instance.vlans),
             None => (None, BTreeMap::new()),
         };
-        Ok(Seen {
-            home,
+        Ok(ObservedConfig {
+            network_instance,
             vlans,
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports: self.ports,
             empty_opens: true,
@@ -318,19 +322,21 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
     if first == last { first.to_string() } else { format!("{first}..{last}") }
 }
 
-fn render_vlans(xml: &mut Text, seen: &Seen, changes: &Changes) {
-    let home = escape(seen.home.as_deref().unwrap_or(DEFAULT_INSTANCE));
-    let _ =
-        write!(xml, "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{home}</name>");
-    if seen.home.is_none() {
+fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
+    let network_instance = escape(observed.network_instance.as_deref().unwrap_or(DEFAULT_INSTANCE));
+    let _ = write!(
+        xml,
+        "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{network_instance}</name>"
+    );
+    if observed.network_instance.is_none() {
         let _ = write!(
             xml,
-            "<config><name>{home}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\
+            "<config><name>{network_instance}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\
              oc-ni-types:DEFAULT_INSTANCE</type></config>"
         );
     }
     xml.push_str("<vlans>");
-    for (vid, name) in &changes.make {
+    for (vid, name) in &changes.create {
         let _ = write!(
             xml,
             "<vlan><vlan-id>{vid}</vlan-id><config><vlan-id>{vid}</vlan-id><name>{}</name><status>ACTIVE</status>\
@@ -344,17 +350,17 @@ fn render_vlans(xml: &mut Text, seen: &Seen, changes: &Changes) {
     xml.push_str("</vlans></network-instance></network-instances>");
 }
 
-fn render_port(xml: &mut Text, name: &str, there: &SeenPort, change: &PortChange) {
+fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &PortChange) {
     let name = escape(name);
     let _ = write!(xml, "<interface><name>{name}</name>");
-    if !there.configured {
+    if !current.configured {
         let _ = write!(
             xml,
             "<config><name>{name}</name><type xmlns:ianaift=\"{IANA_IF_TYPE}\">ianaift:ethernetCsmacd</type></config>"
         );
     }
     let (holder, namespace) =
-        if there.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
+        if current.aggregate { ("aggregation", AGGREGATE) } else { ("ethernet", ETHERNET) };
     let _ = write!(xml, "<{holder} xmlns=\"{namespace}\"><switched-vlan xmlns=\"{VLAN}\"><config>");
     for (leaf, value) in &change.restore {
         let _ = match value {
@@ -368,14 +374,14 @@ fn render_port(xml: &mut Text, name: &str, there: &SeenPort, change: &PortChange
             if !change.restore.contains_key("interface-mode") {
                 xml.push_str("<interface-mode>TRUNK</interface-mode>");
             }
-            if there.access.is_some() {
+            if current.access.is_some() {
                 xml.push_str("<access-vlan nc:operation=\"remove\"/>");
             }
         }
         ModeChange::Drop => xml.push_str("<interface-mode nc:operation=\"remove\"/>"),
     }
     // An entry that holds a VLAN to remove goes whole, and what else it held comes back.
-    let (gone, back) = split_entries(&there.tagged, &change.remove);
+    let (gone, back) = split_entries(&current.tagged, &change.remove);
     for entry in gone {
         let _ = write!(xml, "<trunk-vlans nc:operation=\"remove\">{}</trunk-vlans>", range_text(entry));
     }

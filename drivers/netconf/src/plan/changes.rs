@@ -1,27 +1,27 @@
-//! A difference, and what is left out of it.
+//! The changes of a device and the units that can be excluded from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{PortBefore, VlanId, VlanSet};
 
-/// What can be left out of a change by itself.
+/// The smallest part of a change that can be excluded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Unit {
-    /// A VLAN, everywhere.
+pub enum ChangeUnit {
+    /// A VLAN on the whole device.
     Vlan(VlanId),
-    /// An interface, whole.
+    /// An interface with all its VLANs.
     Port(String),
     /// A VLAN on an interface.
     PortVlan(String, VlanId),
 }
 
-/// Units that stay as they are on the device, and why.
+/// Units that stay as they are on the device, with reasons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut(BTreeMap<Unit, String>);
+pub struct Exclusions(BTreeMap<ChangeUnit, String>);
 
-impl LeftOut {
-    /// Leaves `unit` out; true when it was not yet. The first reason stays.
-    pub fn add(&mut self, unit: Unit, reason: impl Into<String>) -> bool {
+impl Exclusions {
+    /// Excludes `unit`; false if it was excluded already. The first reason is kept.
+    pub fn add(&mut self, unit: ChangeUnit, reason: impl Into<String>) -> bool {
         if self.0.contains_key(&unit) {
             return false;
         }
@@ -29,45 +29,45 @@ impl LeftOut {
         true
     }
 
-    /// How many units there are.
+    /// The number of excluded units.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Nothing is left out.
+    /// True when no unit is excluded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The units, and why.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Unit, &String)> {
+    /// The excluded units and their reasons.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ChangeUnit, &String)> {
         self.0.iter()
     }
 
     pub(super) fn port(&self, interface: &str) -> bool {
-        self.0.contains_key(&Unit::Port(interface.to_owned()))
+        self.0.contains_key(&ChangeUnit::Port(interface.to_owned()))
     }
 
     pub(super) fn vlan(&self, vid: VlanId) -> bool {
-        self.0.contains_key(&Unit::Vlan(vid))
+        self.0.contains_key(&ChangeUnit::Vlan(vid))
     }
 
-    /// The VLANs that are left out on this interface, or everywhere.
+    /// The VLANs that are excluded on this interface or on the whole device.
     pub(super) fn on(&self, interface: &str) -> VlanSet {
-        let vid = |unit: &Unit| match unit {
-            Unit::Vlan(vid) => Some(*vid),
-            Unit::PortVlan(port, vid) if port == interface => Some(*vid),
+        let vid = |unit: &ChangeUnit| match unit {
+            ChangeUnit::Vlan(vid) => Some(*vid),
+            ChangeUnit::PortVlan(port, vid) if port == interface => Some(*vid),
             _ => None,
         };
         self.0.keys().filter_map(vid).collect()
     }
 }
 
-/// A difference, to be rendered for a device.
+/// The changes of a device, which a dialect renders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// VLANs to make, or to set right, with their names.
-    pub make: BTreeMap<VlanId, String>,
+    /// VLANs to create, rename or activate, with their names.
+    pub create: BTreeMap<VlanId, String>,
     /// VLANs to delete.
     pub delete: VlanSet,
     /// Interfaces to change, by name.
@@ -79,52 +79,53 @@ pub struct Changes {
 pub struct PortChange {
     /// Tagged VLANs to add.
     pub add: VlanSet,
-    /// Tagged VLANs to take off.
+    /// Tagged VLANs to remove.
     pub remove: VlanSet,
-    /// What happens to its mode.
+    /// The change of its mode.
     pub mode: ModeChange,
-    /// It carries every VLAN and gets a list, of what [is seen](super::SeenPort::tagged), added and not taken off.
+    /// The port carries every VLAN and gets a list: its [observed](super::ObservedPort::tagged) VLANs with `add` and
+    /// without `remove`.
     pub close: bool,
-    /// Settings that are as they were before the first VLAN of ours again, by the dialect's names; `None`: not set. They
-    /// come before what `mode` asks for.
+    /// Settings that get their values from before our first VLAN, by the dialect's names; `None`: unset. They are
+    /// applied before `mode`.
     pub restore: BTreeMap<&'static str, Option<String>>,
-    /// What is remembered of all that was then, for what is restored VLAN by VLAN.
+    /// The port memory, for dialects that restore VLAN by VLAN.
     pub former: Option<PortBefore>,
 }
 
 /// A change of an interface's mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ModeChange {
-    /// None.
+    /// The mode stays.
     #[default]
     Keep,
-    /// It becomes a trunk.
+    /// The port becomes a trunk.
     Trunk,
-    /// It is a trunk and becomes nothing, with an empty list.
+    /// The port loses its trunk mode and its empty list.
     Drop,
 }
 
 impl PortChange {
-    /// What a setting was before the first VLAN of ours, where that is remembered and it was set.
+    /// The remembered value of a setting, if it was set.
     pub fn former(&self, name: &str) -> Option<&str> {
         self.former.as_ref()?.settings.as_ref()?.get(name).map(String::as_str)
     }
 
-    /// It is remembered that the interface was a trunk.
+    /// The interface is remembered as a trunk.
     pub fn was_trunk(&self) -> bool {
         self.former.as_ref().is_some_and(|former| former.trunk)
     }
 }
 
 impl Changes {
-    /// Nothing is to be done.
+    /// True when there is no change.
     pub fn is_empty(&self) -> bool {
-        self.make.is_empty() && self.delete.is_empty() && self.ports.is_empty()
+        self.create.is_empty() && self.delete.is_empty() && self.ports.is_empty()
     }
 
-    /// All VLANs that are touched.
+    /// All VLANs that the change affects.
     pub fn vlans(&self) -> VlanSet {
-        let mut all: VlanSet = self.make.keys().copied().collect();
+        let mut all: VlanSet = self.create.keys().copied().collect();
         all.extend(self.delete.iter());
         for change in self.ports.values() {
             all = all.union(&change.add).union(&change.remove);
@@ -132,50 +133,50 @@ impl Changes {
         all
     }
 
-    /// How many VLANs change on an interface.
+    /// The number of VLANs that change on an interface.
     pub fn size_on(&self, interface: &str) -> usize {
         self.ports.get(interface).map_or(0, |change| change.add.len() + change.remove.len())
     }
 
-    /// What is taken away: VLANs, and VLANs of interfaces.
-    pub fn removals(&self) -> Vec<Unit> {
+    /// The removals: VLANs, and VLANs on interfaces.
+    pub fn removals(&self) -> Vec<ChangeUnit> {
         let on_ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.remove));
-        self.delete.iter().map(Unit::Vlan).chain(on_ports).collect()
+        self.delete.iter().map(ChangeUnit::Vlan).chain(on_ports).collect()
     }
 
-    /// What comes to each interface. One that is closed is one unit.
-    pub fn additions(&self) -> BTreeMap<&String, Vec<Unit>> {
+    /// The additions by interface. A port that gets a list again is one unit.
+    pub fn additions(&self) -> BTreeMap<&String, Vec<ChangeUnit>> {
         let units = |(name, change): (_, &PortChange)| {
-            let closed = change.close.then(|| vec![Unit::Port(String::clone(name))]);
+            let closed = change.close.then(|| vec![ChangeUnit::Port(String::clone(name))]);
             (name, closed.unwrap_or_else(|| on(name, &change.add)))
         };
         self.ports.iter().map(units).filter(|(_, units)| !units.is_empty()).collect()
     }
 
-    /// The VLANs that come to interfaces.
+    /// The VLANs that are added to interfaces.
     pub fn added_on_ports(&self) -> VlanSet {
         self.ports.values().fold(VlanSet::EMPTY, |all, change| all.union(&change.add))
     }
 
-    /// What to leave out of interfaces that accept none of their additions: their removals stay in.
-    pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<Unit> {
+    /// The units to exclude for interfaces that refuse all their additions. Their removals stay in the change.
+    pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<ChangeUnit> {
         let units = |name: &String| match self.ports.get(name) {
             Some(change) if !change.remove.is_empty() && !change.close => on(name, &change.add),
-            _ => vec![Unit::Port(name.clone())],
+            _ => vec![ChangeUnit::Port(name.clone())],
         };
         interfaces.into_iter().flat_map(units).collect()
     }
 
-    /// Each VLAN that is made or deleted, each change of a VLAN on a port, and each port that is closed or restored.
-    pub fn units(&self) -> BTreeSet<Unit> {
-        let vlans = self.make.keys().copied().chain(self.delete.iter()).map(Unit::Vlan);
+    /// All units: each VLAN, each VLAN on a port, and each port that gets a list or restored settings.
+    pub fn units(&self) -> BTreeSet<ChangeUnit> {
+        let vlans = self.create.keys().copied().chain(self.delete.iter()).map(ChangeUnit::Vlan);
         let closed = self.ports.iter().filter(|(_, change)| change.close || !change.restore.is_empty());
-        let closed = closed.map(|(name, _)| Unit::Port(name.clone()));
+        let closed = closed.map(|(name, _)| ChangeUnit::Port(name.clone()));
         let ports = self.ports.iter().flat_map(|(name, change)| on(name, &change.add.union(&change.remove)));
         vlans.chain(closed).chain(ports).collect()
     }
 }
 
-fn on(interface: &str, vids: &VlanSet) -> Vec<Unit> {
-    vids.iter().map(|vid| Unit::PortVlan(interface.to_owned(), vid)).collect()
+fn on(interface: &str, vids: &VlanSet) -> Vec<ChangeUnit> {
+    vids.iter().map(|vid| ChangeUnit::PortVlan(interface.to_owned(), vid)).collect()
 }

@@ -1,16 +1,16 @@
-//! Bisection: which parts of a change a device refuses, when its errors do not name them.
+//! Bisection: finds the refused parts of a change when the errors do not name them.
 
 use std::future::Future;
 
-/// After so many refused members, while none was accepted, only the last member is tried.
-const MOST_REFUSED: usize = 8;
+/// Refused members after which, without an accepted one, only the last member is tried.
+const MAX_REFUSED_ALONE: usize = 8;
 
-/// The members of `all` that are refused, where `accepts` tries a set; `all` as a whole is known to be refused. Each part
-/// is tried together with all that was accepted so far, so that what is not refused is accepted together, also where
-/// only so many fit. One refused member of n takes up to 2·log2 n tries.
+/// Returns the refused members of `all`; `accepts` tries a set, and `all` as a whole is refused. Each part is tried
+/// together with all members accepted so far. So the accepted members are accepted together, also where only a
+/// limited number fits. One refused member of n takes up to 2·log2 n tries.
 ///
-/// `None`: nothing was accepted, and not all were tried. Where something was accepted and the `budget` of tries is spent,
-/// all else counts as refused.
+/// `None`: no member was accepted, and not all were tried. If the `budget` of tries is spent, all members without an
+/// answer count as refused.
 pub(super) async fn refused<T, E, F>(
     all: &[T],
     budget: &mut usize,
@@ -22,7 +22,7 @@ where
 {
     let mut search = Search { all, accepted: vec![false; all.len()], budget, accepts };
     let mut tried_alone = 0;
-    // Ranges without an answer, the next one last, and whether each is known to be refused.
+    // Ranges without an answer, the next one last, each with whether it is known to be refused.
     let mut ranges = vec![(0, all.len(), true)];
     while let Some((start, end, known)) = ranges.pop() {
         if start == end || !known && search.tries(start, end).await? {
@@ -30,7 +30,7 @@ where
         }
         if end - start == 1 {
             tried_alone += 1;
-            if tried_alone == MOST_REFUSED && search.nothing_accepted() {
+            if tried_alone == MAX_REFUSED_ALONE && search.nothing_accepted() {
                 search.tries(all.len() - 1, all.len()).await?;
             }
         } else {
@@ -41,7 +41,7 @@ where
                 ranges.push((start, middle, true));
             }
         }
-        if *search.budget == 0 || tried_alone >= MOST_REFUSED && search.nothing_accepted() {
+        if *search.budget == 0 || tried_alone >= MAX_REFUSED_ALONE && search.nothing_accepted() {
             break;
         }
     }
@@ -53,14 +53,14 @@ where
 
 struct Search<'a, T, A> {
     all: &'a [T],
-    /// By member.
+    /// Whether each member is accepted.
     accepted: Vec<bool>,
     budget: &'a mut usize,
     accepts: A,
 }
 
 impl<T: Clone, A> Search<'_, T, A> {
-    /// Whether these members are accepted together with all that are; false when the budget is spent.
+    /// Tries these members together with all accepted ones; false when the budget is spent.
     async fn tries<E, F>(&mut self, start: usize, end: usize) -> Result<bool, E>
     where
         A: FnMut(Vec<T>) -> F,
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn few_tries_find_few_refused_ones() {
+    async fn bisection_finds_few_refused_members_in_few_tries() {
         for bad in 0..1000 {
             let (found, tries) = search(1000, 100, without(&[bad])).await;
             assert_eq!(found, Some(vec![bad]));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_only_so_many_fit_so_many_are_accepted() {
+    async fn bisection_accepts_as_many_as_fit() {
         for room in 1..50 {
             let (found, tries) = search(50, 200, |part| part.len() <= room).await;
             assert_eq!(found.map(|refused| 50 - refused.len()), Some(room));
@@ -123,18 +123,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_that_refuses_everything_is_tried_a_few_times() {
+    async fn bisection_stops_early_when_everything_is_refused() {
         let (found, tries) = search(1000, 96, |_| false).await;
         assert_eq!(found, None);
         assert!(tries <= 30, "{tries}");
         assert_eq!(search(4, 96, |_| false).await.0, Some(vec![0, 1, 2, 3]));
-        // A spent budget keeps what was accepted.
+        // Accepted members stay accepted when the budget is spent.
         let (found, tries) = search(1000, 4, |part| part.len() <= 300).await;
         assert_eq!((found.map(|refused| 1000 - refused.len()), tries), (Some(250), 4));
     }
 
     #[tokio::test]
-    async fn a_refused_range_at_the_start_does_not_hide_the_rest() {
+    async fn refused_prefix_does_not_hide_accepted_members() {
         let bad: Vec<u32> = (0..10).collect();
         assert_eq!(search(50, 96, without(&bad)).await.0, Some(bad));
     }

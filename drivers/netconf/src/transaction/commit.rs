@@ -1,4 +1,4 @@
-//! From the commit to its end: confirmed, held and decided, or taken back.
+//! The end of a commit: confirmed, held until a decision, or cancelled.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError, note};
 
-/// How much longer than a transaction may be held the device waits for the confirmation: time to say it.
+/// Time between the deadline of a transaction and the confirm-timeout, for sending the decision.
 const HOLD_MARGIN: Duration = Duration::from_secs(10);
-/// How often a device on which a change is held is asked whether it is there.
+/// Interval of the liveness probes while a change is held.
 const HOLD_PROBE: Duration = Duration::from_secs(5);
 
 impl<S: Session> Transaction<'_, S> {
-    /// Commits the candidate; `None` where an edit is one already.
+    /// Commits the candidate; `None`: edits go to running directly.
     pub(super) fn commit(&self) -> Option<Call> {
         let held = self.work.time_to_decide();
         let held = if held.is_zero() { held } else { held + HOLD_MARGIN };
@@ -34,7 +34,7 @@ impl<S: Session> Transaction<'_, S> {
         Some(self.send(operation))
     }
 
-    /// Makes what was committed stay.
+    /// Confirms the pending commit.
     pub(super) async fn confirm(&self) -> Result<(), TransactionError> {
         let persist_id = match self.profile.confirmation {
             Confirmation::Persistent => Some(self.persist_id),
@@ -48,37 +48,37 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// Takes back what was committed and not confirmed, as far as the device can.
-    pub(super) async fn take_back(&self) -> Result<(), CallError> {
+    /// Cancels the pending commit, if the device supports that.
+    pub(super) async fn cancel_commit(&self) -> Result<(), CallError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
                 match self.send(Operation::Cancel { persist_id: self.persist_id }).await {
-                    // None is pending any more: it was confirmed after all, or its time was over.
+                    // No commit is pending: it was confirmed, or its timeout has passed.
                     Ok(_) | Err(CallError::Refused { .. }) => Ok(()),
                     Err(error) => Err(error),
                 }
             }
-            // It ends with its session, which does not outlive an error.
+            // The commit ends with its session, which does not survive an error.
             Confirmation::Session | Confirmation::None => Ok(()),
         }
     }
 
-    /// Takes back what an earlier session left, where whoever knows its name can, and reads.
-    pub(super) async fn take_back_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
+    /// Cancels the pending commit of an earlier session by its persist-id, and reads.
+    pub(super) async fn cancel_commit_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
         match self.profile.confirmation {
             Confirmation::Persistent => {
                 let cancelled = self.send(Operation::Cancel { persist_id: self.persist_id });
                 let read = self.read(filter);
                 match cancelled.await {
                     Ok(_) => info!("took back a commit that was never confirmed"),
-                    // The usual case: none is pending.
+                    // Usually no commit is pending.
                     Err(CallError::Refused { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
                 Ok(read.await?)
             }
-            // The device takes it back once it sees the end of that session, and until then denies the lock
-            // (RFC 6241 section 7.5).
+            // The device rolls back at the end of that session, and denies the lock until then (RFC 6241 section
+            // 7.5).
             Confirmation::Session => {
                 let read = self.lock(filter).await;
                 if read.is_ok() {
@@ -90,13 +90,13 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// Reports that the change can still be taken back, and waits for the decision; how long it waited.
+    /// Reports the change as held and waits for the decision. Returns the outcome and the time waited.
     pub(super) async fn hold(
         &self,
         verified: Reconciled,
     ) -> Result<(HoldOutcome, Duration), TransactionError> {
-        let since = tokio::time::Instant::now();
-        let watching = async {
+        let held_since = tokio::time::Instant::now();
+        let probing = async {
             loop {
                 tokio::time::sleep(HOLD_PROBE).await;
                 // An empty filter selects nothing (RFC 6241 section 6.4.2).
@@ -110,18 +110,18 @@ impl<S: Session> Transaction<'_, S> {
         };
         let ended = self.session.ended();
         tokio::select! {
-            verdict = self.work.hold(verified) => Ok((verdict, since.elapsed())),
-            reason = watching => Err(TransactionError::LostWhileHeld { reason }),
+            verdict = self.work.hold(verified) => Ok((verdict, held_since.elapsed())),
+            reason = probing => Err(TransactionError::LostWhileHeld { reason }),
             () = ended => Err(TransactionError::LostWhileHeld { reason: "the session ended".to_owned() }),
         }
     }
 
-    /// Whether the change is to be held.
+    /// Whether the change is part of a transaction that holds.
     pub(super) fn holds(&self) -> bool {
         matches!(self.intent, Intent::Hold(_))
     }
 
-    /// Copies what runs to what starts, where the device has such a thing.
+    /// Copies running to startup, if the device has a startup datastore.
     pub(super) async fn save_startup(&self) -> Result<Option<Note>, CallError> {
         if !self.profile.startup {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What another hand changed, in words. Pure.
+//! Describes drift: the differences that somebody else caused. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use eno_schemas::{
     Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
-use crate::plan::{Mode, Seen, is_emptied, list_is_gone, members, ours};
+use crate::plan::{Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
 
-/// How many differences are told one by one.
-const MOST_TOLD: usize = 50;
+/// Maximum differences that get a note of their own.
+const MAX_DRIFT_NOTES: usize = 50;
 
-/// What is known not to be as wanted: what a report rejects, and what it remarks on.
+/// Deviations from the desired state that a report already names, by rejections and notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownDeviations {
     vlans: VlanSet,
-    /// Ports as a whole.
+    /// Ports with a deviation as a whole.
     ports: Vec<String>,
     on_ports: BTreeMap<String, VlanSet>,
 }
 
-impl Known {
-    /// Of the items of a report.
+impl KnownDeviations {
+    /// The deviations of these items.
     pub fn of<'a>(items: impl IntoIterator<Item = &'a Item>) -> Self {
         let mut known = Self::default();
         for item in items {
@@ -37,7 +37,7 @@ impl Known {
         known
     }
 
-    /// Of a whole report.
+    /// The deviations of a report.
     pub fn of_report(report: &Report) -> Self {
         Self::of(items(&report.rejected, &report.notes))
     }
@@ -46,125 +46,126 @@ impl Known {
         self.ports.contains(&port.name)
     }
 
-    /// The VLANs that are known to be amiss on the port.
+    /// The VLANs that deviate on the port.
     fn on(&self, port: &FabricPort) -> VlanSet {
         self.on_ports.get(&port.name).map_or_else(|| self.vlans.clone(), |own| own.union(&self.vlans))
     }
 }
 
-/// What a report says is not as wanted, but for drift.
+/// The items of all rejections and notes except drift.
 pub fn items<'a>(
     rejected: &'a [eno_schemas::Rejection],
     notes: &'a [Note],
 ) -> impl Iterator<Item = &'a Item> {
-    // What is off the list of others is as it is wanted.
+    // A VLAN that was taken off a foreign list is as desired.
     let amiss = notes.iter().filter(|note| note.kind != "Drift" && note.kind != VLAN_TAKEN_OFF);
     let noted = amiss.map(|note| &note.item);
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }
 
-/// The differences between what is there and what is wanted that are not `known`: one note for each, up to a bound,
-/// then one with the count of the rest.
-pub fn drift(seen: &Seen, desired: &FabricDesired, known: &Known) -> Vec<Note> {
-    let mut told = Told::default();
-    let ours = ours(seen, &desired.cluster);
-    let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-    for vid in wanted.difference(&known.vlans).iter() {
+/// Returns a note for each difference that is not `known`, up to a bound, then a note with the number of the rest.
+pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> Vec<Note> {
+    let mut drift_notes = DriftNotes::default();
+    let ours = ours(observed, &desired.cluster);
+    let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    for vid in desired_vlans.difference(&known.vlans).iter() {
         let name = vlan_name(&desired.cluster, vid);
-        match seen.vlans.get(&vid) {
-            None => told.tell(Item::vlan(vid), || format!("VLAN {vid} missing")),
-            Some(there) if there.name.as_ref() != Some(&name) => told.tell(Item::vlan(vid), || {
-                let now = there.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
+        match observed.vlans.get(&vid) {
+            None => drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} missing")),
+            Some(current) if current.name.as_ref() != Some(&name) => drift_notes.add(Item::vlan(vid), || {
+                let now = current.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
                 format!("VLAN {vid} renamed from {name:?} to {now}")
             }),
-            Some(there) if !there.active => told.tell(Item::vlan(vid), || format!("VLAN {vid} suspended")),
+            Some(current) if !current.active => {
+                drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} suspended"))
+            }
             Some(_) => {}
         }
     }
-    let unwanted = ours.difference(&wanted).difference(&known.vlans);
-    for vid in unwanted.iter().filter(|_| seen.contested.is_empty()) {
-        told.tell(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
+    let unwanted = ours.difference(&desired_vlans).difference(&known.vlans);
+    for vid in unwanted.iter().filter(|_| observed.contested.is_empty()) {
+        drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
     }
-    let of_ours = ours.union(&wanted);
+    let of_ours = ours.union(&desired_vlans);
     for (interface, ports) in members(desired) {
         if ports.iter().any(|port| known.port(port)) {
             continue;
         }
-        if seen.ports.get(interface).is_some_and(|there| is_emptied(there, &ports)) {
-            // What is left as it is, the plan notes.
+        if observed.ports.get(interface).is_some_and(|current| is_emptied(current, &ports)) {
+            // Without repair, the plan notes it.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
-                told.tell(item, || list_is_gone(interface));
+                drift_notes.add(item, || emptied_list_message(interface));
             }
         } else {
-            port(&mut told, seen, interface, &ports, &of_ours, known);
+            port(&mut drift_notes, observed, interface, &ports, &of_ours, known);
         }
     }
-    told.notes()
+    drift_notes.notes()
 }
 
-/// The differences of one interface, which the ports share.
+/// Adds the differences of one interface, which its ports share.
 fn port(
-    told: &mut Told,
-    seen: &Seen,
+    drift_notes: &mut DriftNotes,
+    observed: &ObservedConfig,
     interface: &str,
     ports: &[&FabricPort],
     of_ours: &VlanSet,
-    known: &Known,
+    known: &KnownDeviations,
 ) {
     let Some(first) = ports.first() else { return };
     let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     let item = || Item::port(&first.name);
-    let Some(there) = seen.ports.get(interface) else {
+    let Some(current) = observed.ports.get(interface) else {
         if !want.is_empty() {
-            told.tell(item(), || format!("{interface} missing"));
+            drift_notes.add(item(), || format!("{interface} missing"));
         }
         return;
     };
-    if there.mode == Some(Mode::Access) {
+    if current.mode == Some(Mode::Access) {
         if !want.is_empty() {
-            told.tell(item(), || format!("mode of {interface} changed from trunk to access"));
+            drift_notes.add(item(), || format!("mode of {interface} changed from trunk to access"));
         }
         return;
     }
-    if there.open {
+    if current.open {
         if !want.is_empty() {
-            told.tell(item(), || list_is_gone(interface));
+            drift_notes.add(item(), || emptied_list_message(interface));
         }
         return;
     }
-    let tagged = there.tagged();
-    if there.mode.is_none() && !want.is_empty() && tagged.is_empty() {
-        told.tell(item(), || format!("mode of {interface} changed from trunk to none"));
+    let tagged = current.tagged();
+    if current.mode.is_none() && !want.is_empty() && tagged.is_empty() {
+        drift_notes.add(item(), || format!("mode of {interface} changed from trunk to none"));
     }
     let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
-    // The native VLAN is the port's own.
-    let native: VlanSet = there.native.into_iter().collect();
+    // The native VLAN belongs to the port.
+    let native: VlanSet = current.native.into_iter().collect();
     let at = |vid: VlanId| {
         let port = ports.iter().find(|port| port.vlans.contains(vid)).unwrap_or(first);
         Item::port_vlan(&port.name, vid)
     };
     for vid in want.difference(&tagged).difference(&known).iter() {
-        told.tell(at(vid), || format!("VLAN {vid} on {interface} missing"));
+        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
-    // Neither is what something else has of that VID there, nor what comes from elsewhere.
-    let taken: VlanSet = there.taken.keys().copied().collect();
-    let not_ours = native.union(&taken).union(&there.inherited);
-    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&not_ours);
-    for vid in unwanted.difference(&known).iter().filter(|_| seen.contested.is_empty()) {
-        told.tell(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
+    // Foreign uses of a VID and inherited VLANs are no drift.
+    let taken: VlanSet = current.taken.keys().copied().collect();
+    let foreign = native.union(&taken).union(&current.inherited);
+    let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);
+    for vid in unwanted.difference(&known).iter().filter(|_| observed.contested.is_empty()) {
+        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
 
 #[derive(Default)]
-struct Told {
+struct DriftNotes {
     notes: Vec<Note>,
     more: usize,
 }
 
-impl Told {
-    fn tell(&mut self, item: Item, message: impl FnOnce() -> String) {
-        if self.notes.len() < MOST_TOLD {
+impl DriftNotes {
+    fn add(&mut self, item: Item, message: impl FnOnce() -> String) {
+        if self.notes.len() < MAX_DRIFT_NOTES {
             self.notes.push(Note { kind: "Drift".into(), item, message: message() });
         } else {
             self.more += 1;
@@ -185,13 +186,13 @@ mod tests {
     use eno_schemas::{Device, FabricVlan, PortMode};
 
     use super::*;
-    use crate::plan::{SeenPort, SeenVlan};
+    use crate::plan::{ObservedPort, ObservedVlan};
 
     fn vid(id: u16) -> VlanId {
         VlanId::new(id).unwrap()
     }
 
-    fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
+    fn desired_state(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
         let vlans: VlanSet = vlans.parse().unwrap();
         FabricDesired {
             cluster: "c".into(),
@@ -220,43 +221,46 @@ mod tests {
         }
     }
 
-    fn seen(vlans: &str, ports: &[(&str, &str)]) -> Seen {
+    fn observed(vlans: &str, ports: &[(&str, &str)]) -> ObservedConfig {
         let vlans: VlanSet = vlans.parse().unwrap();
-        let vlan =
-            |vid| (vid, SeenVlan { name: Some(vlan_name("c", vid)), active: true, ..SeenVlan::default() });
+        let vlan = |vid| {
+            (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
+        };
         let port = |(name, vlans): &(&str, &str)| {
             let tagged = vlans.parse::<VlanSet>().unwrap().ranges();
-            let port = SeenPort { mode: Some(Mode::Trunk), tagged, ..SeenPort::default() };
+            let port = ObservedPort { mode: Some(Mode::Trunk), tagged, ..ObservedPort::default() };
             ((*name).to_owned(), port)
         };
-        Seen {
+        ObservedConfig {
             vlans: vlans.iter().map(vlan).collect(),
             ports: ports.iter().map(port).collect(),
-            ..Seen::default()
+            ..ObservedConfig::default()
         }
     }
 
-    fn words(seen: &Seen, desired: &FabricDesired) -> Vec<String> {
-        let notes = drift(seen, desired, &Known::default());
+    fn messages(observed: &ObservedConfig, desired_state: &FabricDesired) -> Vec<String> {
+        let notes = drift(observed, desired_state, &KnownDeviations::default());
         assert!(notes.iter().all(|note| note.kind == "Drift"));
         notes.into_iter().map(|note| note.message).collect()
     }
 
     #[test]
-    fn each_difference_is_said_once() {
-        let wanted = desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
-        let mut there = seen("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
-        assert_eq!(words(&there, &wanted), [""; 0]);
-        there.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
-        there.vlans.get_mut(&vid(101)).unwrap().active = false;
-        there.vlans.remove(&vid(102));
-        there.vlans.insert(vid(200), seen("200", &[]).vlans.remove(&vid(200)).unwrap());
-        there.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
-        there.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
-        there.ports.get_mut("e3").unwrap().open = true;
-        there.ports.remove("e4");
+    fn each_difference_is_noted_once() {
+        let desired =
+            desired_state("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
+        let mut current =
+            observed("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
+        assert_eq!(messages(&current, &desired), [""; 0]);
+        current.vlans.get_mut(&vid(100)).unwrap().name = Some("mine".into());
+        current.vlans.get_mut(&vid(101)).unwrap().active = false;
+        current.vlans.remove(&vid(102));
+        current.vlans.insert(vid(200), observed("200", &[]).vlans.remove(&vid(200)).unwrap());
+        current.ports.get_mut("e1").unwrap().tagged = vec![(vid(7), vid(7)), (vid(101), vid(102))];
+        current.ports.get_mut("e2").unwrap().mode = Some(Mode::Access);
+        current.ports.get_mut("e3").unwrap().open = true;
+        current.ports.remove("e4");
         assert_eq!(
-            words(&there, &wanted),
+            messages(&current, &desired),
             [
                 "VLAN 100 renamed from \"eno-c-100\" to \"mine\"",
                 "VLAN 101 suspended",
@@ -271,46 +275,49 @@ mod tests {
     }
 
     #[test]
-    fn what_something_else_has_on_a_port_is_no_drift() {
-        let wanted = desired("100-101", &[("e1", "100")]);
-        let mut there = seen("100-101", &[("e1", "100-102")]);
-        let port = there.ports.get_mut("e1").unwrap();
+    fn foreign_use_of_a_vid_on_a_port_is_no_drift() {
+        let desired = desired_state("100-101", &[("e1", "100")]);
+        let mut current = observed("100-101", &[("e1", "100-102")]);
+        let port = current.ports.get_mut("e1").unwrap();
         port.taken.insert(vid(101), "it belongs to e1.1 of red".into());
         port.inherited.insert(vid(102));
-        assert_eq!(words(&there, &wanted), [""; 0]);
+        assert_eq!(messages(&current, &desired), [""; 0]);
     }
 
     #[test]
-    fn what_is_known_is_no_drift() {
-        let wanted = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
-        let there = seen("100-102", &[("e1", "100"), ("e2", "")]);
+    fn known_deviation_is_no_drift() {
+        let desired = desired_state("100-103", &[("e1", "100-103"), ("e2", "100")]);
+        let current = observed("100-102", &[("e1", "100"), ("e2", "")]);
         let items = [
             Item::vlan(vid(103)),
             Item::port_vlan("e1", vid(101)),
             Item::port_vlan("e1", vid(102)),
             Item::port("e2"),
         ];
-        assert_eq!(drift(&there, &wanted, &Known::of(&items)), []);
-        let notes = drift(&there, &wanted, &Known::of(&items[1..]));
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&items)), []);
+        let notes = drift(&current, &desired, &KnownDeviations::of(&items[1..]));
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 
     #[test]
-    fn a_list_that_is_known_to_be_gone_is_no_drift() {
-        let mut wanted = desired("100", &[("e1", "100")]);
-        wanted.ports[0].closed = true;
-        let mut there = seen("100", &[("e1", "")]);
-        there.ports.get_mut("e1").unwrap().open = true;
-        assert_eq!(words(&there, &wanted), ["e1 carries every VLAN: its list is gone"]);
-        assert_eq!(drift(&there, &wanted, &Known::of(&[Item::port("e1")])), []);
+    fn known_emptied_list_is_no_drift() {
+        let mut desired = desired_state("100", &[("e1", "100")]);
+        desired.ports[0].closed = true;
+        let mut current = observed("100", &[("e1", "")]);
+        current.ports.get_mut("e1").unwrap().open = true;
+        assert_eq!(messages(&current, &desired), ["e1 carries every VLAN: its list is gone"]);
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&[Item::port("e1")])), []);
     }
 
     #[test]
-    fn an_empty_device_is_told_in_few_words() {
+    fn many_differences_are_summarised() {
         let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
         let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
-        let words = words(&seen("", &[]), &desired("1-4094", &ports));
-        assert_eq!(words.len(), MOST_TOLD + 1);
-        assert_eq!(words.last().unwrap(), &format!("and {} more differences", 4094 + 48 - MOST_TOLD));
+        let messages = messages(&observed("", &[]), &desired_state("1-4094", &ports));
+        assert_eq!(messages.len(), MAX_DRIFT_NOTES + 1);
+        assert_eq!(
+            messages.last().unwrap(),
+            &format!("and {} more differences", 4094 + 48 - MAX_DRIFT_NOTES)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Why a transaction comes to nothing.
+//! Errors of a transaction.
 
 use eno_schemas::Failure;
 
@@ -6,13 +6,13 @@ use crate::dialect::ParseError;
 use crate::reply::RpcErrors;
 use crate::session::CallError;
 
-/// Why a transaction came to nothing.
+/// The reason why a transaction failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransactionError {
     /// A request failed.
     #[error("{0}")]
     Call(#[from] CallError),
-    /// The device's configuration can't be read.
+    /// The reply does not follow the device's model.
     #[error("the device's configuration does not follow its model: {0}")]
     Parse(#[from] ParseError),
     /// Another session holds the lock.
@@ -23,41 +23,41 @@ pub enum TransactionError {
         /// The session that holds it.
         holder: String,
     },
-    /// The device refuses, and not because of single items.
+    /// The device refused the request as a whole.
     #[error("{operation} was refused: {errors}")]
     Refused {
-        /// The request's element.
+        /// The XML element of the request.
         operation: String,
-        /// The device's words.
+        /// The device's errors.
         errors: RpcErrors,
-        /// It may pass.
+        /// A retry can help.
         retryable: bool,
     },
-    /// Nothing, or little, of an accepted change was there afterwards.
+    /// After an accepted commit, all or nearly all of the change was missing.
     #[error(
         "the device accepted the change, which does not read back; it was taken back as far as it can be"
     )]
-    NotThere,
-    /// The change was gone when it was to be confirmed: its time was over, or another hand took it back.
+    NotReadBack,
+    /// The pending commit was gone at confirmation: its timeout had passed, or somebody cancelled it.
     #[error("the device did not confirm the change: {errors}")]
     NotConfirmed {
-        /// The device's words.
+        /// The device's errors.
         errors: RpcErrors,
     },
-    /// The device was lost while a change was held, or before it heard of the decision; it takes the change back by
-    /// itself.
+    /// The connection was lost while the change was held, or before the decision reached the device. The device rolls
+    /// back by itself.
     #[error("the device was lost while the change waited for the decision of its transaction: {reason}")]
     LostWhileHeld {
-        /// How that showed.
+        /// The symptom.
         reason: String,
     },
-    /// What is held ends with the session alone, and is to end.
+    /// The held change ends with its session, and the session has to be closed.
     #[error("{reason}")]
     Aborted {
-        /// Why, in words.
+        /// The reason of the abort.
         reason: String,
     },
-    /// The device can't take back a change, and so can't wait for others.
+    /// The device has no confirmed commit, so it can't take part in a transaction.
     #[error(
         "the device can't take back a change, and so can't take part in a transaction over several devices"
     )]
@@ -65,7 +65,7 @@ pub enum TransactionError {
 }
 
 impl TransactionError {
-    /// Another try by itself may help.
+    /// A retry of the same command can help.
     pub fn retryable(&self) -> bool {
         match self {
             Self::Call(CallError::Session(_))
@@ -73,19 +73,19 @@ impl TransactionError {
             | Self::NotConfirmed { .. }
             | Self::LostWhileHeld { .. }
             | Self::Aborted { .. } => true,
-            Self::Call(CallError::Refused { errors, .. }) => may_pass(errors),
+            Self::Call(CallError::Refused { errors, .. }) => is_transient(errors),
             Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::NotThere | Self::CannotHold => false,
+            Self::Parse(_) | Self::NotReadBack | Self::CannotHold => false,
         }
     }
 
-    /// The session is of no use any more.
-    pub fn ends_session(&self) -> bool {
+    /// The session is closed.
+    pub fn session_ended(&self) -> bool {
         matches!(self, Self::Call(CallError::Session(_)))
     }
 
-    /// The device answers, but not this request: what became of it shows when it is read in another session.
-    pub fn lost_reply(&self) -> bool {
+    /// The device answers other requests. A new session shows the effect of this one.
+    pub fn reply_was_lost(&self) -> bool {
         matches!(self, Self::Call(error) if error.is_lost())
     }
 
@@ -94,32 +94,31 @@ impl TransactionError {
         matches!(self, Self::Call(CallError::Session(_)) | Self::LostWhileHeld { .. })
     }
 
-    /// The same, after the decision of a transaction was heard: the work on its command is over, and what is left is
-    /// for the work on the decision.
-    pub(super) fn once_decided(self) -> Self {
+    /// The same error after the decision arrived. The next work on the command handles it.
+    pub(super) fn after_decision(self) -> Self {
         match self {
             Self::Call(CallError::Session(error)) => Self::LostWhileHeld { reason: error.to_string() },
             other => other,
         }
     }
 
-    /// Nothing more is said in this session.
-    pub(super) fn needs_new_session(&self) -> bool {
+    /// No further request may be sent in this session.
+    pub(super) fn session_is_unusable(&self) -> bool {
         self.unreachable() || matches!(self, Self::Aborted { .. })
     }
 
-    /// The session has to go, so that the device lets go of what it holds for it.
-    pub fn taints_session(&self) -> bool {
+    /// The session has to be closed so that the device releases its locks.
+    pub fn must_close_session(&self) -> bool {
         !matches!(self, Self::Locked { .. } | Self::CannotHold)
     }
 
-    /// As a report has it.
+    /// The failure for the report.
     pub fn failure(&self) -> Failure {
         Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.unreachable() }
     }
 }
 
-/// Errors that speak of the moment and not of the request.
-pub(super) fn may_pass(errors: &RpcErrors) -> bool {
+/// Errors about a temporary condition (RFC 6241 appendix A).
+pub(super) fn is_transient(errors: &RpcErrors) -> bool {
     ["in-use", "lock-denied", "resource-denied"].iter().any(|tag| errors.tagged(tag).is_some())
 }

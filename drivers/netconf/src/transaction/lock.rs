@@ -1,40 +1,40 @@
-//! Having the device to oneself.
+//! Locks the datastores of the device.
 
 use std::time::Duration;
 
 use crate::hello::Target;
 use crate::operation::Operation;
-use crate::pace::up_to;
+use crate::pacing::random_up_to;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::text::Text;
-use crate::transaction::{Transaction, TransactionError, may_pass};
+use crate::transaction::{Transaction, TransactionError, is_transient};
 
-/// How often a denied lock is asked for again within one transaction.
+/// Attempts to lock within one transaction.
 const LOCK_TRIES: u32 = 5;
-/// The wait after the first denied lock; it doubles.
+/// Wait after the first denied lock; it doubles with each attempt.
 const LOCK_WAIT: Duration = Duration::from_millis(150);
 
 impl<S: Session> Transaction<'_, S> {
-    /// Locks what the profile needs, all or nothing, and reads under the locks.
+    /// Takes all locks of the profile or none, and reads under them.
     pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
         let mut wait = LOCK_WAIT;
-        let mut looked = false;
+        let mut checked_candidate = false;
         for attempt in 1.. {
-            let asked: Vec<_> =
+            let pending_locks: Vec<_> =
                 self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
             let read = self.read(filter);
-            let (mut held, mut denied) = (Vec::new(), None);
-            // The candidate's lock is denied, and no session holds it.
+            let (mut locked, mut denied) = (Vec::new(), None);
+            // The candidate's lock is denied although no session holds it.
             let mut modified = false;
-            for (datastore, lock) in asked {
+            for (datastore, lock) in pending_locks {
                 match lock.await {
-                    Ok(_) => held.push(datastore),
-                    Err(CallError::Refused { errors, .. }) if may_be_free_later(&errors) => {
+                    Ok(_) => locked.push(datastore),
+                    Err(CallError::Refused { errors, .. }) if is_retryable_lock_error(&errors) => {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
                     }
-                    // What it holds it lets go of with the session.
+                    // The device releases the locks at the end of the session.
                     Err(error @ CallError::Session(_)) => return Err(error.into()),
                     Err(error) => {
                         denied = Some(error.into());
@@ -43,24 +43,27 @@ impl<S: Session> Transaction<'_, S> {
                 }
             }
             let Some(denied) = denied else { return Ok(read.await?) };
-            for datastore in held.into_iter().rev() {
+            for datastore in locked.into_iter().rev() {
                 self.send(Operation::Unlock(datastore)).await?;
             }
-            if modified && !std::mem::replace(&mut looked, true) && self.discard_leftover().await? {
+            if modified
+                && !std::mem::replace(&mut checked_candidate, true)
+                && self.discard_stale_candidate().await?
+            {
                 continue;
             }
             if attempt >= LOCK_TRIES || !matches!(denied, TransactionError::Locked { .. }) {
                 return Err(denied);
             }
             self.work.progress(format!("{denied}; trying again"));
-            // So that those who met once do not meet again.
-            tokio::time::sleep(wait / 2 + up_to(wait / 2)).await;
+            // The jitter keeps two drivers from colliding again.
+            tokio::time::sleep(wait / 2 + random_up_to(wait / 2)).await;
             wait *= 2;
         }
         unreachable!("the last attempt returns")
     }
 
-    /// Gives the locks back; `failed`: what is in the candidate is thrown away first.
+    /// Releases the locks. `failed`: discards the candidate first.
     pub(super) async fn unlock(&self, failed: bool) -> Result<(), CallError> {
         let mut calls = Vec::new();
         if failed && self.profile.target == Target::Candidate {
@@ -77,13 +80,13 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// Someone has it, or has left something in it. Some devices have no better word for that than `operation-failed`
-/// (RFC 6241 section 8.3.5.2: a candidate that was modified and neither committed nor discarded can't be locked).
-fn may_be_free_later(errors: &RpcErrors) -> bool {
-    may_pass(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
+/// Somebody holds the lock, or left changes in the candidate. Some devices report that as `operation-failed` (RFC
+/// 6241 section 8.3.5.2: a modified candidate can't be locked).
+fn is_retryable_lock_error(errors: &RpcErrors) -> bool {
+    is_transient(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
 }
 
-/// Who holds a lock, in words, and what an admin can do.
+/// Describes the holder of a lock and the admin's remedy.
 fn holder(errors: &RpcErrors) -> String {
     const LEFT: &str = "changes in it that nobody committed or discarded. They are not this cluster's alone and stay: \
                         their author commits them, or <discard-changes> in any session discards them";
@@ -99,7 +102,7 @@ fn holder(errors: &RpcErrors) -> String {
     }
 }
 
-/// Whether a session holds the lock.
+/// Whether a NETCONF session holds the lock.
 fn is_of_session(errors: &RpcErrors) -> bool {
     let holder = errors.tagged("lock-denied").and_then(|error| error.info("session-id"));
     holder.is_some_and(|session| session != "0")
@@ -111,14 +114,14 @@ mod tests {
     use crate::reply::RpcError;
 
     #[test]
-    fn a_lock_that_is_denied_without_a_name_may_be_free_later() {
+    fn lock_error_without_holder_is_retryable() {
         let errors = |tags: &[&str]| {
             let error = |tag: &&str| RpcError { tag: (*tag).to_owned(), ..RpcError::default() };
             RpcErrors(tags.iter().map(error).collect())
         };
-        assert!(may_be_free_later(&errors(&["operation-failed"])));
-        assert!(may_be_free_later(&errors(&["lock-denied"])));
-        assert!(!may_be_free_later(&errors(&["operation-failed", "access-denied"])));
-        assert!(!may_be_free_later(&errors(&["operation-not-supported"])));
+        assert!(is_retryable_lock_error(&errors(&["operation-failed"])));
+        assert!(is_retryable_lock_error(&errors(&["lock-denied"])));
+        assert!(!is_retryable_lock_error(&errors(&["operation-failed", "access-denied"])));
+        assert!(!is_retryable_lock_error(&errors(&["operation-not-supported"])));
     }
 }

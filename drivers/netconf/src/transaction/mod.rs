@@ -1,4 +1,4 @@
-//! One command on one device: read, work out the difference, change it in a transaction, read back, confirm.
+//! Applies one command to one device: read, plan, edit in a transaction, read back, confirm.
 //!
 //! On a device with a candidate and confirmed commit 1.1 (`a | b` are in flight together):
 //!
@@ -13,22 +13,22 @@
 //! unlock candidate | unlock running
 //! ```
 //!
-//! All VLANs are read, and all ports that the command speaks of; where this session has seen all VLANs before and the
-//! device tells it of changes by others, only the VLANs that the change is about.
+//! A transaction reads all VLANs and all ports of the command. It reads only the affected VLANs if the session has
+//! read all before and the device notifies of foreign changes.
 //!
-//! The persist-id is the same for each transaction on a device, so that whoever comes next (this process after a
-//! dropped session, or another after this one died) can take back a commit that was never confirmed before it
-//! reads; otherwise it would find everything there, and the device would roll it back a minute later.
+//! All transactions of a device share one persist-id. So the next session can cancel a commit that was never
+//! confirmed: of this process after a lost session, or of another process. Otherwise it would read the pending change
+//! as present, and the device would roll it back a minute later.
 
 mod bisect;
+mod change_size;
 mod commit;
 pub mod drift;
 mod error;
-mod extent;
-mod leftover;
 mod lock;
 mod read;
 mod stage;
+mod stale_candidate;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -41,104 +41,106 @@ use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Changes, Inventory, LeftOut, Plan, Returns, Seen, applied, interfaces, plan, remembering,
+    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Plan, applied, interfaces, plan,
+    with_new_port_memory,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
-use crate::transaction::drift::Known;
+use crate::transaction::drift::KnownDeviations;
 use crate::transaction::read::View;
 
 pub use error::TransactionError;
-use error::may_pass;
+use error::is_transient;
 
-/// How many units of a change may be missing when it is read back, for the rest to stay.
-const MOST_MISSING: usize = 512;
+/// Maximum units that may be missing after the commit for the rest to stay.
+const MAX_MISSING_UNITS: usize = 512;
 
-/// What a transaction is about.
+/// One command on one device.
 pub struct Transaction<'a, S> {
-    /// The device.
+    /// The session with the device.
     pub session: &'a S,
-    /// Its dialect.
+    /// The dialect of the device.
     pub dialect: &'a dyn Dialect,
-    /// How it is changed.
+    /// The datastore, locks and confirmation that the device supports.
     pub profile: Profile,
-    /// The command.
+    /// The work on the command.
     pub work: &'a Work,
-    /// What the command wants.
+    /// The desired state of the command.
     pub desired: &'a FabricDesired,
-    /// The name of a pending commit on this device: the same for all transactions of this target.
+    /// The persist-id of pending commits, the same for all transactions of this target.
     pub persist_id: &'a str,
-    /// After how long the device takes back what was not confirmed; longer where a change is held.
+    /// The confirm-timeout; a held change gets a longer one.
     pub confirm_timeout: Duration,
-    /// What is to be done.
+    /// Whether to apply, hold or roll back.
     pub intent: &'a Intent<'a>,
-    /// What the device said of itself, for the reports.
+    /// The device information for the report.
     pub device: &'a DeviceInfo,
-    /// The device's VLANs as they were last read.
-    pub read: Mutex<Option<Baseline>>,
-    /// What is remembered of VLANs that came back.
-    pub returns: &'a Returns,
+    /// The VLANs of the last read.
+    pub read_baseline: Mutex<Option<Baseline>>,
+    /// The detector of clashes of the cluster identifier.
+    pub clash_detector: &'a ClashDetector,
 }
 
-/// What was read back after a commit.
-struct Verified {
+/// The result of reading back after a commit.
+struct ReadBack {
     report: Reconciled,
-    /// What of the change is not there.
+    /// The part of the change that is missing.
     missing: Changes,
 }
 
-/// How a session begins, for [`Transaction::run`].
+/// The state of the session before [`Transaction::run`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances<'a> {
-    /// A commit of an earlier session may be waiting for its confirmation.
+pub struct RunContext<'a> {
+    /// A commit of an earlier session may be pending.
     pub may_be_pending: bool,
-    /// All of this command but these was verified before: any other difference is drift.
-    pub known: Option<&'a Known>,
-    /// What was verified last in this session is another command, so that there is most likely something to do, and
-    /// the look before the locks is left out.
-    pub other_before: bool,
-    /// All VLANs as this session saw them last, if it would have been told of changes by others. What it says counts
-    /// only while `other_before`: who looks for drift reads all.
+    /// The deviations at the last verification of this command. Any other difference is drift.
+    pub known: Option<&'a KnownDeviations>,
+    /// The session verified another command last, so changes are likely. The read before the locks is skipped.
+    pub verified_other_command: bool,
+    /// All VLANs as this session last read them, if the device notifies it of changes. It is used only with
+    /// `verified_other_command`, since a check for drift reads all.
     pub baseline: Option<&'a Baseline>,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Does what is intended with the device, and reports what is there.
-    pub async fn run(&self, circumstances: Circumstances<'_>) -> Result<Reconciled, TransactionError> {
+    /// Carries out the intent and reports the state.
+    pub async fn run(&self, context: RunContext<'_>) -> Result<Reconciled, TransactionError> {
         if self.holds() && self.profile.confirmation == Confirmation::None {
             return Err(TransactionError::CannotHold);
         }
         let started = Instant::now();
-        let taking_back = matches!(self.intent, Intent::RollBack { .. });
-        let skips_look = circumstances.other_before && !circumstances.may_be_pending && !taking_back;
-        let view = self.view(circumstances.baseline.filter(|_| skips_look));
+        let is_rollback = matches!(self.intent, Intent::RollBack { .. });
+        let skips_first_read = context.verified_other_command && !context.may_be_pending && !is_rollback;
+        let view = self.view(context.baseline.filter(|_| skips_first_read));
         let interfaces = interfaces(self.desired);
-        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
-        let look = if circumstances.may_be_pending {
-            Some(self.take_back_and_read(&view.filter).await?)
-        } else if skips_look {
+        let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
+        let first_read = if context.may_be_pending {
+            Some(self.cancel_commit_and_read(&view.filter).await?)
+        } else if skips_first_read {
             None
         } else {
             Some(self.read(&view.filter).await?)
         };
-        let mut inventory = match asked {
-            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
+        let mut inventory = match pending_inventory {
+            Some(pending_inventory) => {
+                Some(self.parse_inventory(pending_inventory.await?, &interfaces).await?)
+            }
             None => None,
         };
         let mut drift = Vec::new();
-        if let Some(read) = look {
-            let seen = self.parse(read, &view, &mut inventory).await?;
+        if let Some(read) = first_read {
+            let observed = self.parse(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
-                return Ok(self.rolled_back(reason, &seen));
+                return Ok(self.rolled_back(reason, &observed));
             }
             drift =
-                circumstances.known.map(|known| drift::drift(&seen, self.desired, known)).unwrap_or_default();
-            let first = plan(&seen, self.desired, &LeftOut::default());
+                context.known.map(|known| drift::drift(&observed, self.desired, known)).unwrap_or_default();
+            let first = plan(&observed, self.desired, &Exclusions::default());
             let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
             if first.changes.is_empty() || leave {
-                let mut report = self.report(&seen, first);
+                let mut report = self.report(&observed, first);
                 report.notes.extend(drift);
-                return self.unchanged(report, &seen).await;
+                return self.unchanged(report, &observed).await;
             }
         }
         if !self.work.is_current() {
@@ -148,49 +150,55 @@ impl<S: Session> Transaction<'_, S> {
         let locked_read = self.lock(&view.filter).await?;
         let changed = self.change(locked_read, &view, &mut inventory, started).await;
         let unlocked = match &changed {
-            Err(error) if error.needs_new_session() => return changed,
+            Err(error) if error.session_is_unusable() => return changed,
             _ => self.unlock(changed.is_err()).await,
         };
         let mut report = changed?;
         if let Err(error) = unlocked {
-            // The change is there; the session is not, which its next use shows.
+            // The change is applied. The next use shows that the session ended.
             debug!(%error, "the session ended while unlocking");
         }
         report.notes.extend(drift);
         Ok(report)
     }
 
-    /// What [`Self::run`] would do with the device as it is. Nothing is changed.
+    /// Returns the edits that [`Self::run`] would send. Changes nothing.
     pub async fn preview(&self) -> Result<Preview, TransactionError> {
         let interfaces = interfaces(self.desired);
-        let asked = self.dialect.needs_inventory().then(|| self.ask_inventory(&interfaces));
+        let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
         let view = self.view(None);
         let read = self.read(&view.filter).await?;
-        let mut inventory = match asked {
-            Some(asked) => Some(self.parse_inventory(asked.await?, &interfaces).await?),
+        let mut inventory = match pending_inventory {
+            Some(pending_inventory) => {
+                Some(self.parse_inventory(pending_inventory.await?, &interfaces).await?)
+            }
             None => None,
         };
-        let seen = self.parse(read, &view, &mut inventory).await?;
-        let Plan { changes, rejected, notes, .. } = plan(&seen, self.desired, &LeftOut::default());
+        let observed = self.parse(read, &view, &mut inventory).await?;
+        let Plan { changes, rejected, notes, .. } = plan(&observed, self.desired, &Exclusions::default());
         let edits = (!changes.is_empty())
-            .then(|| self.dialect.render(&seen, &changes).to_string())
+            .then(|| self.dialect.render(&observed, &changes).to_string())
             .into_iter()
             .collect();
         Ok(Preview { edits, rejected, notes, failure: None, device: Some(self.device.clone()) })
     }
 
-    /// Nothing is to change: that is the end of it, unless others are waited for.
-    async fn unchanged(&self, report: Reconciled, seen: &Seen) -> Result<Reconciled, TransactionError> {
+    /// Ends a transaction without changes; in a held transaction after its decision.
+    async fn unchanged(
+        &self,
+        report: Reconciled,
+        observed: &ObservedConfig,
+    ) -> Result<Reconciled, TransactionError> {
         if !self.holds() {
             return Ok(report);
         }
         match self.hold(report.clone()).await? {
             (HoldOutcome::Confirm, _) => Ok(report),
-            (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, seen)),
+            (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, observed)),
         }
     }
 
-    /// All between the locks.
+    /// Edits, commits and verifies under the locks.
     async fn change(
         &self,
         locked_read: Text,
@@ -198,18 +206,18 @@ impl<S: Session> Transaction<'_, S> {
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let mut left_out = LeftOut::default();
-        let seen = self.parse(locked_read, view, inventory).await?;
+        let mut excluded = Exclusions::default();
+        let observed = self.parse(locked_read, view, inventory).await?;
         let (planned, read) = loop {
-            let Some(planned) = self.stage(&seen, &mut left_out).await? else {
-                // Nothing is left to change.
+            let Some(planned) = self.stage(&observed, &mut excluded).await? else {
+                // Every change is excluded.
                 self.discard().await?;
                 let now = match self.profile.target {
-                    Target::Candidate => seen,
-                    // Bisection may have left some of it there.
+                    Target::Candidate => observed,
+                    // Bisection may have changed running.
                     Target::Running => self.reread(view, inventory).await?,
                 };
-                let report = self.report(&now, plan(&now, self.desired, &left_out));
+                let report = self.report(&now, plan(&now, self.desired, &excluded));
                 return self.unchanged(report, &now).await;
             };
             if !self.work.is_current() {
@@ -221,35 +229,35 @@ impl<S: Session> Transaction<'_, S> {
             match committed.await {
                 Ok(_) => break (planned, read),
                 Err(CallError::Refused { operation, errors }) => {
-                    // There are devices on which a refused one is pending all the same, and keeps everyone out.
-                    self.take_back().await?;
-                    self.leave_out(
-                        &seen,
+                    // Some devices keep a refused commit pending and deny all locks.
+                    self.cancel_commit().await?;
+                    self.exclude_refused(
+                        &observed,
                         &planned.changes,
                         &operation,
                         errors,
                         stage::Depth::Commit,
-                        &mut left_out,
+                        &mut excluded,
                     )
                     .await?;
                 }
                 Err(error) => return Err(error.into()),
             }
         };
-        // A full device's state is large, and now there is another one to read.
-        let contested = seen.contested.clone();
-        drop(seen);
-        let ended = match self.verify(read, &planned, contested, view, inventory, &mut left_out).await {
-            Ok(verified) => self.end(verified, planned, view, inventory, started).await,
+        // The observed state of a full device is large, and another one is read next.
+        let contested = observed.contested.clone();
+        drop(observed);
+        let ended = match self.verify(read, &planned, contested, view, inventory, &mut excluded).await {
+            Ok(verified) => self.hold_and_confirm(verified, planned, view, inventory, started).await,
             Err(error) => Err(error),
         };
-        if matches!(&ended, Err(error) if !error.needs_new_session()) {
-            self.take_back().await?;
+        if matches!(&ended, Err(error) if !error.session_is_unusable()) {
+            self.cancel_commit().await?;
         }
         ended
     }
 
-    /// Reads back what was committed. While VLANs were `contested`, no removal was asked for.
+    /// Reads back after the commit. While VLANs were `contested`, the plan has no removals.
     async fn verify(
         &self,
         read: Call,
@@ -257,68 +265,72 @@ impl<S: Session> Transaction<'_, S> {
         contested: VlanSet,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-        left_out: &mut LeftOut,
-    ) -> Result<Verified, TransactionError> {
+        excluded: &mut Exclusions,
+    ) -> Result<ReadBack, TransactionError> {
         let mut now = self.parse(read.await?, view, inventory).await?;
         if !contested.is_empty() {
             now.contested = contested;
         }
-        // What the ports were like before is remembered from now on.
-        let desired = &*remembering(self.desired, planned);
-        let missing = plan(&now, desired, left_out).changes;
+        // The port memory of the plan counts from now on.
+        let desired = &*with_new_port_memory(self.desired, planned);
+        let missing = plan(&now, desired, excluded).changes;
         if !missing.is_empty() {
-            if extent::nothing_happened(&planned.changes, &missing) || extent::size(&missing) > MOST_MISSING {
-                return Err(TransactionError::NotThere);
+            if change_size::is_unchanged(&planned.changes, &missing)
+                || change_size::size(&missing) > MAX_MISSING_UNITS
+            {
+                return Err(TransactionError::NotReadBack);
             }
             for unit in missing.units() {
-                left_out.add(unit, "the device accepted it, but does not show it when read back");
+                excluded.add(unit, "the device accepted it, but does not show it when read back");
             }
         }
-        let mut report = self.report(&now, plan(&now, desired, left_out));
+        let mut report = self.report(&now, plan(&now, desired, excluded));
         report.applied = Some(applied(&now, desired));
-        Ok(Verified { report, missing })
+        Ok(ReadBack { report, missing })
     }
 
-    /// Holds what was verified where that is asked for, then confirms it or takes it back.
-    async fn end(
+    /// Holds the verified change if the intent says so, then confirms or cancels it.
+    async fn hold_and_confirm(
         &self,
-        verified: Verified,
+        verified: ReadBack,
         planned: Plan,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let Verified { mut report, missing } = verified;
+        let ReadBack { mut report, missing } = verified;
         let mut waited = Duration::ZERO;
         let noted = if self.holds() {
             let (verdict, held) = self.hold(report.clone()).await?;
             waited = held;
             match verdict {
-                HoldOutcome::Confirm => self.keep().await.map_err(TransactionError::once_decided)?,
+                HoldOutcome::Confirm => {
+                    self.confirm_and_save().await.map_err(TransactionError::after_decision)?
+                }
                 HoldOutcome::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
                     return Err(TransactionError::Aborted { reason });
                 }
                 HoldOutcome::Abort { reason } => {
                     let undone = async {
-                        self.take_back().await?;
+                        self.cancel_commit().await?;
                         self.reread(view, inventory).await
                     };
-                    let now = undone.await.map_err(TransactionError::once_decided)?;
+                    let now = undone.await.map_err(TransactionError::after_decision)?;
                     return Ok(self.rolled_back(&reason, &now));
                 }
             }
         } else {
-            self.keep().await?
+            self.confirm_and_save().await?
         };
         report.notes.extend(noted);
         let transaction = self.work.command.transaction.as_ref().map(|transaction| transaction.id.clone());
         let took = started.elapsed().saturating_sub(waited);
-        report.change = Some(extent::report(&planned.changes, &missing, transaction, took));
+        report.change = Some(change_size::report(&planned.changes, &missing, transaction, took));
         Ok(report)
     }
 
-    /// Confirms what was committed, and has it survive a restart.
-    async fn keep(&self) -> Result<Option<Note>, TransactionError> {
+    /// Confirms the commit and saves the startup configuration.
+    async fn confirm_and_save(&self) -> Result<Option<Note>, TransactionError> {
         self.confirm().await?;
         Ok(self.save_startup().await?)
     }
@@ -338,23 +350,23 @@ impl<S: Session> Transaction<'_, S> {
         self.session.call(operation.xml())
     }
 
-    /// What is there after nothing was changed, or all of it was taken back.
-    fn rolled_back(&self, reason: &str, now: &Seen) -> Reconciled {
-        let mut there = applied(now, self.desired);
-        if let Applied::Fabric { closed: Some(closed), before, .. } = &mut there {
-            // What was to become of the ports did not.
+    /// The report of a transaction that changed nothing or was rolled back.
+    fn rolled_back(&self, reason: &str, now: &ObservedConfig) -> Reconciled {
+        let mut current = applied(now, self.desired);
+        if let Applied::Fabric { closed: Some(closed), before, .. } = &mut current {
+            // The planned port memory does not count.
             let ports = &self.desired.ports;
             closed.extend(ports.iter().filter(|port| port.closed).map(|port| port.name.clone()));
             *before =
                 ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect();
         }
-        let mut report = Reconciled::rolled_back(reason.to_owned(), there);
+        let mut report = Reconciled::rolled_back(reason.to_owned(), current);
         report.device = Some(self.device.clone());
         report
     }
 
-    fn report(&self, seen: &Seen, plan: Plan) -> Reconciled {
-        let mut report = Reconciled::applied(applied(seen, self.desired));
+    fn report(&self, observed: &ObservedConfig, plan: Plan) -> Reconciled {
+        let mut report = Reconciled::applied(applied(observed, self.desired));
         report.device = Some(self.device.clone());
         report.rejected = plan.rejected;
         report.notes = plan.notes;
@@ -372,7 +384,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// A newer command came, or the process is to stop, before anything was committed.
+/// The outcome when a newer command or a stop arrives before the commit.
 fn superseded() -> Reconciled {
     Reconciled {
         outcome: Outcome::Progress {

@@ -1,4 +1,4 @@
-//! Reading the device.
+//! Reads the device.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -6,25 +6,25 @@ use std::sync::PoisonError;
 use eno_schemas::{Applied, VlanSet};
 
 use crate::operation::Operation;
-use crate::plan::{Baseline, Inventory, Seen, SeenPort, interfaces, ours};
+use crate::plan::{Baseline, Inventory, ObservedConfig, ObservedPort, interfaces, ours};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
 
-/// What is read of the device.
+/// The selection of a read.
 pub(super) struct View<'a> {
     /// The subtree filter.
     pub(super) filter: String,
-    /// The VLANs that it selects, and all others; absent: it selects all.
+    /// The selected VLANs and the baseline for all others; absent: the filter selects all.
     part: Option<(VlanSet, &'a Baseline)>,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// All that matters here, or only what may have to change against `baseline`.
+    /// Selects everything, or only the VLANs that may differ from `baseline`.
     pub(super) fn view<'b>(&self, baseline: Option<&'b Baseline>) -> View<'b> {
         let interfaces = interfaces(self.desired);
         let part = baseline.and_then(|baseline| {
-            let vlans = baseline.in_question(self.desired)?;
+            let vlans = baseline.unsettled(self.desired)?;
             let filter = self.dialect.filter_for(&vlans, &interfaces)?;
             Some(View { filter, part: Some((vlans, baseline)) })
         });
@@ -35,73 +35,74 @@ impl<S: Session> Transaction<'_, S> {
         &self,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
+    ) -> Result<ObservedConfig, TransactionError> {
         let reply = self.read(&view.filter).await?;
         self.parse(reply, view, inventory).await
     }
 
-    /// What is configured, and the interfaces that exist and are not configured, which are asked for once.
+    /// Parses the configuration and adds the interfaces that exist unconfigured. The inventory is read once.
     pub(super) async fn parse(
         &self,
         reply: Text,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-    ) -> Result<Seen, TransactionError> {
-        let (mut seen, answers_several) = self.parse_interfaces(reply, inventory.as_ref()).await?;
+    ) -> Result<ObservedConfig, TransactionError> {
+        let (mut observed, answers_several_names) = self.parse_interfaces(reply, inventory.as_ref()).await?;
         if let Some((vlans, baseline)) = &view.part {
-            baseline.complete(&mut seen, vlans);
+            baseline.complete(&mut observed, vlans);
         }
         if let Some(Applied::Fabric { vlans, .. }) =
             self.work.reported().and_then(|report| report.applied.as_ref())
         {
-            seen.gone = vlans.difference(&seen.vlans.keys().copied().collect());
+            observed.deleted_by_others = vlans.difference(&observed.vlans.keys().copied().collect());
         }
-        seen.contested = self.returns.of_others(&ours(&seen, &self.desired.cluster), self.desired);
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Baseline::of(&seen, &self.desired.cluster, answers_several));
+        observed.contested =
+            self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
+        *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Baseline::of(&observed, &self.desired.cluster, answers_several_names));
         let mut absent = interfaces(self.desired);
-        absent.retain(|name| !seen.ports.contains_key(*name));
+        absent.retain(|name| !observed.ports.contains_key(*name));
         if absent.is_empty() {
-            return Ok(seen);
+            return Ok(observed);
         }
-        let there = match inventory {
-            Some(there) => there,
+        let current = match inventory {
+            Some(current) => current,
             None => inventory.insert(self.inventory(&absent).await?),
         };
-        for name in absent.into_iter().filter(|name| there.contains_key(*name)) {
-            seen.ports.insert(name.to_owned(), SeenPort::default());
+        for name in absent.into_iter().filter(|name| current.contains_key(*name)) {
+            observed.ports.insert(name.to_owned(), ObservedPort::default());
         }
-        Ok(seen)
+        Ok(observed)
     }
 
-    /// Parses a reply, and asks singly for the interfaces that it lacks where it does not prove that they are absent. Also
-    /// whether it proves that the device answers several names in a filter.
+    /// Parses a reply. Reads missing interfaces singly unless the reply proves their absence. Also returns whether
+    /// the device answers several names in a filter.
     async fn parse_interfaces(
         &self,
         mut reply: Text,
         inventory: Option<&Inventory>,
-    ) -> Result<(Seen, bool), TransactionError> {
+    ) -> Result<(ObservedConfig, bool), TransactionError> {
         let nothing = Inventory::new();
         let inventory = inventory.unwrap_or(&nothing);
-        let seen = self.dialect.parse(&reply, inventory)?;
-        let asked = interfaces(self.desired);
-        let is_shown = |name: &&str| seen.ports.get(*name).is_some_and(|port| port.configured);
-        let (shown, lacking): (Vec<&str>, Vec<&str>) = asked.iter().copied().partition(is_shown);
-        if lacking.is_empty() || !shows_first_only(asked.len(), shown.len()) {
-            return Ok((seen, shown.len() > 1));
+        let observed = self.dialect.parse(&reply, inventory)?;
+        let requested = interfaces(self.desired);
+        let is_shown = |name: &&str| observed.ports.get(*name).is_some_and(|port| port.configured);
+        let (shown, lacking): (Vec<&str>, Vec<&str>) = requested.iter().copied().partition(is_shown);
+        if lacking.is_empty() || !shows_first_only(requested.len(), shown.len()) {
+            return Ok((observed, shown.len() > 1));
         }
         let filters = lacking.into_iter().filter_map(|name| self.dialect.filter_interface(name));
-        let asked: Vec<Call> = filters.map(|filter| self.read(&filter)).collect();
-        if asked.is_empty() {
-            return Ok((seen, false));
+        let requested: Vec<Call> = filters.map(|filter| self.read(&filter)).collect();
+        if requested.is_empty() {
+            return Ok((observed, false));
         }
-        for answer in asked {
-            reply.append(answer.await?);
+        for more in requested {
+            reply.append(more.await?);
         }
         Ok((self.dialect.parse(&reply, inventory)?, false))
     }
 
-    /// Which of these interfaces the device has.
+    /// Reads which of these interfaces the device has.
     async fn inventory(&self, interfaces: &BTreeSet<&str>) -> Result<Inventory, TransactionError> {
         if let Some(request) = self.dialect.inventory_request() {
             match self.session.call(request.into()).await {
@@ -109,16 +110,16 @@ impl<S: Session> Transaction<'_, S> {
                 reply => return Ok(self.dialect.parse_inventory(&reply?)?),
             }
         }
-        let reply = self.ask_inventory(interfaces).await?;
+        let reply = self.request_inventory(interfaces).await?;
         self.parse_inventory(reply, interfaces).await
     }
 
-    /// Asks for the state of interfaces.
-    pub(super) fn ask_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
+    /// Requests the operational state of interfaces.
+    pub(super) fn request_inventory(&self, interfaces: &BTreeSet<&str>) -> Call {
         self.send(Operation::Get { filter: &self.dialect.inventory_filter(interfaces) })
     }
 
-    /// Parses the reply to that, and asks singly for what it lacks, as for the configuration.
+    /// Parses the reply to [`Self::request_inventory`], and reads missing interfaces singly.
     pub(super) async fn parse_inventory(
         &self,
         mut reply: Text,
@@ -130,16 +131,17 @@ impl<S: Session> Transaction<'_, S> {
         if missing.is_empty() || !shows_first_only(interfaces.len(), found.len()) {
             return Ok(inventory);
         }
-        let asked: Vec<Call> = missing.into_iter().map(|name| self.ask_inventory(&[name].into())).collect();
-        for answer in asked {
-            reply.append(answer.await?);
+        let requested: Vec<Call> =
+            missing.into_iter().map(|name| self.request_inventory(&[name].into())).collect();
+        for more in requested {
+            reply.append(more.await?);
         }
         Ok(self.dialect.parse_inventory(&reply)?)
     }
 }
 
-/// Whether a reply with `found` of `asked` names may be of a server that answers only the first of several names in a
-/// subtree filter (RFC 6241 section 6.2.5 has all of them answered).
-fn shows_first_only(asked: usize, found: usize) -> bool {
-    asked > 1 && found <= 1
+/// Whether the server may answer only the first of several names in a subtree filter. RFC 6241 section 6.2.5 requires
+/// all.
+fn shows_first_only(requested: usize, found: usize) -> bool {
+    requested > 1 && found <= 1
 }

@@ -1,4 +1,4 @@
-//! Getting a change into the device, without the items that it refuses.
+//! Edits the target datastore without the items that the device refuses.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,50 +8,51 @@ use tracing::debug;
 
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
-use crate::plan::{Changes, LeftOut, Plan, Seen, Unit, plan};
+use crate::plan::{ChangeUnit, Changes, Exclusions, ObservedConfig, Plan, plan};
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
-use crate::transaction::{Transaction, TransactionError, may_pass};
+use crate::transaction::{Transaction, TransactionError, is_transient};
 
-/// How many items errors may name before the whole change is given up.
-const MOST_NAMED: usize = 512;
-/// How many parts of a refused change may be tried.
-const MOST_TRIES: usize = 96;
+/// Maximum items that errors may name before the whole change fails.
+const MAX_NAMED_ITEMS: usize = 512;
+/// Maximum tries of parts of a refused change.
+const MAX_TRIES: usize = 96;
 
-/// Up to where a change has to go to see whether it is taken.
+/// The operation up to which a part has to succeed to count as accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Edit, and validation where there is one.
     Stage,
-    /// The commit too.
+    /// Edit, validation and commit.
     Commit,
 }
 
 impl<S: Session> Transaction<'_, S> {
-    /// Puts the difference into the target datastore. What is refused is added to `left_out`, and the rest is
-    /// tried. `None`: nothing is left to change.
+    /// Edits the target datastore. Refused units are added to `excluded` and the rest is tried again. `None`: nothing
+    /// is left to change.
     pub(super) async fn stage(
         &self,
-        seen: &Seen,
-        left_out: &mut LeftOut,
+        observed: &ObservedConfig,
+        excluded: &mut Exclusions,
     ) -> Result<Option<Plan>, TransactionError> {
         loop {
-            let planned = plan(seen, self.desired, left_out);
+            let planned = plan(observed, self.desired, excluded);
             if planned.changes.is_empty() {
                 return Ok(None);
             }
-            let (operation, errors) = match self.try_changes(seen, &planned.changes).await {
+            let (operation, errors) = match self.try_changes(observed, &planned.changes).await {
                 Ok(()) => return Ok(Some(planned)),
                 Err(CallError::Refused { operation, errors }) => (operation, errors),
                 Err(error) => return Err(error.into()),
             };
-            self.leave_out(seen, &planned.changes, &operation, errors, Depth::Stage, left_out).await?;
+            self.exclude_refused(observed, &planned.changes, &operation, errors, Depth::Stage, excluded)
+                .await?;
         }
     }
 
-    /// One edit of a clean target, validated.
-    async fn try_changes(&self, seen: &Seen, changes: &Changes) -> Result<(), CallError> {
-        let config = self.dialect.render(seen, changes);
+    /// Discards the candidate, edits it and validates it.
+    async fn try_changes(&self, observed: &ObservedConfig, changes: &Changes) -> Result<(), CallError> {
+        let config = self.dialect.render(observed, changes);
         let Self { profile, .. } = self;
         let edit =
             Operation::Edit { target: profile.target, rollback_on_error: profile.rollback_on_error, config };
@@ -59,8 +60,8 @@ impl<S: Session> Transaction<'_, S> {
         let edited = self.send(edit);
         let validated =
             (profile.target == Target::Candidate && profile.validate).then(|| self.send(Operation::Validate));
-        // All replies are awaited before a refusal is acted upon: the next request starts from a quiet session. Of one
-        // that doesn't answer no more is expected, since each reply would be waited for anew.
+        // All replies are awaited before a refusal is handled, so the next request starts in a quiet session. After a
+        // lost session no reply is awaited, since each would time out.
         let mut staged = Ok(());
         for call in discarded.into_iter().chain([edited]).chain(validated) {
             match call.await {
@@ -71,24 +72,24 @@ impl<S: Session> Transaction<'_, S> {
         staged
     }
 
-    /// Adds to `left_out` what the device refuses of `changes`, or fails when it is not about single items.
-    pub(super) async fn leave_out(
+    /// Excludes the units that the device refuses; fails when the errors are not about single units.
+    pub(super) async fn exclude_refused(
         &self,
-        seen: &Seen,
+        observed: &ObservedConfig,
         changes: &Changes,
         operation: &str,
         errors: RpcErrors,
         depth: Depth,
-        left_out: &mut LeftOut,
+        excluded: &mut Exclusions,
     ) -> Result<(), TransactionError> {
         let refused = |errors: RpcErrors| {
-            let retryable = may_pass(&errors);
+            let retryable = is_transient(&errors);
             TransactionError::Refused { operation: operation.to_owned(), errors, retryable }
         };
         if errors.tagged("access-denied").is_some() || is_locked(&errors) {
             return Err(refused(errors));
         }
-        // Other requests hold no configuration: such words are about the request itself.
+        // Errors of requests without configuration are about the request itself.
         let of_request =
             ["unknown-element", "unknown-attribute", "operation-not-supported", "malformed-message"];
         if operation != "<edit-config>" && of_request.iter().any(|tag| errors.tagged(tag).is_some()) {
@@ -97,27 +98,27 @@ impl<S: Session> Transaction<'_, S> {
         let (mut named, mut ports) = (0, Vec::new());
         for error in &errors.0 {
             let reason = || format!("the device refuses it: {error}");
-            match self.dialect.blame(error, seen, changes) {
-                // An error at the port may be about any of its VLANs.
-                Some(Unit::Port(name)) if changes.size_on(&name) > 1 => {
-                    ports.push((Unit::Port(name), reason()));
+            match self.dialect.locate_error(error, observed, changes) {
+                // An error at the port may concern any of its VLANs.
+                Some(ChangeUnit::Port(name)) if changes.size_on(&name) > 1 => {
+                    ports.push((ChangeUnit::Port(name), reason()));
                 }
                 Some(unit) => {
                     debug!(?unit, %error, "left out");
-                    named += usize::from(left_out.add(unit, reason()));
+                    named += usize::from(excluded.add(unit, reason()));
                 }
                 None => {}
             }
         }
         if named > 0 {
-            return if left_out.len() > MOST_NAMED { Err(refused(errors)) } else { Ok(()) };
+            return if excluded.len() > MAX_NAMED_ITEMS { Err(refused(errors)) } else { Ok(()) };
         }
-        // A part that is tried would stay, whatever becomes of the transaction.
+        // A tried part would stay committed even if the transaction aborts.
         let stays = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
         let mut found = if self.holds() && stays {
             Vec::new()
         } else {
-            self.bisect(seen, changes, depth, left_out, &errors).await?
+            self.bisect(observed, changes, depth, excluded, &errors).await?
         };
         if found.is_empty() {
             found = ports;
@@ -126,42 +127,48 @@ impl<S: Session> Transaction<'_, S> {
             return Err(refused(errors));
         }
         for (unit, reason) in found {
-            left_out.add(unit, reason);
+            excluded.add(unit, reason);
         }
         Ok(())
     }
 
-    /// Finds the units that are refused by trying parts: first removals, then new VLANs without any port, then ports, then
-    /// the VLANs of each refused port. Empty: no part was accepted.
+    /// Finds the refused units by trying parts: removals first, then new VLANs without ports, then ports, then the
+    /// VLANs of each refused port. Empty: no part was accepted.
     async fn bisect(
         &self,
-        seen: &Seen,
+        observed: &ObservedConfig,
         changes: &Changes,
         depth: Depth,
-        left_out: &LeftOut,
+        excluded: &Exclusions,
         errors: &RpcErrors,
-    ) -> Result<Vec<(Unit, String)>, TransactionError> {
+    ) -> Result<Vec<(ChangeUnit, String)>, TransactionError> {
         self.work.progress("the device refuses the change and does not name what of it: trying parts");
-        let mut budget = MOST_TRIES;
-        let trials =
-            Trials { transaction: self, seen, depth, base: left_out, first: errors, last: Mutex::default() };
+        let mut budget = MAX_TRIES;
+        let trials = Trials {
+            transaction: self,
+            observed,
+            depth,
+            base: excluded,
+            first_refusal: errors,
+            last_refusal: Mutex::default(),
+        };
         let removals = changes.removals();
-        let makes: Vec<Unit> = changes.make.keys().copied().map(Unit::Vlan).collect();
+        let creates: Vec<ChangeUnit> = changes.create.keys().copied().map(ChangeUnit::Vlan).collect();
         let additions = changes.additions();
-        let all_additions: Vec<Unit> = additions.values().flatten().cloned().collect();
+        let all_additions: Vec<ChangeUnit> = additions.values().flatten().cloned().collect();
 
-        let without_removals = [&*makes, &*all_additions].concat();
+        let without_removals = [&*creates, &*all_additions].concat();
         if !removals.is_empty() && !trials.accepts(without_removals.clone()).await? {
             let refused = super::bisect::refused(&removals, &mut budget, |part| {
                 trials.accepts([without_removals.clone(), rest(&removals, &part)].concat())
             });
-            return Ok(trials.explained(refused.await?.unwrap_or(removals)));
+            return Ok(trials.with_reasons(refused.await?.unwrap_or(removals)));
         }
-        if !makes.is_empty() && !trials.accepts(all_additions.clone()).await? {
-            let refused = super::bisect::refused(&makes, &mut budget, |part| {
-                trials.accepts([all_additions.clone(), rest(&makes, &part)].concat())
+        if !creates.is_empty() && !trials.accepts(all_additions.clone()).await? {
+            let refused = super::bisect::refused(&creates, &mut budget, |part| {
+                trials.accepts([all_additions.clone(), rest(&creates, &part)].concat())
             });
-            return Ok(trials.explained(refused.await?.unwrap_or_default()));
+            return Ok(trials.with_reasons(refused.await?.unwrap_or_default()));
         }
         let ports: Vec<&String> = additions.keys().copied().collect();
         let of = |ports: Vec<&String>| ports.into_iter().flat_map(|name| additions[name].clone()).collect();
@@ -169,11 +176,12 @@ impl<S: Session> Transaction<'_, S> {
             super::bisect::refused(&ports, &mut budget, |part| trials.accepts(of(rest(&ports, &part))));
         let refused = refused.await?.unwrap_or_else(|| ports.clone());
         if refused.len() == ports.len() && ports.len() > 1 {
-            // The same VLANs on each port, perhaps.
+            // The ports may refuse the same VLANs.
             let vids: Vec<VlanId> = changes.added_on_ports().iter().collect();
-            let on_ports = |vids: Vec<VlanId>| -> Vec<Unit> {
+            let on_ports = |vids: Vec<VlanId>| -> Vec<ChangeUnit> {
                 let vids: VlanSet = vids.into_iter().collect();
-                let of_them = |unit: &&Unit| matches!(unit, Unit::PortVlan(_, vid) if vids.contains(*vid));
+                let of_them =
+                    |unit: &&ChangeUnit| matches!(unit, ChangeUnit::PortVlan(_, vid) if vids.contains(*vid));
                 all_additions.iter().filter(of_them).cloned().collect()
             };
             let common = super::bisect::refused(&vids, &mut budget, |part| {
@@ -184,9 +192,9 @@ impl<S: Session> Transaction<'_, S> {
                 let refused = super::bisect::refused(&suspects, &mut budget, |part| {
                     trials.accepts(rest(&suspects, &part))
                 });
-                return Ok(trials.explained(refused.await?.unwrap_or(suspects)));
+                return Ok(trials.with_reasons(refused.await?.unwrap_or(suspects)));
             }
-            return Ok(trials.explained(changes.refused_on(refused)));
+            return Ok(trials.with_reasons(changes.refused_on(refused)));
         }
         let mut found = Vec::new();
         for (at, name) in refused.iter().enumerate() {
@@ -200,63 +208,63 @@ impl<S: Session> Transaction<'_, S> {
                 _ => found.extend(changes.refused_on(vec![name])),
             }
         }
-        Ok(trials.explained(found))
+        Ok(trials.with_reasons(found))
     }
 }
 
-/// The members of `all` that are not in `part`.
+/// The members of `all` without `part`.
 fn rest<T: Ord + Clone>(all: &[T], part: &[T]) -> Vec<T> {
     let part: BTreeSet<&T> = part.iter().collect();
     all.iter().filter(|member| !part.contains(member)).cloned().collect()
 }
 
-/// Somebody else holds what is to be changed.
+/// Somebody else holds the lock.
 fn is_locked(errors: &RpcErrors) -> bool {
     ["in-use", "lock-denied"].iter().any(|tag| errors.tagged(tag).is_some())
 }
 
 struct Trials<'a, 'b, S> {
     transaction: &'a Transaction<'b, S>,
-    seen: &'a Seen,
+    observed: &'a ObservedConfig,
     depth: Depth,
-    base: &'a LeftOut,
-    /// With what the whole was refused.
-    first: &'a RpcErrors,
-    /// With what the last part that was refused was.
-    last: Mutex<Option<String>>,
+    base: &'a Exclusions,
+    /// The errors of the whole change.
+    first_refusal: &'a RpcErrors,
+    /// The errors of the last refused part.
+    last_refusal: Mutex<Option<String>>,
 }
 
 impl<S: Session> Trials<'_, '_, S> {
-    /// Whether the device accepts the change without `others`.
-    async fn accepts(&self, others: Vec<Unit>) -> Result<bool, TransactionError> {
+    /// Tries the change without `others`.
+    async fn accepts(&self, others: Vec<ChangeUnit>) -> Result<bool, TransactionError> {
         let transaction = self.transaction;
-        let mut left_out = self.base.clone();
+        let mut excluded = self.base.clone();
         for unit in others {
-            left_out.add(unit, "");
+            excluded.add(unit, "");
         }
-        let changes = plan(self.seen, transaction.desired, &left_out).changes;
+        let changes = plan(self.observed, transaction.desired, &excluded).changes;
         if changes.is_empty() {
             return Ok(true);
         }
         if !transaction.work.is_current() {
-            // What is found does not count any more.
+            // The result does not count after a newer command.
             return Ok(false);
         }
-        let tried = match transaction.try_changes(self.seen, &changes).await {
+        let tried = match transaction.try_changes(self.observed, &changes).await {
             Ok(()) if self.depth == Depth::Commit => self.try_commit().await,
             tried => tried,
         };
         match tried {
             Ok(()) => Ok(true),
             Err(CallError::Refused { errors, .. }) if !is_locked(&errors) => {
-                *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
+                *self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Commits, and takes it back where that is possible; where it is not, what is taken is wanted anyway.
+    /// Commits and cancels the commit if possible. A commit that can't be cancelled contains only desired changes.
     async fn try_commit(&self) -> Result<(), CallError> {
         let transaction = self.transaction;
         if transaction.profile.confirmation == Confirmation::Persistent {
@@ -265,7 +273,7 @@ impl<S: Session> Trials<'_, '_, S> {
                 None => Ok(()),
             };
             if !matches!(committed, Err(CallError::Session(_))) {
-                transaction.take_back().await?;
+                transaction.cancel_commit().await?;
             }
             committed
         } else {
@@ -273,13 +281,13 @@ impl<S: Session> Trials<'_, '_, S> {
         }
     }
 
-    fn explained(&self, units: Vec<Unit>) -> Vec<(Unit, String)> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let reason = match &*last {
-            Some(last) => last.clone(),
-            // It passed while parts were tried.
-            None if may_pass(self.first) => return Vec::new(),
-            None => self.first.to_string(),
+    fn with_reasons(&self, units: Vec<ChangeUnit>) -> Vec<(ChangeUnit, String)> {
+        let last_refusal = self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        let reason = match &*last_refusal {
+            Some(last_refusal) => last_refusal.clone(),
+            // The refusal passed while parts were tried.
+            None if is_transient(self.first_refusal) => return Vec::new(),
+            None => self.first_refusal.to_string(),
         };
         units.into_iter().map(|unit| (unit, format!("the device refuses it: {reason}"))).collect()
     }

@@ -1,4 +1,4 @@
-//! A simulated fabric with a driver beside it.
+//! A simulated fabric and a driver.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// A leaf–spine fabric, after `adapt`.
+    /// Starts a leaf–spine fabric with a topology that `adapt` changed.
     pub async fn start(adapt: impl FnOnce(&mut Topology)) -> Self {
         let mut topology = Topology::leaf_spine(2, 2, 4);
         adapt(&mut topology);
@@ -44,7 +44,7 @@ impl Bench {
         Self { fabric, driver, credentials }
     }
 
-    /// A driver process that starts anew.
+    /// Replaces the driver by a new one, as a restart of its process does.
     pub fn restart_driver(&mut self) {
         self.driver = Arc::new(NetconfDriver::new(options(self.credentials.path())));
     }
@@ -70,7 +70,7 @@ impl Bench {
         }
     }
 
-    /// `vlans` on each of `ports`.
+    /// The desired state with `vlans` on each of `ports`.
     pub fn desired(&self, name: &str, vlans: &str, ports: &[&str]) -> FabricDesired {
         let ports: Vec<(&str, &str)> = ports.iter().map(|port| (*port, vlans)).collect();
         self.desired_ports(name, vlans, &ports)
@@ -102,7 +102,7 @@ impl Bench {
         self.driver.reconcile(work(target, desired)).await
     }
 
-    /// Again and again while the driver asks for it.
+    /// Reconciles until the driver asks for no retry.
     pub async fn settle(&self, target: &str, desired: &FabricDesired) -> Reconciled {
         for _ in 0..20 {
             let reconciled = self.reconcile(target, desired.clone()).await;
@@ -140,14 +140,14 @@ pub fn work(target: &str, desired: FabricDesired) -> Work {
     Work::new(command, newest, progress)
 }
 
-/// A command that is part of a transaction, and what comes after it.
+/// A command of a transaction, and the channel of newer commands.
 pub struct Part {
     pub command: Command,
     pub newest: watch::Sender<LatestCommand>,
 }
 
 impl Part {
-    /// One that is to be decided within `left`.
+    /// A command whose transaction has its deadline in `left`.
     pub fn new(target: &str, desired: FabricDesired, left: Duration) -> Self {
         let deadline = jiff::Timestamp::now() + jiff::SignedDuration::try_from(left).expect("a short time");
         let transaction = Transaction {
@@ -164,7 +164,7 @@ impl Part {
         Work::new(Arc::new(self.command.clone()), self.newest.subscribe(), mpsc::channel(64).0)
     }
 
-    /// The decision, as the command that brings it.
+    /// The command that carries the decision.
     pub fn decided(&self, decision: Decision) -> Command {
         let mut next = self.command.clone();
         next.generation.sequence += 1;
@@ -178,7 +178,7 @@ impl Part {
         self.newest.send_replace(LatestCommand::Command(Arc::new(self.decided(decision))));
     }
 
-    /// What another process makes of the decision.
+    /// The work of another process on the decision.
     pub fn work_later(&self, decision: Decision) -> Work {
         let command = Arc::new(self.decided(decision));
         let (_, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
@@ -186,8 +186,8 @@ impl Part {
     }
 }
 
-/// Waits until the change is held, and gives what was reported then.
-pub async fn until_held(mut phase: watch::Receiver<Phase>) -> Reconciled {
+/// Waits until the driver holds the change, and returns its report then.
+pub async fn until_change_is_held(mut phase: watch::Receiver<Phase>) -> Reconciled {
     let held = phase.wait_for(|phase| matches!(phase, Phase::Held(_))).await.expect("it holds the change");
     match &*held {
         Phase::Held(held) => (**held).clone(),
@@ -207,8 +207,8 @@ pub fn set(text: &str) -> VlanSet {
     text.parse().expect("a set of VLANs")
 }
 
-/// What was applied: all VLANs, and those of each port, as text.
-pub fn there(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
+/// The applied VLANs as text: all, and by port.
+pub fn applied_vlans(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
     assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     match &reconciled.applied {
         Some(Applied::Fabric { vlans, ports, .. }) => {
@@ -218,7 +218,7 @@ pub fn there(reconciled: &Reconciled) -> (String, BTreeMap<String, String>) {
     }
 }
 
-/// The reason of a failure, and whether a retry is asked for.
+/// The reason of a failure, whether it is retryable, and whether the device is unreachable.
 pub fn failed(reconciled: &Reconciled) -> (&str, bool, bool) {
     match &reconciled.outcome {
         Outcome::Failed(failure) => (&failure.reason, failure.retryable, failure.unreachable),
@@ -226,7 +226,7 @@ pub fn failed(reconciled: &Reconciled) -> (&str, bool, bool) {
     }
 }
 
-/// What the switch itself says: its VLANs with our names, and what a port carries.
+/// The switch's own view: its VLANs under our names, and the VLANs that a port carries.
 pub fn on_switch(switch: &Switch, port: &str) -> (String, String) {
     let view = switch.view();
     let ours = |(id, vlan): (&u16, &eno_simulator::VlanView)| {
@@ -238,7 +238,7 @@ pub fn on_switch(switch: &Switch, port: &str) -> (String, String) {
     (vlans.to_string(), view.ports[port].vlans.to_string())
 }
 
-/// How many requests a switch has had.
+/// The number of requests that a switch has received.
 pub fn calls(switch: &Switch) -> u64 {
     switch.stats().rpcs.values().sum()
 }

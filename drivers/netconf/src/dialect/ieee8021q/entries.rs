@@ -166,8 +166,8 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
             text: vid.to_string(),
             ..Entry::default()
         };
-        let Entry { database, text, ports: there, .. } = own.copied().unwrap_or(&new);
-        let stay = there.keys().filter(|number| !change.remove.contains(number)).count();
+        let Entry { database, text, ports: current, .. } = own.copied().unwrap_or(&new);
+        let stay = current.keys().filter(|number| !change.remove.contains(number)).count();
         if stay == 0 && ports.is_empty() {
             if own.is_some() {
                 remove(&mut xml, *database, text);
@@ -175,7 +175,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
             continue;
         }
         let gone: Vec<u32> =
-            change.remove.iter().copied().filter(|number| there.contains_key(number)).collect();
+            change.remove.iter().copied().filter(|number| current.contains_key(number)).collect();
         write_entry(&mut xml, *database, text, &ports, &gone);
     }
     xml
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_vids() {
+    fn vid_lists_are_parsed_and_written() {
         for text in ["1", "1,10-100,250,500-1000", "4094"] {
             assert_eq!(vids_text(&vids(text).unwrap()), text);
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vid_is_taken_out_of_an_entry_of_many() {
+    fn vid_is_removed_from_a_range_entry() {
         let vid = |id| VlanId::new(id).unwrap();
         let entry = Entry {
             database: 3,

@@ -26,10 +26,10 @@ use std::fmt::Write as _;
 use eno_schemas::VlanId;
 
 use self::entries::Entry;
-use crate::dialect::blame::{Named, blame_named, predicates};
+use crate::dialect::locate_error::{Named, locate_named_error, predicates};
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
-use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
@@ -53,12 +53,12 @@ const REGISTRATIONS: &str = "registrations";
 #[derive(Clone, Copy, Debug)]
 pub struct Ieee8021Q;
 
-/// Where things are that [`Seen`] speaks of.
+/// Where things are that [`ObservedConfig`] speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeLayout {
     components: Vec<Component>,
     /// By name: where the port is.
-    ports: BTreeMap<String, Place>,
+    ports: BTreeMap<String, PortLocation>,
 }
 
 /// A component of a bridge that knows VLANs.
@@ -67,7 +67,7 @@ struct Component {
     bridge: String,
     name: String,
     /// VLANs are to exist here: it has a listed port.
-    home: bool,
+    holds_vlans: bool,
     /// The names of the VLANs that are listed.
     vlans: BTreeMap<VlanId, Option<String>>,
     /// The static VLAN registration entries.
@@ -76,7 +76,7 @@ struct Component {
 
 /// Where a port is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct PortLocation {
     /// Which of the components.
     component: usize,
     /// Its number there.
@@ -145,20 +145,25 @@ impl Dialect for Ieee8021Q {
         Some(filter)
     }
 
-    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
         parse::parse(reply, inventory)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
-        layout(seen).map_or_else(Text::new, |layout| render::render(layout, seen, changes))
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
+        layout(observed).map_or_else(Text::new, |layout| render::render(layout, observed, changes))
     }
 
-    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+    fn locate_error(
+        &self,
+        error: &RpcError,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Option<ChangeUnit> {
         let touched = changes.vlans();
         let mut named = Named::default();
         let (mut bridge, mut component) = (None, None);
         let mut names = 0;
-        for (key, value) in predicates(error.place().unwrap_or_default()) {
+        for (key, value) in predicates(error.location().unwrap_or_default()) {
             match key {
                 "name" if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
                 "name" => {
@@ -170,14 +175,14 @@ impl Dialect for Ieee8021Q {
                     named.vid = value.parse().ok().filter(|vid| touched.contains(*vid)).or(named.vid);
                 }
                 "port-ref" => {
-                    let at = |place: &Place, layout: &BridgeLayout| {
-                        let of = &layout.components[place.component];
-                        value.parse() == Ok(place.number)
+                    let at = |location: &PortLocation, layout: &BridgeLayout| {
+                        let of = &layout.components[location.component];
+                        value.parse() == Ok(location.number)
                             && bridge.is_none_or(|name| name == of.bridge)
                             && component.is_none_or(|name| name == of.name)
                     };
-                    let found = layout(seen).and_then(|layout| {
-                        let ports = layout.ports.iter().filter(|(_, place)| at(place, layout));
+                    let found = layout(observed).and_then(|layout| {
+                        let ports = layout.ports.iter().filter(|(_, location)| at(location, layout));
                         ports.map(|(name, _)| name).find(|name| changes.ports.contains_key(*name)).cloned()
                     });
                     named.interface = found.or(named.interface);
@@ -185,12 +190,12 @@ impl Dialect for Ieee8021Q {
                 _ => {}
             }
         }
-        blame_named(named, error, changes, |_| None)
+        locate_named_error(named, error, changes, |_| None)
     }
 }
 
-fn layout(seen: &Seen) -> Option<&BridgeLayout> {
-    match &seen.layout {
+fn layout(observed: &ObservedConfig) -> Option<&BridgeLayout> {
+    match &observed.layout {
         super::Layout::Bridge(layout) => Some(layout),
         _ => None,
     }
@@ -244,14 +249,14 @@ mod tests {
           <component-name>c</component-name></bridge-port></interface></interfaces></data>"#;
 
     #[test]
-    fn ports_are_known_by_their_numbers() {
+    fn ports_are_identified_by_number() {
         let inventory = Ieee8021Q.parse_inventory(&STATE.into()).unwrap();
-        let seen = Ieee8021Q.parse(&DEVICE.into(), &inventory).unwrap();
-        let port = &seen.ports["p1"];
+        let observed = Ieee8021Q.parse(&DEVICE.into(), &inventory).unwrap();
+        let port = &observed.ports["p1"];
         assert_eq!(port.tagged().to_string(), "100-200,300");
         assert_eq!(port.native, VlanId::new(1).ok());
-        assert!(seen.ports["p2"].unfit.is_some());
-        assert_eq!(seen.vlans.len(), 1);
+        assert!(observed.ports["p2"].unfit.is_some());
+        assert_eq!(observed.vlans.len(), 1);
         let without = Ieee8021Q.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         assert!(without.ports["p1"].unfit.as_ref().unwrap().contains("no port number"));
 
@@ -262,16 +267,19 @@ mod tests {
         let root = "/q:bridges/q:bridge[q:name='b']/q:component[q:name='c']/q:filtering-database";
         let entry =
             |vids: &str| format!("{root}/q:vlan-registration-entry[q:database-id='4'][q:vids='{vids}']");
-        let on_port = |vid| Some(Unit::PortVlan("p1".into(), VlanId::new(vid).unwrap()));
+        let on_port = |vid| Some(ChangeUnit::PortVlan("p1".into(), VlanId::new(vid).unwrap()));
         for (path, expected) in [
             (entry("400") + "/q:port-map[q:port-ref='17']", on_port(400)),
-            (entry("400"), VlanId::new(400).ok().map(Unit::Vlan)),
+            (entry("400"), VlanId::new(400).ok().map(ChangeUnit::Vlan)),
             (entry("100-149") + "/q:port-map[q:port-ref='17']", None),
-            (entry("400") + "/q:port-map[q:port-ref='18']", VlanId::new(400).ok().map(Unit::Vlan)),
-            ("/if:interfaces/if:interface[if:name='p1']/q:bridge-port".into(), Some(Unit::Port("p1".into()))),
+            (entry("400") + "/q:port-map[q:port-ref='18']", VlanId::new(400).ok().map(ChangeUnit::Vlan)),
+            (
+                "/if:interfaces/if:interface[if:name='p1']/q:bridge-port".into(),
+                Some(ChangeUnit::Port("p1".into())),
+            ),
         ] {
             let error = RpcError { path: Some(path), ..RpcError::default() };
-            assert_eq!(Ieee8021Q.blame(&error, &seen, &changes), expected, "{error:?}");
+            assert_eq!(Ieee8021Q.locate_error(&error, &observed, &changes), expected, "{error:?}");
         }
     }
 }

@@ -7,22 +7,23 @@ use eno_schemas::{VlanId, VlanSet};
 
 use super::entries::{Entry, Registration, registrations_text, vids};
 use super::{
-    ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, Place, REGISTRATIONS, UNTAGGED_ONLY, scope,
+    ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, PortLocation, REGISTRATIONS,
+    UNTAGGED_ONLY, scope,
 };
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Inventory, Mode, Seen, SeenPort, SeenVlan, Setting};
+use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
 /// The VID of untagged frames where nothing is said.
 const DEFAULT_PVID: u16 = 1;
 
-pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
         Some(bad) => Err(bad),
-        None => Ok(parser.seen(inventory)),
+        None => Ok(parser.observed(inventory)),
     }
 }
 
@@ -179,7 +180,7 @@ impl Parser {
         Some(())
     }
 
-    fn seen(self, inventory: &Inventory) -> Seen {
+    fn observed(self, inventory: &Inventory) -> ObservedConfig {
         let mut layout = BridgeLayout { components: self.components, ports: BTreeMap::new() };
         let mut ports = BTreeMap::new();
         let names: BTreeSet<&String> = self.interfaces.keys().chain(inventory.keys()).collect();
@@ -187,11 +188,11 @@ impl Parser {
             let configured = self.interfaces.get(name);
             let bridge_port = configured.cloned().unwrap_or_default();
             let number = inventory.get(name).and_then(|state| state.number);
-            let mut port = SeenPort { configured: configured.is_some(), ..SeenPort::default() };
-            match place(&layout.components, &bridge_port, number) {
-                Ok(place) => {
-                    layout.components[place.component].home = true;
-                    layout.ports.insert(name.clone(), place);
+            let mut port = ObservedPort { configured: configured.is_some(), ..ObservedPort::default() };
+            match location(&layout.components, &bridge_port, number) {
+                Ok(location) => {
+                    layout.components[location.component].holds_vlans = true;
+                    layout.ports.insert(name.clone(), location);
                 }
                 Err(what) => port.unfit = Some(what),
             }
@@ -200,22 +201,22 @@ impl Parser {
         if layout.ports.is_empty()
             && let Some(first) = layout.components.first_mut()
         {
-            first.home = true;
+            first.holds_vlans = true;
         }
         let ports = ports.into_iter().map(|(name, (port, bridge_port))| {
             let port = match layout.ports.get(&name) {
-                Some(place) => {
-                    registered(port, &bridge_port, &layout.components[place.component], place.number)
+                Some(location) => {
+                    registered(port, &bridge_port, &layout.components[location.component], location.number)
                 }
                 None => port,
             };
             (name, port)
         });
         let ports = ports.collect();
-        Seen {
-            home: None,
+        ObservedConfig {
+            network_instance: None,
             vlans: vlans(&layout),
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,
@@ -225,7 +226,11 @@ impl Parser {
 }
 
 /// Where a port is, or what it is instead.
-fn place(components: &[Component], port: &BridgePort, number: Option<u32>) -> Result<Place, String> {
+fn location(
+    components: &[Component],
+    port: &BridgePort,
+    number: Option<u32>,
+) -> Result<PortLocation, String> {
     let (Some(bridge), Some(component)) = (&port.bridge, &port.component) else {
         return Err("is not configured as a port of a bridge".into());
     };
@@ -236,11 +241,16 @@ fn place(components: &[Component], port: &BridgePort, number: Option<u32>) -> Re
     let Some(number) = number else {
         return Err(format!("has no port number in bridge {bridge}"));
     };
-    Ok(Place { component, number, untagged_only: port.untagged_only })
+    Ok(PortLocation { component, number, untagged_only: port.untagged_only })
 }
 
 /// What the entries say of a port.
-fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Component, number: u32) -> SeenPort {
+fn registered(
+    mut port: ObservedPort,
+    bridge_port: &BridgePort,
+    component: &Component,
+    number: u32,
+) -> ObservedPort {
     let pvid = bridge_port.pvid.unwrap_or(u32::from(DEFAULT_PVID));
     let pvid = u16::try_from(pvid).ok().and_then(|id| VlanId::new(id).ok());
     let filtering = bridge_port.filtering.as_deref();
@@ -276,13 +286,17 @@ fn registered(mut port: SeenPort, bridge_port: &BridgePort, component: &Componen
 }
 
 /// The VLANs that exist, over all components.
-fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
-    let mut vlans: BTreeMap<VlanId, SeenVlan> = BTreeMap::new();
-    let homes: Vec<(usize, &Component)> =
-        layout.components.iter().enumerate().filter(|(_, component)| component.home).collect();
-    for (at, component) in &homes {
-        let numbers: BTreeSet<u32> =
-            layout.ports.values().filter(|place| place.component == *at).map(|place| place.number).collect();
+fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, ObservedVlan> {
+    let mut vlans: BTreeMap<VlanId, ObservedVlan> = BTreeMap::new();
+    let vlan_components: Vec<(usize, &Component)> =
+        layout.components.iter().enumerate().filter(|(_, component)| component.holds_vlans).collect();
+    for (at, component) in &vlan_components {
+        let numbers: BTreeSet<u32> = layout
+            .ports
+            .values()
+            .filter(|location| location.component == *at)
+            .map(|location| location.number)
+            .collect();
         let mut unnamed = VlanSet::EMPTY;
         for entry in &component.entries {
             let members = entry.ports.iter().filter(|(_, registration)| registration.is_fixed());
@@ -295,7 +309,7 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
         for (vid, name) in named.chain(unnamed) {
             match vlans.get_mut(&vid) {
                 None => {
-                    vlans.insert(vid, SeenVlan { name, active: true, fixed: None });
+                    vlans.insert(vid, ObservedVlan { name, active: true, rename_blocker: None });
                 }
                 // One that is not ours in any of them is not ours.
                 Some(vlan) if vlan.name != name => {
@@ -308,14 +322,18 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, SeenVlan> {
         }
     }
     for (vid, vlan) in &mut vlans {
-        vlan.active = homes.iter().all(|(_, component)| component.vlans.contains_key(vid));
+        vlan.active = vlan_components.iter().all(|(_, component)| component.vlans.contains_key(vid));
     }
     // Elsewhere only what may be ours, so that it can be deleted.
-    for component in layout.components.iter().filter(|component| !component.home) {
+    for component in layout.components.iter().filter(|component| !component.holds_vlans) {
         for (vid, name) in &component.vlans {
             if is_ours_by_form(*vid, name.as_deref()) {
-                let there = SeenVlan { name: name.clone(), active: homes.is_empty(), fixed: None };
-                vlans.entry(*vid).or_insert(there);
+                let current = ObservedVlan {
+                    name: name.clone(),
+                    active: vlan_components.is_empty(),
+                    rename_blocker: None,
+                };
+                vlans.entry(*vid).or_insert(current);
             }
         }
     }

@@ -10,27 +10,27 @@ use super::{
     ALL_FRAMES, BRIDGE, BridgeLayout, Component, FILTERING, INTERFACES, ONLY_UNTAGGED, REGISTRATIONS,
     UNTAGGED_ONLY,
 };
-use crate::plan::{Changes, ModeChange, PortChange, Seen};
+use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
-pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> Text {
+pub(super) fn render(layout: &BridgeLayout, observed: &ObservedConfig, changes: &Changes) -> Text {
     let mut by_component: BTreeMap<usize, BTreeMap<VlanId, PortChanges>> = BTreeMap::new();
     for (name, change) in &changes.ports {
-        let Some(place) = layout.ports.get(name) else { continue };
-        let vids = by_component.entry(place.component).or_default();
+        let Some(location) = layout.ports.get(name) else { continue };
+        let vids = by_component.entry(location.component).or_default();
         let former = |vid| registration_of(change.former(REGISTRATIONS)?, vid);
         for vid in change.add.iter() {
             let of_list = change.former.as_ref().is_some_and(|former| former.vlans.contains(vid));
             let registration = former(vid).filter(|former| of_list && former.is_fixed());
             let registration = registration.unwrap_or_else(Registration::ours);
-            vids.entry(vid).or_default().set.insert(place.number, registration);
+            vids.entry(vid).or_default().set.insert(location.number, registration);
         }
         for vid in change.remove.iter() {
             let changes = vids.entry(vid).or_default();
             match former(vid).filter(|former| !former.is_fixed()) {
-                Some(former) => drop(changes.set.insert(place.number, former)),
-                None => changes.remove.push(place.number),
+                Some(former) => drop(changes.set.insert(location.number, former)),
+                None => changes.remove.push(location.number),
             }
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> T
     let mut components: BTreeMap<&str, Text> = BTreeMap::new();
     for (at, component) in layout.components.iter().enumerate() {
         let entries = edit(&component.entries, by_component.get(&at).unwrap_or(&none));
-        let vlans = vlans(component, seen, changes);
+        let vlans = vlans(component, observed, changes);
         if entries.is_empty() && vlans.is_empty() {
             continue;
         }
@@ -69,16 +69,16 @@ pub(super) fn render(layout: &BridgeLayout, seen: &Seen, changes: &Changes) -> T
 }
 
 /// The content of `<bridge-vlan>`.
-fn vlans(component: &Component, seen: &Seen, changes: &Changes) -> Text {
+fn vlans(component: &Component, observed: &ObservedConfig, changes: &Changes) -> Text {
     let mut xml = Text::new();
-    for (vid, name) in changes.make.iter().filter(|_| component.home) {
+    for (vid, name) in changes.create.iter().filter(|_| component.holds_vlans) {
         if component.vlans.get(vid).and_then(Option::as_ref) != Some(name) {
             let _ = write!(xml, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escape(name));
         }
     }
     // In another component the VID may be somebody else's.
     let is_it = |vid: &VlanId| {
-        let name = seen.vlans.get(vid).map(|vlan| &vlan.name);
+        let name = observed.vlans.get(vid).map(|vlan| &vlan.name);
         name.is_some_and(|name| component.vlans.get(vid) == Some(name))
     };
     for vid in changes.delete.iter().filter(is_it) {
@@ -99,7 +99,7 @@ fn render_interfaces(xml: &mut Text, layout: &BridgeLayout, changes: &Changes) {
     let _ = write!(xml, "<interfaces xmlns=\"{INTERFACES}\">");
     for (name, change) in ports {
         let _ = write!(xml, "<interface><name>{}</name><bridge-port xmlns=\"{BRIDGE}\">", escape(name));
-        let untagged_only = layout.ports.get(name).is_some_and(|place| place.untagged_only);
+        let untagged_only = layout.ports.get(name).is_some_and(|location| location.untagged_only);
         if let Some(Some(_)) = change.restore.get(ONLY_UNTAGGED) {
             let _ = write!(xml, "<acceptable-frame>{UNTAGGED_ONLY}</acceptable-frame>");
         } else if untagged_only && change.mode == ModeChange::Trunk {

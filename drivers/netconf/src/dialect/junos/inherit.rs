@@ -10,55 +10,56 @@ use eno_schemas::{VlanId, VlanSet};
 
 use super::read::{Layer, Port, Settings, Vlan};
 use super::{
-    ALL, Entry, Family, INTERFACE, INTERFACE_MODE, Known, Layout, MEMBERS, PORT_MODE, SWITCHING, UNIT,
+    ALL, Entry, INTERFACE, INTERFACE_MODE, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
+    VlanSource,
 };
-use crate::plan::{Mode, NATIVE, Seen, SeenPort, SeenVlan, Setting};
+use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// How many interfaces the `*` at the end of an interface range's member may stand for.
-const PORTS_OF_A_CARD: u16 = 128;
+const MAX_PORTS_PER_CARD: u16 = 128;
 
 /// The entries of a list of members.
 type Ranges = Vec<(VlanId, VlanId)>;
 
 /// Works out what is in effect.
-pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
+pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
     let mut layout = Layout::default();
     let vlans = Vlans::new(main, groups);
     let mut ports = BTreeMap::new();
     let listed = vlans.listed();
     for port in &all_ports(main, &listed) {
         let inherited = inherited(port, main, groups, listed.get(port.name.as_str()));
-        let (seen, entries) = seen_port(port, &inherited, &vlans);
-        let Settings { mode_leaf: mode, more, .. } = port.settings;
-        layout.ports.insert(port.name.clone(), Family { entries, mode, more });
-        ports.insert(port.name.clone(), seen);
+        let (observed, entries) = observed_port(port, &inherited, &vlans);
+        let Settings { mode_leaf: mode, has_other_settings, .. } = port.settings;
+        layout.ports.insert(port.name.clone(), SwitchingFamily { entries, mode, has_other_settings });
+        ports.insert(port.name.clone(), observed);
     }
     let ranges = main.ranges.iter().map(|range| &range.port);
     let everywhere = main.ports.iter().chain(ranges).chain(groups.iter().flat_map(|group| &group.ports));
     let named: BTreeSet<&str> =
         everywhere.flat_map(|port| &port.settings.members).map(String::as_str).collect();
-    let mut seen = BTreeMap::new();
+    let mut observed = BTreeMap::new();
     for (vlan, own) in &vlans.all {
         for (first, last) in vlan.ids.iter().filter_map(|id| range(id)) {
             for vid in ids(first, last) {
-                let there = SeenVlan {
+                let current = ObservedVlan {
                     name: Some(vlan.name.clone()),
                     active: !vlan.inactive,
-                    fixed: fixed(vlan, *own, named.contains(vlan.name.as_str())),
+                    rename_blocker: rename_blocker(vlan, *own, named.contains(vlan.name.as_str())),
                 };
                 // Two may have the same VID when one is deactivated.
-                if seen.get(&vid).is_none_or(|other: &SeenVlan| there.active && !other.active) {
+                if observed.get(&vid).is_none_or(|other: &ObservedVlan| current.active && !other.active) {
                     let description = vlan.description.clone();
-                    layout.vlans.insert(vid, Known { own: *own, description });
-                    seen.insert(vid, there);
+                    layout.vlans.insert(vid, VlanSource { own: *own, description });
+                    observed.insert(vid, current);
                 }
             }
         }
     }
-    Seen {
-        home: None,
-        vlans: seen,
-        gone: VlanSet::EMPTY,
+    ObservedConfig {
+        network_instance: None,
+        vlans: observed,
+        deleted_by_others: VlanSet::EMPTY,
         contested: VlanSet::EMPTY,
         ports,
         empty_opens: true,
@@ -67,12 +68,12 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> Seen {
 }
 
 /// Why a VLAN can't be renamed, which on Junos is to delete one and to make another.
-fn fixed(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
+fn rename_blocker(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
     let why = if !own {
         "it comes from a group"
     } else if vlan.list {
         "it is one of a list of VIDs under one name"
-    } else if vlan.more {
+    } else if vlan.has_other_settings {
         "it has settings beside its VID and its description, which would be lost with its name"
     } else if named {
         "interfaces name it, and would name nothing without it"
@@ -91,8 +92,8 @@ struct Vlans<'a> {
 impl<'a> Vlans<'a> {
     fn new(main: &'a Layer, groups: &'a [Layer]) -> Self {
         let mut all: Vec<(&Vlan, bool)> = main.vlans.iter().map(|vlan| (vlan, true)).collect();
-        let applied = main.applied_to_vlans.iter().chain(&main.applied);
-        for group in applied.filter_map(|name| groups.iter().find(|group| group.name == *name)) {
+        let applied_groups = main.groups_for_vlans.iter().chain(&main.applied_groups);
+        for group in applied_groups.filter_map(|name| groups.iter().find(|group| group.name == *name)) {
             all.extend(
                 group.vlans.iter().filter(|vlan| !vlan.name.starts_with('<')).map(|vlan| (vlan, false)),
             );
@@ -158,34 +159,34 @@ fn inherited(port: &Port, main: &Layer, groups: &[Layer], listed: Option<&Vec<St
             add(&range.port.settings);
         }
     }
-    let applied = port.applied.iter().chain(&main.applied_to_ports).chain(&main.applied);
-    for name in applied.filter(|name| !port.excepted.contains(name)) {
+    let applied_groups = port.applied_groups.iter().chain(&main.groups_for_ports).chain(&main.applied_groups);
+    for name in applied_groups.filter(|name| !port.excepted_groups.contains(name)) {
         for group in groups.iter().filter(|group| group.name == *name) {
-            for there in group.ports.iter().filter(|there| fits(&there.name, &port.name)) {
-                add(&there.settings);
+            for current in group.ports.iter().filter(|current| matches_name(&current.name, &port.name)) {
+                add(&current.settings);
             }
         }
     }
     all
 }
 
-fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort, Vec<Entry>) {
+fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (ObservedPort, Vec<Entry>) {
     let own = &port.settings;
-    let mut seen = SeenPort {
+    let mut observed = ObservedPort {
         configured: true,
         aggregate: port
             .name
             .strip_prefix("ae")
             .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())),
-        ..SeenPort::default()
+        ..ObservedPort::default()
     };
     let mut entries = Vec::new();
     for text in &own.members {
-        let told = vlans.resolve(text);
-        if told.is_empty() {
+        let ranges = vlans.resolve(text);
+        if ranges.is_empty() {
             entries.push(Entry::Other(text.as_str().into()));
         }
-        for (first, last) in told {
+        for (first, last) in ranges {
             entries.push(if range_text((first, last)) == *text {
                 Entry::Range(first, last)
             } else {
@@ -193,65 +194,67 @@ fn seen_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (SeenPort,
             });
         }
     }
-    seen.tagged = entries.iter().filter_map(Entry::vids).collect();
-    let of_its_own = seen.tagged();
+    observed.tagged = entries.iter().filter_map(Entry::vids).collect();
+    let of_its_own = observed.tagged();
     for text in &inherited.members {
-        seen.tagged.extend(vlans.resolve(text));
+        observed.tagged.extend(vlans.resolve(text));
     }
-    seen.inherited = seen.tagged().difference(&of_its_own);
+    observed.inherited = observed.tagged().difference(&of_its_own);
     let members = || own.members.iter().chain(&inherited.members);
     for text in members().filter(|text| range(text).is_none()) {
         for (first, last) in vlans.resolve(text) {
-            seen.names.extend(ids(first, last));
+            observed.vlans_by_name.extend(ids(first, last));
         }
     }
-    seen.settings = settings(port, &entries, own.mode.or(inherited.mode));
-    seen.filled = members().any(|text| text != ALL && vlans.resolve(text).is_empty());
+    observed.settings = settings(port, &entries, own.mode.or(inherited.mode));
+    observed.has_unresolved_members = members().any(|text| text != ALL && vlans.resolve(text).is_empty());
     let native = own.native.as_ref().or(inherited.native.as_ref());
     // 0 stands for priority tags.
-    seen.native = native.and_then(|text| match vlans.resolve(text).as_slice() {
+    observed.native = native.and_then(|text| match vlans.resolve(text).as_slice() {
         [(first, last)] if first == last => Some(*first),
         _ => None,
     });
     let all = members().any(|text| text == ALL);
-    seen.open_elsewhere = inherited.members.iter().any(|text| text == ALL);
+    observed.open_by_inheritance = inherited.members.iter().any(|text| text == ALL);
     match own.mode.or(inherited.mode) {
         // Without members it carries nothing.
-        Some(Mode::Trunk) => (seen.mode, seen.open) = (Some(Mode::Trunk), all),
+        Some(Mode::Trunk) => (observed.mode, observed.open) = (Some(Mode::Trunk), all),
         // Without a mode and without members it is as the factory made it.
         None if members().next().is_none() => {}
         Some(Mode::Access) | None => {
-            seen.mode = Some(Mode::Access);
-            seen.access = seen.tagged.first().map(|(first, _)| *first);
-            seen.tagged.clear();
-            seen.inherited = VlanSet::EMPTY;
+            observed.mode = Some(Mode::Access);
+            observed.access = observed.tagged.first().map(|(first, _)| *first);
+            observed.tagged.clear();
+            observed.inherited = VlanSet::EMPTY;
             // As members of a trunk they would mean something else, `all` above all.
             if !inherited.members.is_empty() {
                 let what =
                     "is an access port by a group, an interface range or a VLAN's list, which is not changed";
-                seen.unfit = Some(what.to_owned());
+                observed.unfit = Some(what.to_owned());
             }
         }
     }
     if let Some(lag) = own.bundle.as_ref().or(inherited.bundle.as_ref()) {
-        seen.unfit = Some(format!("is a member of the LAG {lag}, which carries the VLANs of its members"));
+        observed.unfit =
+            Some(format!("is a member of the LAG {lag}, which carries the VLANs of its members"));
     } else if let Some(family) = own.other_family.as_ref().or(inherited.other_family.as_ref()) {
-        seen.unfit = Some(format!("is no switching port: its unit 0 has family {family}"));
-    } else if native.is_some_and(|text| text != "0") && seen.native.is_none() {
-        seen.unfit =
+        observed.unfit = Some(format!("is no switching port: its unit 0 has family {family}"));
+    } else if native.is_some_and(|text| text != "0") && observed.native.is_none() {
+        observed.unfit =
             Some(format!("has a native VLAN that can't be told: {}", native.map_or("", String::as_str)));
     }
-    (seen, entries)
+    (observed, entries)
 }
 
 /// What a VLAN of ours brings to an interface of the configuration's own, or takes from it. What is made is gone again
 /// when what holds it goes.
 fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'static str, Setting> {
     let own = &port.settings;
-    let switching = own.switching && !own.more && entries.iter().all(|entry| entry.vids().is_some());
-    let unit = own.unit && !own.unit_more && (switching || !own.switching);
-    let interface = port.listed && !port.more && (unit || !own.unit);
-    let there = |is_there: bool, ours: bool| Setting::of(is_there.then_some(""), ours);
+    let switching =
+        own.switching && !own.has_other_settings && entries.iter().all(|entry| entry.vids().is_some());
+    let unit = own.unit && !own.unit_has_other_settings && (switching || !own.switching);
+    let interface = port.listed && !port.has_other_settings && (unit || !own.unit);
+    let current = |is_there: bool, ours: bool| Setting::of(is_there.then_some(""), ours);
     let leaf = |name: &str| {
         let text = own.mode_leaf.filter(|leaf| *leaf == name).map(|_| own.mode_text.as_str());
         Setting::of(text, text.is_none_or(|text| text == "trunk"))
@@ -259,9 +262,9 @@ fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'st
     // Of a trunk each VLAN is known by itself.
     let members = (mode != Some(Mode::Trunk) && !own.members.is_empty()).then(|| own.members.join("\n"));
     [
-        (INTERFACE, there(port.listed, interface)),
-        (UNIT, there(own.unit, unit)),
-        (SWITCHING, there(own.switching, switching)),
+        (INTERFACE, current(port.listed, interface)),
+        (UNIT, current(own.unit, unit)),
+        (SWITCHING, current(own.switching, switching)),
         (INTERFACE_MODE, leaf(INTERFACE_MODE)),
         (PORT_MODE, leaf(PORT_MODE)),
         (MEMBERS, Setting::of(members.as_deref(), mode == Some(Mode::Trunk))),
@@ -288,7 +291,7 @@ pub(super) fn ids(first: VlanId, last: VlanId) -> impl Iterator<Item = VlanId> {
 }
 
 /// Whether a name in a group, which may be a wildcard in angle brackets, is that of `name`.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
         Some(pattern) => glob(pattern, name),
         None => pattern == name,
@@ -309,24 +312,24 @@ fn glob(pattern: &str, name: &str) -> bool {
             let mut own = name.chars();
             own.next().is_some_and(|c| in_set(set, c)) && glob(after, own.as_str())
         }
-        Some(wanted) => {
+        Some(literal) => {
             let mut own = name.chars();
-            own.next().is_some_and(|c| wanted == '?' || wanted == c) && glob(rest.as_str(), own.as_str())
+            own.next().is_some_and(|c| literal == '?' || literal == c) && glob(rest.as_str(), own.as_str())
         }
     }
 }
 
-fn in_set(set: &str, wanted: char) -> bool {
+fn in_set(set: &str, c: char) -> bool {
     let chars: Vec<char> = set.chars().collect();
-    let spans = chars.windows(3).any(|three| three[1] == '-' && (three[0]..=three[2]).contains(&wanted));
-    spans || chars.contains(&wanted)
+    let spans = chars.windows(3).any(|three| three[1] == '-' && (three[0]..=three[2]).contains(&c));
+    spans || chars.contains(&c)
 }
 
 /// The interfaces that a member of an interface range is for certain; of a `*` at its end, those that may be.
 fn wildcard(name: &str) -> Vec<String> {
     match name.strip_suffix('*') {
         Some(card) if card.ends_with('/') && !card.contains(['*', '?', '[']) => {
-            (0..PORTS_OF_A_CARD).map(|port| format!("{card}{port}")).collect()
+            (0..MAX_PORTS_PER_CARD).map(|port| format!("{card}{port}")).collect()
         }
         _ if name.contains(['*', '?', '[']) => Vec::new(),
         _ => vec![name.to_owned()],

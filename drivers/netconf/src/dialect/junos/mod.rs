@@ -14,8 +14,8 @@
 //! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`), so
 //! everything that is removed here was seen before, under the lock.
 
-mod blame;
 mod inherit;
+mod locate_error;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use eno_schemas::VlanId;
 
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::{Hello, Profile, Target};
-use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::{Scope, Step, escape, walk};
@@ -68,25 +68,25 @@ const ALL: &str = "all";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Of VLANs, by VID.
-    vlans: BTreeMap<VlanId, Known>,
+    vlans: BTreeMap<VlanId, VlanSource>,
     /// Of interfaces, without what they inherit.
-    ports: BTreeMap<String, Family>,
+    ports: BTreeMap<String, SwitchingFamily>,
 }
 
 /// The family ethernet-switching of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Family {
+struct SwitchingFamily {
     /// The list of members.
     entries: Vec<Entry>,
     /// The leaf that says the mode.
     mode: Option<&'static str>,
     /// It has more than a mode and members.
-    more: bool,
+    has_other_settings: bool,
 }
 
 /// A VLAN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
+struct VlanSource {
     /// It is not from a group.
     own: bool,
     description: Option<String>,
@@ -197,16 +197,21 @@ impl Dialect for Junos {
         None
     }
 
-    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let (main, groups) = read::read(reply)?;
         Ok(inherit::effective(&main, &groups))
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
-        write::render(*self, seen, changes)
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
+        write::render(*self, observed, changes)
     }
 
-    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
-        blame::blame(error, seen, changes)
+    fn locate_error(
+        &self,
+        error: &RpcError,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Option<ChangeUnit> {
+        locate_error::locate_error(error, observed, changes)
     }
 }

@@ -13,11 +13,11 @@ pub(super) struct Layer {
     /// A group's name; empty for the configuration itself.
     pub(super) name: String,
     /// The groups that apply to all of it.
-    pub(super) applied: Vec<String>,
+    pub(super) applied_groups: Vec<String>,
     /// The groups that apply to its VLANs.
-    pub(super) applied_to_vlans: Vec<String>,
+    pub(super) groups_for_vlans: Vec<String>,
     /// The groups that apply to its interfaces.
-    pub(super) applied_to_ports: Vec<String>,
+    pub(super) groups_for_ports: Vec<String>,
     pub(super) vlans: Vec<Vlan>,
     pub(super) ports: Vec<Port>,
     pub(super) ranges: Vec<Range>,
@@ -35,10 +35,10 @@ pub(super) struct Vlan {
     /// Deactivated: it is there and has no effect.
     pub(super) inactive: bool,
     /// It has more than a name, a description and VIDs.
-    pub(super) more: bool,
+    pub(super) has_other_settings: bool,
     /// Logical interfaces that are listed as its members.
     pub(super) interfaces: Vec<String>,
-    pub(super) applied: Vec<String>,
+    pub(super) applied_groups: Vec<String>,
 }
 
 /// An interface, or what an interface range gives to its members.
@@ -48,10 +48,10 @@ pub(super) struct Port {
     /// It is an entry of the configuration's own.
     pub(super) listed: bool,
     /// It has more than unit 0.
-    pub(super) more: bool,
+    pub(super) has_other_settings: bool,
     pub(super) settings: Settings,
-    pub(super) applied: Vec<String>,
-    pub(super) excepted: Vec<String>,
+    pub(super) applied_groups: Vec<String>,
+    pub(super) excepted_groups: Vec<String>,
 }
 
 /// What is set of switching on an interface and its unit 0.
@@ -66,11 +66,11 @@ pub(super) struct Settings {
     /// There is a unit 0.
     pub(super) unit: bool,
     /// It has more than the family ethernet-switching.
-    pub(super) unit_more: bool,
+    pub(super) unit_has_other_settings: bool,
     /// It has that family.
     pub(super) switching: bool,
     /// Its family ethernet-switching has more than a mode and members.
-    pub(super) more: bool,
+    pub(super) has_other_settings: bool,
     /// Another family of unit 0.
     pub(super) other_family: Option<String>,
     pub(super) members: Vec<String>,
@@ -91,25 +91,25 @@ pub(super) struct Range {
 
 /// Reads a reply: the configuration, and its groups.
 pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
-    let (asleep, skipped) = (Cell::new(false), Cell::new(false));
+    let (inactive_vlan, skipped) = (Cell::new(false), Cell::new(false));
     let mut reader = Reader::default();
     walk_tags(
         reply,
         |element| {
-            let scope = scope(element, &asleep);
+            let scope = scope(element, &inactive_vlan);
             if scope == Scope::Foreign && element.within.contains("/interfaces/interface") {
                 skipped.set(true);
             }
             scope
         },
-        |step| reader.step(&step, &asleep, &skipped),
+        |step| reader.step(&step, &inactive_vlan, &skipped),
     )?;
     Ok((reader.main, reader.groups))
 }
 
 /// Replies bear namespaces by model and version; older versions leave them out. What is deactivated counts as absent,
 /// but for VLANs, whose names are taken all the same.
-fn scope(element: &Element<'_>, asleep: &Cell<bool>) -> Scope {
+fn scope(element: &Element<'_>, inactive_vlan: &Cell<bool>) -> Scope {
     let envelope = element.within.is_empty() && matches!(element.name(), "rpc-reply" | "data");
     if element.namespace == NETCONF && envelope {
         return Scope::Transparent;
@@ -118,9 +118,9 @@ fn scope(element: &Element<'_>, asleep: &Cell<bool>) -> Scope {
         || ["http://yang.juniper.net/", "http://xml.juniper.net/"]
             .iter()
             .any(|base| element.namespace.starts_with(base));
-    let inactive = element.says("inactive", "inactive") || element.says("active", "false");
+    let inactive = element.has_attribute("inactive", "inactive") || element.has_attribute("active", "false");
     if inactive && element.name() == "vlan" && element.within.ends_with("/vlans") {
-        asleep.set(true);
+        inactive_vlan.set(true);
     } else if inactive || !known {
         return Scope::Foreign;
     }
@@ -137,7 +137,7 @@ struct Reader {
 
 impl Reader {
     /// `skipped`: something of the interface that is there was not read.
-    fn step(&mut self, step: &Step<'_>, asleep: &Cell<bool>, skipped: &Cell<bool>) {
+    fn step(&mut self, step: &Step<'_>, inactive_vlan: &Cell<bool>, skipped: &Cell<bool>) {
         let (path, text) = match step {
             Step::Enter(path) => (path, None),
             Step::Leave(path, text) => (path, Some(*text)),
@@ -158,7 +158,7 @@ impl Reader {
             _ => &mut self.main,
         };
         if let Some(within) = below(rest, "vlans/vlan") {
-            vlan(layer, within, text, asleep);
+            vlan(layer, within, text, inactive_vlan);
         } else if let Some(within) = below(rest, "interfaces/interface") {
             if within.is_empty() && text.is_none() {
                 skipped.set(false);
@@ -166,7 +166,11 @@ impl Reader {
             } else if let Some(port) = layer.ports.last_mut() {
                 port_leaf(port, &mut self.unit, within, text);
                 if within.is_empty() && skipped.take() {
-                    (port.more, port.settings.unit_more, port.settings.more) = (true, true, true);
+                    (
+                        port.has_other_settings,
+                        port.settings.unit_has_other_settings,
+                        port.settings.has_other_settings,
+                    ) = (true, true, true);
                 }
             }
         } else if let Some(within) = below(rest, "interfaces/interface-range") {
@@ -174,9 +178,9 @@ impl Reader {
         } else if let Some(text) = text {
             match rest {
                 "name" => text.clone_into(&mut layer.name),
-                "apply-groups" => layer.applied.push(text.to_owned()),
-                "vlans/apply-groups" => layer.applied_to_vlans.push(text.to_owned()),
-                "interfaces/apply-groups" => layer.applied_to_ports.push(text.to_owned()),
+                "apply-groups" => layer.applied_groups.push(text.to_owned()),
+                "vlans/apply-groups" => layer.groups_for_vlans.push(text.to_owned()),
+                "interfaces/apply-groups" => layer.groups_for_ports.push(text.to_owned()),
                 _ => {}
             }
         }
@@ -189,10 +193,10 @@ fn below<'a>(path: &'a str, node: &str) -> Option<&'a str> {
     if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
-fn vlan(layer: &mut Layer, path: &str, text: Option<&str>, asleep: &Cell<bool>) {
+fn vlan(layer: &mut Layer, path: &str, text: Option<&str>, inactive_vlan: &Cell<bool>) {
     let Some(text) = text else {
         if path.is_empty() {
-            layer.vlans.push(Vlan { inactive: asleep.take(), ..Vlan::default() });
+            layer.vlans.push(Vlan { inactive: inactive_vlan.take(), ..Vlan::default() });
         }
         return;
     };
@@ -207,14 +211,14 @@ fn vlan(layer: &mut Layer, path: &str, text: Option<&str>, asleep: &Cell<bool>) 
         }
         "description" => vlan.description = Some(text.to_owned()),
         "interface/name" => {
-            vlan.more = true;
+            vlan.has_other_settings = true;
             vlan.interfaces.push(text.to_owned());
         }
         "apply-groups" => {
-            vlan.more = true;
-            vlan.applied.push(text.to_owned());
+            vlan.has_other_settings = true;
+            vlan.applied_groups.push(text.to_owned());
         }
-        _ => vlan.more = true,
+        _ => vlan.has_other_settings = true,
     }
 }
 
@@ -243,18 +247,18 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
     if let Some(of_unit) = below(path, "unit") {
         let known =
             matches!(of_unit, "" | "name" | "family") || of_unit.starts_with("family/ethernet-switching");
-        unit.1.unit_more |= !known;
+        unit.1.unit_has_other_settings |= !known;
     } else {
-        port.more |= !matches!(path, "" | "name");
+        port.has_other_settings |= !matches!(path, "" | "name");
     }
     if path.ends_with("apply-groups") {
-        unit.1.more |= path.starts_with("unit/family/ethernet-switching");
-        port.applied.extend(text.map(str::to_owned));
+        unit.1.has_other_settings |= path.starts_with("unit/family/ethernet-switching");
+        port.applied_groups.extend(text.map(str::to_owned));
         return;
     }
     if path.ends_with("apply-groups-except") {
-        unit.1.more |= path.starts_with("unit/family/ethernet-switching");
-        port.excepted.extend(text.map(str::to_owned));
+        unit.1.has_other_settings |= path.starts_with("unit/family/ethernet-switching");
+        port.excepted_groups.extend(text.map(str::to_owned));
         return;
     }
     if let Some(family) = path.strip_prefix("unit/family/") {
@@ -268,7 +272,7 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
         ("unit/name", Some(text)) => text.clone_into(&mut unit.0),
         ("unit", Some(_)) => {
             let (name, mut of_unit) = std::mem::take(unit);
-            if super::inherit::fits(&name, "0") {
+            if super::inherit::matches_name(&name, "0") {
                 of_unit.unit = true;
                 let settings = &mut port.settings;
                 // The leaf of the interface is the one that counts where both are there.
@@ -276,7 +280,7 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
                 let bundle = settings.bundle.take();
                 *settings = Settings { native, bundle, ..of_unit };
             } else {
-                port.more = true;
+                port.has_other_settings = true;
             }
         }
         (_, Some(text)) if path.ends_with("options/ieee-802.3ad/bundle") => {
@@ -305,9 +309,9 @@ fn unit_leaf(settings: &mut Settings, family: &str, text: Option<&str>) {
         "vlan/members" => settings.members.push(text.to_owned()),
         "native-vlan-id" => {
             settings.native = Some(text.to_owned());
-            settings.more = true;
+            settings.has_other_settings = true;
         }
         "" | "vlan" => {}
-        _ => settings.more = true,
+        _ => settings.has_other_settings = true,
     }
 }

@@ -99,17 +99,19 @@ const PLAIN_REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:ba
 </data>
 </rpc-reply>"#;
 
-fn seen() -> Seen {
+fn observed() -> ObservedConfig {
     PLAIN.parse(&PLAIN_REPLY.into(), &Inventory::new()).unwrap()
 }
 
 #[test]
-fn vlans_are_told_by_their_names() {
-    let seen = seen();
-    let all: Vec<_> = seen
+fn vlans_are_identified_by_name() {
+    let observed = observed();
+    let all: Vec<_> = observed
         .vlans
         .iter()
-        .map(|(vid, vlan)| (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.fixed.is_some()))
+        .map(|(vid, vlan)| {
+            (vid.get(), vlan.name.as_deref().unwrap(), vlan.active, vlan.rename_blocker.is_some())
+        })
         .collect();
     assert_eq!(
         all,
@@ -130,8 +132,8 @@ fn vlans_are_told_by_their_names() {
 }
 
 #[test]
-fn ports_are_as_they_work() {
-    let seen = seen();
+fn effective_port_state_is_read() {
+    let observed = observed();
     let trunk = Some(Mode::Trunk);
     for (name, mode, tagged, untagged, open) in [
         ("xe-0/0/1", trunk, "20,40,100,300-310", Some(1), false),
@@ -146,7 +148,7 @@ fn ports_are_as_they_work() {
         ("et-0/0/49", None, "", None, false),
         ("ae0", trunk, "1-4094", None, false),
     ] {
-        let port = &seen.ports[name];
+        let port = &observed.ports[name];
         let own = if mode == Some(Mode::Access) { port.access } else { port.native };
         assert_eq!(
             (port.mode, port.tagged(), own.map(VlanId::get), port.open),
@@ -156,16 +158,16 @@ fn ports_are_as_they_work() {
         assert_eq!((port.unfit.as_ref(), port.aggregate), (None, name == "ae0"), "{name}");
     }
     for (name, words) in [("xe-0/0/5", "LAG ae0"), ("xe-0/0/6", "LAG ae0"), ("xe-0/0/7", "family inet")] {
-        assert!(seen.ports[name].unfit.as_ref().unwrap().contains(words), "{name}");
+        assert!(observed.ports[name].unfit.as_ref().unwrap().contains(words), "{name}");
     }
-    assert!(!seen.ports.contains_key("xe-0/0/8"), "it is deactivated");
-    assert_eq!(seen.ports["et-0/0/48"].inherited, set("20"));
-    assert_eq!(seen.ports["et-0/0/48"].names, set("20,100"));
-    assert_eq!(seen.ports["xe-0/0/10"].inherited, set("70"));
+    assert!(!observed.ports.contains_key("xe-0/0/8"), "it is deactivated");
+    assert_eq!(observed.ports["et-0/0/48"].inherited, set("20"));
+    assert_eq!(observed.ports["et-0/0/48"].vlans_by_name, set("20,100"));
+    assert_eq!(observed.ports["xe-0/0/10"].inherited, set("70"));
 }
 
 #[test]
-fn yang_compliant_devices_answer_with_namespaces_of_models() {
+fn yang_compliant_replies_are_parsed_by_namespace() {
     for family in ["junos-qfx", "junos", "junos-ex"] {
         let reply = format!(
             "<nc:rpc-reply xmlns:nc=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><nc:data>\
@@ -177,24 +179,24 @@ fn yang_compliant_devices_answer_with_namespaces_of_models() {
              </family></unit></interface></interfaces></configuration></nc:data></nc:rpc-reply>"
         );
         // Whatever was expected of it.
-        let seen = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
-        assert!(!seen.vlans[&vid(5)].active && seen.vlans[&vid(6)].active);
-        assert_eq!(seen.ports["et-0/0/0"].tagged(), set("6"));
+        let observed = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
+        assert!(!observed.vlans[&vid(5)].active && observed.vlans[&vid(6)].active);
+        assert_eq!(observed.ports["et-0/0/0"].tagged(), set("6"));
     }
 }
 
 #[test]
-fn entries_are_removed_as_they_are_written() {
+fn entries_are_removed_in_the_form_they_were_written() {
     let mut changes = Changes::default();
     changes.delete.insert(vid(100));
-    changes.make.insert(vid(101), "eno-c1-101".into());
-    changes.make.insert(vid(71), "eno-c1-71".into());
+    changes.create.insert(vid(101), "eno-c1-101".into());
+    changes.create.insert(vid(71), "eno-c1-71".into());
     let change = PortChange { add: set("101"), remove: set("100,305"), ..PortChange::default() };
     changes.ports.insert("xe-0/0/1".into(), change);
     let access = PortChange { add: set("101"), mode: ModeChange::Trunk, ..PortChange::default() };
     changes.ports.insert("xe-0/0/2".into(), access);
     assert_eq!(
-        PLAIN.render(&seen(), &changes).to_string(),
+        PLAIN.render(&observed(), &changes).to_string(),
         "<configuration xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\"><vlans xmlns=\"http://xml.juniper.net/xnm/1.1/xnm\">\
          <vlan nc:operation=\"delete\"><name>plain</name></vlan><vlan><name>eno-c1-71</name><vlan-id>71</vlan-id></vlan>\
          <vlan active=\"active\"><name>eno-c1-101</name><vlan-id>101</vlan-id></vlan>\
@@ -210,7 +212,7 @@ fn entries_are_removed_as_they_are_written() {
 }
 
 #[test]
-fn the_hello_tells_the_models() {
+fn hello_selects_the_models() {
     const OPENCONFIG: [&str; 3] = [
         "http://openconfig.net/yang/interfaces",
         "http://openconfig.net/yang/vlan",
@@ -237,7 +239,7 @@ fn the_hello_tells_the_models() {
 }
 
 #[test]
-fn what_exists_is_read_from_state_and_from_configuration() {
+fn inventory_merges_state_and_configuration() {
     let state = "<rpc-reply xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\">\
          <interface-information xmlns=\"http://xml.juniper.net/junos/18.2R1/junos-interface\"><physical-interface><name>\n\
          xe-0/0/0\n</name><admin-status>up</admin-status><logical-interface><name>xe-0/0/0.0</name></logical-interface>\
@@ -251,7 +253,7 @@ fn what_exists_is_read_from_state_and_from_configuration() {
 }
 
 #[test]
-fn the_candidate_alone_is_locked_and_older_versions_confirm_within_the_session() {
+fn locks_and_confirmation_follow_the_profile() {
     let capability = |name: &str| format!("urn:ietf:params:xml:ns:netconf:capability:{name}");
     let uris = [JUNOS.to_owned(), capability("candidate:1.0"), capability("confirmed-commit:1.0")];
     let profile = PLAIN.profile(&Hello::new(uris, None)).unwrap();

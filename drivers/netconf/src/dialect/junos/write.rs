@@ -6,27 +6,30 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::inherit::{ids, range_text};
-use super::{ALL, Family, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, UNIT};
-use crate::plan::{Changes, Mode, ModeChange, PortChange, Seen};
+use super::{
+    ALL, INTERFACE, INTERFACE_MODE, Junos, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
+};
+use crate::plan::{Changes, Mode, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
 /// Writing to memory can't fail, hence the results that are dropped in this file.
-pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
+pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes) -> Text {
     let none = Layout::default();
-    let layout = match &seen.layout {
+    let layout = match &observed.layout {
         crate::dialect::Layout::Junos(layout) => layout,
         _ => &none,
     };
     let mut xml = Text::from(format!("<configuration xmlns=\"{}\">", junos.namespace("root")));
-    if !changes.make.is_empty() || !changes.delete.is_empty() {
+    if !changes.create.is_empty() || !changes.delete.is_empty() {
         let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));
-        for (vid, name) in &changes.make {
-            make_vlan(&mut xml, junos, seen, layout, *vid, name);
+        for (vid, name) in &changes.create {
+            create_vlan(&mut xml, junos, observed, layout, *vid, name);
         }
         for vid in changes.delete.iter() {
             let own = layout.vlans.get(&vid).is_some_and(|known| known.own);
-            if let Some(name) = seen.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own) {
+            if let Some(name) = observed.vlans.get(&vid).and_then(|vlan| vlan.name.as_deref()).filter(|_| own)
+            {
                 let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(name));
             }
         }
@@ -35,8 +38,8 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
     if !changes.ports.is_empty() {
         let _ = write!(xml, "<interfaces xmlns=\"{}\">", junos.namespace("interfaces"));
         for (name, change) in &changes.ports {
-            let access = seen.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
-            let none = Family::default();
+            let access = observed.ports.get(name).is_some_and(|port| port.mode == Some(Mode::Access));
+            let none = SwitchingFamily::default();
             change_port(&mut xml, name, access, layout.ports.get(name).unwrap_or(&none), change);
         }
         xml.push_str("</interfaces>");
@@ -45,30 +48,37 @@ pub(super) fn render(junos: Junos, seen: &Seen, changes: &Changes) -> Text {
     xml
 }
 
-fn make_vlan(xml: &mut Text, junos: Junos, seen: &Seen, layout: &Layout, vid: VlanId, name: &str) {
-    let there = seen.vlans.get(&vid);
-    let mut asleep = there.is_some_and(|vlan| !vlan.active);
+fn create_vlan(
+    xml: &mut Text,
+    junos: Junos,
+    observed: &ObservedConfig,
+    layout: &Layout,
+    vid: VlanId,
+    name: &str,
+) {
+    let current = observed.vlans.get(&vid);
+    let mut was_inactive = current.is_some_and(|vlan| !vlan.active);
     let mut description = None;
     // Its name is its key: to rename it is to delete it and to make another.
-    if let Some(old) = there.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
+    if let Some(old) = current.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
         let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(old));
         description = layout.vlans.get(&vid).and_then(|known| known.description.as_deref());
-        asleep = false;
+        was_inactive = false;
     }
-    let awake = match junos.family {
-        _ if !asleep => "",
+    let activation = match junos.family {
+        _ if !was_inactive => "",
         // RFC 7952 metadata, junos-configuration-metadata.
         Some(_) => " xmlns:jcmd=\"http://yang.juniper.net/junos/jcmd\" jcmd:active=\"true\"",
         None => " active=\"active\"",
     };
-    let _ = write!(xml, "<vlan{awake}><name>{}</name>", escape(name));
+    let _ = write!(xml, "<vlan{activation}><name>{}</name>", escape(name));
     if let Some(description) = description {
         let _ = write!(xml, "<description>{}</description>", escape(description));
     }
     let _ = write!(xml, "<vlan-id>{vid}</vlan-id></vlan>");
 }
 
-fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change: &PortChange) {
+fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamily, change: &PortChange) {
     let converted = access && change.mode == ModeChange::Trunk;
     let mut back = VlanSet::EMPTY;
     let mut gone = BTreeSet::new();
@@ -93,20 +103,20 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &Family, change
         gone.remove(&text);
         added.remove(&text);
     }
-    let made = |part: &str| change.restore.get(part) == Some(&None);
-    if made(INTERFACE) {
+    let added_by_us = |part: &str| change.restore.get(part) == Some(&None);
+    if added_by_us(INTERFACE) {
         let _ = write!(xml, "<interface nc:operation=\"delete\"><name>{}</name></interface>", escape(name));
         return;
     }
     let _ = write!(xml, "<interface><name>{}</name>", escape(name));
-    if made(UNIT) {
+    if added_by_us(UNIT) {
         xml.push_str("<unit nc:operation=\"delete\"><name>0</name></unit></interface>");
         return;
     }
     xml.push_str("<unit><name>0</name><family>");
     let dropped = family.mode.filter(|_| change.mode == ModeChange::Drop);
     let nothing_stays = family.entries.iter().all(|entry| gone.contains(&entry.text()));
-    if made(SWITCHING) || dropped.is_some() && !family.more && nothing_stays {
+    if added_by_us(SWITCHING) || dropped.is_some() && !family.has_other_settings && nothing_stays {
         xml.push_str("<ethernet-switching nc:operation=\"delete\"/></family></unit></interface>");
         return;
     }

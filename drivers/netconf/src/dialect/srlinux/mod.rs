@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use crate::dialect::blame::{Named, blame_named, predicates};
+use crate::dialect::locate_error::{Named, locate_named_error, predicates};
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
-use crate::plan::{Changes, InterfaceState, Inventory, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
@@ -52,7 +52,7 @@ const ORPHANS: &str = "subinterfaces";
 #[derive(Clone, Copy, Debug)]
 pub struct SrLinux;
 
-/// Where things are that [`Seen`] speaks of.
+/// Where things are that [`ObservedConfig`] speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SrLinuxLayout {
     /// The mac-vrf that is the VLAN of a VID.
@@ -164,29 +164,34 @@ impl Dialect for SrLinux {
         Some(filter)
     }
 
-    fn parse(&self, reply: &Text, _: &Inventory) -> Result<Seen, ParseError> {
+    fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         parse::parse(reply)
     }
 
-    fn render(&self, seen: &Seen, changes: &Changes) -> Text {
-        render::render(seen, changes)
+    fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
+        render::render(observed, changes)
     }
 
-    fn blame(&self, error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+    fn locate_error(
+        &self,
+        error: &RpcError,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Option<ChangeUnit> {
         let touched = changes.vlans();
         // `eno-c1-100`, or `ethernet-1/1.100`.
         let known = |word: &str| {
             if let Some((port, index)) =
                 word.rsplit_once('.').filter(|(port, _)| changes.ports.contains_key(*port))
             {
-                let vid = vid_of(seen, port, index).filter(|vid| touched.contains(*vid));
+                let vid = vid_of(observed, port, index).filter(|vid| touched.contains(*vid));
                 return Some(Named { interface: Some(port.to_owned()), vid, some_of_range: false });
             }
             let vid = vid_of_name(word).filter(|vid| touched.contains(*vid))?;
             Some(Named { interface: None, vid: Some(vid), some_of_range: false })
         };
         let mut named = Named::default();
-        for (key, value) in predicates(error.place().unwrap_or_default()) {
+        for (key, value) in predicates(error.location().unwrap_or_default()) {
             match (key, &named.interface) {
                 ("name", _) if changes.ports.contains_key(value) => named.interface = Some(value.to_owned()),
                 ("name", _) => {
@@ -195,21 +200,21 @@ impl Dialect for SrLinux {
                     named.vid = found.vid.or(named.vid);
                 }
                 ("index", Some(port)) => {
-                    named.vid = vid_of(seen, port, value).filter(|vid| touched.contains(*vid));
+                    named.vid = vid_of(observed, port, value).filter(|vid| touched.contains(*vid));
                 }
                 _ => {}
             }
         }
-        blame_named(named, error, changes, known)
+        locate_named_error(named, error, changes, known)
     }
 }
 
 /// The VID of the subinterface that a port has, or gets, under this index.
-fn vid_of(seen: &Seen, port: &str, index: &str) -> Option<VlanId> {
+fn vid_of(observed: &ObservedConfig, port: &str, index: &str) -> Option<VlanId> {
     let index: u32 = index.parse().ok()?;
-    let there = layout(seen).and_then(|layout| layout.ports.get(port));
-    let there = there.and_then(|port| port.vlans.iter().find(|(_, sub)| sub.index == index));
-    there.map(|(vid, _)| *vid).or_else(|| VlanId::new(u16::try_from(index).ok()?).ok())
+    let current = layout(observed).and_then(|layout| layout.ports.get(port));
+    let current = current.and_then(|port| port.vlans.iter().find(|(_, sub)| sub.index == index));
+    current.map(|(vid, _)| *vid).or_else(|| VlanId::new(u16::try_from(index).ok()?).ok())
 }
 
 /// The VID in a name of the form `eno-<cluster>-<vid>`.
@@ -226,8 +231,8 @@ fn parts_of_name(name: &str) -> Option<(&str, VlanId)> {
     Some((cluster, vid.parse().ok()?))
 }
 
-fn layout(seen: &Seen) -> Option<&SrLinuxLayout> {
-    match &seen.layout {
+fn layout(observed: &ObservedConfig) -> Option<&SrLinuxLayout> {
+    match &observed.layout {
         super::Layout::SrLinux(layout) => Some(layout),
         _ => None,
     }
@@ -265,7 +270,7 @@ mod tests {
     use eno_schemas::VlanSet;
 
     use super::*;
-    use crate::plan::{LeftOut, PortChange, plan};
+    use crate::plan::{Exclusions, PortChange, plan};
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
@@ -292,23 +297,23 @@ mod tests {
     }
 
     #[test]
-    fn ports_are_as_they_work() {
-        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
-        assert_eq!(seen.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
-        assert_eq!(seen.vlans[&vid(100)].name.as_deref(), Some("blue"));
-        let port = &seen.ports["ethernet-1/1"];
+    fn effective_port_state_is_read() {
+        let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
+        assert_eq!(observed.vlans.keys().copied().collect::<Vec<_>>(), [vid(100)]);
+        assert_eq!(observed.vlans[&vid(100)].name.as_deref(), Some("blue"));
+        let port = &observed.ports["ethernet-1/1"];
         assert_eq!(port.tagged().to_string(), "100,300-309");
         assert!(port.taken[&vid(300)].contains("red") && !port.taken.contains_key(&vid(100)));
-        assert!(seen.ports["ethernet-1/2"].unfit.as_ref().unwrap().contains("lag1"));
-        assert!(seen.ports["ethernet-1/3"].unfit.is_some());
+        assert!(observed.ports["ethernet-1/2"].unfit.as_ref().unwrap().contains("lag1"));
+        assert!(observed.ports["ethernet-1/3"].unfit.is_some());
     }
 
     #[test]
-    fn an_adopted_mac_vrf_moves_with_its_interfaces() {
-        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
-        let changes = Changes { make: [(vid(100), "eno-c1-100".to_owned())].into(), ..Changes::default() };
+    fn adopted_mac_vrf_keeps_its_interfaces() {
+        let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
+        let changes = Changes { create: [(vid(100), "eno-c1-100".to_owned())].into(), ..Changes::default() };
         assert_eq!(
-            SrLinux.render(&seen, &changes).to_string(),
+            SrLinux.render(&observed, &changes).to_string(),
             format!(
                 "<network-instance xmlns=\"{NETWORK_INSTANCE}\" nc:operation=\"remove\"><name>blue</name>\
                  </network-instance><network-instance xmlns=\"{NETWORK_INSTANCE}\"><name>eno-c1-100</name>\
@@ -320,31 +325,31 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_subinterfaces_and_network_instances() {
-        let seen = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
+    fn error_paths_locate_subinterfaces_and_network_instances() {
+        let observed = SrLinux.parse(&DEVICE.into(), &Inventory::new()).unwrap();
         let vids: VlanSet = [vid(100), vid(200)].into_iter().collect();
         let change = PortChange { add: vids, ..PortChange::default() };
         let mut changes = Changes::default();
         changes.ports.insert("ethernet-1/1".into(), change);
-        changes.make.insert(vid(200), "eno-c1-200".into());
-        let on_port = |id| Some(Unit::PortVlan("ethernet-1/1".into(), vid(id)));
+        changes.create.insert(vid(200), "eno-c1-200".into());
+        let on_port = |id| Some(ChangeUnit::PortVlan("ethernet-1/1".into(), vid(id)));
         for (path, message, expected) in [
             ("/if:interface[if:name='ethernet-1/1']/if:subinterface[if:index='7']/v:vlan", "", on_port(100)),
             ("/if:interface[name='ethernet-1/1']/subinterface[index='200']", "no", on_port(200)),
-            ("/ni:network-instance[name='eno-c1-200']", "no", Some(Unit::Vlan(vid(200)))),
+            ("/ni:network-instance[name='eno-c1-200']", "no", Some(ChangeUnit::Vlan(vid(200)))),
             ("/ni:network-instance[name='eno-c1-200']/interface[name='ethernet-1/1.200']", "", on_port(200)),
             ("", "Subinterface 'ethernet-1/1.200' does not exist.", on_port(200)),
-            ("", "network-instance eno-c1-200: too many", Some(Unit::Vlan(vid(200)))),
+            ("", "network-instance eno-c1-200: too many", Some(ChangeUnit::Vlan(vid(200)))),
             ("", "too many", None),
         ] {
             let path = (!path.is_empty()).then(|| path.to_owned());
             let error = RpcError { path, message: Some(message.into()), ..RpcError::default() };
-            assert_eq!(SrLinux.blame(&error, &seen, &changes), expected, "{error:?}");
+            assert_eq!(SrLinux.locate_error(&error, &observed, &changes), expected, "{error:?}");
         }
     }
 
     #[test]
-    fn what_a_device_that_died_left_of_ours_goes() {
+    fn leftovers_of_own_objects_are_removed() {
         let sub = |index: u16, description: &str, vid: u16| {
             format!(
                 "<subinterface><index>{index}</index><type>bridged</type><description>{description}</description>\
@@ -359,7 +364,7 @@ mod tests {
             "<data xmlns=\"{NETCONF}\"><interface xmlns=\"{INTERFACES}\"><name>ethernet-1/1</name>\
              <vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>{subs}</interface></data>"
         );
-        let seen = SrLinux.parse(&device.into(), &Inventory::new()).unwrap();
+        let observed = SrLinux.parse(&device.into(), &Inventory::new()).unwrap();
         let desired = |cluster: &str| eno_schemas::FabricDesired {
             cluster: cluster.into(),
             cluster_uid: None,
@@ -382,9 +387,9 @@ mod tests {
                 before: None,
             }],
         };
-        let changes = |cluster| plan(&seen, &desired(cluster), &LeftOut::default()).changes;
+        let changes = |cluster| plan(&observed, &desired(cluster), &Exclusions::default()).changes;
         assert_eq!(
-            SrLinux.render(&seen, &changes("c")).to_string(),
+            SrLinux.render(&observed, &changes("c")).to_string(),
             format!(
                 "<interface xmlns=\"{INTERFACES}\"><name>ethernet-1/1</name>\
                  <subinterface nc:operation=\"remove\"><index>100</index></subinterface></interface>"

@@ -10,16 +10,16 @@ use super::{
     Vrf, parts_of_name, scope, vid_of_name,
 };
 use crate::dialect::{Layout, ParseError};
-use crate::plan::{Mode, Seen, SeenPort, SeenVlan, Setting};
+use crate::plan::{Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
-pub(super) fn parse(reply: &Text) -> Result<Seen, ParseError> {
+pub(super) fn parse(reply: &Text) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
     match parser.bad {
         Some(bad) => Err(bad),
-        None => Ok(Device::of(parser.instances).seen(parser.interfaces)),
+        None => Ok(Device::of(parser.instances).observed(parser.interfaces)),
     }
 }
 
@@ -89,7 +89,7 @@ struct Interface {
     tagging: bool,
     /// The leaf is set.
     tagging_set: bool,
-    broken_out: bool,
+    is_broken_out: bool,
     aggregate: Option<String>,
     subinterfaces: Vec<Sub>,
 }
@@ -101,7 +101,7 @@ struct Sub {
     kind: Option<Box<str>>,
     encap: Option<Encap>,
     /// The cluster and the VID in its description, if that is a name of ours.
-    mark: Option<(Arc<str>, VlanId)>,
+    name_in_description: Option<(Arc<str>, VlanId)>,
 }
 
 enum Encap {
@@ -191,12 +191,12 @@ impl Instance {
 
 impl Attached {
     /// The port and the index of the subinterface.
-    fn place(&self) -> Option<(&str, u32)> {
-        let told = self
+    fn subinterface_key(&self) -> Option<(&str, u32)> {
+        let reference = self
             .reference
             .as_ref()
-            .and_then(|told| Some((told.interface.as_ref()?, told.subinterface.as_ref()?)));
-        match (told, &self.name) {
+            .and_then(|reference| Some((reference.interface.as_ref()?, reference.subinterface.as_ref()?)));
+        match (reference, &self.name) {
             (Some((port, index)), _) => Some((port, index.parse().ok()?)),
             (None, Member::Subinterface(port, index)) => Some((port, *index)),
             (None, Member::Other(name)) => {
@@ -219,7 +219,7 @@ impl Interface {
         match path {
             "name" => text.clone_into(&mut self.name),
             "vlan-tagging" => (self.tagging, self.tagging_set) = (text == "true", true),
-            "breakout-mode/num-breakout-ports" => self.broken_out = true,
+            "breakout-mode/num-breakout-ports" => self.is_broken_out = true,
             "ethernet/aggregate-id" => self.aggregate = Some(text.to_owned()),
             _ => {
                 if let (Some(rest), Some(sub)) =
@@ -237,7 +237,8 @@ impl Sub {
     fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
             "description" => {
-                self.mark = parts_of_name(text).map(|(cluster, vid)| (names.shared(cluster), vid));
+                self.name_in_description =
+                    parts_of_name(text).map(|(cluster, vid)| (names.shared(cluster), vid));
             }
             "index" => self.index = text.parse().ok()?,
             "type" => {
@@ -318,42 +319,42 @@ fn identity(text: &str) -> String {
 struct Device {
     instances: Vec<Instance>,
     /// By port and index of a subinterface: the network-instance, and which of its interfaces that is.
-    homes: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>>,
+    instances_by_subinterface: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>>,
     /// The network-instance that is the VLAN of a VID.
     vlans: BTreeMap<VlanId, usize>,
     /// Why a VLAN can't get another name.
-    fixed: BTreeMap<VlanId, String>,
+    rename_blocker: BTreeMap<VlanId, String>,
 }
 
 impl Device {
     fn of(mut instances: Vec<Instance>) -> Self {
         instances.sort_by(|one, other| one.name.cmp(&other.name));
-        let mut homes: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>> = BTreeMap::new();
+        let mut instances_by_subinterface: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>> = BTreeMap::new();
         for (at, instance) in (0..).zip(&instances) {
             for (which, attached) in (0..).zip(&instance.interfaces) {
-                let Some((port, index)) = attached.place() else { continue };
-                if let Some(of_port) = homes.get_mut(port) {
+                let Some((port, index)) = attached.subinterface_key() else { continue };
+                if let Some(of_port) = instances_by_subinterface.get_mut(port) {
                     of_port.insert(index, (at, which));
                 } else {
-                    homes.insert(port.into(), [(index, (at, which))].into());
+                    instances_by_subinterface.insert(port.into(), [(index, (at, which))].into());
                 }
             }
         }
         let named = |(at, instance): (usize, &Instance)| Some((vid_of_name(&instance.name)?, at));
         // Of several the first by name.
         let vlans = instances.iter().enumerate().rev().filter_map(named).collect();
-        Self { instances, homes, vlans, fixed: BTreeMap::new() }
+        Self { instances, instances_by_subinterface, vlans, rename_blocker: BTreeMap::new() }
     }
 
     /// The network-instance of a subinterface, and its name there.
-    fn home(&self, port: &str, index: u32) -> Option<(usize, &Member)> {
-        let (at, which) = *self.homes.get(port)?.get(&index)?;
+    fn network_instance_of(&self, port: &str, index: u32) -> Option<(usize, &Member)> {
+        let (at, which) = *self.instances_by_subinterface.get(port)?.get(&index)?;
         let at = at as usize;
         let attached = self.instances.get(at)?.interfaces.get(which as usize)?;
         Some((at, &attached.name))
     }
 
-    fn seen(mut self, interfaces: Vec<Interface>) -> Seen {
+    fn observed(mut self, interfaces: Vec<Interface>) -> ObservedConfig {
         self.find_foreign(&interfaces);
         let (mut ports, mut layout) = (BTreeMap::new(), SrLinuxLayout::default());
         for interface in interfaces {
@@ -367,11 +368,11 @@ impl Device {
             let is_vrf = instance.kind == "mac-vrf";
             let name =
                 if is_vrf { instance.name.clone() } else { format!("{} ({})", instance.name, instance.kind) };
-            let fixed = self.fixed(*vid, instance);
-            vlans.insert(*vid, SeenVlan { name: Some(name), active: !instance.disabled, fixed });
+            let rename_blocker = self.rename_blocker(*vid, instance);
+            vlans.insert(*vid, ObservedVlan { name: Some(name), active: !instance.disabled, rename_blocker });
         }
         // There is no room for all of them twice.
-        self.homes.clear();
+        self.instances_by_subinterface.clear();
         let vrfs = self.instances.into_iter().map(|instance| {
             let interfaces: Arc<[Member]> =
                 instance.interfaces.into_iter().map(|attached| attached.name).collect();
@@ -383,10 +384,10 @@ impl Device {
             let (name, description) = (name.clone(), description.clone());
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
-        Seen {
-            home: None,
+        ObservedConfig {
+            network_instance: None,
             vlans,
-            gone: VlanSet::EMPTY,
+            deleted_by_others: VlanSet::EMPTY,
             contested: VlanSet::EMPTY,
             ports,
             empty_opens: false,
@@ -400,7 +401,7 @@ impl Device {
         for interface in interfaces.iter().filter(|interface| interface.tagging) {
             for sub in interface.subinterfaces.iter().filter(|sub| sub.bridged()) {
                 let (Some(Encap::Vlan(vid)), Some((at, _))) =
-                    (&sub.encap, self.home(&interface.name, sub.index))
+                    (&sub.encap, self.network_instance_of(&interface.name, sub.index))
                 else {
                     continue;
                 };
@@ -416,30 +417,28 @@ impl Device {
                 if let Some(other) = self.vlans.get(vid) {
                     let why =
                         format!("network-instances {} and {name} both use it", self.instances[*other].name);
-                    self.fixed.entry(*vid).or_insert(why);
+                    self.rename_blocker.entry(*vid).or_insert(why);
                 } else if own.is_none() {
                     self.vlans.insert(*vid, at);
                     if vids.len() > 1 {
                         let why = format!("network-instance {name} is used for {} VIDs", vids.len());
-                        self.fixed.entry(*vid).or_insert(why);
+                        self.rename_blocker.entry(*vid).or_insert(why);
                     }
                 }
             }
         }
     }
 
-    fn fixed(&self, vid: VlanId, instance: &Instance) -> Option<String> {
+    fn rename_blocker(&self, vid: VlanId, instance: &Instance) -> Option<String> {
         if instance.kind != "mac-vrf" {
             return Some(format!("network-instance {} is no mac-vrf", instance.name));
         }
-        if let Some(why) = self.fixed.get(&vid) {
+        if let Some(why) = self.rename_blocker.get(&vid) {
             return Some(why.clone());
         }
-        if instance
-            .interfaces
-            .iter()
-            .any(|attached| attached.reference.as_ref().is_some_and(|told| told.interface.is_some()))
-        {
+        if instance.interfaces.iter().any(|attached| {
+            attached.reference.as_ref().is_some_and(|reference| reference.interface.is_some())
+        }) {
             return Some(format!("network-instance {} names its interfaces by interface-ref", instance.name));
         }
         let settings: Vec<&str> = instance.settings.iter().map(String::as_str).collect();
@@ -452,17 +451,17 @@ impl Device {
         })
     }
 
-    fn port(&self, interface: &Interface) -> (SeenPort, Subinterfaces) {
-        let mut port = SeenPort {
+    fn port(&self, interface: &Interface) -> (ObservedPort, Subinterfaces) {
+        let mut port = ObservedPort {
             configured: true,
             aggregate: interface.name.starts_with("lag"),
             mode: interface.tagging.then_some(Mode::Trunk),
-            ..SeenPort::default()
+            ..ObservedPort::default()
         };
         let mut layout = Subinterfaces { tagging: interface.tagging, ..Subinterfaces::default() };
         if let Some(lag) = &interface.aggregate {
             port.unfit = Some(format!("is a member of the LAG {lag}: name that as Lag of the port"));
-        } else if interface.broken_out {
+        } else if interface.is_broken_out {
             port.unfit = Some("is broken out into ports of their own".into());
         }
         for sub in &interface.subinterfaces {
@@ -485,8 +484,8 @@ impl Device {
 
     /// The VLAN of frames without a tag: known when the mac-vrf's name tells its VID. Its VID, or those of a foreign
     /// one, are taken on the port.
-    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort) -> Option<VlanId> {
-        let (at, _) = self.home(&interface.name, sub.index)?;
+    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort) -> Option<VlanId> {
+        let (at, _) = self.network_instance_of(&interface.name, sub.index)?;
         let vlans = self.vlans.iter().filter(|(_, vlan)| **vlan == at);
         let what = format!("it has the frames without a tag as {}.{}", interface.name, sub.index);
         port.taken.extend(vlans.map(|(vid, _)| (*vid, what.clone())));
@@ -495,10 +494,10 @@ impl Device {
     }
 
     /// A subinterface of a port with `vlan-tagging`.
-    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut SeenPort, layout: &mut Subinterfaces) {
+    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort, layout: &mut Subinterfaces) {
         let name = format!("{}.{}", interface.name, sub.index);
-        let home = self.home(&interface.name, sub.index);
-        let whose = match home {
+        let network_instance = self.network_instance_of(&interface.name, sub.index);
+        let whose = match network_instance {
             Some((at, _)) => format!("{name} of network-instance {}", self.instances[at].name),
             None => format!(
                 "{name}, a {} subinterface of no network-instance",
@@ -506,9 +505,11 @@ impl Device {
             ),
         };
         match &sub.encap {
-            Some(Encap::Vlan(vid)) => match home {
+            Some(Encap::Vlan(vid)) => match network_instance {
                 None if sub.bridged() && !layout.vlans.contains_key(vid) => {
-                    if let Some((cluster, _)) = sub.mark.as_ref().filter(|(_, marked)| marked == vid) {
+                    if let Some((cluster, _)) =
+                        sub.name_in_description.as_ref().filter(|(_, marked)| marked == vid)
+                    {
                         port.leftovers.insert(*vid, vlan_name(cluster, *vid));
                     }
                     layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: Attachment::None });

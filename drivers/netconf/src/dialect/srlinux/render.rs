@@ -10,7 +10,7 @@ use super::{
     Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, Subinterfaces, TAGGING, UNTAGGED, VLANS, Vrf,
     layout,
 };
-use crate::plan::{Changes, ModeChange, PortChange, Seen};
+use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
@@ -20,17 +20,17 @@ const FREE_INDICES: std::ops::RangeInclusive<u32> = 4096..=9999;
 const REMOVE: &str = " nc:operation=\"remove\"";
 const END: &str = "</network-instance>";
 
-pub(super) fn render(seen: &Seen, changes: &Changes) -> Text {
+pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
     let nothing = Subinterfaces::default();
-    let there = |name: &str| layout(seen).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
+    let current = |name: &str| layout(observed).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
     let mut xml = Text::new();
     let name_of = |vid: VlanId| {
-        let made = changes.make.get(&vid).map(String::as_str);
-        made.or_else(|| seen.vlans.get(&vid)?.name.as_deref())
+        let made = changes.create.get(&vid).map(String::as_str);
+        made.or_else(|| observed.vlans.get(&vid)?.name.as_deref())
     };
     let mut edits: BTreeMap<VlanId, Members> = BTreeMap::new();
     for (name, change) in &changes.ports {
-        let ports = there(name);
+        let ports = current(name);
         let indices = indices(ports, change);
         let port: Arc<str> = name.as_str().into();
         render_port(&mut xml, name, ports, change, &indices, &name_of);
@@ -48,10 +48,10 @@ pub(super) fn render(seen: &Seen, changes: &Changes) -> Text {
     }
     let none = Members::default();
     for vid in changes.vlans().iter() {
-        let vrf = layout(seen).and_then(|layout| layout.vrfs.get(&vid));
+        let vrf = layout(observed).and_then(|layout| layout.vrfs.get(&vid));
         let members = edits.get(&vid).unwrap_or(&none);
-        let inactive = seen.vlans.get(&vid).is_some_and(|vlan| !vlan.active);
-        render_vrf(&mut xml, vrf, changes.make.get(&vid), inactive, changes.delete.contains(vid), members);
+        let inactive = observed.vlans.get(&vid).is_some_and(|vlan| !vlan.active);
+        render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);
     }
     xml
 }
@@ -64,15 +64,15 @@ struct Members {
 }
 
 /// The index that each VID to add has or gets.
-fn indices(there: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> {
-    let mut used = there.used.clone();
+fn indices(current: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> {
+    let mut used = current.used.clone();
     let mut indices = BTreeMap::new();
     let (own, others): (Vec<VlanId>, Vec<VlanId>) = change
         .add
         .iter()
-        .partition(|vid| there.vlans.contains_key(vid) || !used.contains(&u32::from(vid.get())));
+        .partition(|vid| current.vlans.contains_key(vid) || !used.contains(&u32::from(vid.get())));
     for vid in own {
-        let index = there.vlans.get(&vid).map_or(u32::from(vid.get()), |sub| sub.index);
+        let index = current.vlans.get(&vid).map_or(u32::from(vid.get()), |sub| sub.index);
         used.insert(index);
         indices.insert(vid, index);
     }
@@ -89,7 +89,7 @@ fn indices(there: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> 
 fn render_port<'a>(
     xml: &mut Text,
     name: &str,
-    there: &Subinterfaces,
+    current: &Subinterfaces,
     change: &PortChange,
     indices: &BTreeMap<VlanId, u32>,
     name_of: &impl Fn(VlanId) -> Option<&'a str>,
@@ -101,7 +101,7 @@ fn render_port<'a>(
         None => Ok(()),
     };
     if let Some(None) = change.restore.get(UNTAGGED) {
-        for index in &there.untagged {
+        for index in &current.untagged {
             let _ = write!(
                 xml,
                 "<subinterface><index>{index}</index><vlan xmlns=\"{VLANS}\"><encap nc:operation=\"remove\"/></vlan>\
@@ -113,7 +113,7 @@ fn render_port<'a>(
         ModeChange::Trunk if change.restore.contains_key(TAGGING) => {}
         ModeChange::Trunk => {
             let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>");
-            for index in &there.whole {
+            for index in &current.whole {
                 let _ = write!(
                     xml,
                     "<subinterface><index>{index}</index><vlan xmlns=\"{VLANS}\"><encap><untagged/></encap></vlan>\
@@ -122,18 +122,18 @@ fn render_port<'a>(
             }
         }
         // It stays while a subinterface needs it, such as the one for untagged frames.
-        ModeChange::Drop if there.used.len() == change.remove.len() => {
+        ModeChange::Drop if current.used.len() == change.remove.len() => {
             let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>");
         }
         ModeChange::Drop | ModeChange::Keep => {}
     }
     // What was in no network-instance before our first VLAN stays.
     let orphans: VlanSet = change.former(ORPHANS).and_then(|text| text.parse().ok()).unwrap_or_default();
-    for sub in change.remove.difference(&orphans).iter().filter_map(|vid| there.vlans.get(&vid)) {
+    for sub in change.remove.difference(&orphans).iter().filter_map(|vid| current.vlans.get(&vid)) {
         let _ =
             write!(xml, "<subinterface nc:operation=\"remove\"><index>{}</index></subinterface>", sub.index);
     }
-    for (vid, index) in indices.iter().filter(|(vid, _)| !there.vlans.contains_key(vid)) {
+    for (vid, index) in indices.iter().filter(|(vid, _)| !current.vlans.contains_key(vid)) {
         let _ = write!(
             xml,
             "<subinterface><index>{index}</index><type xmlns:srl_nokia-if=\"{INTERFACES}\">srl_nokia-if:bridged</type>"
@@ -153,8 +153,8 @@ fn render_port<'a>(
 /// One VLAN: made, given our name, deleted, or only changed.
 fn render_vrf(
     xml: &mut Text,
-    there: Option<&Vrf>,
-    make: Option<&String>,
+    current: Option<&Vrf>,
+    create: Option<&String>,
     inactive: bool,
     delete: bool,
     members: &Members,
@@ -166,26 +166,26 @@ fn render_vrf(
             escape(name)
         );
     };
-    let replaced = there.filter(|vrf| make.is_some_and(|name| *name != vrf.name));
-    if let Some(gone) = replaced.or(there.filter(|_| delete)) {
+    let replaced = current.filter(|vrf| create.is_some_and(|name| *name != vrf.name));
+    if let Some(gone) = replaced.or(current.filter(|_| delete)) {
         begin(xml, &gone.name, REMOVE);
         xml.push_str(END);
         if delete {
             return;
         }
     }
-    let Some(name) = make.or(there.map(|vrf| &vrf.name)) else { return };
-    if make.is_none() && members.add.is_empty() && members.remove.is_empty() {
+    let Some(name) = create.or(current.map(|vrf| &vrf.name)) else { return };
+    if create.is_none() && members.add.is_empty() && members.remove.is_empty() {
         return;
     }
     begin(xml, name, "");
-    if make.is_some() {
+    if create.is_some() {
         let _ = write!(
             xml,
             "<type xmlns:srl_nokia-netinst=\"{NETWORK_INSTANCE}\">srl_nokia-netinst:mac-vrf</type>"
         );
     }
-    if make.is_some() && inactive {
+    if create.is_some() && inactive {
         xml.push_str("<admin-state>enable</admin-state>");
     }
     if let Some(gone) = replaced {

@@ -1,4 +1,4 @@
-//! The law of a dialect: what was wanted is there after the edit, and what is not ours is as it was.
+//! Properties of each dialect: one edit reaches the desired state and leaves foreign configuration unchanged.
 
 mod device;
 mod ieee8021q;
@@ -12,7 +12,8 @@ use std::collections::BTreeSet;
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::plan::{
-    Inventory, LeftOut, Mode, Seen, Unit, applied, interfaces, ours, plan, remembering,
+    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, interfaces, ours, plan,
+    with_new_port_memory,
 };
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
@@ -30,9 +31,9 @@ fn ids(ids: &BTreeSet<u16>) -> VlanSet {
     ids.iter().map(|id| vid(*id)).collect()
 }
 
-/// The name of a VLAN by whose it is: 0 ours, 1 another cluster's, 2 a person's, else none.
-fn name_of(whose: u8, id: u16) -> Option<String> {
-    match whose {
+/// The name of a VLAN by its owner: 0 this cluster, 1 another cluster, 2 a person, else none.
+fn name_of(owner: u8, id: u16) -> Option<String> {
+    match owner {
         0 => Some(vlan_name("c1", vid(id))),
         1 => Some(vlan_name("c2", vid(id))),
         2 => Some("a&<b".to_owned()),
@@ -57,11 +58,11 @@ prop_compose! {
             device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, audit_interval: None, adopt: ids(&adopt) },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
-            ports: ports.into_iter().map(|(name, (wanted, trunk, closed))| FabricPort {
+            ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
                 name,
                 lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
-                vlans: ids(&wanted).intersection(&vlans),
+                vlans: ids(&on_port).intersection(&vlans),
                 closed,
                 before: None,
             }).collect(),
@@ -69,7 +70,7 @@ prop_compose! {
     }
 }
 
-/// Some VLANs on some ports, then others on the same ports, then none; nothing is known of the ports.
+/// Three desired states: some VLANs on some ports, others on the same ports, then none. The first has no port memory.
 fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
     (any_desired(), any_desired()).prop_map(|(mut first, other)| {
         first.device.adopt = VlanSet::EMPTY;
@@ -86,26 +87,29 @@ fn any_histories() -> impl Strategy<Value = Vec<FabricDesired>> {
 }
 
 /// A unit that the device refuses, or none.
-fn any_left_out() -> impl Strategy<Value = Option<(Unit, Item)>> {
+fn any_excluded() -> impl Strategy<Value = Option<(ChangeUnit, Item)>> {
     prop::option::of((VIDS, "[a-d]", 0_u8..3).prop_map(|(id, port, what)| match what {
-        0 => (Unit::Vlan(vid(id)), Item::vlan(vid(id))),
-        1 => (Unit::Port(port.clone()), Item::port(port)),
-        _ => (Unit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
+        0 => (ChangeUnit::Vlan(vid(id)), Item::vlan(vid(id))),
+        1 => (ChangeUnit::Port(port.clone()), Item::port(port)),
+        _ => (ChangeUnit::PortVlan(port.clone(), vid(id)), Item::port_vlan(port, vid(id))),
     }))
 }
 
-/// What is told of closed ports is what there is to remember, and to remember it changes nothing.
-fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> {
-    let told = |desired: &FabricDesired| match applied(seen, desired) {
+/// Checks that the reported closed ports are correct, and that remembering them does not change the plan.
+fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
+    let reported_closed = |desired: &FabricDesired| match applied(observed, desired) {
         Applied::Fabric { closed, .. } => closed.expect("it is told"),
         other => panic!("{other:?}"),
     };
-    let closed = told(desired);
+    let closed = reported_closed(desired);
     for port in &desired.ports {
-        let there = seen.ports.get(&port.name);
-        let trunk = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open);
-        let of_ours = trunk.map_or(VlanSet::EMPTY, |there| {
-            there.tagged().intersection(&ours(seen, "c1")).difference(&there.taken.keys().copied().collect())
+        let current = observed.ports.get(&port.name);
+        let trunk = current.filter(|current| current.mode == Some(Mode::Trunk) && !current.open);
+        let of_ours = trunk.map_or(VlanSet::EMPTY, |current| {
+            current
+                .tagged()
+                .intersection(&ours(observed, "c1"))
+                .difference(&current.taken.keys().copied().collect())
         });
         if closed.contains(&port.name) {
             prop_assert!(port.closed || !of_ours.is_empty(), "{} was not closed", port.name);
@@ -116,15 +120,16 @@ fn remembers(seen: &Seen, desired: &FabricDesired) -> Result<(), TestCaseError> 
     }
     let mut next = desired.clone();
     next.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name));
-    prop_assert_eq!(&told(&next), &closed);
+    prop_assert_eq!(&reported_closed(&next), &closed);
     prop_assert!(
-        plan(seen, &next, &LeftOut::default()).changes == plan(seen, desired, &LeftOut::default()).changes
+        plan(observed, &next, &Exclusions::default()).changes
+            == plan(observed, desired, &Exclusions::default()).changes
     );
     Ok(())
 }
 
-/// The next command says what is remembered.
-fn remember(desired: &mut FabricDesired, applied: &Applied) {
+/// Adds the reported port memory to the next desired state.
+fn carry_port_memory(desired: &mut FabricDesired, applied: &Applied) {
     let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
     for port in &mut desired.ports {
         port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
@@ -133,78 +138,81 @@ fn remember(desired: &mut FabricDesired, applied: &Applied) {
 }
 
 /// A dialect on a device that follows its model.
-struct Subject<'a> {
+struct DialectUnderTest<'a> {
     dialect: &'a dyn Dialect,
     model: &'a Model,
     inventory: &'a Inventory,
 }
 
-/// What an edit did, for what only one dialect promises.
-struct Done {
-    after: Seen,
+/// The result of an edit, for properties of a single dialect.
+struct EditResult {
+    after: ObservedConfig,
     after_xml: Vec<Node>,
 }
 
-impl Subject<'_> {
-    /// As a transaction sees it: where the configuration is enough for the dialect, the inventory has ports that
-    /// are in the hardware alone.
-    fn parse(&self, nodes: &[Node]) -> Seen {
-        let mut seen =
+impl DialectUnderTest<'_> {
+    /// The configuration as a transaction reads it. Ports that only the inventory has are in hardware alone.
+    fn parse(&self, nodes: &[Node]) -> ObservedConfig {
+        let mut observed =
             self.dialect.parse(&device::reply(nodes).into(), self.inventory).expect("the dialect reads it");
         for name in self.inventory.keys() {
-            seen.ports.entry(name.clone()).or_default();
+            observed.ports.entry(name.clone()).or_default();
         }
-        seen
+        observed
     }
 
-    /// Brings the device to each of the desired states, with what is remembered of the one before, of which the last
-    /// wants nothing: what others configured is there as it was, and nothing else.
-    fn gives_back(&self, start: &[Node], history: &[FabricDesired]) -> Result<Vec<Node>, TestCaseError> {
+    /// Brings the device to each desired state, with the port memory of the one before, and returns its last
+    /// configuration. The last state has no VLAN, so that only the foreign configuration may be left.
+    fn restores_foreign_config(
+        &self,
+        start: &[Node],
+        history: &[FabricDesired],
+    ) -> Result<Vec<Node>, TestCaseError> {
         let mut nodes = start.to_vec();
-        let mut remembered = None;
+        let mut port_memory = None;
         for desired in history {
             let mut desired = desired.clone();
-            if let Some(applied) = &remembered {
-                remember(&mut desired, applied);
+            if let Some(applied) = &port_memory {
+                carry_port_memory(&mut desired, applied);
             }
             let before = self.parse(&nodes);
-            prop_assert!(remembered.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
-            let planned = plan(&before, &desired, &LeftOut::default());
+            prop_assert!(port_memory.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");
+            let planned = plan(&before, &desired, &Exclusions::default());
             nodes = device::apply(
                 &nodes,
                 &self.dialect.render(&before, &planned.changes).to_string(),
                 self.model,
             );
             let after = self.parse(&nodes);
-            let more = plan(&after, &desired, &LeftOut::default()).changes;
+            let more = plan(&after, &desired, &Exclusions::default()).changes;
             prop_assert!(more.is_empty(), "{:?} is left to do", more);
-            let then = remembering(&desired, &planned);
-            let more = plan(&after, &then, &LeftOut::default()).changes;
+            let then = with_new_port_memory(&desired, &planned);
+            let more = plan(&after, &then, &Exclusions::default()).changes;
             prop_assert!(more.is_empty(), "{:?} is left to do", more);
-            remembered = Some(applied(&after, &then));
+            port_memory = Some(applied(&after, &then));
         }
         Ok(nodes)
     }
 
-    /// The same, to the letter but for what says the same.
-    fn leaves_nothing(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
-        let end = device::canonical(&self.gives_back(start, history)?, self.model);
+    /// Checks that the canonical configuration after such a history is that before it.
+    fn leaves_no_residue(&self, start: &[Node], history: &[FabricDesired]) -> Result<(), TestCaseError> {
+        let end = device::canonical(&self.restores_foreign_config(start, history)?, self.model);
         let start = device::canonical(start, self.model);
         prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));
         Ok(())
     }
 
-    /// Brings the device to what is desired in one edit, and checks all that holds for every dialect.
-    fn obeys(
+    /// Applies the desired state in one edit, and checks the properties of all dialects.
+    fn applies_in_one_edit(
         &self,
         before_xml: &[Node],
         desired: &FabricDesired,
-        left_out: Option<&(Unit, Item)>,
-    ) -> Result<Done, TestCaseError> {
+        excluded: Option<&(ChangeUnit, Item)>,
+    ) -> Result<EditResult, TestCaseError> {
         let before = self.parse(before_xml);
-        let mut out = LeftOut::default();
-        let skipped = left_out.map(|(_, item)| item);
-        if let Some((unit, _)) = left_out {
+        let mut out = Exclusions::default();
+        let skipped = excluded.map(|(_, item)| item);
+        if let Some((unit, _)) = excluded {
             out.add(unit.clone(), "no");
         }
         let planned = plan(&before, desired, &out);
@@ -215,34 +223,35 @@ impl Subject<'_> {
         );
         let after = self.parse(&after_xml);
 
-        // One edit is enough, and a second finds nothing to do.
+        // One edit is enough: a second plan is empty.
         let more = plan(&after, desired, &out).changes;
         prop_assert!(more.is_empty(), "{:?} is left to do", more);
         let (ours_before, ours_after) = (ours(&before, "c1"), ours(&after, "c1"));
         let skips = |vid: VlanId, port: &str| skipped.is_some_and(|item| item.covers(vid, port));
         let rejected = |vid: VlanId, port: &str| planned.rejected.iter().any(|r| r.item.covers(vid, port));
         for port in &desired.ports {
-            let there = after.ports.get(&port.name);
+            let current = after.ports.get(&port.name);
             for vid in port.vlans.iter().filter(|vid| !rejected(*vid, &port.name)) {
-                let there = there.expect("a port that does not exist is rejected");
+                let current = current.expect("a port that does not exist is rejected");
                 prop_assert!(ours_after.contains(vid), "VLAN {} is wanted", vid);
-                prop_assert!(there.open || there.tagged().contains(vid), "{} on {}", vid, port.name);
-                prop_assert_ne!(there.native, Some(vid));
+                prop_assert!(current.open || current.tagged().contains(vid), "{} on {}", vid, port.name);
+                prop_assert_ne!(current.native, Some(vid));
             }
-            let Some(there) = there.filter(|there| there.mode == Some(Mode::Trunk) && !there.open) else {
+            let Some(current) = current.filter(|current| current.mode == Some(Mode::Trunk) && !current.open)
+            else {
                 continue;
             };
-            for vid in there.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
+            for vid in current.tagged().intersection(&ours_before).difference(&port.vlans).iter() {
                 let taken = before.ports.get(&port.name).is_some_and(|was| was.taken.contains_key(&vid));
-                let its_own = there.native == Some(vid) || taken || there.inherited.contains(vid);
+                let its_own = current.native == Some(vid) || taken || current.inherited.contains(vid);
                 prop_assert!(skips(vid, &port.name) || its_own, "{} is not wanted on {}", vid, port.name);
             }
         }
-        // Nobody else's VLAN is touched unless it is adopted, and no trunk is opened.
-        let wanted: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let adopted = desired.device.adopt.intersection(&wanted);
+        // Foreign VLANs are unchanged unless they are adopted, and no trunk is opened.
+        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let adopted = desired.device.adopt.intersection(&desired_vlans);
         for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
-            if adopted.contains(*vid) && vlan.fixed.is_none() && !skips(*vid, "") {
+            if adopted.contains(*vid) && vlan.rename_blocker.is_none() && !skips(*vid, "") {
                 prop_assert!(ours_after.contains(*vid), "VLAN {} is to be adopted", vid);
             } else {
                 let is = after.vlans.get(vid).map(|vlan| (&vlan.name, vlan.active));
@@ -251,8 +260,8 @@ impl Subject<'_> {
         }
         let listed = interfaces(desired);
         prop_assert_eq!(before.ports.keys().collect::<Vec<_>>(), after.ports.keys().collect::<Vec<_>>());
-        // On some devices a port knows its VLANs by the VLANs alone: one that is deleted is on none, and what VLAN
-        // the untagged frames are of shows once it is adopted.
+        // On some devices ports are listed by VLANs only: a deleted VLAN is on no port, and the VLAN of untagged
+        // frames shows once it is adopted.
         let gone = &planned.changes.delete;
         let changed = gone.union(&adopted);
         let stays = |vid: Option<VlanId>| vid.filter(|vid| !changed.contains(*vid));
@@ -267,14 +276,14 @@ impl Subject<'_> {
                 }
                 continue;
             }
-            // What a port has of that before it is a trunk shows when it is one.
+            // The native VLAN of a port shows while it is a trunk.
             if was.mode == Some(Mode::Trunk) || is.mode != Some(Mode::Trunk) {
                 prop_assert_eq!(stays(was.native), stays(is.native));
             }
             prop_assert!(was.open || !is.open, "{} was opened", name);
             if was.open {
                 let port = desired.ports.iter().find(|port| port.name == *name).expect("a listed port");
-                let may = port.closed && was.unfit.is_none() && !was.open_elsewhere;
+                let may = port.closed && was.unfit.is_none() && !was.open_by_inheritance;
                 let close = may && desired.device.drift == Drift::Repair;
                 prop_assert_eq!(is.open, !close, "{} was open", name);
                 let noted = |kind: &str| {
@@ -295,7 +304,7 @@ impl Subject<'_> {
             let closed: VlanSet = is.native.into_iter().collect();
             prop_assert!(new.is_subset(&ours_after.union(&closed)), "{} carries {} now", name, new);
         }
-        remembers(&after, desired)?;
-        Ok(Done { after, after_xml })
+        check_port_memory(&after, desired)?;
+        Ok(EditResult { after, after_xml })
     }
 }

@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::ieee8021q::Ieee8021Q;
 use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
-use crate::law::device::{self, Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of, vid};
+use crate::properties::device::{self, Model, Node};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -25,12 +25,12 @@ const MODEL: Model = Model {
     ranges: &[],
 };
 
-/// Bridge and component, of which the last knows no VLANs.
+/// Bridges and components. The last component is not VLAN-aware.
 const COMPONENTS: [(&str, &str); 4] = [("b1", "c"), ("b1", "s"), ("b2", "c"), ("b2", "d")];
 
 #[derive(Clone, Debug)]
 struct Port {
-    /// One of [`COMPONENTS`]; beyond them: of no bridge.
+    /// The index in [`COMPONENTS`]; beyond its end: a port of no bridge.
     component: usize,
     pvid: Option<u16>,
     untagged_only: bool,
@@ -42,7 +42,7 @@ struct Port {
 struct Entry {
     component: usize,
     vids: BTreeSet<u16>,
-    /// By number: control and `vlan-transmitted`.
+    /// Control and `vlan-transmitted`, by port number.
     ports: BTreeMap<u32, (u8, bool)>,
 }
 
@@ -101,8 +101,8 @@ fn configured(
                 xml.push_str("</vlan-registration-entry>");
             }
             xml.push_str("</filtering-database><bridge-vlan>");
-            for ((_, id), whose) in vlans.iter().filter(|((of, _), _)| *of == at) {
-                let name = name_of(*whose, *id)
+            for ((_, id), owner) in vlans.iter().filter(|((of, _), _)| *of == at) {
+                let name = name_of(*owner, *id)
                     .map(|name| format!("<name>{}</name>", quick_xml::escape::escape(name.as_str())));
                 write!(xml, "<vlan><vid>{id}</vid>{}</vlan>", name.unwrap_or_default()).unwrap();
             }
@@ -136,7 +136,7 @@ fn configured(
     Node::read(&xml)
 }
 
-/// What each entry says of each VID and port: by component, VID, and port number.
+/// The registrations of all entries, by component, VID and port number.
 fn registrations(nodes: &[Node]) -> BTreeMap<(String, u16, u32), (String, String)> {
     fn lists<'a>(node: &'a Node, name: &'a str) -> impl Iterator<Item = &'a Node> {
         node.children.iter().filter(move |child| child.name == name)
@@ -146,18 +146,25 @@ fn registrations(nodes: &[Node]) -> BTreeMap<(String, u16, u32), (String, String
     let bridges = nodes.iter().find(|node| node.name == "bridges").expect("bridges");
     for bridge in lists(bridges, "bridge") {
         for component in lists(bridge, "component") {
-            let place = format!("{}/{}", text(bridge, "name"), text(component, "name"));
+            let component_and_number = format!("{}/{}", text(bridge, "name"), text(component, "name"));
             let database = component.child("filtering-database").expect("a filtering database");
             for entry in lists(database, "vlan-registration-entry") {
                 for part in text(entry, "vids").split(',') {
                     let (first, last) = part.split_once('-').unwrap_or((part, part));
                     for id in first.parse::<u16>().unwrap()..=last.parse::<u16>().unwrap() {
                         for map in lists(entry, "port-map") {
-                            let says = map.child("static-vlan-registration-entries").expect("the case");
-                            let says =
-                                (text(says, "registrar-admin-control"), text(says, "vlan-transmitted"));
+                            let registration =
+                                map.child("static-vlan-registration-entries").expect("the case");
+                            let registration = (
+                                text(registration, "registrar-admin-control"),
+                                text(registration, "vlan-transmitted"),
+                            );
                             let number = text(map, "port-ref").parse().unwrap();
-                            assert_eq!(found.insert((place.clone(), id, number), says), None, "twice");
+                            assert_eq!(
+                                found.insert((component_and_number.clone(), id, number), registration),
+                                None,
+                                "twice"
+                            );
                         }
                     }
                 }
@@ -192,7 +199,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     })
 }
 
-/// Without the entries, whose names are VIDs: what they say is in [`registrations`].
+/// The tree without registration entries, which are compared by [`registrations`].
 fn without_entries(nodes: &[Node]) -> Vec<Node> {
     let mut nodes = nodes.to_vec();
     strip(&mut nodes);
@@ -203,7 +210,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         ports in prop::collection::btree_map(
             "[a-e]",
             any_port(Just(None)),
@@ -213,38 +220,38 @@ proptest! {
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 0_u8..4, 0..16),
         database in 0_u32..2,
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
-        let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let before = configured(&ports, &entries, &vlans, database);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
 
         let before_seen = subject.parse(&before);
         let (was, is) = (registrations(&before), registrations(&done.after_xml));
         let listed = interfaces(&desired);
-        let place = |name: &str| {
+        let component_and_number = |name: &str| {
             let port = ports.get(name)?;
             COMPONENTS.get(port.component).map(|(bridge, component)| (format!("{bridge}/{component}"), number_of(name)))
         };
-        let ours: BTreeSet<(String, u32)> = listed.iter().filter_map(|name| place(name)).collect();
+        let ours: BTreeSet<(String, u32)> = listed.iter().filter_map(|name| component_and_number(name)).collect();
         for key @ (component, _, number) in was.keys().chain(is.keys()) {
             if !ours.contains(&(component.clone(), *number)) {
                 prop_assert_eq!(was.get(key), is.get(key), "{:?} was touched", key);
             }
         }
-        // Whatever a listed port is newly a member of is wanted there, tagged and fixed.
+        // Each new membership of a listed port is desired, tagged and fixed.
         for port in &desired.ports {
-            let Some((component, number)) = place(&port.name) else { continue };
-            for ((_, id, _), says) in is.iter().filter(|((of, _, own), _)| *of == component && *own == number) {
-                if was.get(&(component.clone(), *id, number)) != Some(says) {
+            let Some((component, number)) = component_and_number(&port.name) else { continue };
+            for ((_, id, _), registration) in is.iter().filter(|((of, _, own), _)| *of == component && *own == number) {
+                if was.get(&(component.clone(), *id, number)) != Some(registration) {
                     prop_assert!(port.vlans.contains(vid(*id)));
-                    prop_assert_eq!(says, &("fixed-new-ignored".to_owned(), "tagged".to_owned()));
+                    prop_assert_eq!(registration, &("fixed-new-ignored".to_owned(), "tagged".to_owned()));
                 }
             }
         }
-        // A port that becomes a trunk takes no frames of VLANs that it does not carry.
+        // A port that becomes a trunk drops frames of VLANs that it does not carry.
         let interfaces = done.after_xml.iter().find(|node| node.name == "interfaces").expect("interfaces");
         for interface in &interfaces.children {
             let name = interface.child("name").expect("a name").text.as_str();
@@ -257,7 +264,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         ports in prop::collection::btree_map("[a-e]", any_port(prop::option::of(any::<bool>())), 1..5),
         mut entries in prop::collection::vec(any_entry(), 0..8),
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 1_u8..4, 0..10),
@@ -272,9 +279,9 @@ proptest! {
         }
         let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
         let inventory: Inventory = ports.iter().map(state).collect();
-        let subject = Subject { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let start = configured(&ports, &entries, &vlans, database);
-        let end = subject.gives_back(&start, &history)?;
+        let end = subject.restores_foreign_config(&start, &history)?;
         prop_assert_eq!(registrations(&start), registrations(&end));
         let (start, end) = (without_entries(&start), without_entries(&end));
         prop_assert!(start == end, "was\n{}is\n{}", device::text(&start), device::text(&end));

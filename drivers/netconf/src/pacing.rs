@@ -1,4 +1,4 @@
-//! When devices are looked at without having been asked to: each once in a while, and after its session was lost.
+//! Schedules reads of devices without a command: periodic audits, and reads after a lost session.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -8,48 +8,47 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Losses within this time are taken for one outage.
+/// Losses within this time count as one outage.
 const OUTAGE: Duration = Duration::from_secs(5);
-/// How many devices are connected to again within a second of an outage, on average.
+/// Average reconnects per second after an outage.
 const RECONNECTS_PER_SECOND: u32 = 40;
 
-/// Looks at each device again some time after it was last read: about its interval later, not at the same time as
-/// others.
+/// Schedules the audits of all devices. Each is due about one interval after its last read, spread over time.
 #[derive(Debug, Default)]
-pub(crate) struct Rotation {
+pub(crate) struct AuditSchedule {
     due: Mutex<BTreeMap<String, Audit>>,
-    /// One is due earlier than it was.
+    /// Notified when an audit becomes due earlier.
     sooner: Notify,
 }
 
-/// When a device is looked at again.
+/// The next audit of a device.
 #[derive(Clone, Copy, Debug)]
 struct Audit {
     interval: Duration,
     at: Instant,
 }
 
-impl Rotation {
+impl AuditSchedule {
     fn due(&self) -> MutexGuard<'_, BTreeMap<String, Audit>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It was read just now, and is to be looked at about `interval` later.
-    pub(crate) fn was_read(&self, target: &str, interval: Duration) {
+    /// Records a read. The next audit is due after about `interval`.
+    pub(crate) fn record_read(&self, target: &str, interval: Duration) {
         // Between three and five quarters of the interval.
-        let at = Instant::now() + interval * 3 / 4 + up_to(interval / 2);
+        let at = Instant::now() + interval * 3 / 4 + random_up_to(interval / 2);
         let before = self.due().insert(target.to_owned(), Audit { interval, at });
         if before.is_none_or(|before| at < before.at) {
             self.sooner.notify_one();
         }
     }
 
-    /// It is gone.
+    /// Forgets a device that is gone.
     pub(crate) fn forget(&self, target: &str) {
         self.due().remove(target);
     }
 
-    /// Waits for the next that is due.
+    /// Waits for the next due audit.
     pub(crate) async fn next(&self) -> String {
         loop {
             let first = self
@@ -59,11 +58,11 @@ impl Rotation {
                 .map(|(name, audit)| (name.clone(), *audit));
             match first {
                 Some((target, audit)) if audit.at <= Instant::now() => {
-                    self.was_read(&target, audit.interval);
+                    self.record_read(&target, audit.interval);
                     return target;
                 }
                 Some((_, audit)) => {
-                    // What ends it does not matter: the first is looked for anew.
+                    // After the timeout or a notification, the first audit is determined again.
                     let _ = tokio::time::timeout_at(audit.at, self.sooner.notified()).await;
                 }
                 None => self.sooner.notified().await,
@@ -72,14 +71,14 @@ impl Rotation {
     }
 }
 
-/// Lost sessions, so that not all devices are connected to at once when the network between comes back.
+/// Spreads reconnects after lost sessions, so that an outage does not cause a burst.
 #[derive(Debug, Default)]
-pub(crate) struct Losses(Mutex<Option<(Instant, u32)>>);
+pub(crate) struct ReconnectPacer(Mutex<Option<(Instant, u32)>>);
 
-impl Losses {
-    /// A session was lost: how long to wait before the device is looked at. One alone is looked at at once; of many,
-    /// the later ones are spread over a time that grows with their number.
-    pub(crate) fn lost(&self) -> Duration {
+impl ReconnectPacer {
+    /// Returns the delay before the device is read after a lost session. A single loss has none. The delays of an
+    /// outage grow with its losses.
+    pub(crate) fn delay_after_loss(&self) -> Duration {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let earlier = match *outage {
@@ -87,12 +86,12 @@ impl Losses {
             _ => 0,
         };
         *outage = Some((now, earlier + 1));
-        up_to(Duration::from_secs(1) * earlier / RECONNECTS_PER_SECOND)
+        random_up_to(Duration::from_secs(1) * earlier / RECONNECTS_PER_SECOND)
     }
 }
 
-/// Something between nothing and `longest`.
-pub(crate) fn up_to(longest: Duration) -> Duration {
+/// A random duration up to `longest`.
+pub(crate) fn random_up_to(longest: Duration) -> Duration {
     let permille = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(0);
     longest * permille / 1000
 }
@@ -102,20 +101,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn each_device_has_its_turn_in_each_interval() {
+    async fn each_device_is_audited_once_per_interval() {
         let interval = Duration::from_mins(10);
-        let rotation = Rotation::default();
+        let audits = AuditSchedule::default();
         let names: Vec<String> = (0..100).map(|number| format!("switch{number}")).collect();
         for name in &names {
-            rotation.was_read(name, interval);
+            audits.record_read(name, interval);
         }
         let start = Instant::now();
-        let mut turns: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
+        let mut audited_at: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
         for _ in 0..1000 {
-            turns.entry(rotation.next().await).or_default().push(start.elapsed());
+            audited_at.entry(audits.next().await).or_default().push(start.elapsed());
         }
-        assert_eq!(turns.len(), names.len());
-        for (name, times) in &turns {
+        assert_eq!(audited_at.len(), names.len());
+        for (name, times) in &audited_at {
             let mut last = Duration::ZERO;
             for time in times {
                 let apart = (*time).checked_sub(last).unwrap();
@@ -123,44 +122,47 @@ mod tests {
                 last = *time;
             }
         }
-        let mut all: Vec<Duration> = turns.into_values().flatten().collect();
+        let mut all: Vec<Duration> = audited_at.into_values().flatten().collect();
         all.sort_unstable();
         let at_once = all
             .chunk_by(|a, b| (*b).checked_sub(*a).unwrap() < Duration::from_millis(1))
             .map(<[_]>::len)
             .max();
         assert!(at_once < Some(10), "{at_once:?} at the same time");
-        rotation.forget("switch0");
-        assert!(!rotation.due().contains_key("switch0"));
+        audits.forget("switch0");
+        assert!(!audits.due().contains_key("switch0"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_device_has_an_interval_of_its_own() {
-        let rotation = Rotation::default();
-        rotation.was_read("slow", Duration::from_hours(1));
+    async fn each_device_has_its_own_audit_interval() {
+        let audits = AuditSchedule::default();
+        audits.record_read("slow", Duration::from_hours(1));
         let start = Instant::now();
-        // One that comes while the other is waited for has its turn in time.
-        let (first, ()) = tokio::join!(rotation.next(), async {
+        // A device that is added during the wait is audited in time.
+        let (first, ()) = tokio::join!(audits.next(), async {
             tokio::task::yield_now().await;
-            rotation.was_read("fast", Duration::from_mins(1));
+            audits.record_read("fast", Duration::from_mins(1));
         });
         assert_eq!(first, "fast");
         assert!(start.elapsed() <= Duration::from_secs(75), "{:?}", start.elapsed());
-        let mut turns: BTreeMap<String, u32> = BTreeMap::new();
+        let mut audited_at: BTreeMap<String, u32> = BTreeMap::new();
         while start.elapsed() < Duration::from_hours(2) {
-            *turns.entry(rotation.next().await).or_default() += 1;
+            *audited_at.entry(audits.next().await).or_default() += 1;
         }
-        assert!((96..=160).contains(&turns["fast"]) && (1..=3).contains(&turns["slow"]), "{turns:?}");
-        // A longer interval counts from the next time on that it is read.
-        rotation.was_read("fast", Duration::from_hours(3));
-        assert_eq!(rotation.next().await, "slow");
+        assert!(
+            (96..=160).contains(&audited_at["fast"]) && (1..=3).contains(&audited_at["slow"]),
+            "{audited_at:?}"
+        );
+        // A longer interval counts from the next read.
+        audits.record_read("fast", Duration::from_hours(3));
+        assert_eq!(audits.next().await, "slow");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_of_many_is_not_answered_at_once() {
-        let losses = Losses::default();
-        assert_eq!(losses.lost(), Duration::ZERO);
-        let mut waits: Vec<Duration> = (0..1000).map(|_| losses.lost()).collect();
+    async fn reconnects_after_an_outage_are_spread() {
+        let reconnects = ReconnectPacer::default();
+        assert_eq!(reconnects.delay_after_loss(), Duration::ZERO);
+        let mut waits: Vec<Duration> = (0..1000).map(|_| reconnects.delay_after_loss()).collect();
         waits.sort_unstable();
         assert!(
             waits[500] > Duration::from_secs(3) && waits[999] <= Duration::from_secs(25),
@@ -173,6 +175,6 @@ mod tests {
             assert!(count < 250, "{count} in second {second}");
         }
         tokio::time::advance(OUTAGE * 2).await;
-        assert_eq!(losses.lost(), Duration::ZERO);
+        assert_eq!(reconnects.delay_after_loss(), Duration::ZERO);
     }
 }

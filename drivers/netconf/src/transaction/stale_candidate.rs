@@ -11,7 +11,7 @@ use eno_schemas::VlanSet;
 
 use crate::dialect::ParseError;
 use crate::operation::Operation;
-use crate::plan::{Inventory, Seen, SeenPort, interfaces, ours};
+use crate::plan::{Inventory, ObservedConfig, ObservedPort, interfaces, ours};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
@@ -22,20 +22,20 @@ const DATASTORES: [&str; 2] = ["running", "candidate"];
 
 impl<S: Session> Transaction<'_, S> {
     /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
-    pub(super) async fn discard_leftover(&self) -> Result<bool, TransactionError> {
-        let all = self.read_both(&[None]).await?;
+    pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
+        let all = self.read_pair(&[None]).await?;
         // The session may have had another command than this one, with other ports.
-        let Ok(seen) = self.parse_both(&all, &Inventory::new()) else { return Ok(false) };
-        let seen = if self.dialect.needs_inventory() {
-            let known = seen.iter().flat_map(|seen| seen.ports.keys().map(String::as_str));
-            let known = known.chain(interfaces(self.desired)).collect();
-            let inventory = self.parse_inventory(self.ask_inventory(&known).await?, &known).await?;
-            self.parse_both(&all, &inventory)?
+        let Ok(observed) = self.parse_pair(&all, &Inventory::new()) else { return Ok(false) };
+        let observed = if self.dialect.needs_inventory() {
+            let interfaces_of_both = observed.iter().flat_map(|observed| observed.ports.keys().map(String::as_str));
+            let interfaces_of_both = interfaces_of_both.chain(interfaces(self.desired)).collect();
+            let inventory = self.parse_inventory(self.request_inventory(&interfaces_of_both).await?, &interfaces_of_both).await?;
+            self.parse_pair(&all, &inventory)?
         } else {
-            seen
+            observed
         };
-        let [running, candidate] = &seen;
-        if !are_ours(running, candidate, &self.desired.cluster) {
+        let [running, candidate] = &observed;
+        if !differ_in_own_vlans_only(running, candidate, &self.desired.cluster) {
             return Ok(false);
         }
         let changed = changed_ports(running, candidate).collect();
@@ -54,7 +54,7 @@ impl<S: Session> Transaction<'_, S> {
     /// Whether the filter for these interfaces selects all these differences: what it does not select is not parsed.
     async fn is_within(&self, changed: &BTreeSet<&str>, all: &[u64]) -> Result<bool, TransactionError> {
         let filter = self.dialect.filter(changed);
-        if differences(&self.read_both(&[Some(&filter)]).await?)? == all {
+        if differences(&self.read_pair(&[Some(&filter)]).await?)? == all {
             return Ok(true);
         }
         // There are devices that answer only the first of several names.
@@ -65,57 +65,57 @@ impl<S: Session> Transaction<'_, S> {
         let vlans = self.dialect.filter(&BTreeSet::new());
         let filters: Vec<Option<&str>> =
             [&vlans].into_iter().chain(&singly).map(|filter| Some(&**filter)).collect();
-        Ok(differences(&self.read_both(&filters).await?)? == all)
+        Ok(differences(&self.read_pair(&filters).await?)? == all)
     }
 
     /// The replies to these filters, one after another.
-    async fn read_both(&self, filters: &[Option<&str>]) -> Result<[Text; 2], TransactionError> {
-        let ask = |source| -> Vec<Call> {
+    async fn read_pair(&self, filters: &[Option<&str>]) -> Result<[Text; 2], TransactionError> {
+        let request = |source| -> Vec<Call> {
             filters.iter().map(|filter| self.send(Operation::GetConfig { source, filter: *filter })).collect()
         };
         let mut both = [Text::new(), Text::new()];
-        for (reply, asked) in both.iter_mut().zip(DATASTORES.map(ask)) {
-            for answer in asked {
+        for (reply, pending) in both.iter_mut().zip(DATASTORES.map(request)) {
+            for answer in pending {
                 reply.append(answer.await?);
             }
         }
         Ok(both)
     }
 
-    fn parse_both(&self, both: &[Text; 2], inventory: &Inventory) -> Result<[Seen; 2], ParseError> {
+    fn parse_pair(&self, both: &[Text; 2], inventory: &Inventory) -> Result<[ObservedConfig; 2], ParseError> {
         let [running, candidate] = both;
         Ok([self.dialect.parse(running, inventory)?, self.dialect.parse(candidate, inventory)?])
     }
 }
 
 /// Whether two states differ, and in nothing but VLANs under our names and ports that carry them.
-fn are_ours(running: &Seen, candidate: &Seen, cluster: &str) -> bool {
+fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig, cluster: &str) -> bool {
     let ours = ours(running, cluster).union(&ours(candidate, cluster));
     let vlans = || {
-        let others = |seen: &Seen| {
-            let vlans = seen.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
+        let others = |observed: &ObservedConfig| {
+            let vlans = observed.vlans.iter().filter(|(vid, _)| !ours.contains(**vid));
             vlans.map(|(vid, vlan)| (*vid, vlan.clone())).collect::<Vec<_>>()
         };
         others(running) == others(candidate)
     };
     let ports = || {
-        let unknown = SeenPort::default();
+        let unknown = ObservedPort::default();
         changed_ports(running, candidate).all(|name| {
-            let [before, after] = [running, candidate].map(|seen| seen.ports.get(name).unwrap_or(&unknown));
-            carries_only(before, after, &ours)
+            let [before, after] = [running, candidate].map(|observed| observed.ports.get(name).unwrap_or(&unknown));
+            port_differs_in_own_vlans_only(before, after, &ours)
         })
     };
     (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
 }
 
 /// The ports that are not the same in both.
-fn changed_ports<'a>(running: &'a Seen, candidate: &'a Seen) -> impl Iterator<Item = &'a str> {
+fn changed_ports<'a>(running: &'a ObservedConfig, candidate: &'a ObservedConfig) -> impl Iterator<Item = &'a str> {
     let names = running.ports.keys().chain(candidate.ports.keys());
     names.filter(|name| running.ports.get(*name) != candidate.ports.get(*name)).map(String::as_str)
 }
 
 /// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
-fn carries_only(before: &SeenPort, after: &SeenPort, ours: &VlanSet) -> bool {
+fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, ours: &VlanSet) -> bool {
     let (old, new) = (before.tagged(), after.tagged());
     let changed = old.difference(&new).union(&new.difference(&old));
     // The native VLAN is listed while nothing else is.

@@ -1,4 +1,4 @@
-//! How much a change is. Pure.
+//! The size of a change. Pure.
 
 use std::time::Duration;
 
@@ -6,32 +6,33 @@ use eno_schemas::ChangeReport;
 
 use crate::plan::Changes;
 
-/// Every part of `planned` is in `missing` too: nothing of it happened.
-pub(super) fn nothing_happened(planned: &Changes, missing: &Changes) -> bool {
-    planned.make.keys().all(|vid| missing.make.contains_key(vid))
+/// True when every part of `planned` is also in `missing`: the device applied nothing.
+pub(super) fn is_unchanged(planned: &Changes, missing: &Changes) -> bool {
+    planned.create.keys().all(|vid| missing.create.contains_key(vid))
         && planned.delete.is_subset(&missing.delete)
         && planned.ports.iter().all(|(name, change)| {
-            // That it is not restored leaves the rest.
+            // A port that only restores settings does not count.
             let restored = change.add.is_empty() && change.remove.is_empty() && !change.close;
             let left = missing.ports.get(name).filter(|_| !restored);
             left.is_some_and(|left| change.add.is_subset(&left.add) && change.remove.is_subset(&left.remove))
         })
 }
 
-/// How many units a change has: VLANs, and VLANs on ports.
+/// The number of units of a change: VLANs, and VLANs on ports.
 pub(super) fn size(changes: &Changes) -> usize {
-    let (added, removed) = both(changes);
+    let (added, removed) = added_and_removed(changes);
     added + removed
 }
 
-/// What was made and taken away of `planned`, without what is `missing`.
+/// The report of a change: the units of `planned` without those of `missing`.
 pub(super) fn report(
     planned: &Changes,
     missing: &Changes,
     transaction: Option<String>,
     took: Duration,
 ) -> ChangeReport {
-    let ((added, removed), (not_added, not_removed)) = (both(planned), both(missing));
+    let ((added, removed), (not_added, not_removed)) =
+        (added_and_removed(planned), added_and_removed(missing));
     let count = |all: usize, less: usize| u32::try_from(all.saturating_sub(less)).unwrap_or(u32::MAX);
     ChangeReport {
         transaction,
@@ -42,9 +43,9 @@ pub(super) fn report(
     }
 }
 
-fn both(changes: &Changes) -> (usize, usize) {
+fn added_and_removed(changes: &Changes) -> (usize, usize) {
     let ports = changes.ports.values();
     let added: usize = ports.clone().map(|change| change.add.len()).sum();
     let removed: usize = ports.map(|change| change.remove.len()).sum();
-    (changes.make.len() + added, changes.delete.len() + removed)
+    (changes.create.len() + added, changes.delete.len() + removed)
 }

@@ -1,4 +1,4 @@
-//! Many devices that do not answer, and one that does.
+//! Unresponsive devices beside a responsive one.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -15,19 +15,19 @@ use crate::common::{Bench, command, options};
 const SILENT: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn devices_that_do_not_answer_keep_no_other_waiting() {
+async fn unresponsive_devices_do_not_delay_others() {
     let bench = Bench::start(|_| ()).await;
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let mut of_driver = options(bench.credentials.path());
-    // Longer than the test has: whoever waits for one of them to fail waits in vain.
+    // Longer than the test may take: a driver that waits for one of them to fail never gets to the others.
     of_driver.limits.connect = Duration::from_hours(1);
     let mut of_host = HostOptions::new(server.connect("eno-driver-netconf").await, Ownership::PerTarget, "1");
     of_host.concurrency = 2;
     let stop = CancellationToken::new();
     let running = tokio::spawn(run(NetconfDriver::new(of_driver), of_host, stop));
 
-    // The kernel takes connections to them, and nobody speaks.
+    // The kernel accepts their connections, and nothing answers.
     let silent: Vec<TcpListener> =
         (0..SILENT).map(|_| TcpListener::bind("127.0.0.1:0").expect("a socket")).collect();
     for (number, listener) in silent.iter().enumerate() {
@@ -35,7 +35,7 @@ async fn devices_that_do_not_answer_keep_no_other_waiting() {
         desired.device.address = listener.local_addr().expect("an address").to_string();
         engine.command(&command(&format!("silent{number}"), desired)).await;
     }
-    // Each is being connected to, all at once.
+    // The driver connects to all of them at once.
     let mut open = Vec::new();
     for listener in silent {
         let accepted =

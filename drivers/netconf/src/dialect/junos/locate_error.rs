@@ -5,11 +5,15 @@
 
 use eno_schemas::VlanId;
 
-use crate::plan::{Changes, Seen, Unit};
+use crate::plan::{ChangeUnit, Changes, ObservedConfig};
 use crate::reply::RpcError;
 
 /// By the words of path, bad element and message, in this order.
-pub(super) fn blame(error: &RpcError, seen: &Seen, changes: &Changes) -> Option<Unit> {
+pub(super) fn locate_error(
+    error: &RpcError,
+    observed: &ObservedConfig,
+    changes: &Changes,
+) -> Option<ChangeUnit> {
     let texts = [error.path.as_deref(), error.info("bad-element"), error.message.as_deref()];
     let (mut port, mut vid) = (None, None);
     for text in texts.into_iter().flatten() {
@@ -20,18 +24,18 @@ pub(super) fn blame(error: &RpcError, seen: &Seen, changes: &Changes) -> Option<
             .collect();
         port = port.or_else(|| words.iter().find_map(|word| interface(word, changes)));
         vid = vid.or_else(|| {
-            let named = words.iter().find_map(|word| named(word, seen, changes));
+            let named = words.iter().find_map(|word| named(word, observed, changes));
             named.or_else(|| numbered(&words, changes))
         });
     }
     match (port, vid) {
         (Some(name), Some(vid)) => {
             let change = changes.ports.get(name)?;
-            let there = change.add.contains(vid) || change.remove.contains(vid);
-            Some(if there { Unit::PortVlan(name.to_owned(), vid) } else { Unit::Vlan(vid) })
+            let current = change.add.contains(vid) || change.remove.contains(vid);
+            Some(if current { ChangeUnit::PortVlan(name.to_owned(), vid) } else { ChangeUnit::Vlan(vid) })
         }
-        (Some(name), None) => Some(Unit::Port(name.to_owned())),
-        (None, Some(vid)) => Some(Unit::Vlan(vid)),
+        (Some(name), None) => Some(ChangeUnit::Port(name.to_owned())),
+        (None, Some(vid)) => Some(ChangeUnit::Vlan(vid)),
         (None, None) => None,
     }
 }
@@ -43,10 +47,11 @@ fn interface<'a>(word: &str, changes: &'a Changes) -> Option<&'a str> {
 }
 
 /// A VLAN that is made or deleted, by its name.
-fn named(word: &str, seen: &Seen, changes: &Changes) -> Option<VlanId> {
-    let made = changes.make.iter().find(|(_, name)| *name == word).map(|(vid, _)| *vid);
+fn named(word: &str, observed: &ObservedConfig, changes: &Changes) -> Option<VlanId> {
+    let made = changes.create.iter().find(|(_, name)| *name == word).map(|(vid, _)| *vid);
     made.or_else(|| {
-        let called = |vid: &VlanId| seen.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()) == Some(word);
+        let called =
+            |vid: &VlanId| observed.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()) == Some(word);
         changes.delete.iter().find(called)
     })
 }
@@ -54,35 +59,35 @@ fn named(word: &str, seen: &Seen, changes: &Changes) -> Option<VlanId> {
 /// A VID after a word that says so. The whole of a range is nobody's fault.
 fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
     let touched = changes.vlans();
-    let told = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {
+    let after_keyword = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {
         ["vlan", "vlan-id", "vlans", "members", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
     });
-    let mut told = told.filter_map(|(_, next)| next.parse().ok());
-    told.find(|vid| touched.contains(*vid))
+    let mut after_keyword = after_keyword.filter_map(|(_, next)| next.parse().ok());
+    after_keyword.find(|vid| touched.contains(*vid))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{PortChange, SeenVlan};
+    use crate::plan::{ObservedVlan, PortChange};
 
     fn vid(id: u16) -> VlanId {
         VlanId::new(id).unwrap()
     }
 
     #[test]
-    fn words_tell() {
+    fn error_message_locates_the_item() {
         let mut changes = Changes::default();
-        changes.make.insert(vid(100), "eno-c1-100".into());
+        changes.create.insert(vid(100), "eno-c1-100".into());
         changes.delete.insert(vid(300));
         let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
         changes.ports.insert("xe-0/0/1".into(), port);
-        let mut seen = Seen::default();
-        let gone = SeenVlan { name: Some("eno-c1-300".into()), active: true, fixed: None };
-        seen.vlans.insert(vid(300), gone);
-        let port = Some(Unit::Port("xe-0/0/1".into()));
-        let on_port = |id| Some(Unit::PortVlan("xe-0/0/1".into(), vid(id)));
-        let vlan = |id| Some(Unit::Vlan(vid(id)));
+        let mut observed = ObservedConfig::default();
+        let gone = ObservedVlan { name: Some("eno-c1-300".into()), active: true, rename_blocker: None };
+        observed.vlans.insert(vid(300), gone);
+        let port = Some(ChangeUnit::Port("xe-0/0/1".into()));
+        let on_port = |id| Some(ChangeUnit::PortVlan("xe-0/0/1".into(), vid(id)));
+        let vlan = |id| Some(ChangeUnit::Vlan(vid(id)));
         for (path, element, message, expected) in [
             (
                 Some("[edit interfaces xe-0/0/1 unit 0 family ethernet-switching vlan]"),
@@ -110,7 +115,7 @@ mod tests {
                 info: element.into_iter().map(|element| ("bad-element".into(), element.into())).collect(),
                 ..RpcError::default()
             };
-            assert_eq!(blame(&error, &seen, &changes), expected, "{path:?} {element:?} {message}");
+            assert_eq!(locate_error(&error, &observed, &changes), expected, "{path:?} {element:?} {message}");
         }
     }
 }

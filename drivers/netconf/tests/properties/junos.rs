@@ -9,8 +9,8 @@ use eno_driver_netconf::plan::{InterfaceState, Inventory, interfaces};
 use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, vid};
+use crate::properties::device::{Model, Node};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, vid};
 
 const MODEL: Model = Model {
     lists: &[
@@ -27,13 +27,13 @@ const MODEL: Model = Model {
     ranges: &[("members", "-")],
 };
 
-/// A member as it may be written.
+/// An entry of a list of members.
 #[derive(Clone, Debug)]
 enum Member {
     Range(u16, u16),
     /// The name of the VLAN of this VID, if there is one.
     Name(u16),
-    Nobody,
+    UnknownName,
     All,
 }
 
@@ -42,14 +42,14 @@ struct Port {
     mode: Option<&'static str>,
     members: Vec<Member>,
     native: Option<u16>,
-    /// The native VLAN is where older versions have it.
+    /// The native VLAN is in the family of unit 0, as in older versions.
     older: bool,
-    /// Of the LAG ae9.
+    /// A member of the LAG ae9.
     bundled: bool,
 }
 
-fn name_of(whose: u8, id: u16) -> String {
-    match whose {
+fn name_of(owner: u8, id: u16) -> String {
+    match owner {
         0 => vlan_name("c1", vid(id)),
         1 => vlan_name("c2", vid(id)),
         2 => format!("a&<{id}"),
@@ -57,11 +57,11 @@ fn name_of(whose: u8, id: u16) -> String {
     }
 }
 
-fn vlan(whose: u8, id: u16, active: bool) -> String {
+fn vlan(owner: u8, id: u16, active: bool) -> String {
     let inactive = if active { "" } else { " inactive=\"inactive\"" };
-    let name = name_of(whose, id);
+    let name = name_of(owner, id);
     let name = quick_xml::escape::escape(name.as_str());
-    let leaf = if whose == 3 { "vlan-id-list" } else { "vlan-id" };
+    let leaf = if owner == 3 { "vlan-id-list" } else { "vlan-id" };
     let more = if id.is_multiple_of(5) {
         "<l3-interface>irb.5</l3-interface>"
     } else {
@@ -76,8 +76,8 @@ fn members(members: &[Member], vlans: &BTreeMap<u16, (u8, bool)>) -> String {
         .filter_map(|member| match member {
             Member::Range(first, last) if first == last => Some(first.to_string()),
             Member::Range(first, last) => Some(format!("{first}-{last}")),
-            Member::Name(id) => vlans.get(id).map(|(whose, _)| name_of(*whose, *id)),
-            Member::Nobody => Some("nobody".into()),
+            Member::Name(id) => vlans.get(id).map(|(owner, _)| name_of(*owner, *id)),
+            Member::UnknownName => Some("nobody".into()),
             Member::All => Some("all".into()),
         })
         .collect();
@@ -124,7 +124,7 @@ fn device(
         .unwrap();
     }
     let all =
-        vlans.iter().fold(String::new(), |all, (id, (whose, active))| all + &vlan(*whose, *id, *active));
+        vlans.iter().fold(String::new(), |all, (id, (owner, active))| all + &vlan(*owner, *id, *active));
     write!(xml, "<vlans xmlns=\"{}\">{all}</vlans>", namespace("vlans")).unwrap();
     write!(xml, "<interfaces xmlns=\"{}\">", namespace("interfaces")).unwrap();
     if let Some(port) = inherited.get("range") {
@@ -155,7 +155,7 @@ fn any_member() -> impl Strategy<Value = Member> {
     prop_oneof![
         6 => (VIDS, 0_u16..4).prop_map(|(first, more)| Member::Range(first, first + more)),
         6 => VIDS.prop_map(Member::Name),
-        1 => Just(Member::Nobody),
+        1 => Just(Member::UnknownName),
         1 => Just(Member::All),
     ]
 }
@@ -168,19 +168,19 @@ fn any_port() -> impl Strategy<Value = Port> {
         .prop_map(|(mode, members, native, older, bundled)| Port { mode, members, native, older, bundled })
 }
 
-/// What is left of a device without what may be changed.
+/// The configuration without the parts that an edit may change.
 fn others(nodes: &[Node], listed: &BTreeSet<&str>) -> Vec<Node> {
     let mut nodes = nodes.to_vec();
     for part in nodes.iter_mut().flat_map(|root| &mut root.children) {
         if part.name == "vlans" {
             let ours = |vlan: &Node| vlan.child("name").is_some_and(|name| name.text.starts_with("eno-c1-"));
-            // Others may be adopted.
+            // Other VLANs may be adopted.
             part.children.retain(|vlan| !ours(vlan) && vlan.child("l3-interface").is_some());
         }
         if part.name != "interfaces" {
             continue;
         }
-        // One that an interface range alone had configured gets an entry of its own.
+        // A port that only an interface range configures gets an entry of its own.
         part.children.retain(|port| port.name != "interface" || port.child("mtu").is_some());
         let of_listed = part.children.iter_mut().filter(|port| {
             port.name == "interface"
@@ -203,36 +203,36 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
         mut desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
-        // What an access port names can be adopted once that port is a trunk, which is another edit.
+        // A VLAN that an access port names can be adopted once that port is a trunk, which is another edit.
         for member in ports.values().filter(|port| port.mode != Some("trunk")).flat_map(|port| &port.members) {
             if let Member::Name(id) = member {
                 desired.device.adopt.remove(vid(*id));
             }
         }
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
         let before = device(junos, &vlans, &ports, &inherited);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
         let listed = interfaces(&desired);
         prop_assert_eq!(others(&before, &listed), others(&done.after_xml, &listed));
-        // No name is left without its VLAN.
+        // No port refers to a VLAN that does not exist.
         for (name, port) in &done.after.ports {
-            prop_assert!(port.names.iter().all(|vid| done.after.vlans.contains_key(&vid)), "{} names what is gone", name);
+            prop_assert!(port.vlans_by_name.iter().all(|vid| done.after.vlans.contains_key(&vid)), "{} names what is gone", name);
         }
         let dangling = |nodes: &[Node]| format!("{nodes:?}").matches("nobody").count();
         prop_assert!(dangling(&done.after_xml) <= dangling(&before));
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
         vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
         mut ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
@@ -245,9 +245,9 @@ proptest! {
                 port.members.push(Member::Range(30, 30));
             }
         }
-        // The group says what ports `a` and `b` are once they are configured.
+        // Ports `a` and `b` inherit from the group once they are configured, so they are not in hardware alone.
         let inventory: Inventory = ["d", "e"].map(|name| (name.to_owned(), InterfaceState::default())).into();
-        let subject = Subject { dialect: &junos, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(junos, &vlans, &ports, &inherited), &history)?;
+        let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(junos, &vlans, &ports, &inherited), &history)?;
     }
 }

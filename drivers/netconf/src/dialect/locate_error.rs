@@ -1,22 +1,22 @@
-//! Which part of a change an `<rpc-error>` is about.
+//! Finds the part of a change that an `<rpc-error>` is about.
 
 use eno_schemas::VlanId;
 
-use crate::plan::{Changes, Unit};
+use crate::plan::{ChangeUnit, Changes};
 use crate::reply::RpcError;
 
-/// Keys that name things in a dialect's paths, as local names.
+/// The keys of a dialect's paths, as local names.
 pub(super) struct Keys {
-    /// List keys and leaf-lists that hold a VID, or a range `x..y`.
+    /// List keys and leaf-lists with a VID, or a range `x..y`.
     pub(super) vlan: &'static [&'static str],
-    /// The list key that holds an interface's name.
+    /// The list key with an interface name.
     pub(super) interface: &'static str,
 }
 
-/// By [the place](RpcError::place) first; what that leaves open, by the words of `error-message`.
-pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<Unit> {
+/// Locates by the [error path](RpcError::place) first, then by the words of `error-message`.
+pub(super) fn locate_error(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<ChangeUnit> {
     let mut named = Named::default();
-    for (key, value) in predicates(error.place().unwrap_or_default()) {
+    for (key, value) in predicates(error.location().unwrap_or_default()) {
         if keys.vlan.contains(&key) {
             named.some_of_range = value.contains("..");
             named.vid = value.parse().ok().filter(|vid| changes.vlans().contains(*vid)).or(named.vid);
@@ -24,26 +24,26 @@ pub(super) fn blame(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<
             named.interface = Some(value.to_owned());
         }
     }
-    blame_named(named, error, changes, |_| None)
+    locate_named_error(named, error, changes, |_| None)
 }
 
-/// What the keys in an `error-path` name.
+/// The names in an `error-path`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) interface: Option<String>,
     pub(super) vid: Option<VlanId>,
-    /// They name several VLANs, of which some may be to blame.
+    /// The path names several VLANs.
     pub(super) some_of_range: bool,
 }
 
-/// By what the path names, and by the words of `error-message`: VIDs after `VLAN`, names of interfaces, and words
-/// that stand for either by `known`.
-pub(super) fn blame_named(
+/// Locates by the names in the path, and by the words of `error-message`: VIDs after `VLAN`, interface names, and
+/// words that `known` maps to either.
+pub(super) fn locate_named_error(
     named: Named,
     error: &RpcError,
     changes: &Changes,
     known: impl Fn(&str) -> Option<Named>,
-) -> Option<Unit> {
+) -> Option<ChangeUnit> {
     let touched = changes.vlans();
     let Named { mut interface, mut vid, some_of_range } = named;
     let message = error.message.as_deref().unwrap_or_default();
@@ -63,7 +63,7 @@ pub(super) fn blame_named(
     if vid.is_none() && some_of_range {
         return None;
     }
-    if interface.is_none() && error.place().is_none_or(|path| predicates(path).is_empty()) {
+    if interface.is_none() && error.location().is_none_or(|path| predicates(path).is_empty()) {
         interface = words()
             .map(|word| word.trim_end_matches('.'))
             .find(|word| changes.ports.contains_key(*word))
@@ -72,11 +72,11 @@ pub(super) fn blame_named(
     match (interface, vid) {
         (Some(name), Some(vid)) => {
             let change = changes.ports.get(&name)?;
-            let there = change.add.contains(vid) || change.remove.contains(vid);
-            Some(if there { Unit::PortVlan(name, vid) } else { Unit::Vlan(vid) })
+            let current = change.add.contains(vid) || change.remove.contains(vid);
+            Some(if current { ChangeUnit::PortVlan(name, vid) } else { ChangeUnit::Vlan(vid) })
         }
-        (Some(name), None) => Some(Unit::Port(name)),
-        (None, Some(vid)) => Some(Unit::Vlan(vid)),
+        (Some(name), None) => Some(ChangeUnit::Port(name)),
+        (None, Some(vid)) => Some(ChangeUnit::Vlan(vid)),
         (None, None) => None,
     }
 }
@@ -85,7 +85,7 @@ fn is_vlan_word(word: &str) -> bool {
     ["vlan", "vlan-id", "vid"].iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// The `[key='value']` of an instance identifier (RFC 7950 section 9.13), keys as local names; `.` is given as the
+/// The `[key='value']` pairs of an instance identifier (RFC 7950 section 9.13), keys as local names. `.` gets the
 /// name of its node.
 pub(super) fn predicates(path: &str) -> Vec<(&str, &str)> {
     let local = |name: &'_ str| name.rfind(':').map_or(0, |at| at + 1);
@@ -120,21 +120,21 @@ mod tests {
         VlanId::new(id).unwrap()
     }
 
-    fn blamed(path: Option<&str>, message: &str) -> Option<Unit> {
+    fn located(path: Option<&str>, message: &str) -> Option<ChangeUnit> {
         let mut changes = Changes::default();
-        changes.make.insert(vid(100), "n".into());
+        changes.create.insert(vid(100), "n".into());
         let port = PortChange { add: [vid(100), vid(200)].into_iter().collect(), ..PortChange::default() };
         changes.ports.insert("Ethernet1/1".into(), port);
         let error =
             RpcError { path: path.map(str::to_owned), message: Some(message.into()), ..RpcError::default() };
-        blame(&error, &changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
+        locate_error(&error, &changes, &Keys { vlan: &["vlan-id", "trunk-vlans"], interface: "name" })
     }
 
     #[test]
-    fn paths_and_words_tell() {
-        let on_port = Some(Unit::PortVlan("Ethernet1/1".into(), vid(200)));
-        let port = Some(Unit::Port("Ethernet1/1".into()));
-        let vlan = Some(Unit::Vlan(vid(100)));
+    fn error_path_or_message_locates_the_item() {
+        let on_port = Some(ChangeUnit::PortVlan("Ethernet1/1".into(), vid(200)));
+        let port = Some(ChangeUnit::Port("Ethernet1/1".into()));
+        let vlan = Some(ChangeUnit::Vlan(vid(100)));
         let root = "/oc-if:interfaces/oc-if:interface[oc-if:name='Ethernet1/1']";
         for (path, message, expected) in [
             (
@@ -161,7 +161,7 @@ mod tests {
                 &vlan,
             ),
         ] {
-            assert_eq!(blamed(path, message), *expected, "{path:?} {message}");
+            assert_eq!(located(path, message), *expected, "{path:?} {message}");
         }
     }
 }

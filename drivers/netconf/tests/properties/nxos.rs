@@ -8,8 +8,8 @@ use eno_driver_netconf::plan::{Inventory, Mode};
 use eno_schemas::VlanSet;
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, ids, name_of};
+use crate::properties::device::{Model, Node};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, ids, name_of};
 
 const MODEL: Model = Model {
     lists: &[("BD-list", &["fabEncap"]), ("PhysIf-list", &["id"]), ("AggrIf-list", &["id"])],
@@ -34,8 +34,8 @@ fn device(vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Port>) -> 
         "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
          <BD-list><fabEncap>vxlan-5000</fabEncap></BD-list>",
     );
-    for (vid, (whose, active)) in vlans {
-        let name = name_of(*whose, *vid).unwrap_or_default();
+    for (vid, (owner, active)) in vlans {
+        let name = name_of(*owner, *vid).unwrap_or_default();
         let state = if *active { "active" } else { "suspend" };
         write!(
             xml,
@@ -80,25 +80,25 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &NxOs, model: &MODEL, inventory: &inventory };
-        subject.obeys(&device(&vlans, &ports), &desired, left_out.as_ref())?;
+        let subject = DialectUnderTest { dialect: &NxOs, model: &MODEL, inventory: &inventory };
+        subject.applies_in_one_edit(&device(&vlans, &ports), &desired, excluded.as_ref())?;
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         history in any_histories(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &NxOs, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(&vlans, &ports), &history)?;
+        let subject = DialectUnderTest { dialect: &NxOs, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(&vlans, &ports), &history)?;
     }
 }

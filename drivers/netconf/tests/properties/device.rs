@@ -8,19 +8,19 @@ use quick_xml::reader::NsReader;
 
 const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
 
-/// What a tree has to know of a YANG model. Nodes are named by their last element, or by `parent/element` where
-/// that is not enough.
+/// The part of a YANG model that edits depend on. Nodes are named by their last element, or by `parent/element` where
+/// that is ambiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Model {
     /// Lists and their keys.
     pub lists: &'static [(&'static str, &'static [&'static str])],
     /// Leaf-lists.
     pub leaf_lists: &'static [&'static str],
-    /// Siblings of which at most one can be there: the cases of a choice.
+    /// Siblings of which at most one can exist: the cases of a choice.
     pub choices: &'static [&'static [&'static str]],
-    /// What says something by being there without content.
+    /// Nodes that are significant without content.
     pub presence: &'static [&'static str],
-    /// Leaf-lists of VIDs, and what is between the ends of a range.
+    /// Leaf-lists of VIDs, and the separator of their ranges.
     pub ranges: &'static [(&'static str, &'static str)],
 }
 
@@ -31,7 +31,7 @@ pub struct Node {
     pub name: String,
     pub text: String,
     operation: Option<String>,
-    /// Junos: it is there without effect; in an edit, whether it is to be so.
+    /// Junos: the element is deactivated; in an edit, whether it is to be.
     inactive: Option<bool>,
     pub children: Vec<Node>,
 }
@@ -46,10 +46,12 @@ impl Node {
             match reader.read_resolved_event().expect("well-formed") {
                 (ResolveResult::Bound(namespace), Event::Start(tag)) => {
                     let operation = tag.try_get_attribute("nc:operation").expect("attributes");
-                    let says = |name: &str| tag.try_get_attribute(name).expect("attributes").is_some();
-                    let inactive = says("inactive").then_some(true);
+                    let has_attribute =
+                        |name: &str| tag.try_get_attribute(name).expect("attributes").is_some();
+                    let inactive = has_attribute("inactive").then_some(true);
                     stack.push(Self {
-                        inactive: inactive.or((says("active") || says("jcmd:active")).then_some(false)),
+                        inactive: inactive
+                            .or((has_attribute("active") || has_attribute("jcmd:active")).then_some(false)),
                         namespace: namespace.into_inner().to_owned(),
                         name: tag.local_name().into_inner().to_owned(),
                         operation: operation.map(|operation| operation.value.to_string()),
@@ -83,7 +85,7 @@ impl Node {
         }
     }
 
-    /// What makes it the same node as another one.
+    /// The identity of the node among its siblings.
     fn key(&self, parent: &str, model: &Model) -> Vec<&str> {
         let mut key = vec![self.name.as_str()];
         if let Some((_, keys)) = model.lists.iter().find(|(list, _)| self.is(parent, list)) {
@@ -97,7 +99,7 @@ impl Node {
         key
     }
 
-    /// Whether being the one removes the other.
+    /// Whether the two are different cases of one choice.
     fn excludes(&self, other: &Self, parent: &str, model: &Model) -> bool {
         let case = |node: &Self, cases: &[&str]| cases.iter().position(|case| node.is(parent, case));
         model.choices.iter().any(|cases| match (case(self, cases), case(other, cases)) {
@@ -155,9 +157,9 @@ impl Node {
             }
         }
         self.children = canonical_children(&self.children, &self.name, model);
-        let says_nothing = self.children.is_empty() && self.text.is_empty();
+        let is_empty = self.children.is_empty() && self.text.is_empty();
         let presence = model.presence.iter().any(|named| self.is(parent, named));
-        if says_nothing && !presence { Vec::new() } else { vec![self] }
+        if is_empty && !presence { Vec::new() } else { vec![self] }
     }
 }
 
@@ -169,26 +171,26 @@ fn canonical_children(nodes: &[Node], parent: &str, model: &Model) -> Vec<Node> 
     all
 }
 
-/// One of all the forms that say the same: lists in order, VIDs one by one, without containers that hold nothing.
+/// The canonical form: lists sorted, VIDs one by one, without empty containers.
 pub fn canonical(nodes: &[Node], model: &Model) -> Vec<Node> {
     canonical_children(nodes, "", model)
 }
 
-/// As it is shown where two differ.
+/// The text of a tree, for messages.
 pub fn text(nodes: &[Node]) -> String {
     let mut xml = String::new();
     Node::write(nodes, &mut xml);
     xml.replace('>', ">\n")
 }
 
-/// The reply to a request for all of it.
+/// The reply to a `<get-config>` of the whole tree.
 pub fn reply(nodes: &[Node]) -> String {
     let mut xml = format!("<rpc-reply xmlns=\"{NETCONF}\"><data>");
     Node::write(nodes, &mut xml);
     xml + "</data></rpc-reply>"
 }
 
-/// What is there after an edit that merges.
+/// The tree after an `<edit-config>` that merges.
 pub fn apply(nodes: &[Node], edit: &str, model: &Model) -> Vec<Node> {
     let config = format!("<config xmlns=\"c\" xmlns:nc=\"{NETCONF}\">{edit}</config>");
     let mut nodes = nodes.to_vec();

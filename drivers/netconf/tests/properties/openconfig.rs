@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::openconfig::OpenConfig;
 use eno_driver_netconf::plan::{Inventory, Mode};
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of};
+use crate::properties::device::{Model, Node};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
 
 const MODEL: Model = Model {
     lists: &[("vlans/vlan", &["vlan-id"]), ("interface", &["name"]), ("network-instance", &["name"])],
@@ -33,8 +33,8 @@ fn device(instance: bool, vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<St
             "<network-instances xmlns=\"http://openconfig.net/yang/network-instance\"><network-instance>\
              <name>main</name><config><name>main</name><type>x:DEFAULT_INSTANCE</type></config><vlans>",
         );
-        for (vid, (whose, active)) in vlans {
-            let name = name_of(*whose, *vid).map_or(String::new(), |name| {
+        for (vid, (owner, active)) in vlans {
+            let name = name_of(*owner, *vid).map_or(String::new(), |name| {
                 format!("<name>{}</name>", quick_xml::escape::escape(name.as_str()))
             });
             let status = if *active { "ACTIVE" } else { "SUSPENDED" };
@@ -93,26 +93,26 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         instance in prop::bool::weighted(0.9),
         vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.obeys(&device(instance, &vlans, &ports), &desired, left_out.as_ref())?;
+        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.applies_in_one_edit(&device(instance, &vlans, &ports), &desired, excluded.as_ref())?;
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         history in any_histories(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(true, &vlans, &ports), &history)?;
+        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(true, &vlans, &ports), &history)?;
     }
 }

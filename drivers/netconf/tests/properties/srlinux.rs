@@ -7,8 +7,8 @@ use eno_driver_netconf::dialect::srlinux::SrLinux;
 use eno_driver_netconf::plan::{Inventory, interfaces};
 use proptest::prelude::*;
 
-use crate::law::device::{Model, Node};
-use crate::law::{Subject, VIDS, any_desired, any_histories, any_left_out, name_of};
+use crate::properties::device::{Model, Node};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
 
 const MODEL: Model = Model {
     lists: &[
@@ -35,18 +35,18 @@ enum Encap {
 #[derive(Clone, Debug)]
 struct Sub {
     routed: bool,
-    /// `None`: without `vlan-tagging`.
+    /// The encapsulation, where the port has `vlan-tagging`.
     encap: Encap,
     /// Which network-instance it is in.
-    home: Home,
+    network_instance: Assignment,
 }
 
 #[derive(Clone, Debug)]
-enum Home {
+enum Assignment {
     None,
-    /// The one that bears the name of its VID, for [`name_of`].
+    /// The network-instance that is named by its VID, with the owner for [`name_of`].
     Named(u8),
-    /// One of some names.
+    /// A foreign network-instance.
     Foreign(u8),
 }
 
@@ -63,14 +63,14 @@ struct Instance {
     interfaces: BTreeSet<String>,
 }
 
-/// Which network-instances of no interface there are, which have settings of their own, and which are down.
+/// Network-instances without interfaces, those with settings of their own, and disabled ones.
 type Extras = (BTreeSet<u16>, BTreeSet<u8>, BTreeSet<u16>);
 
-/// `whose`: of [`name_of`], at least.
-fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras, whose: u8) -> Vec<Node> {
+/// `owner`: the lowest owner for [`name_of`].
+fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras, owner: u8) -> Vec<Node> {
     let mut instances: BTreeMap<String, Instance> = BTreeMap::new();
     for vid in empty {
-        instances.insert(name_of(whose, *vid).unwrap(), Instance::default());
+        instances.insert(name_of(owner, *vid).unwrap(), Instance::default());
     }
     let mut xml = String::new();
     for (name, port) in ports {
@@ -111,7 +111,7 @@ fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras, whose
                     (vec![5000], "<single-tagged><vlan-id>any</vlan-id></single-tagged>".to_owned())
                 }
             };
-            // The device refuses what would be ambiguous, and tags of routed subinterfaces but for one VID.
+            // The device refuses ambiguous encapsulations, and tags of routed subinterfaces except a single VID.
             let routed = sub.routed && (!port.tagging || matches!(sub.encap, Encap::Vlan(_)));
             if vids.iter().any(|vid| used.contains(vid)) {
                 continue;
@@ -127,16 +127,16 @@ fn device(ports: &BTreeMap<String, Port>, (empty, special, down): &Extras, whose
                 .unwrap();
             }
             xml.push_str("</subinterface>");
-            let home = match (&sub.home, &sub.encap) {
-                (Home::None, _) => continue,
-                (Home::Named(which), Encap::Vlan(vid)) if !routed => {
-                    name_of((*which % 2).max(whose), *vid).unwrap()
+            let network_instance = match (&sub.network_instance, &sub.encap) {
+                (Assignment::None, _) => continue,
+                (Assignment::Named(which), Encap::Vlan(vid)) if !routed => {
+                    name_of((*which % 2).max(owner), *vid).unwrap()
                 }
-                (Home::Named(which) | Home::Foreign(which), _) => {
+                (Assignment::Named(which) | Assignment::Foreign(which), _) => {
                     format!("{}-{which}", if routed { "vrf" } else { "blue" })
                 }
             };
-            let instance = instances.entry(home).or_default();
+            let instance = instances.entry(network_instance).or_default();
             instance.routed = routed;
             instance.interfaces.insert(format!("{name}.{index}"));
         }
@@ -172,16 +172,13 @@ fn any_port() -> impl Strategy<Value = Port> {
         1 => VIDS.prop_map(Encap::Outer),
         1 => Just(Encap::Any),
     ];
-    let home = prop_oneof![
-        1 => Just(Home::None),
-        4 => (0_u8..2).prop_map(Home::Named),
-        2 => (0_u8..4).prop_map(Home::Foreign),
+    let network_instance = prop_oneof![
+        1 => Just(Assignment::None),
+        4 => (0_u8..2).prop_map(Assignment::Named),
+        2 => (0_u8..4).prop_map(Assignment::Foreign),
     ];
-    let sub = (prop::bool::weighted(0.2), encap, home).prop_map(|(routed, encap, home)| Sub {
-        routed,
-        encap,
-        home,
-    });
+    let sub = (prop::bool::weighted(0.2), encap, network_instance)
+        .prop_map(|(routed, encap, network_instance)| Sub { routed, encap, network_instance });
     let index = prop_oneof![3 => 0_u32..24, 1 => 4090_u32..4100];
     (prop::bool::weighted(0.8), prop::collection::btree_map(index, sub, 0..8), prop::bool::weighted(0.1))
         .prop_map(|(tagging, subs, aggregate)| Port { tagging, subs, aggregate })
@@ -207,7 +204,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_wanted_is_there_and_the_rest_is_as_it_was(
+    fn apply_converges_and_preserves_foreign_config(
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         extras in (
             prop::collection::btree_set(VIDS, 0..6),
@@ -215,19 +212,19 @@ proptest! {
             prop::collection::btree_set(VIDS, 0..4),
         ),
         desired in any_desired(),
-        left_out in any_left_out(),
+        excluded in any_excluded(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
         let before = device(&ports, &extras, 0);
-        let done = subject.obeys(&before, &desired, left_out.as_ref())?;
+        let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
 
-        let there = subinterfaces(&done.after_xml);
-        let mut homes = BTreeSet::new();
+        let current = subinterfaces(&done.after_xml);
+        let mut assigned = BTreeSet::new();
         for (name, instance) in named(&done.after_xml, "network-instance") {
             for (interface, _) in named(&instance.children, "interface") {
-                prop_assert!(there.contains(interface), "{} of {} dangles", interface, name);
-                prop_assert!(homes.insert(interface.to_owned()), "{} is in {} too", interface, name);
+                prop_assert!(current.contains(interface), "{} of {} dangles", interface, name);
+                prop_assert!(assigned.insert(interface.to_owned()), "{} is in {} too", interface, name);
             }
         }
         for (name, port) in named(&done.after_xml, "interface") {
@@ -237,7 +234,7 @@ proptest! {
                 prop_assert_eq!(encap, tagging, "{} has a subinterface that does not fit vlan-tagging", name);
             }
         }
-        // Unlisted ports, and network-instances that are neither ours nor adopted, to the letter.
+        // Unlisted ports, and network-instances that are neither ours nor adopted, are unchanged.
         let listed = interfaces(&desired);
         for (name, port) in named(&before, "interface").filter(|(name, _)| !listed.contains(name)) {
             prop_assert!(done.after_xml.contains(port), "{} was touched", name);
@@ -252,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_made_goes_again(
+    fn removal_restores_the_initial_config(
         ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
         extras in (
             prop::collection::btree_set(VIDS, 0..6),
@@ -262,7 +259,7 @@ proptest! {
         history in any_histories(),
     ) {
         let inventory = Inventory::default();
-        let subject = Subject { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
-        subject.leaves_nothing(&device(&ports, &extras, 1), &history)?;
+        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        subject.leaves_no_residue(&device(&ports, &extras, 1), &history)?;
     }
 }

@@ -1,0 +1,115 @@
+//! The observed configuration of a device.
+
+use std::collections::BTreeMap;
+
+use eno_schemas::{VlanId, VlanSet};
+
+use crate::dialect::Layout;
+
+/// The observed configuration of a device, independent of its model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedConfig {
+    /// The container of VLANs, where the model has one (OpenConfig: the network-instance).
+    pub network_instance: Option<String>,
+    /// All VLANs.
+    pub vlans: BTreeMap<VlanId, ObservedVlan>,
+    /// VLANs that were ours at the last report and do not exist now. Port entries for them are ours.
+    pub deleted_by_others: VlanSet,
+    /// VLANs under our names that another cluster owns. While there are any, nothing is removed.
+    pub contested: VlanSet,
+    /// The requested interfaces that exist.
+    pub ports: BTreeMap<String, ObservedPort>,
+    /// A trunk must not have an empty list: the list would carry every VLAN, or be refused.
+    pub empty_opens: bool,
+    /// The dialect's own state between reading and writing.
+    pub layout: Layout,
+}
+
+/// The interfaces of a device by name, from its operational state. Unconfigured hardware ports are in it.
+pub type Inventory = BTreeMap<String, InterfaceState>;
+
+/// The operational state of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceState {
+    /// The number of the interface in other parts of the configuration (IEEE 802.1Q: `bridge-port/port-number`).
+    pub number: Option<u32>,
+}
+
+/// An observed VLAN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedVlan {
+    /// Its name.
+    pub name: Option<String>,
+    /// The VLAN forwards.
+    pub active: bool,
+    /// The reason why it can't be renamed, if any.
+    pub rename_blocker: Option<String>,
+}
+
+/// An observed interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
+pub struct ObservedPort {
+    /// The interface is configured, and not only present in hardware.
+    pub configured: bool,
+    /// The interface is a LAG.
+    pub aggregate: bool,
+    /// The switching mode.
+    pub mode: Option<Mode>,
+    /// The tagged VLANs as the device lists them: inclusive ranges, which may overlap.
+    pub tagged: Vec<(VlanId, VlanId)>,
+    /// The VLAN of untagged frames of a trunk.
+    pub native: Option<VlanId>,
+    /// The VLAN of an access port.
+    pub access: Option<VlanId>,
+    /// The trunk carries every VLAN.
+    pub open: bool,
+    /// It carries every VLAN by inherited configuration, which the driver does not change.
+    pub open_by_inheritance: bool,
+    /// VIDs that the interface uses for something else than the VLAN of that VID, with a description.
+    pub taken: BTreeMap<VlanId, String>,
+    /// The reason why it can carry no VLAN of ours, as a phrase that follows its name.
+    pub unfit: Option<String>,
+    /// Tagged VLANs that the interface inherits. The driver does not change them.
+    pub inherited: VlanSet,
+    /// VLANs that the interface refers to by name. Without the VLAN the reference would dangle.
+    pub vlans_by_name: VlanSet,
+    /// The list has entries that match no VLAN, so it is not empty without VLANs.
+    pub has_unresolved_members: bool,
+    /// Own objects that carry nothing, by VID and name. A device or driver that died left them.
+    pub leftovers: BTreeMap<VlanId, String>,
+    /// Settings that our first VLAN changes besides VLAN lists, by the dialect's names.
+    pub settings: BTreeMap<&'static str, Setting>,
+}
+
+/// A setting of an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// The value; `None`: unset.
+    pub value: Option<String>,
+    /// The value is the one that the driver sets, and nobody else needs it.
+    pub ours: bool,
+}
+
+impl Setting {
+    /// A setting that is ours if it has this value.
+    pub fn of(value: Option<&str>, ours: bool) -> Self {
+        Self { value: value.map(str::to_owned), ours }
+    }
+}
+
+/// Switching modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// One VLAN, untagged.
+    Access,
+    /// Tagged VLANs.
+    Trunk,
+}
+
+impl ObservedPort {
+    /// The tagged VLANs.
+    pub fn tagged(&self) -> VlanSet {
+        self.tagged.iter().copied().collect()
+    }
+}
