@@ -4,11 +4,11 @@
 //! saw last when the limit passes. Failures panic, since a test is the only caller.
 
 mod callbacks;
+pub mod fault_injection;
 mod nodes;
 mod objects;
 mod ovs;
 mod program;
-pub mod rig;
 mod switches;
 mod system;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eno_simulator::Topology;
 
-use super::choose::Bounds;
+use super::action_generator::Bounds;
 use super::faults::Faults;
 use super::model::{Point, World};
 

@@ -6,12 +6,12 @@ use eno_nbi_crds::{FINALIZER, Phase, VlanType};
 use eno_simulator::View;
 use serde_json::{Value, json};
 
-use super::choose::FIRST_VLAN;
+use super::action_generator::FIRST_VLAN;
+use super::callback_log::Living;
 use super::fabric::{Carried, Fabric, Foreign};
-use super::look::{Seen, SeenNad, SeenObject};
 use super::model::{Attachment, End, Ends, World, service_name};
 use super::objects::{Objects, bridge_name, point_name};
-use super::told::Living;
+use super::observed::{ObservedNad, ObservedObject, ObservedState};
 
 /// The kinds of objects that come and go.
 const KINDS: [&str; 5] =
@@ -38,7 +38,7 @@ struct Saying {
 
 impl Wanted<'_> {
     /// Everything that is not as it has to be.
-    pub(super) fn differences(&self, seen: &Seen) -> Vec<String> {
+    pub(super) fn differences(&self, seen: &ObservedState) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut known = BTreeSet::new();
         let mut check = |name: String, phase: Phase, saying: &Saying, wrong: &mut Vec<String>| {
@@ -95,7 +95,7 @@ impl Wanted<'_> {
     }
 
     /// How many ports list a VLAN that was taken away by hand and is none any more.
-    pub(super) fn listed_in_vain(&self, seen: &Seen) -> usize {
+    pub(super) fn listed_in_vain(&self, seen: &ObservedState) -> usize {
         let taken = self.foreign.taken.iter();
         let ports = taken.filter_map(|(switch, vid)| {
             let view = seen.switches.get(switch).filter(|view| !view.vlans.contains_key(vid))?;
@@ -105,7 +105,7 @@ impl Wanted<'_> {
     }
 
     /// What the attachments and services have told of, by uid.
-    pub(super) fn living(seen: &Seen) -> BTreeMap<String, Living> {
+    pub(super) fn living(seen: &ObservedState) -> BTreeMap<String, Living> {
         let telling = seen.objects.iter().filter(|(name, _)| {
             matches!(name.split_once(' '), Some(("L2Service" | "L2ServiceAttachment", _)))
         });
@@ -118,13 +118,13 @@ impl Wanted<'_> {
         living.collect()
     }
 
-    fn check_nads(&self, seen: &Seen, wrong: &mut Vec<String>) {
+    fn check_nads(&self, seen: &ObservedState, wrong: &mut Vec<String>) {
         let mut known = BTreeSet::new();
         for (attachment, End { realised, .. }) in &self.ends.attachments {
             let Some(realised) = realised else { continue };
             let name = self.objects.attachment_name(*attachment);
             let owner = seen.objects.get(&format!("L2ServiceAttachment {name}")).map(|one| one.uid.clone());
-            let wanted = SeenNad {
+            let wanted = ObservedNad {
                 owners: owner.into_iter().collect(),
                 config: self.nad(&format!("a{attachment}"), realised),
             };
@@ -160,7 +160,7 @@ impl Wanted<'_> {
     }
 }
 
-fn differs(object: &SeenObject, phase: Phase, saying: &Saying) -> Vec<String> {
+fn differs(object: &ObservedObject, phase: Phase, saying: &Saying) -> Vec<String> {
     let mut wrong = Vec::new();
     let status = &object.status;
     let message = status.message.as_deref().unwrap_or_default();
@@ -234,8 +234,8 @@ mod tests {
 
     use super::*;
 
-    fn ready() -> SeenObject {
-        SeenObject {
+    fn ready() -> ObservedObject {
+        ObservedObject {
             uid: "u".to_owned(),
             current: true,
             finalizers: vec![FINALIZER.to_owned()],
@@ -248,12 +248,12 @@ mod tests {
     fn an_object_that_says_something_else_is_found() {
         let saying = Saying { granted: Some(100), ..Saying::default() };
         assert!(differs(&ready(), Phase::Ready, &saying).is_empty());
-        let late = SeenObject { current: false, ..ready() };
+        let late = ObservedObject { current: false, ..ready() };
         assert_eq!(differs(&late, Phase::Ready, &saying), ["its status is not about its present spec"]);
         let words = Saying { words: Some("held by".to_owned()), ..saying };
         assert_eq!(differs(&ready(), Phase::Ready, &words), [r#"it says "" instead of "held by""#]);
         assert_eq!(differs(&ready(), Phase::Error, &words), ["it is ready () instead of error"]);
-        let bare = SeenObject { finalizers: Vec::new(), ..ready() };
+        let bare = ObservedObject { finalizers: Vec::new(), ..ready() };
         assert_eq!(differs(&bare, Phase::Ready, &Saying::default()).len(), 2);
     }
 

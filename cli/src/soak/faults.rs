@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::chance::Chance;
+use super::rng::SeededRng;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,14 +139,14 @@ impl Targets {
 
 /// A fault at a time.
 #[derive(Debug, Clone)]
-pub(super) struct Strike {
+pub(super) struct PlannedFault {
     /// Since the round began.
     pub(super) at: Duration,
     pub(super) fault: Fault,
     pub(super) target: usize,
     pub(super) lasts: Duration,
     /// For what is decided when it is seen how things are.
-    pub(super) chance: Chance,
+    pub(super) rng: SeededRng,
 }
 
 /// The faults of a round of this length; `first`: each kind comes at least once.
@@ -155,30 +155,30 @@ pub(super) fn plan(
     targets: &Targets,
     within: Duration,
     first: bool,
-    chance: &mut Chance,
-) -> Vec<Strike> {
+    rng: &mut SeededRng,
+) -> Vec<PlannedFault> {
     let mut due: Vec<Fault> = if first { faults.0.clone() } else { Vec::new() };
-    chance.shuffle(&mut due);
+    rng.shuffle(&mut due);
     let weighted: Vec<Fault> =
         faults.0.iter().flat_map(|fault| std::iter::repeat_n(*fault, fault.weight())).collect();
     // Room for all.
     let most = u64::try_from(within.as_millis()).unwrap_or(u64::MAX) / (faults.0.len().max(1) as u64 + 1);
     let most = if first { most.clamp(1, 6000) } else { 6000 };
-    let mut strikes = Vec::new();
+    let mut planned = Vec::new();
     let mut at = Duration::ZERO;
     loop {
-        at += chance.millis(most / 4..=most);
-        let Some(fault) = due.pop().or_else(|| chance.pick(&weighted).copied()) else { return strikes };
+        at += rng.millis(most / 4..=most);
+        let Some(fault) = due.pop().or_else(|| rng.pick(&weighted).copied()) else { return planned };
         if at >= within {
-            return strikes;
+            return planned;
         }
         let (least, most) = fault.lasts();
-        strikes.push(Strike {
+        planned.push(PlannedFault {
             at,
             fault,
-            target: chance.below(targets.of(fault)),
-            lasts: chance.millis(least..=most),
-            chance: chance.fork(),
+            target: rng.below(targets.of(fault)),
+            lasts: rng.millis(least..=most),
+            rng: rng.fork(),
         });
     }
 }
@@ -204,16 +204,16 @@ mod tests {
     fn the_first_round_has_each_kind() {
         for seed in 0..50 {
             let all = Faults(Fault::ALL.to_vec());
-            let strikes = plan(&all, &TARGETS, Duration::from_secs(12), true, &mut Chance::new(seed));
-            let kinds: BTreeSet<Fault> = strikes.iter().map(|strike| strike.fault).collect();
-            assert_eq!(kinds.len(), Fault::ALL.len(), "seed {seed}: {strikes:?}");
-            assert!(strikes.iter().all(|strike| strike.at < Duration::from_secs(12)));
+            let planned = plan(&all, &TARGETS, Duration::from_secs(12), true, &mut SeededRng::new(seed));
+            let kinds: BTreeSet<Fault> = planned.iter().map(|planned| planned.fault).collect();
+            assert_eq!(kinds.len(), Fault::ALL.len(), "seed {seed}: {planned:?}");
+            assert!(planned.iter().all(|planned| planned.at < Duration::from_secs(12)));
         }
     }
 
     #[test]
     fn none_is_none() {
-        let none = plan(&Faults(Vec::new()), &TARGETS, Duration::from_mins(1), true, &mut Chance::new(1));
+        let none = plan(&Faults(Vec::new()), &TARGETS, Duration::from_mins(1), true, &mut SeededRng::new(1));
         assert!(none.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Whether processes grow: resident memory and open files, taken when all is quiet. Pure.
 //!
-//! A process that ran all the time is judged by the median of the last third of its samples beside that of the first
+//! A process that ran all the time is evaluated by the median of the last third of its samples beside that of the first
 //! third, the warm-up left out. One that was started anew in between begins small each time, so samples of different
 //! ages can't be compared: of it, only what it gained from one quiet time to the next within one life counts, and not
 //! from the first of a life to its second, when it warms up. The median of these steps, times the steps from the middle
@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use super::strike::NATS;
+use super::inject::NATS;
 
 /// Quiet times at the beginning that don't count.
 const WARM_UP: usize = 2;
@@ -48,15 +48,15 @@ pub(super) struct Growth(BTreeMap<String, Vec<Sample>>);
 
 /// What was seen of one process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Grown {
+pub(super) struct GrowthReport {
     pub(super) name: String,
     pub(super) lives: usize,
     /// In KiB: first, last, most.
     pub(super) resident: [u64; 3],
     /// The same of open files.
     pub(super) files: [u64; 3],
-    /// How it was judged, or why not.
-    pub(super) judged: &'static str,
+    /// How it was evaluated, or why not.
+    pub(super) evaluated: &'static str,
     /// What it was found to have grown by: KiB and files.
     pub(super) by: Option<(f64, f64)>,
     /// What is wrong.
@@ -74,14 +74,14 @@ impl Growth {
         self.0.entry(name.to_owned()).or_default().push(sample);
     }
 
-    pub(super) fn judge(&self) -> Vec<Grown> {
+    pub(super) fn evaluate(&self) -> Vec<GrowthReport> {
         let bound = |name: &str| (name == NATS).then_some(NATS_KIB);
-        self.0.iter().map(|(name, samples)| judge(name, samples, bound(name))).collect()
+        self.0.iter().map(|(name, samples)| evaluate(name, samples, bound(name))).collect()
     }
 }
 
 /// `bound`: the most memory that it may have, whether it grows or not.
-fn judge(name: &str, samples: &[Sample], bound: Option<u64>) -> Grown {
+fn evaluate(name: &str, samples: &[Sample], bound: Option<u64>) -> GrowthReport {
     let figures = |of: &dyn Fn(&Sample) -> u64| {
         let (first, last) = (samples.first().map_or(0, of), samples.last().map_or(0, of));
         [first, last, samples.iter().map(of).max().unwrap_or(0)]
@@ -100,18 +100,18 @@ fn judge(name: &str, samples: &[Sample], bound: Option<u64>) -> Grown {
         }
     };
     let (kib, count) = (grown(&resident), grown(&files));
-    let mut all = Grown {
+    let mut all = GrowthReport {
         name: name.to_owned(),
         lives,
         resident: figures(&resident),
         files: figures(&files),
-        judged: kib.map_or("too few samples", |(how, _)| how),
+        evaluated: kib.map_or("too few samples", |(how, _)| how),
         by: kib.zip(count).map(|((_, kib), (_, count))| (kib, count)),
         wrong: Vec::new(),
     };
     let most = all.resident[2];
     if let Some(bound) = bound {
-        all.judged = "a bound";
+        all.evaluated = "a bound";
         if most > bound {
             all.wrong.push(format!("{name} has {} MiB, of which {} are allowed", most / 1024, bound / 1024));
         }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     /// A process with so many samples, that is started anew after each `life` of them.
-    fn process(count: usize, life: usize, resident_kib: impl Fn(usize, usize) -> u64) -> Grown {
+    fn process(count: usize, life: usize, resident_kib: impl Fn(usize, usize) -> u64) -> GrowthReport {
         let samples: Vec<Sample> = (0..count)
             .map(|at| Sample {
                 pid: u32::try_from(at / life).expect("few"),
@@ -182,15 +182,15 @@ mod tests {
                 files: 20,
             })
             .collect();
-        judge("engine", &samples, None)
+        evaluate("engine", &samples, None)
     }
 
     #[test]
     fn one_that_is_level_has_not_grown() {
         let level = process(24, 100, |at, _| 50_000 + (at as u64 % 5) * 700);
-        assert_eq!((level.wrong.len(), level.judged), (0, "thirds"));
+        assert_eq!((level.wrong.len(), level.evaluated), (0, "thirds"));
         let restarted = process(24, 5, |_, age| 50_000 + [0, 20_000, 21_000, 20_500, 21_200][age]);
-        assert_eq!((restarted.wrong.len(), restarted.judged), (0, "steps within a life"));
+        assert_eq!((restarted.wrong.len(), restarted.evaluated), (0, "steps within a life"));
     }
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
         for sample in samples.iter_mut().filter(|sample| sample.leads) {
             (sample.resident_kib, sample.files) = (50_000, 95);
         }
-        let level = judge("engine", &samples, None);
+        let level = evaluate("engine", &samples, None);
         assert_eq!(
-            (level.wrong.len(), level.judged, level.lives),
+            (level.wrong.len(), level.evaluated, level.lives),
             (0, "steps within a life", 6),
             "{level:?}"
         );
@@ -223,8 +223,8 @@ mod tests {
         let sample = |files| Sample { pid: 1, leads: false, resident_kib: 50_000, files };
         let samples: Vec<_> = (0..24).map(|at| sample(20 + at)).collect();
         let wrong = ["driver-nad has 15 files more open than at the beginning"];
-        assert_eq!(judge("driver-nad", &samples, None).wrong, wrong);
-        assert_eq!(judge("driver-nad", &samples, Some(50_000)).wrong, wrong);
+        assert_eq!(evaluate("driver-nad", &samples, None).wrong, wrong);
+        assert_eq!(evaluate("driver-nad", &samples, Some(50_000)).wrong, wrong);
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
                     Sample { pid: 1, leads: false, resident_kib: most_mib * 1024 * at / 24, files: 20 },
                 );
             }
-            growth.judge().remove(0).wrong
+            growth.evaluate().remove(0).wrong
         };
         assert!(with(192).is_empty());
         assert_eq!(with(193), ["nats-server has 193 MiB, of which 192 are allowed"]);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn few_samples_say_nothing() {
-        assert_eq!(process(7, 100, |at, _| at as u64 * 100_000).judged, "too few samples");
-        assert_eq!(process(24, 2, |at, _| at as u64 * 100_000).judged, "too few samples");
+        assert_eq!(process(7, 100, |at, _| at as u64 * 100_000).evaluated, "too few samples");
+        assert_eq!(process(24, 2, |at, _| at as u64 * 100_000).evaluated, "too few samples");
     }
 }

@@ -6,22 +6,22 @@
 //! to be what a model says ([`model`]). At the end everything is deleted, and nothing may be left, in NATS neither
 //! ([`streams`]). Processes must not grow ([`growth`]). A seed decides what is asked for and what goes wrong when.
 
+mod action_generator;
 mod args;
-mod chance;
+mod callback_log;
 mod check;
-mod choose;
 mod fabric;
 mod faults;
 mod growth;
-mod look;
+mod inject;
 mod model;
 mod objects;
-mod quiet;
+mod observed;
+mod quiescence;
 mod report;
+mod rng;
 mod round;
 mod streams;
-mod strike;
-mod told;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,9 +32,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use fabric::Fabric;
+use inject::{DRIVERS, ENGINES, FaultInjector};
 use report::Tally;
 use round::Soak;
-use strike::{DRIVERS, ENGINES, Striker};
 
 pub use args::SoakArgs;
 pub use faults::{Fault, Faults, NoSuchFault};
@@ -91,10 +91,10 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     };
     let http = reqwest::Client::new();
     let ended = {
-        let striker = Striker::new(&sandbox, &http, &fabric);
+        let injector = FaultInjector::new(&sandbox, &http, &fabric);
         let soak = async {
             let mut soak =
-                Soak::new(&args, seed, &sandbox, &http, &fabric, &striker, prefix, tally.clone()).await?;
+                Soak::new(&args, seed, &sandbox, &http, &fabric, &injector, prefix, tally.clone()).await?;
             Box::pin(soak.run()).await
         };
         let ended = tokio::select! {
@@ -103,7 +103,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
             () = stop.cancelled() => None,
         };
         // Who is paused can't be stopped.
-        striker.resume_all();
+        injector.resume_all();
         ended
     };
     let panics = panics(&sandbox);
@@ -114,7 +114,8 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let result = match ended.unwrap_or(Ok(())) {
         Ok(()) if !panics.is_empty() => Err(anyhow::anyhow!("panics in logs:\n  {}", panics.join("\n  "))),
         Ok(()) if !stopped => {
-            let wrong: Vec<String> = tally.growth.judge().into_iter().flat_map(|grown| grown.wrong).collect();
+            let wrong: Vec<String> =
+                tally.growth.evaluate().into_iter().flat_map(|grown| grown.wrong).collect();
             if wrong.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("{}", wrong.join("; "))) }
         }
         result => result,

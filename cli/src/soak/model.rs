@@ -1,7 +1,7 @@
 //! What was asked for, and what has to become of each object once all is quiet. Pure.
 //!
 //! An object that can't be realised keeps what was last realised of it. What that was is known for sure only of what
-//! was there when all was last quiet: [`super::choose`] asks for nothing that could end in two ways.
+//! was there when all was last quiet: [`super::action_generator`] asks for nothing that could end in two ways.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -72,10 +72,10 @@ impl Tally {
             "last",
             "most",
             "grew by",
-            "judged by",
+            "evaluated by",
         ];
         table.load_style(UTF8_BORDERS_ONLY).set_header(header);
-        for grown in self.growth.judge() {
+        for grown in self.growth.evaluate() {
             let mib = |kib: u64| format!("{}.{}", kib / 1024, kib % 1024 * 10 / 1024);
             let by = grown.by.map_or_else(String::new, |(kib, files)| {
                 format!("{:+.1} MiB, {files:+.0} files", kib / 1024.0)
@@ -83,7 +83,7 @@ impl Tally {
             let mut row = vec![grown.name, grown.lives.to_string()];
             row.extend(grown.resident.map(mib));
             row.extend(grown.files.map(|files| files.to_string()));
-            row.extend([by, grown.judged.to_owned()]);
+            row.extend([by, grown.evaluated.to_owned()]);
             table.add_row(row);
         }
         table

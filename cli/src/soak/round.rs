@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SoakArgs;
-use super::chance::Chance;
+use super::callback_log::CallbackLog;
 use super::fabric::{self, Fabric};
+use super::inject::FaultInjector;
 use super::model::World;
 use super::objects::Objects;
-use super::strike::Striker;
-use super::told::Told;
-use super::{Counted, choose, faults};
+use super::rng::SeededRng;
+use super::{Counted, action_generator, faults};
 use crate::receiver::{Answer, Answers, Receiver};
 use crate::sandbox::Sandbox;
 use crate::switch;
@@ -40,15 +40,15 @@ pub(super) struct Soak<'a> {
     pub(super) sandbox: &'a Sandbox,
     pub(super) http: &'a reqwest::Client,
     pub(super) fabric: &'a Fabric,
-    pub(super) striker: &'a Striker<'a>,
+    pub(super) injector: &'a FaultInjector<'a>,
     /// What stands before the ID in the name of a VLAN.
     pub(super) prefix: String,
     pub(super) receiver: Receiver,
     pub(super) objects: Objects,
     pub(super) world: World,
-    pub(super) told: Told,
+    pub(super) callback_log: CallbackLog,
     pub(super) tally: Counted,
-    pub(super) chance: Chance,
+    pub(super) rng: SeededRng,
     pub(super) others: u16,
 }
 
@@ -60,36 +60,35 @@ impl<'a> Soak<'a> {
         sandbox: &'a Sandbox,
         http: &'a reqwest::Client,
         fabric: &'a Fabric,
-        striker: &'a Striker<'a>,
+        injector: &'a FaultInjector<'a>,
         prefix: String,
         tally: Counted,
     ) -> anyhow::Result<Self> {
-        let mut chance = Chance::new(seed);
-        let receiver =
-            Receiver::start_with(answers(chance.fork())).await.context("listening for callbacks")?;
+        let mut rng = SeededRng::new(seed);
+        let receiver = Receiver::start_with(answers(rng.fork())).await.context("listening for callbacks")?;
         let objects = Objects::new(sandbox.client(), args.namespaces, receiver.url().to_owned());
-        let (world, told) = (args.world(), Told::default());
+        let (world, callback_log) = (args.world(), CallbackLog::default());
         let others = 0;
         Ok(Self {
             args,
             sandbox,
             http,
             fabric,
-            striker,
+            injector,
             prefix,
             receiver,
             objects,
             world,
-            told,
+            callback_log,
             tally,
-            chance,
+            rng,
             others,
         })
     }
 
     pub(super) async fn run(&mut self) -> anyhow::Result<()> {
         self.objects.prepare(&self.world).await?;
-        self.quiet("the beginning").await?;
+        self.until_quiescent("the beginning").await?;
         let began = Instant::now();
         let mut round = 0;
         while began.elapsed() < self.args.time {
@@ -97,7 +96,7 @@ impl<'a> Soak<'a> {
             self.configure_others().await?;
             self.act(round).await?;
             let acted = began.elapsed();
-            self.quiet(&format!("round {round}")).await?;
+            self.until_quiescent(&format!("round {round}")).await?;
             self.world.settle();
             let tally = self.tally.get();
             eprintln!(
@@ -113,21 +112,20 @@ impl<'a> Soak<'a> {
         }
         self.objects.delete_all(&self.world).await?;
         self.world = World::default();
-        self.quiet("the end, when everything is deleted").await
+        self.until_quiescent("the end, when everything is deleted").await
     }
 
     /// Objects come, change and go while things go wrong; then what went wrong is put right.
     async fn act(&mut self, round: usize) -> anyhow::Result<()> {
-        let mut chance = self.chance.fork();
+        let mut rng = self.rng.fork();
         // A short run has at least two rounds.
-        let within = chance.millis(ACTING.0..=ACTING.1).min(self.args.time / 3).max(Duration::from_secs(5));
-        let strikes =
-            faults::plan(&self.args.faults, &self.striker.targets(), within, round == 1, &mut chance);
+        let within = rng.millis(ACTING.0..=ACTING.1).min(self.args.time / 3).max(Duration::from_secs(5));
+        let planned = faults::plan(&self.args.faults, &self.injector.targets(), within, round == 1, &mut rng);
         let (heal, began) = (&CancellationToken::new(), Instant::now());
-        let (striker, tally) = (self.striker, &self.tally);
-        let striking = try_join_all(strikes.iter().map(|strike| async move {
-            if striker.strike(strike, began, heal).await? {
-                tally.update(|tally| *tally.faults.entry(strike.fault.name()).or_default() += 1);
+        let (injector, tally) = (self.injector, &self.tally);
+        let striking = try_join_all(planned.iter().map(|planned| async move {
+            if injector.inject(planned, began, heal).await? {
+                tally.update(|tally| *tally.faults.entry(planned.fault.name()).or_default() += 1);
             }
             anyhow::Ok(())
         }));
@@ -135,12 +133,12 @@ impl<'a> Soak<'a> {
         let acting = async {
             let mut at = Duration::ZERO;
             loop {
-                at += chance.millis(PAUSE.0..=PAUSE.1);
+                at += rng.millis(PAUSE.0..=PAUSE.1);
                 if at >= within {
                     break;
                 }
-                // Chance decides what is done, however long that takes.
-                let Some(action) = choose::next(world, &bounds, &mut chance) else { continue };
+                // SeededRng decides what is done, however long that takes.
+                let Some(action) = action_generator::next(world, &bounds, &mut rng) else { continue };
                 tokio::time::sleep_until(began + at).await;
                 world.take(&action);
                 objects.perform(&action, world).await.with_context(|| format!("{action:?}"))?;
@@ -157,24 +155,24 @@ impl<'a> Soak<'a> {
     /// during a change that is taken back is lost with it on a real switch too.
     async fn configure_others(&mut self) -> anyhow::Result<()> {
         // Its own, since how much of it is used is not decided by the seed.
-        let mut chance = self.chance.fork();
+        let mut rng = self.rng.fork();
         let switches: Vec<_> = self
             .sandbox
             .switches()
             .iter()
             .filter(|info| !self.fabric.with_startup.contains(&info.name))
             .collect();
-        let Some(info) = chance.pick(&switches).copied() else { return Ok(()) };
+        let Some(info) = rng.pick(&switches).copied() else { return Ok(()) };
         let vid = OTHERS.0 + self.others;
         let on =
             |all: &fabric::Foreign| all.configured.iter().filter(|((on, _), _)| *on == info.name).count();
-        let there = on(&self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner));
+        let there = on(&self.injector.foreign.lock().unwrap_or_else(PoisonError::into_inner));
         if there >= MOST_OTHERS || usize::from(self.others) >= OTHERS.1 {
             return Ok(());
         }
         self.others += 1;
         // On a port of ours too: the first ones lead to nodes, or to leaves.
-        let port = format!("Ethernet{}", 1 + chance.below(4));
+        let port = format!("Ethernet{}", 1 + rng.below(4));
         let edit = HandEdit {
             port: Some(port.clone()),
             mode: Some(PortMode::Trunk),
@@ -183,18 +181,18 @@ impl<'a> Soak<'a> {
             ..HandEdit::default()
         };
         switch::by_hand(self.http, info, &edit).await.with_context(|| format!("editing {}", info.name))?;
-        let mut foreign = self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut foreign = self.injector.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         foreign.configured.insert(((info.name.clone(), port), vid));
         Ok(())
     }
 }
 
 /// Answers a part of all posts badly: half of those were taken all the same.
-fn answers(mut chance: Chance) -> Answers {
+fn answers(mut rng: SeededRng) -> Answers {
     Box::new(move |_, failed| {
-        if failed >= MOST_BAD || !chance.percent(BAD_ANSWERS) {
+        if failed >= MOST_BAD || !rng.percent(BAD_ANSWERS) {
             Answer::Taken
-        } else if chance.percent(50) {
+        } else if rng.percent(50) {
             Answer::Refused
         } else {
             Answer::TakenAndRefused

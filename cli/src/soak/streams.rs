@@ -55,7 +55,7 @@ pub(super) async fn reach(sandbox: &Sandbox) -> anyhow::Result<Connection> {
 }
 
 /// Looks at all streams.
-pub(super) async fn look(connection: &Connection) -> anyhow::Result<AllKept> {
+pub(super) async fn read(connection: &Connection) -> anyhow::Result<AllKept> {
     let kept = STREAMS.map(|(name, _)| async move {
         let stream = connection.jetstream.get_stream(name).await;
         let stream = stream.with_context(|| format!("looking at stream {name}"))?;

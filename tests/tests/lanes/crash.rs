@@ -3,8 +3,8 @@
 //! the first by default; `tests/README.md` says how to have the rest.
 
 use eno::sandbox::SandboxOptions;
+use eno_tests::fault_injection::{Extent, FaultInjectionTest, InjectionSite, topology};
 use eno_tests::own;
-use eno_tests::rig::{Extent, Place, Rig, topology};
 
 /// One sandbox for all, since a start takes as long as several runs.
 #[test]
@@ -14,21 +14,21 @@ fn every_crash_ends_as_none() {
         options.engine = false;
     };
     own(change, async |system| {
-        let rig = Rig::start(system).await;
-        let reference = rig.reference().await;
+        let test = FaultInjectionTest::start(system).await;
+        let reference = test.reference().await;
         let place = std::env::var("ENO_CRASH_PLACE").unwrap_or_else(|_| "api".to_owned());
         if place == "mutants" {
-            let unnoticed = rig.unnoticed(&reference).await;
-            assert!(unnoticed.is_empty(), "not noticed: {unnoticed:?}");
+            let undetected_mutants = test.undetected_mutants(&reference).await;
+            assert!(undetected_mutants.is_empty(), "not noticed: {undetected_mutants:?}");
             return;
         }
         let (place, runs) = match place.as_str() {
-            "api" => (Place::Api, 3),
-            "nats" => (Place::Nats, 2),
-            "netconf" => (Place::Netconf, 1),
+            "api" => (InjectionSite::Api, 3),
+            "nats" => (InjectionSite::Nats, 2),
+            "netconf" => (InjectionSite::Netconf, 1),
             other => panic!("ENO_CRASH_PLACE={other}: must be api, nats, netconf or mutants"),
         };
-        let wrong = rig.try_points(&reference, place, Extent::from_env(runs)).await.wrong;
+        let wrong = test.inject_at_each_point(&reference, place, Extent::from_env(runs)).await.wrong;
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     });
 }

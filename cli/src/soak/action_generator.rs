@@ -7,8 +7,8 @@
 
 use eno_nbi_crds::{Phase, VlanType};
 
-use super::chance::Chance;
 use super::model::{Action, Attachment, Ends, Object, Service, World};
+use super::rng::SeededRng;
 
 /// The first VLAN ID that is used.
 pub(super) const FIRST_VLAN: u16 = 100;
@@ -37,79 +37,79 @@ impl Bounds {
 }
 
 /// What is asked for next; `None`: nothing, this time.
-pub(super) fn next(world: &World, bounds: &Bounds, chance: &mut Chance) -> Option<Action> {
+pub(super) fn next(world: &World, bounds: &Bounds, rng: &mut SeededRng) -> Option<Action> {
     let ends = world.ends();
-    let chooser = Chooser { world, bounds, ends: &ends };
-    let wants_more = |there: usize, most: usize, chance: &mut Chance| {
+    let actions = ActionGenerator { world, bounds, ends: &ends };
+    let wants_more = |there: usize, most: usize, rng: &mut SeededRng| {
         // Most of the time towards the usual number.
-        chance.percent(if there * 100 < most * FULL { 75 } else { 25 })
+        rng.percent(if there * 100 < most * FULL { 75 } else { 25 })
     };
-    match chance.below(100) {
-        0..30 => match chance.below(2) {
-            0 => chooser.change_service(chance),
-            _ if wants_more(world.services.len(), bounds.services, chance) => chooser.create_service(chance),
-            _ => chooser.delete_service(chance),
+    match rng.below(100) {
+        0..30 => match rng.below(2) {
+            0 => actions.change_service(rng),
+            _ if wants_more(world.services.len(), bounds.services, rng) => actions.create_service(rng),
+            _ => actions.delete_service(rng),
         },
-        30..90 => match chance.below(2) {
-            0 => chooser.change_attachment(chance),
-            _ if wants_more(world.attachments.len(), bounds.attachments, chance) => {
-                chooser.create_attachment(chance)
+        30..90 => match rng.below(2) {
+            0 => actions.change_attachment(rng),
+            _ if wants_more(world.attachments.len(), bounds.attachments, rng) => {
+                actions.create_attachment(rng)
             }
-            _ => chooser.delete_attachment(chance),
+            _ => actions.delete_attachment(rng),
         },
-        90..97 => chooser.change_members(chance),
+        90..97 => actions.change_members(rng),
         _ => {
-            let point = chance.below(world.points.len());
+            let point = rng.below(world.points.len());
             let bridge = (world.points.get(point)?.bridge + 1) % BRIDGES;
             Some(Action::Bridge(point, bridge))
         }
     }
 }
 
-struct Chooser<'a> {
+struct ActionGenerator<'a> {
     world: &'a World,
     bounds: &'a Bounds,
     ends: &'a Ends,
 }
 
-impl Chooser<'_> {
-    fn create_service(&self, chance: &mut Chance) -> Option<Action> {
+impl ActionGenerator<'_> {
+    fn create_service(&self, rng: &mut SeededRng) -> Option<Action> {
         let free: Vec<usize> =
             (0..self.bounds.services).filter(|name| !self.world.services.contains_key(name)).collect();
-        let name = *chance.pick(&free)?;
+        let name = *rng.pick(&free)?;
         let unnamed = !self.has_ever_users(name);
-        let contended = unnamed && chance.percent(15);
-        let vid = if contended { self.contended_vid(chance) } else { self.free_vid(chance) };
-        let out = contended || chance.percent(40);
+        let contended = unnamed && rng.percent(15);
+        let vid = if contended { self.contended_vid(rng) } else { self.free_vid(rng) };
+        let out = contended || rng.percent(40);
         Some(Action::CreateService(name, Service { vid: vid?, out }))
     }
 
-    fn change_service(&self, chance: &mut Chance) -> Option<Action> {
+    fn change_service(&self, rng: &mut SeededRng) -> Option<Action> {
         let living = self.world.services.iter().filter(|(_, service)| !service.deleting);
         let living: Vec<_> = living.collect();
-        let (name, service) = *chance.pick(&living)?;
+        let (name, service) = *rng.pick(&living)?;
         let wanted = &service.wanted;
         let ready = self.ends.services.get(name).is_some_and(|end| end.phase == Phase::Ready);
         if !ready {
             return Some(Action::ChangeService(
                 *name,
-                Service { vid: self.free_vid(chance)?, ..wanted.clone() },
+                Service { vid: self.free_vid(rng)?, ..wanted.clone() },
             ));
         }
         let out_only = wanted.out && service.realised.as_ref() == Some(wanted) && !service.changed;
-        let wanted = match chance.below(10) {
+        let wanted = match rng.below(10) {
             0..4 => Service { out: !wanted.out, ..wanted.clone() },
             4 if out_only && !self.has_ever_users(*name) => {
-                Service { vid: self.contended_vid(chance)?, ..wanted.clone() }
+                Service { vid: self.contended_vid(rng)?, ..wanted.clone() }
             }
-            _ => Service { vid: self.free_vid(chance)?, ..wanted.clone() },
+            _ => Service { vid: self.free_vid(rng)?, ..wanted.clone() },
         };
         Some(Action::ChangeService(*name, wanted))
     }
 
-    fn delete_service(&self, chance: &mut Chance) -> Option<Action> {
+    fn delete_service(&self, rng: &mut SeededRng) -> Option<Action> {
         let living: Vec<_> = self.world.services.iter().filter(|(_, service)| !service.deleting).collect();
-        let (name, service) = *chance.pick(&living)?;
+        let (name, service) = *rng.pick(&living)?;
         if self.users(*name).next().is_none() {
             return Some(Action::DeleteService(*name));
         }
@@ -118,56 +118,56 @@ impl Chooser<'_> {
         (sure && self.odd() < ODD).then_some(Action::DeleteService(*name))
     }
 
-    fn create_attachment(&self, chance: &mut Chance) -> Option<Action> {
+    fn create_attachment(&self, rng: &mut SeededRng) -> Option<Action> {
         let free = (0..self.bounds.attachments).filter(|name| !self.world.attachments.contains_key(name));
-        let name = *chance.pick(&free.collect::<Vec<_>>())?;
-        let possible = !chance.percent(8);
-        Some(Action::CreateAttachment(name, self.attachment(possible, chance)?))
+        let name = *rng.pick(&free.collect::<Vec<_>>())?;
+        let possible = !rng.percent(8);
+        Some(Action::CreateAttachment(name, self.attachment(possible, rng)?))
     }
 
-    fn change_attachment(&self, chance: &mut Chance) -> Option<Action> {
+    fn change_attachment(&self, rng: &mut SeededRng) -> Option<Action> {
         let living: Vec<_> = self.world.attachments.iter().filter(|(_, one)| !one.deleting).collect();
-        let (name, attachment) = *chance.pick(&living)?;
+        let (name, attachment) = *rng.pick(&living)?;
         let leaving =
             |service: &usize| self.world.services.get(service).is_some_and(|service| service.deleting);
         let has_leaving = attachment.realised.iter().any(|realised| realised.services.iter().any(leaving));
-        let possible = attachment.changed || has_leaving || !chance.percent(8);
-        let wanted = self.attachment(possible, chance)?;
+        let possible = attachment.changed || has_leaving || !rng.percent(8);
+        let wanted = self.attachment(possible, rng)?;
         (wanted != attachment.wanted).then_some(Action::ChangeAttachment(*name, wanted))
     }
 
-    fn delete_attachment(&self, chance: &mut Chance) -> Option<Action> {
+    fn delete_attachment(&self, rng: &mut SeededRng) -> Option<Action> {
         let living: Vec<_> =
             self.world.attachments.iter().filter(|(_, one)| !one.deleting).map(|(name, _)| *name).collect();
-        chance.pick(&living).map(|name| Action::DeleteAttachment(*name))
+        rng.pick(&living).map(|name| Action::DeleteAttachment(*name))
     }
 
-    fn change_members(&self, chance: &mut Chance) -> Option<Action> {
-        let (point, node) = (chance.below(self.world.points.len()), chance.below(self.bounds.nodes));
+    fn change_members(&self, rng: &mut SeededRng) -> Option<Action> {
+        let (point, node) = (rng.below(self.world.points.len()), rng.below(self.bounds.nodes));
         let members = &self.world.points.get(point)?.members;
         let joins = !members.contains(&node);
         (joins || members.len() > 1).then_some(Action::Member { point, node, joins })
     }
 
     /// An attachment that can be realised, or one that can't.
-    fn attachment(&self, possible: bool, chance: &mut Chance) -> Option<Attachment> {
-        let vlans = *chance.pick(&[VlanType::Access, VlanType::SelectiveTrunk, VlanType::Trunk])?;
-        let count = if vlans == VlanType::Access { 1 } else { 1 + chance.below(MOST_NAMED) };
+    fn attachment(&self, possible: bool, rng: &mut SeededRng) -> Option<Attachment> {
+        let vlans = *rng.pick(&[VlanType::Access, VlanType::SelectiveTrunk, VlanType::Trunk])?;
+        let count = if vlans == VlanType::Access { 1 } else { 1 + rng.below(MOST_NAMED) };
         let usable = self.ends.services.iter().filter(|(_, end)| end.phase == Phase::Ready);
         let mut usable: Vec<usize> = usable.map(|(name, _)| *name).collect();
-        chance.shuffle(&mut usable);
+        rng.shuffle(&mut usable);
         usable.truncate(count);
         let mut wanted = Attachment {
             services: usable.into_iter().collect(),
-            point: chance.below(self.world.points.len()),
+            point: rng.below(self.world.points.len()),
             vlans,
             dpdk: false,
         };
         if !possible {
             let missing = (0..self.bounds.services).filter(|name| !self.world.services.contains_key(name));
             let missing: Vec<_> = missing.collect();
-            match chance.pick(&missing) {
-                Some(missing) if chance.percent(60) => {
+            match rng.pick(&missing) {
+                Some(missing) if rng.percent(60) => {
                     if vlans == VlanType::Access {
                         wanted.services.clear();
                     }
@@ -180,14 +180,14 @@ impl Chooser<'_> {
     }
 
     /// A VLAN that nobody has or wants.
-    fn free_vid(&self, chance: &mut Chance) -> Option<u16> {
+    fn free_vid(&self, rng: &mut SeededRng) -> Option<u16> {
         let taken = |vid: &u16| self.world.left.contains(vid) || self.claims(*vid) > 0;
         let free: Vec<u16> = self.bounds.vlans().filter(|vid| !taken(vid)).collect();
-        chance.pick(&free).copied()
+        rng.pick(&free).copied()
     }
 
     /// A VLAN that one service has for sure, and no other wants.
-    fn contended_vid(&self, chance: &mut Chance) -> Option<u16> {
+    fn contended_vid(&self, rng: &mut SeededRng) -> Option<u16> {
         if self.odd() >= ODD {
             return None;
         }
@@ -197,7 +197,7 @@ impl Chooser<'_> {
         let staying = self.world.services.iter().filter(|(name, _)| self.ends.services.contains_key(name));
         let vids = staying.map(|(_, service)| service).filter(sure).map(|service| service.wanted.vid);
         let vids: Vec<u16> = vids.filter(|vid| self.claims(*vid) == 1).collect();
-        chance.pick(&vids).copied()
+        rng.pick(&vids).copied()
     }
 
     /// How many services have a VLAN or want it; one that is deleted and that nobody uses gives it up.
@@ -248,10 +248,10 @@ mod tests {
 
     /// Asks for things in rounds, and shows each world before and after a change.
     fn history(seed: u64, mut look: impl FnMut(&World, &Action, &World)) -> World {
-        let (mut world, mut chance) = (world(), Chance::new(seed));
+        let (mut world, mut rng) = (world(), SeededRng::new(seed));
         for _ in 0..20 {
             for _ in 0..40 {
-                let Some(action) = next(&world, &BOUNDS, &mut chance) else { continue };
+                let Some(action) = next(&world, &BOUNDS, &mut rng) else { continue };
                 let before = world.clone();
                 world.take(&action);
                 look(&before, &action, &world);

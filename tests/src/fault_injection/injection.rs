@@ -10,23 +10,23 @@ use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::api::merge_patch;
-use super::counter::{Counter, Fault};
-use super::run::{ENGINE, LOOK, Rig};
+use super::run::{ENGINE, FaultInjectionTest, POLL_INTERVAL};
 use super::scenario::{Stage, service_id};
+use super::write_counter::{Fault, WriteCounter};
 
-/// The driver whose operations on switches are struck.
+/// The driver whose operations on switches are injected.
 const DRIVER: &str = "driver-netconf";
 
-/// Watches are frozen for so long: longer than the engine waits before it looks for what it has not seen.
-const FROST: Duration = Duration::from_secs(3);
+/// Watches are frozen for so long: longer than the engine waits before it ticks for what it has not seen.
+const FREEZE_TIME: Duration = Duration::from_secs(3);
 
 /// What the netconf driver asks of a switch on the way of a change.
 pub(super) const OPERATIONS: [&str; 8] =
     ["get-config", "lock", "discard-changes", "edit-config", "validate", "commit", "cancel-commit", "unlock"];
 
-/// Whose writes are struck.
+/// Whose writes are injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum InjectionSite {
     /// What the engine writes to the API server.
     Api,
     /// What the engine publishes on NATS.
@@ -37,7 +37,7 @@ pub enum Place {
 
 /// What happens in each stage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blow {
+pub enum Injection {
     /// At the engine's write of this number to the API server.
     Api(Fault, usize),
     /// At the engine's message of this number to NATS.
@@ -47,7 +47,7 @@ pub enum Blow {
     Netconf(&'static str, When),
 }
 
-impl fmt::Display for Blow {
+impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(fault, at) => write!(f, "{fault:?} at write {at} to the API server"),
@@ -57,22 +57,22 @@ impl fmt::Display for Blow {
     }
 }
 
-impl Rig<'_> {
-    fn counter(&self, blow: Blow) -> Option<(&Counter, Fault, usize)> {
-        match blow {
-            Blow::Api(fault, at) => Some((&self.api.counter, fault, at)),
-            Blow::Nats(fault, at) => Some((&self.nats.counter, fault, at)),
-            Blow::Netconf(..) => None,
+impl FaultInjectionTest<'_> {
+    fn counter(&self, injection: Injection) -> Option<(&WriteCounter, Fault, usize)> {
+        match injection {
+            Injection::Api(fault, at) => Some((&self.api.counter, fault, at)),
+            Injection::Nats(fault, at) => Some((&self.nats.counter, fault, at)),
+            Injection::Netconf(..) => None,
         }
     }
 
     /// Prepares what is to happen.
-    pub(super) async fn arm(&self, blow: Blow) {
+    pub(super) async fn arm(&self, injection: Injection) {
         self.disarm().await;
-        if let Some((counter, fault, at)) = self.counter(blow) {
+        if let Some((counter, fault, at)) = self.counter(injection) {
             counter.arm(Some((at, fault)));
         }
-        if let Blow::Netconf(operation, when) = blow {
+        if let Injection::Netconf(operation, when) = injection {
             for switch in self.system.sandbox.switches() {
                 let hang = json!({"kind": "hang", "operation": operation, "when": when, "times": 1});
                 self.system.fault(&switch.name, hang).await;
@@ -81,17 +81,17 @@ impl Rig<'_> {
     }
 
     /// The switch at which the driver was killed.
-    fn remembered(&self) -> Option<String> {
+    fn silent_switch(&self) -> Option<String> {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn remember(&self, switch: Option<String>) {
+    fn set_silent_switch(&self, switch: Option<String>) {
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = switch;
     }
 
     /// Nothing happens any more.
     pub(super) async fn disarm(&self) {
-        self.remember(None);
+        self.set_silent_switch(None);
         for counter in [&self.api.counter, &self.nats.counter] {
             counter.arm(None);
             counter.release();
@@ -102,23 +102,23 @@ impl Rig<'_> {
     }
 
     /// Whether it has begun to happen.
-    pub(super) async fn reached(&self, blow: Blow) -> bool {
-        match self.counter(blow) {
+    pub(super) async fn has_begun(&self, injection: Injection) -> bool {
+        match self.counter(injection) {
             Some((counter, _, at)) => counter.writes().len() >= at,
-            None => self.remembered().is_some() || self.struck_switch().await.is_some(),
+            None => self.silent_switch().is_some() || self.hanging_switch().await.is_some(),
         }
     }
 
     /// At what it has happened.
-    pub(super) fn struck_at(&self, blow: Blow) -> Option<String> {
-        match self.counter(blow) {
-            Some((counter, ..)) => counter.struck_at(),
-            None => self.remembered(),
+    pub(super) fn injected_at(&self, injection: Injection) -> Option<String> {
+        match self.counter(injection) {
+            Some((counter, ..)) => counter.injected_at(),
+            None => self.silent_switch(),
         }
     }
 
     /// The first switch that has had its fault.
-    async fn struck_switch(&self) -> Option<String> {
+    async fn hanging_switch(&self) -> Option<String> {
         for switch in self.system.sandbox.switches() {
             let url = format!("{}/faults", switch.control_url);
             let answer = self.system.http.get(url).send().await.expect("the control API of the simulator");
@@ -130,37 +130,37 @@ impl Rig<'_> {
         None
     }
 
-    /// Waits for the blow, and does what the world around does then.
-    pub(super) async fn mend(&self, blow: Blow, run: &str, stage: Stage) {
+    /// Waits for the injection, and does what the world around does then.
+    pub(super) async fn recover(&self, injection: Injection, run: &str, stage: Stage) {
         let sandbox = &self.system.sandbox;
-        let Some((counter, fault, _)) = self.counter(blow) else {
-            let mut looks = tokio::time::interval(LOOK);
-            let struck = loop {
-                looks.tick().await;
-                if let Some(struck) = self.struck_switch().await {
-                    break struck;
+        let Some((counter, fault, _)) = self.counter(injection) else {
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
+            let injected = loop {
+                ticks.tick().await;
+                if let Some(injected) = self.hanging_switch().await {
+                    break injected;
                 }
             };
             sandbox.kill_child(DRIVER).await.expect("a driver to kill");
             // One death is enough: the others answer.
-            for switch in sandbox.switches().iter().filter(|switch| switch.name != struck) {
+            for switch in sandbox.switches().iter().filter(|switch| switch.name != injected) {
                 self.system.fault(&switch.name, json!({"kind": "clear"})).await;
             }
-            self.remember(Some(struck));
+            self.set_silent_switch(Some(injected));
             sandbox.start_child(DRIVER).await.expect("the driver again");
             return;
         };
-        let struck = counter.until_struck().await;
+        let injected = counter.until_injected().await;
         match fault {
             Fault::KilledBefore | Fault::KilledAfter | Fault::StatusFirst => {
                 sandbox.kill_child(ENGINE).await.expect("an engine to kill");
                 if fault == Fault::StatusFirst {
-                    self.write_status(&struck).await;
+                    self.write_status(&injected).await;
                 }
-                self.free_lead().await;
+                self.release_lease().await;
                 counter.release();
                 sandbox.start_child(ENGINE).await.expect("the engine again");
-                self.until_in_step().await;
+                self.until_synced().await;
             }
             Fault::Frozen => {
                 if stage != Stage::Delete {
@@ -170,7 +170,7 @@ impl Rig<'_> {
                         self.system.patch("L2Service", &format!("{run}-a"), patch).await;
                     }
                 }
-                tokio::time::sleep(FROST).await;
+                tokio::time::sleep(FREEZE_TIME).await;
                 counter.release();
             }
             _ => {}
@@ -196,7 +196,7 @@ impl Rig<'_> {
     }
 
     /// An engine that was killed would keep the lead until its Lease runs out.
-    async fn free_lead(&self) {
+    async fn release_lease(&self) {
         let leases: Api<Lease> = Api::namespaced(self.system.sandbox.client(), "eno-system");
         let nobody = json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});
         let freed = leases.patch("eno-engine", &PatchParams::default(), &Patch::Merge(nobody)).await;

@@ -10,9 +10,9 @@ use eno_simulator::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::chance::Chance;
 use super::fabric::{Fabric, Foreign};
-use super::faults::{Fault, Strike, Targets};
+use super::faults::{Fault, PlannedFault, Targets};
+use super::rng::SeededRng;
 use crate::sandbox::Sandbox;
 use crate::switch;
 
@@ -21,7 +21,7 @@ pub(super) const DRIVERS: [&str; 4] = ["driver-netconf", "driver-netconf-2", "dr
 pub(super) const NATS: &str = "nats-server";
 
 /// Strikes what runs in a sandbox.
-pub(super) struct Striker<'a> {
+pub(super) struct FaultInjector<'a> {
     sandbox: &'a Sandbox,
     http: &'a reqwest::Client,
     fabric: &'a Fabric,
@@ -30,7 +30,7 @@ pub(super) struct Striker<'a> {
     pub(super) foreign: Mutex<Foreign>,
 }
 
-impl<'a> Striker<'a> {
+impl<'a> FaultInjector<'a> {
     pub(super) fn new(sandbox: &'a Sandbox, http: &'a reqwest::Client, fabric: &'a Fabric) -> Self {
         let switches = sandbox.switches().iter().map(|info| info.name.as_str());
         let all = ENGINES.into_iter().chain(DRIVERS).chain([NATS]).chain(switches);
@@ -43,23 +43,24 @@ impl<'a> Striker<'a> {
     }
 
     /// Strikes at its time, and puts it right after its time or when all is to be healed. False: it didn't come to it.
-    pub(super) async fn strike(
+    pub(super) async fn inject(
         &self,
-        strike: &Strike,
+        planned: &PlannedFault,
         began: Instant,
         heal: &CancellationToken,
     ) -> anyhow::Result<bool> {
-        if heal.run_until_cancelled(tokio::time::sleep_until(began + strike.at)).await.is_none() {
+        if heal.run_until_cancelled(tokio::time::sleep_until(began + planned.at)).await.is_none() {
             return Ok(false);
         }
-        let name = self.name_of(strike).with_context(|| format!("no target for {}", strike.fault.name()))?;
+        let name =
+            self.name_of(planned).with_context(|| format!("no target for {}", planned.fault.name()))?;
         let lane = self.lanes.get(name).with_context(|| format!("there is no {name}"))?;
         let _turn = lane.lock().await;
         if heal.is_cancelled() {
             return Ok(false);
         }
-        let what = || format!("{} of {name}", strike.fault.name());
-        self.do_strike(strike, name, heal).await.with_context(what)
+        let what = || format!("{} of {name}", planned.fault.name());
+        self.inject_fault(planned, name, heal).await.with_context(what)
     }
 
     /// Has every process go on that may be paused.
@@ -70,23 +71,28 @@ impl<'a> Striker<'a> {
         }
     }
 
-    fn name_of(&self, strike: &Strike) -> Option<&'a str> {
-        match strike.fault {
-            Fault::EngineKilled | Fault::EnginePaused => ENGINES.get(strike.target).copied(),
-            Fault::DriverKilled | Fault::DriverPaused => DRIVERS.get(strike.target).copied(),
+    fn name_of(&self, planned: &PlannedFault) -> Option<&'a str> {
+        match planned.fault {
+            Fault::EngineKilled | Fault::EnginePaused => ENGINES.get(planned.target).copied(),
+            Fault::DriverKilled | Fault::DriverPaused => DRIVERS.get(planned.target).copied(),
             Fault::NatsKilled => Some(NATS),
             Fault::SwitchSilent | Fault::SwitchRefuses | Fault::SwitchReboots | Fault::SwitchEdited => {
-                self.sandbox.switches().get(strike.target).map(|info| info.name.as_str())
+                self.sandbox.switches().get(planned.target).map(|info| info.name.as_str())
             }
         }
     }
 
-    async fn do_strike(&self, strike: &Strike, name: &str, heal: &CancellationToken) -> anyhow::Result<bool> {
+    async fn inject_fault(
+        &self,
+        planned: &PlannedFault,
+        name: &str,
+        heal: &CancellationToken,
+    ) -> anyhow::Result<bool> {
         let lasts = async {
-            heal.run_until_cancelled(tokio::time::sleep(strike.lasts)).await;
+            heal.run_until_cancelled(tokio::time::sleep(planned.lasts)).await;
         };
-        let mut chance = strike.chance.clone();
-        match strike.fault {
+        let mut rng = planned.rng.clone();
+        match planned.fault {
             Fault::EngineKilled | Fault::DriverKilled => {
                 self.sandbox.kill_child(name).await?;
                 lasts.await;
@@ -104,18 +110,15 @@ impl<'a> Striker<'a> {
             }
             Fault::SwitchSilent | Fault::SwitchRefuses => {
                 let info = self.switch(name)?;
-                let fault = if strike.fault == Fault::SwitchSilent {
-                    silence(&mut chance)
-                } else {
-                    refusal(&mut chance)
-                };
+                let fault =
+                    if planned.fault == Fault::SwitchSilent { silence(&mut rng) } else { refusal(&mut rng) };
                 switch::inject(self.http, info, &fault).await?;
                 lasts.await;
                 switch::inject(self.http, info, &SwitchFault::Clear {}).await?;
             }
             Fault::SwitchReboots => {
                 let info = self.switch(name)?;
-                let saved = self.fabric.with_startup.contains(name) || chance.percent(50);
+                let saved = self.fabric.with_startup.contains(name) || rng.percent(50);
                 let boot = if saved { Boot::Saved } else { Boot::Factory };
                 // It is away before it is up again.
                 switch::inject(self.http, info, &SwitchFault::Unreachable {}).await?;
@@ -127,7 +130,7 @@ impl<'a> Striker<'a> {
             Fault::SwitchEdited => {
                 let info = self.switch(name)?;
                 let view = switch::running(self.http, info).await?.view;
-                let Some(edit) = taking_away(&view, &mut chance) else { return Ok(false) };
+                let Some(edit) = manual_removal(&view, &mut rng) else { return Ok(false) };
                 let taken = edit.remove_vlans.iter().map(|vid| (name.to_owned(), vid));
                 self.foreign.lock().unwrap_or_else(PoisonError::into_inner).taken.extend(taken);
                 switch::by_hand(self.http, info, &edit).await?;
@@ -142,8 +145,8 @@ impl<'a> Striker<'a> {
 }
 
 /// How a switch falls silent.
-fn silence(chance: &mut Chance) -> SwitchFault {
-    match chance.below(4) {
+fn silence(rng: &mut SeededRng) -> SwitchFault {
+    match rng.below(4) {
         0 => SwitchFault::HalfOpen {},
         1 => SwitchFault::Hang {
             operation: Some("edit-config".to_owned()),
@@ -156,15 +159,15 @@ fn silence(chance: &mut Chance) -> SwitchFault {
 }
 
 /// How a switch refuses.
-fn refusal(chance: &mut Chance) -> SwitchFault {
-    let at = if chance.percent(50) { Stage::Commit } else { Stage::Edit };
+fn refusal(rng: &mut SeededRng) -> SwitchFault {
+    let at = if rng.percent(50) { Stage::Commit } else { Stage::Edit };
     SwitchFault::RejectEdit(RejectEdit { at, ..RejectEdit::default() })
 }
 
 /// Takes a VLAN of ours from the switch, or all VLANs from a port that has only ours; `None`: it has none. Not one of
 /// several from a port: taken from a list that has only that one by then, it would leave a trunk that carries all, which
 /// the driver leaves as it is.
-fn taking_away(view: &View, chance: &mut Chance) -> Option<HandEdit> {
+fn manual_removal(view: &View, rng: &mut SeededRng) -> Option<HandEdit> {
     let ours = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
     let vids: Vec<u16> =
         view.vlans.iter().filter(|(_, vlan)| ours(&vlan.name)).map(|(vid, _)| *vid).collect();
@@ -173,11 +176,11 @@ fn taking_away(view: &View, chance: &mut Chance) -> Option<HandEdit> {
     };
     let ports: Vec<&String> =
         view.ports.iter().filter(|(_, port)| has_ours(port)).map(|(name, _)| name).collect();
-    if let Some(port) = chance.pick(&ports).copied()
-        && chance.percent(60)
+    if let Some(port) = rng.pick(&ports).copied()
+        && rng.percent(60)
     {
         return Some(HandEdit { port: Some(port.clone()), clear: true, ..HandEdit::default() });
     }
-    let vid = *chance.pick(&vids)?;
+    let vid = *rng.pick(&vids)?;
     Some(HandEdit { remove_vlans: std::iter::once(vid).collect(), ..HandEdit::default() })
 }

@@ -16,21 +16,21 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::api::ApiProxy;
-use super::blow::{Blow, OPERATIONS, Place};
-use super::counter::Fault;
-use super::ends::{self, Found, callbacks, difference, transitions};
+use super::final_state::{self, FinalState, callbacks, difference, transitions};
+use super::injection::{Injection, InjectionSite, OPERATIONS};
 use super::nats::NatsProxy;
-use super::scenario::{NAMESPACE, SPARE, Stage, manifests, objects, said};
+use super::scenario::{NAMESPACE, SPARE, Stage, expected_statuses, manifests, objects};
+use super::write_counter::Fault;
 use crate::{PATIENCE, Receiver, System};
 
-/// Between two looks at what has no common way to tell.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+/// Between two ticks at what has no common way to tell.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const ENGINE: &str = "engine";
 /// So long nothing may happen before a stage counts as over: longer than the engine holds back a status that is to be
 /// told with others.
 const QUIET: Duration = Duration::from_secs(2);
-/// So many looks that takes at least.
-const QUIET_LOOKS: u32 = 10;
+/// So many ticks that takes at least.
+const QUIET_POLLS: u32 = 10;
 /// The gauges of what the engine has still to do.
 const UNDER_WAY: [&str; 5] =
     ["mailbox", "publish_waiting", "publish_outstanding", "outbox_lag", "callbacks_pending"];
@@ -43,7 +43,7 @@ pub struct Reference {
 
 #[derive(Debug)]
 struct End {
-    found: Found,
+    found: FinalState,
     callbacks: BTreeMap<String, Vec<String>>,
     /// What was written on the way, at each place.
     api: Vec<String>,
@@ -52,21 +52,22 @@ struct End {
 
 impl Reference {
     /// All that can happen at a place, at each of its writes.
-    pub fn blows(&self, place: Place) -> Vec<Blow> {
+    pub fn injections(&self, place: InjectionSite) -> Vec<Injection> {
         let longest = |writes: fn(&End) -> &Vec<String>| {
             1..=self.stages.values().map(|end| writes(end).len()).max().unwrap_or_default()
         };
         match place {
-            Place::Api => {
-                let at = |at| Fault::OF_API.map(|fault| Blow::Api(fault, at));
+            InjectionSite::Api => {
+                let at = |at| Fault::OF_API.map(|fault| Injection::Api(fault, at));
                 longest(|end| &end.api).flat_map(at).collect()
             }
-            Place::Nats => {
-                let at = |at| Fault::OF_NATS.map(|fault| Blow::Nats(fault, at));
+            InjectionSite::Nats => {
+                let at = |at| Fault::OF_NATS.map(|fault| Injection::Nats(fault, at));
                 longest(|end| &end.nats).flat_map(at).collect()
             }
-            Place::Netconf => {
-                let at = |operation| [When::Before, When::After].map(|when| Blow::Netconf(operation, when));
+            InjectionSite::Netconf => {
+                let at =
+                    |operation| [When::Before, When::After].map(|when| Injection::Netconf(operation, when));
                 OPERATIONS.into_iter().flat_map(at).collect()
             }
         }
@@ -83,7 +84,7 @@ impl Reference {
 
 /// What is not as in an undisturbed run.
 #[derive(Debug)]
-pub struct Wrong {
+pub struct Deviation {
     /// Where it happened, and what.
     pub what: String,
     /// What stays of the run: no other can follow.
@@ -91,7 +92,7 @@ pub struct Wrong {
 }
 
 /// A sandbox whose engine is behind proxies.
-pub struct Rig<'a> {
+pub struct FaultInjectionTest<'a> {
     pub(super) system: &'a System,
     pub(super) api: ApiProxy,
     pub(super) nats: NatsProxy,
@@ -101,7 +102,7 @@ pub struct Rig<'a> {
     runs: AtomicU32,
 }
 
-impl<'a> Rig<'a> {
+impl<'a> FaultInjectionTest<'a> {
     /// In a sandbox of [`super::topology`] that was started without an engine.
     pub async fn start(system: &'a System) -> Self {
         let sandbox = &system.sandbox;
@@ -122,7 +123,7 @@ impl<'a> Rig<'a> {
             ..Ways::default()
         };
         sandbox.add_by(Role::Engine, ENGINE, ways).await.expect("an engine");
-        let rig = Self {
+        let test = Self {
             system,
             api,
             nats,
@@ -130,7 +131,7 @@ impl<'a> Rig<'a> {
             receiver: Receiver::start().await,
             runs: AtomicU32::new(0),
         };
-        rig.until_in_step().await;
+        test.until_synced().await;
         system.namespace(NAMESPACE).await;
         // Its switch comes and goes with a run. Whether its service or the switch is seen first makes no difference so.
         let unmanaged = serde_json::json!({"spec": {"Unmanaged": true}});
@@ -142,13 +143,13 @@ impl<'a> Rig<'a> {
         let spare =
             format!("{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: {SPARE}}}}}");
         system.delete(&spare).await;
-        rig
+        test
     }
 
     /// Runs the scenario twice undisturbed, which has to end alike.
     pub async fn reference(&self) -> Reference {
-        let first = self.undisturbed().await;
-        let second = self.undisturbed().await;
+        let first = self.run_without_fault().await;
+        let second = self.run_without_fault().await;
         for (stage, end) in &first.stages {
             let again = &second.stages[stage];
             let different =
@@ -158,12 +159,12 @@ impl<'a> Rig<'a> {
         second
     }
 
-    async fn undisturbed(&self) -> Reference {
+    async fn run_without_fault(&self) -> Reference {
         let run = self.name();
         let mut stages = BTreeMap::new();
         for stage in Stage::ALL {
             self.disarm().await;
-            self.act(&run, stage).await;
+            self.apply_stage(&run, stage).await;
             let found = self.until_settled(&run, stage).await;
             let end = End {
                 found: found.unwrap_or_else(|why| panic!("undisturbed, {stage:?}: {why}")),
@@ -176,37 +177,41 @@ impl<'a> Rig<'a> {
         Reference { stages }
     }
 
-    /// Runs the scenario with a blow in each stage, if the stage has so many writes. Returns at what it struck; an error
+    /// Runs the scenario with a injection in each stage, if the stage has so many writes. Returns at what it injected; an error
     /// says what is not as in the undisturbed run.
-    pub async fn disturbed(&self, reference: &Reference, blow: Blow) -> Result<Vec<(Stage, String)>, Wrong> {
+    pub async fn run_with_fault(
+        &self,
+        reference: &Reference,
+        injection: Injection,
+    ) -> Result<Vec<(Stage, String)>, Deviation> {
         let run = self.name();
-        let mut struck = Vec::new();
+        let mut injected = Vec::new();
         for stage in Stage::ALL {
-            self.arm(blow).await;
-            self.act(&run, stage).await;
-            let result = self.survive(reference, &run, stage, blow).await;
-            let hit = self.struck_at(blow);
+            self.arm(injection).await;
+            self.apply_stage(&run, stage).await;
+            let result = self.run_stage(reference, &run, stage, injection).await;
+            let hit = self.injected_at(injection);
             self.disarm().await;
             if let Err(why) = result {
                 let write = hit.unwrap_or_else(|| "not reached".to_owned());
-                let what = format!("{run}: {blow} in {stage:?} ({write}): {why}");
-                return Err(Wrong { what, left: self.clean_up(reference, &run).await });
+                let what = format!("{run}: {injection} in {stage:?} ({write}): {why}");
+                return Err(Deviation { what, left: self.clean_up(reference, &run).await });
             }
-            struck.extend(hit.map(|hit| (stage, hit)));
+            injected.extend(hit.map(|hit| (stage, hit)));
         }
-        Ok(struck)
+        Ok(injected)
     }
 
     /// Takes away what a failed run left, so that the next one finds what the first one found; says what stays.
     async fn clean_up(&self, reference: &Reference, run: &str) -> Option<String> {
-        self.act(run, Stage::Delete).await;
+        self.apply_stage(run, Stage::Delete).await;
         let wanted = &reference.stages[&Stage::Delete].found;
         let mut left = String::new();
         let cleaning = async {
-            let mut looks = tokio::time::interval(LOOK);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
-                looks.tick().await;
-                left = difference(wanted, &ends::found(self.system, run).await);
+                ticks.tick().await;
+                left = difference(wanted, &final_state::found(self.system, run).await);
                 if left.is_empty() {
                     return;
                 }
@@ -216,40 +221,45 @@ impl<'a> Rig<'a> {
     }
 
     /// From the first action of a stage to its end, with what happens in between.
-    async fn survive(
+    async fn run_stage(
         &self,
         reference: &Reference,
         run: &str,
         stage: Stage,
-        blow: Blow,
+        injection: Injection,
     ) -> Result<(), String> {
-        let mended = pin!(self.mend(blow, run, stage));
-        let arrived = pin!(self.arrive(reference, run, stage));
+        let mended = pin!(self.recover(injection, run, stage));
+        let arrived = pin!(self.until_same_as_reference(reference, run, stage));
         match select(mended, arrived).await {
             Either::Left(((), arrived)) => arrived.await,
             // It is only being told of.
-            Either::Right((_, mended)) if self.reached(blow).await => {
+            Either::Right((_, mended)) if self.has_begun(injection).await => {
                 if timeout(PATIENCE, mended).await.is_err() {
-                    return Err("what was struck did not come back".to_owned());
+                    return Err("what was injected did not come back".to_owned());
                 }
-                self.arrive(reference, run, stage).await
+                self.until_same_as_reference(reference, run, stage).await
             }
             Either::Right((result, _)) => result,
         }
     }
 
-    async fn arrive(&self, reference: &Reference, run: &str, stage: Stage) -> Result<(), String> {
+    async fn until_same_as_reference(
+        &self,
+        reference: &Reference,
+        run: &str,
+        stage: Stage,
+    ) -> Result<(), String> {
         let end = &reference.stages[&stage];
         let mut last = String::new();
         let arriving = async {
-            let mut looks = tokio::time::interval(LOOK);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
-                looks.tick().await;
-                last = difference(&end.found, &ends::found(self.system, run).await);
+                ticks.tick().await;
+                last = difference(&end.found, &final_state::found(self.system, run).await);
                 if !last.is_empty() {
                     continue;
                 }
-                last = match self.told(run).await {
+                last = match self.received_callbacks(run).await {
                     Ok(callbacks) => difference(&end.callbacks, &callbacks),
                     Err(why) => why,
                 };
@@ -265,7 +275,7 @@ impl<'a> Rig<'a> {
     }
 
     /// The callbacks so far, all of which have to be there that the statuses tell of.
-    async fn told(&self, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
+    async fn received_callbacks(&self, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
         for (object, count) in transitions(self.system, run).await {
             let told = self.receiver.of(&object).len() as u64;
             if told < count {
@@ -277,15 +287,15 @@ impl<'a> Rig<'a> {
 
     /// Waits until a stage is over, and says where it ended: each object is where it is wanted and says so, each callback
     /// is there, the engine has nothing under way, and meanwhile nothing was written and nothing changed.
-    async fn until_settled(&self, run: &str, stage: Stage) -> Result<Found, String> {
+    async fn until_settled(&self, run: &str, stage: Stage) -> Result<FinalState, String> {
         let mut last = String::new();
         let settling = async {
-            let mut looks = tokio::time::interval(LOOK);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             let (mut before, mut since, mut quiet) = (None, Instant::now(), 0);
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 let written = (self.api.counter.writes().len(), self.nats.counter.writes().len());
-                let found = ends::found(self.system, run).await;
+                let found = final_state::found(self.system, run).await;
                 let unfinished = self.unfinished(run, stage, &found).await;
                 let now = Some((written, found));
                 if unfinished.is_some() || now != before {
@@ -295,7 +305,7 @@ impl<'a> Rig<'a> {
                     continue;
                 }
                 quiet += 1;
-                if quiet >= QUIET_LOOKS
+                if quiet >= QUIET_POLLS
                     && since.elapsed() >= QUIET
                     && let Some((_, found)) = now
                 {
@@ -307,7 +317,7 @@ impl<'a> Rig<'a> {
     }
 
     /// What keeps a stage from being over.
-    async fn unfinished(&self, run: &str, stage: Stage, found: &Found) -> Option<String> {
+    async fn unfinished(&self, run: &str, stage: Stage, found: &FinalState) -> Option<String> {
         let phase = if stage == Stage::Delete { "deleted" } else { "ready" };
         let current: Vec<_> = found.iter().filter(|(_, one)| one.get("current").is_some()).collect();
         let wanted = if stage == Stage::Delete { 0 } else { objects(run).len() };
@@ -317,14 +327,14 @@ impl<'a> Rig<'a> {
         if let Some((name, _)) = current.into_iter().find(|(_, one)| !is_done(one, phase)) {
             return Some(format!("{name} is not {phase}"));
         }
-        for (name, fields) in said(stage) {
+        for (name, fields) in expected_statuses(stage) {
             let status = found.get(name).map_or(&Value::Null, |one| &one["status"]);
             let differs = |(field, value): (&String, &Value)| status[field] != *value;
             if fields.as_object().into_iter().flatten().any(differs) {
                 return Some(format!("{name} does not say {fields}"));
             }
         }
-        match self.told(run).await {
+        match self.received_callbacks(run).await {
             Err(why) => return Some(why),
             Ok(told) => {
                 let late = told.iter().find(|(_, phases)| phases.last().is_none_or(|last| last != phase));
@@ -346,7 +356,7 @@ impl<'a> Rig<'a> {
     }
 
     /// What users do in a stage.
-    async fn act(&self, run: &str, stage: Stage) {
+    async fn apply_stage(&self, run: &str, stage: Stage) {
         let spare = self.system.sandbox.switch(SPARE).expect("the switch of the topology");
         let yaml = manifests(run, stage, spare, self.receiver.url());
         match stage {
@@ -360,11 +370,11 @@ impl<'a> Rig<'a> {
     }
 
     /// Waits until the engine leads and has seen everything.
-    pub(super) async fn until_in_step(&self) {
+    pub(super) async fn until_synced(&self) {
         let looking = async {
-            let mut looks = tokio::time::interval(LOOK);
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 let metrics = self.metrics().await;
                 if metrics
                     .is_some_and(|text| gauge(&text, "synced_timestamp_seconds").is_some_and(|at| at != 0))

@@ -10,11 +10,11 @@ use reqwest::Url;
 
 use super::check::Wanted;
 use super::growth::Sample;
-use super::look::Seen;
+use super::inject::{DRIVERS, ENGINES, NATS};
 use super::model::Ends;
+use super::observed::ObservedState;
 use super::round::Soak;
 use super::streams;
-use super::strike::{DRIVERS, ENGINES, NATS};
 use crate::{engine_metrics, usage};
 
 /// By when all has to be quiet.
@@ -31,7 +31,7 @@ const SHOWN: usize = 40;
 impl Soak<'_> {
     /// Waits until everything is as it has to be, nothing is under way, and nothing was written for a while; then counts
     /// what processes use. An error says what is not as it has to be.
-    pub(super) async fn quiet(&mut self, what: &str) -> anyhow::Result<()> {
+    pub(super) async fn until_quiescent(&mut self, what: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -40,14 +40,14 @@ impl Soak<'_> {
         let mut nats = None;
         loop {
             looks.tick().await;
-            let seen = Seen::look(self.sandbox, self.http).await?;
+            let seen = ObservedState::read(self.sandbox, self.http).await?;
             let mut wrong = self.wrong(&ends, &seen);
             let leader = self.leader(&mut wrong).await;
             if wrong.is_empty() {
                 wrong.extend(self.kept(&mut nats, &ends, &seen).await);
             }
-            if !self.told.wrong().is_empty() {
-                bail!("{what}: callbacks came in a wrong order:{}", shown(self.told.wrong()));
+            if !self.callback_log.wrong().is_empty() {
+                bail!("{what}: callbacks came in a wrong order:{}", shown(self.callback_log.wrong()));
             }
             if seen.versions != before || !wrong.is_empty() {
                 (before, since) = (seen.versions, Instant::now());
@@ -68,8 +68,8 @@ impl Soak<'_> {
         }
     }
 
-    fn wrong(&mut self, ends: &Ends, seen: &Seen) -> Vec<String> {
-        let foreign = self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    fn wrong(&mut self, ends: &Ends, seen: &ObservedState) -> Vec<String> {
+        let foreign = self.injector.foreign.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let wanted = Wanted {
             world: &self.world,
             ends,
@@ -80,25 +80,25 @@ impl Soak<'_> {
         };
         let mut wrong = wanted.differences(seen);
         let listed_in_vain = wanted.listed_in_vain(seen);
-        self.told.take(self.receiver.take());
+        self.callback_log.take(self.receiver.take());
         self.tally.update(|tally| {
             tally.listed_in_vain = listed_in_vain;
             tally.posts = self.receiver.posts();
-            tally.repeated = self.told.repeated;
+            tally.repeated = self.callback_log.repeated;
         });
-        wrong.extend(self.told.missing(&Wanted::living(seen)));
+        wrong.extend(self.callback_log.missing(&Wanted::living(seen)));
         wrong
     }
 
     /// What NATS keeps too much or too little. `nats`: the way to it, once there is one.
-    async fn kept(&self, nats: &mut Option<Connection>, ends: &Ends, seen: &Seen) -> Vec<String> {
+    async fn kept(&self, nats: &mut Option<Connection>, ends: &Ends, seen: &ObservedState) -> Vec<String> {
         let all_gone = ends.services.is_empty() && ends.attachments.is_empty();
         let looked = async {
             let nats = match nats {
                 Some(nats) => nats,
                 None => nats.insert(streams::reach(self.sandbox).await?),
             };
-            streams::look(nats).await
+            streams::read(nats).await
         };
         match looked.await {
             Ok(kept) => {

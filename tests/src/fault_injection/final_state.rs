@@ -12,14 +12,14 @@ use super::scenario::{KINDS, NAMESPACE, objects};
 use crate::{Callback, Receiver, System};
 
 /// What there is, by what it is.
-pub(super) type Found = BTreeMap<String, Value>;
+pub(super) type FinalState = BTreeMap<String, Value>;
 
 /// Stands for a run's name.
 const RUN: &str = "RUN";
 
 /// Objects with their statuses, NetworkAttachmentDefinitions, and what switches run.
-pub(super) async fn found(system: &System, run: &str) -> Found {
-    let mut found = Found::new();
+pub(super) async fn found(system: &System, run: &str) -> FinalState {
+    let mut found = FinalState::new();
     let ours = ListParams::default().labels(&format!("run={run}"));
     for kind in KINDS {
         let gvk = GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", kind);

@@ -133,7 +133,7 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
 
 /// What statuses say at the end of a stage beyond the phase, each field with its value: `null` where it is absent. A run is
 /// called `RUN`.
-pub(super) fn said(stage: Stage) -> Vec<(&'static str, Value)> {
+pub(super) fn expected_statuses(stage: Stage) -> Vec<(&'static str, Value)> {
     let service = |id: u16, points: Value| json!({"grantedID": id, "connectionPoints": points});
     let point = || json!(["RUN-point"]);
     match stage {

@@ -20,12 +20,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::counter::{Counter, Fault, Verdict, Weather};
+use super::write_counter::{Fault, WatchState, WriteAction, WriteCounter};
 
 /// Listens until it is dropped.
 pub struct ApiProxy {
     /// What it counts: writes, but not Leases, Events and what is only tried.
-    pub counter: Arc<Counter>,
+    pub counter: Arc<WriteCounter>,
     kubeconfig: PathBuf,
     _server: AbortOnDropHandle<()>,
 }
@@ -33,7 +33,7 @@ pub struct ApiProxy {
 #[derive(Clone)]
 struct Proxy {
     client: Client,
-    counter: Arc<Counter>,
+    counter: Arc<WriteCounter>,
 }
 
 impl ApiProxy {
@@ -71,7 +71,7 @@ impl ApiProxy {
                 rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
             )
             .expect("a key that fits");
-        let counter = Arc::new(Counter::default());
+        let counter = Arc::new(WriteCounter::default());
         let proxy = Proxy { client, counter: Arc::clone(&counter) };
         let router = Router::new().fallback(pass).with_state(proxy);
         let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(tls)) };
@@ -126,27 +126,27 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
     let what = written(&parts);
-    let verdict = what.clone().map_or_else(|| proxy.counter.other(), |what| proxy.counter.write(what));
+    let action = what.clone().map_or_else(|| proxy.counter.other(), |what| proxy.counter.write(what));
     let what = what.unwrap_or_default();
-    let fault = match verdict {
-        Verdict::Pass => return proxy.forward(parts, body).await,
-        Verdict::Held => return future::pending().await,
-        Verdict::Strike(fault) => fault,
+    let fault = match action {
+        WriteAction::Pass => return proxy.forward(parts, body).await,
+        WriteAction::Held => return future::pending().await,
+        WriteAction::Inject(fault) => fault,
     };
     let refused = |code: StatusCode, reason: &str| {
-        proxy.counter.struck(what.clone());
+        proxy.counter.record_injected(what.clone());
         refusal(code, reason)
     };
     match fault {
         Fault::KilledBefore | Fault::CutBefore => {
-            proxy.counter.struck(what);
+            proxy.counter.record_injected(what);
             future::pending().await
         }
         Fault::KilledAfter | Fault::Unanswered | Fault::CutAfter => {
             let answer = proxy.forward(parts, body).await;
             // The effect is there once all of the answer is.
             let _ = to_bytes(answer.into_body(), usize::MAX).await;
-            proxy.counter.struck(what);
+            proxy.counter.record_injected(what);
             future::pending().await
         }
         Fault::FinalizerEarly => {
@@ -155,16 +155,16 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
             // Of what is gone already there is nothing to take off.
             let _ = proxy.client.request::<Value>(strip).await;
             let answer = proxy.forward(parts, body).await;
-            proxy.counter.struck(what);
+            proxy.counter.record_injected(what);
             answer
         }
         Fault::Frozen | Fault::StatusFirst => {
             let answer = proxy.forward(parts, body).await;
-            proxy.counter.struck(what);
+            proxy.counter.record_injected(what);
             answer
         }
         Fault::Swallowed => {
-            proxy.counter.struck(what);
+            proxy.counter.record_injected(what);
             let mut read = Request::get(parts.uri.path()).body(()).expect("a request").into_parts().0;
             read.headers = parts.headers;
             read.headers.remove(header::CONTENT_TYPE);
@@ -209,36 +209,37 @@ impl Proxy {
         parts.uri = path.parse().expect("the path of a URI");
         let watches = parts.uri.query().is_some_and(|query| query.contains("watch=true"));
         let request = Request::from_parts(parts, kube::client::Body::from(body));
-        let weather = self.counter.weather();
+        let watch_state = self.counter.watch_state();
         match self.client.send(request).await {
-            Ok(answer) if watches && answer.status().is_success() => answer
-                .map(|body| Body::from_stream(weathered(Body::new(body), self.counter.clone(), weather))),
+            Ok(answer) if watches && answer.status().is_success() => answer.map(|body| {
+                Body::from_stream(freezable_watch(Body::new(body), self.counter.clone(), watch_state))
+            }),
             Ok(answer) => answer.map(Body::new),
             Err(_) => refusal(StatusCode::BAD_GATEWAY, "InternalError"),
         }
     }
 }
 
-/// A watch that freezes, and breaks off with 410, as the weather wants it.
-fn weathered(
+/// A watch that freezes, and breaks off with 410, as the watch_state wants it.
+fn freezable_watch(
     body: Body,
-    counter: Arc<Counter>,
-    begun: Weather,
+    counter: Arc<WriteCounter>,
+    begun: WatchState,
 ) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send {
     let events = Some(body.into_data_stream());
-    stream::unfold((events, counter, begun), |(events, counter, weather)| async move {
+    stream::unfold((events, counter, begun), |(events, counter, watch_state)| async move {
         let mut events = events?;
-        let mut now = weather;
+        let mut now = watch_state;
         loop {
-            if now.breaks > weather.breaks {
+            if now.breaks > watch_state.breaks {
                 let event = json!({"type": "ERROR", "object": status(StatusCode::GONE, "Expired")});
                 return Some((Ok(Bytes::from(format!("{event}\n"))), (None, counter, now)));
             }
             let event = async { if now.frozen { future::pending().await } else { events.next().await } };
             tokio::select! {
                 biased;
-                changed = counter.weather_changes(now) => now = changed,
-                event = event => return event.map(|event| (event, (Some(events), counter, weather))),
+                changed = counter.watch_state_changes(now) => now = changed,
+                event = event => return event.map(|event| (event, (Some(events), counter, watch_state))),
             }
         }
     })

@@ -57,11 +57,11 @@ impl Fault {
 
 /// What is to be done with something that passes by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WriteAction {
     /// It passes.
     Pass,
-    /// This happens at it; [`Counter::struck`] is called when it has.
-    Strike(Fault),
+    /// This happens at it; [`WriteCounter::injected`] is called when it has.
+    Inject(Fault),
     /// The process is as good as dead: nothing of it passes any more.
     Held,
 }
@@ -70,33 +70,33 @@ pub(super) enum Verdict {
 struct State {
     writes: Vec<String>,
     armed: Option<(usize, Fault)>,
-    struck: Option<String>,
+    injected: Option<String>,
     held: bool,
     frozen: bool,
     /// How often all watches were broken off.
     breaks: u64,
 }
 
-/// The weather for watches.
+/// The watch_state for watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Weather {
+pub(super) struct WatchState {
     pub(super) frozen: bool,
     pub(super) breaks: u64,
 }
 
 /// Counts writes, and strikes at one of them.
 #[derive(Debug, Default)]
-pub struct Counter {
+pub struct WriteCounter {
     state: watch::Sender<State>,
 }
 
-impl Counter {
+impl WriteCounter {
     /// Begins to count at 0; at the write of this number, the first being 1, this happens.
-    pub fn arm(&self, strike: Option<(usize, Fault)>) {
+    pub fn arm(&self, injection: Option<(usize, Fault)>) {
         self.state.send_modify(|state| {
             state.writes.clear();
-            state.armed = strike;
-            state.struck = None;
+            state.armed = injection;
+            state.injected = None;
         });
     }
 
@@ -105,16 +105,16 @@ impl Counter {
         self.state.borrow().writes.clone()
     }
 
-    /// Waits until it has struck, and says at which write.
-    pub async fn until_struck(&self) -> String {
+    /// Waits until it has injected, and says at which write.
+    pub async fn until_injected(&self) -> String {
         let mut changes = self.state.subscribe();
-        let state = changes.wait_for(|state| state.struck.is_some()).await.expect("the counter lives");
-        state.struck.clone().unwrap_or_default()
+        let state = changes.wait_for(|state| state.injected.is_some()).await.expect("the counter lives");
+        state.injected.clone().unwrap_or_default()
     }
 
-    /// At which write it has struck.
-    pub fn struck_at(&self) -> Option<String> {
-        self.state.borrow().struck.clone()
+    /// At which write it has injected.
+    pub fn injected_at(&self) -> Option<String> {
+        self.state.borrow().injected.clone()
     }
 
     /// All is well again: a process that was held is dead and another may come; watches that froze break off.
@@ -128,43 +128,43 @@ impl Counter {
     }
 
     /// Something is written.
-    pub(super) fn write(&self, what: String) -> Verdict {
-        let mut verdict = Verdict::Held;
+    pub(super) fn write(&self, what: String) -> WriteAction {
+        let mut action = WriteAction::Held;
         self.state.send_modify(|state| {
             if state.held {
                 return;
             }
             state.writes.push(what);
             let armed = state.armed.filter(|(at, _)| *at == state.writes.len());
-            verdict = armed.map_or(Verdict::Pass, |(_, fault)| Verdict::Strike(fault));
+            action = armed.map_or(WriteAction::Pass, |(_, fault)| WriteAction::Inject(fault));
             state.held = armed.is_some_and(|(_, fault)| fault.kills());
             state.frozen |= armed.is_some_and(|(_, fault)| fault == Fault::Frozen);
         });
-        verdict
+        action
     }
 
     /// Something else passes.
-    pub(super) fn other(&self) -> Verdict {
-        if self.state.borrow().held { Verdict::Held } else { Verdict::Pass }
+    pub(super) fn other(&self) -> WriteAction {
+        if self.state.borrow().held { WriteAction::Held } else { WriteAction::Pass }
     }
 
-    /// What was to happen at the last write that a verdict of was asked has happened.
-    pub(super) fn struck(&self, what: String) {
+    /// What was to happen at the last write that a action of was asked has happened.
+    pub(super) fn record_injected(&self, what: String) {
         self.state.send_modify(|state| {
             state.armed = None;
-            state.struck = Some(what);
+            state.injected = Some(what);
         });
     }
 
-    pub(super) fn weather(&self) -> Weather {
+    pub(super) fn watch_state(&self) -> WatchState {
         let state = self.state.borrow();
-        Weather { frozen: state.frozen, breaks: state.breaks }
+        WatchState { frozen: state.frozen, breaks: state.breaks }
     }
 
-    /// Waits until the weather is another one.
-    pub(super) async fn weather_changes(&self, from: Weather) -> Weather {
+    /// Waits until the watch_state is another one.
+    pub(super) async fn watch_state_changes(&self, from: WatchState) -> WatchState {
         let mut changes = self.state.subscribe();
-        let now = |state: &State| Weather { frozen: state.frozen, breaks: state.breaks };
+        let now = |state: &State| WatchState { frozen: state.frozen, breaks: state.breaks };
         let state = changes.wait_for(|state| now(state) != from).await.expect("the counter lives");
         now(&state)
     }
@@ -176,36 +176,36 @@ mod tests {
 
     #[test]
     fn strikes_once_at_the_write_of_its_number() {
-        let counter = Counter::default();
+        let counter = WriteCounter::default();
         counter.arm(Some((2, Fault::Conflict)));
-        let verdicts: Vec<_> = ["a", "b", "c"].map(|what| counter.write(what.to_owned())).into();
-        assert_eq!(verdicts, [Verdict::Pass, Verdict::Strike(Fault::Conflict), Verdict::Pass]);
-        counter.struck("b".to_owned());
-        assert_eq!(counter.struck_at().as_deref(), Some("b"));
+        let actions: Vec<_> = ["a", "b", "c"].map(|what| counter.write(what.to_owned())).into();
+        assert_eq!(actions, [WriteAction::Pass, WriteAction::Inject(Fault::Conflict), WriteAction::Pass]);
+        counter.record_injected("b".to_owned());
+        assert_eq!(counter.injected_at().as_deref(), Some("b"));
         assert_eq!(counter.writes(), ["a", "b", "c"]);
         counter.arm(None);
-        assert_eq!((counter.writes().len(), counter.struck_at()), (0, None));
+        assert_eq!((counter.writes().len(), counter.injected_at()), (0, None));
     }
 
     #[test]
     fn nothing_passes_of_what_is_killed() {
-        let counter = Counter::default();
+        let counter = WriteCounter::default();
         counter.arm(Some((1, Fault::KilledBefore)));
-        assert_eq!(counter.write("a".to_owned()), Verdict::Strike(Fault::KilledBefore));
-        assert_eq!((counter.write("b".to_owned()), counter.other()), (Verdict::Held, Verdict::Held));
+        assert_eq!(counter.write("a".to_owned()), WriteAction::Inject(Fault::KilledBefore));
+        assert_eq!((counter.write("b".to_owned()), counter.other()), (WriteAction::Held, WriteAction::Held));
         counter.release();
-        assert_eq!((counter.write("c".to_owned()), counter.other()), (Verdict::Pass, Verdict::Pass));
+        assert_eq!((counter.write("c".to_owned()), counter.other()), (WriteAction::Pass, WriteAction::Pass));
         assert_eq!(counter.writes(), ["a", "c"]);
     }
 
     #[test]
     fn watches_break_off_when_the_frost_ends() {
-        let counter = Counter::default();
-        let before = counter.weather();
+        let counter = WriteCounter::default();
+        let before = counter.watch_state();
         counter.arm(Some((1, Fault::Frozen)));
         counter.write("a".to_owned());
-        assert!(counter.weather().frozen);
+        assert!(counter.watch_state().frozen);
         counter.release();
-        assert_eq!(counter.weather(), Weather { frozen: false, breaks: before.breaks + 1 });
+        assert_eq!(counter.watch_state(), WatchState { frozen: false, breaks: before.breaks + 1 });
     }
 }

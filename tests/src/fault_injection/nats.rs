@@ -9,13 +9,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::counter::{Counter, Fault, Verdict};
 use super::frames::{self, Frame};
+use super::write_counter::{Fault, WriteAction, WriteCounter};
 
 /// Listens until it is dropped.
 pub struct NatsProxy {
     /// What it counts: messages that are published on subjects of its choice.
-    pub counter: Arc<Counter>,
+    pub counter: Arc<WriteCounter>,
     url: String,
     _server: AbortOnDropHandle<()>,
 }
@@ -29,7 +29,7 @@ impl NatsProxy {
         let server = url.strip_prefix("nats://").expect("a URL without TLS").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let url = format!("nats://{}", listener.local_addr().expect("its address"));
-        let counter = Arc::new(Counter::default());
+        let counter = Arc::new(WriteCounter::default());
         let count = Arc::clone(&counter);
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -50,7 +50,7 @@ impl NatsProxy {
 }
 
 /// Passes one connection on until an end of it closes.
-async fn pass(client: TcpStream, server: TcpStream, counter: Arc<Counter>, counted: Counted) {
+async fn pass(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter>, counted: Counted) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -70,17 +70,17 @@ async fn pass(client: TcpStream, server: TcpStream, counter: Arc<Counter>, count
         }
         while let Some(frame) = frames::take(&mut said).expect("NATS without TLS") {
             let what = frame.subject.clone().filter(|subject| counted(subject));
-            let verdict = what.clone().map_or_else(|| counter.other(), |what| counter.write(what));
+            let action = what.clone().map_or_else(|| counter.other(), |what| counter.write(what));
             let what = what.unwrap_or_default();
-            let fault = match verdict {
-                Verdict::Pass => {
+            let fault = match action {
+                WriteAction::Pass => {
                     if to_server.write_all(&frame.bytes).await.is_err() {
                         return;
                     }
                     continue;
                 }
-                Verdict::Held => return silent(from_client).await,
-                Verdict::Strike(fault) => fault,
+                WriteAction::Held => return silent(from_client).await,
+                WriteAction::Inject(fault) => fault,
             };
             match fault {
                 Fault::KilledAfter | Fault::CutAfter => {
@@ -88,13 +88,13 @@ async fn pass(client: TcpStream, server: TcpStream, counter: Arc<Counter>, count
                 }
                 _ => {}
             }
-            counter.struck(if fault == Fault::StatusFirst { frame.text() } else { what });
+            counter.record_injected(if fault == Fault::StatusFirst { frame.text() } else { what });
             if fault.kills() {
                 return silent(from_client).await;
             }
             return;
         }
-        if counter.other() == Verdict::Held {
+        if counter.other() == WriteAction::Held {
             return silent(from_client).await;
         }
         while let Some(frame) = frames::take(&mut answered).expect("NATS without TLS") {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use super::blow::{Blow, Place};
-use super::counter::Fault;
-use super::run::{Reference, Rig};
+use super::injection::{Injection, InjectionSite};
+use super::run::{FaultInjectionTest, Reference};
+use super::write_counter::Fault;
 
 /// The environment variable that asks for all points.
 const ALL: &str = "ENO_CRASH_ALL";
@@ -42,24 +42,29 @@ impl Extent {
 /// What was tried.
 #[derive(Debug)]
 pub struct Report {
-    place: Place,
+    place: InjectionSite,
     /// Runs that were made, and runs that there are.
     runs: (usize, usize),
-    /// Points struck: a run has one in each stage that has so many writes.
+    /// Points injected: a run has one in each stage that has so many writes.
     points: usize,
     took: Duration,
     /// What went wrong.
     pub wrong: Vec<String>,
 }
 
-impl Rig<'_> {
+impl FaultInjectionTest<'_> {
     /// Tries what can happen at a place.
-    pub async fn try_points(&self, reference: &Reference, place: Place, extent: Extent) -> Report {
-        let all = reference.blows(place);
+    pub async fn inject_at_each_point(
+        &self,
+        reference: &Reference,
+        place: InjectionSite,
+        extent: Extent,
+    ) -> Report {
+        let all = reference.injections(place);
         let tried = match extent {
             Extent::All => all.clone(),
             Extent::Only(text) => {
-                all.iter().filter(|blow| blow.to_string().contains(&text)).copied().collect()
+                all.iter().filter(|injection| injection.to_string().contains(&text)).copied().collect()
             }
             // One further each time, so that it is not always the same fault.
             Extent::Slice(runs) => (0..runs).map(|n| all[(n * all.len() / runs + n) % all.len()]).collect(),
@@ -67,10 +72,10 @@ impl Rig<'_> {
         let began = Instant::now();
         let mut report =
             Report { place, runs: (0, all.len()), points: 0, took: Duration::ZERO, wrong: Vec::new() };
-        for blow in tried {
+        for injection in tried {
             report.runs.0 += 1;
-            match self.disturbed(reference, blow).await {
-                Ok(struck) => report.points += struck.len(),
+            match self.run_with_fault(reference, injection).await {
+                Ok(injected) => report.points += injected.len(),
                 Err(wrong) => {
                     say(&wrong.what);
                     report.wrong.push(wrong.what);
@@ -89,23 +94,26 @@ impl Rig<'_> {
     }
 
     /// Has a wrong engine at a few writes each; returns those that nobody notices.
-    pub async fn unnoticed(&self, reference: &Reference) -> Vec<Fault> {
-        let mut unnoticed = Vec::new();
+    pub async fn undetected_mutants(&self, reference: &Reference) -> Vec<Fault> {
+        let mut undetected_mutants = Vec::new();
         for mutant in Fault::MUTANTS {
             let mut noticed = false;
             for at in 1..=TRIES {
-                let blow =
-                    if mutant == Fault::StatusFirst { Blow::Nats(mutant, at) } else { Blow::Api(mutant, at) };
-                if let Err(wrong) = self.disturbed(reference, blow).await {
+                let injection = if mutant == Fault::StatusFirst {
+                    Injection::Nats(mutant, at)
+                } else {
+                    Injection::Api(mutant, at)
+                };
+                if let Err(wrong) = self.run_with_fault(reference, injection).await {
                     say(&format!("noticed: {}", wrong.what));
                     assert!(wrong.left.is_none(), "what stays of it: {:?}", wrong.left);
                     noticed = true;
                     break;
                 }
             }
-            unnoticed.extend((!noticed).then_some(mutant));
+            undetected_mutants.extend((!noticed).then_some(mutant));
         }
-        unnoticed
+        undetected_mutants
     }
 }
 
@@ -116,7 +124,7 @@ impl std::fmt::Display for Report {
         let (place, points, seconds) = (self.place, self.points, self.took.as_secs());
         write!(
             text,
-            "{place:?}: {made} of {all} runs, {points} points struck, {seconds} s, {} wrong",
+            "{place:?}: {made} of {all} runs, {points} points injected, {seconds} s, {} wrong",
             self.wrong.len()
         )?;
         if made < all {

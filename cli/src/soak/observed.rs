@@ -21,7 +21,7 @@ use crate::switch;
 
 /// A custom resource.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SeenObject {
+pub(super) struct ObservedObject {
     pub(super) uid: String,
     /// Its status is about its present spec.
     pub(super) current: bool,
@@ -32,7 +32,7 @@ pub(super) struct SeenObject {
 
 /// A NetworkAttachmentDefinition.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct SeenNad {
+pub(super) struct ObservedNad {
     /// The uids of its owners.
     pub(super) owners: Vec<String>,
     pub(super) config: Value,
@@ -40,9 +40,9 @@ pub(super) struct SeenNad {
 
 /// All that is there, by name: of objects `Kind [namespace/]name`.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
-    pub(super) objects: BTreeMap<String, SeenObject>,
-    pub(super) nads: BTreeMap<String, SeenNad>,
+pub(super) struct ObservedState {
+    pub(super) objects: BTreeMap<String, ObservedObject>,
+    pub(super) nads: BTreeMap<String, ObservedNad>,
     pub(super) switches: BTreeMap<String, View>,
     /// What changes with each write: of every object, and of every switch.
     pub(super) versions: BTreeMap<String, String>,
@@ -54,9 +54,9 @@ fn full_name(object: &impl kube::Resource) -> String {
     object.namespace().map_or(name.clone(), |namespace| format!("{namespace}/{name}"))
 }
 
-impl Seen {
+impl ObservedState {
     /// Looks at everything.
-    pub(super) async fn look(sandbox: &Sandbox, http: &reqwest::Client) -> anyhow::Result<Self> {
+    pub(super) async fn read(sandbox: &Sandbox, http: &reqwest::Client) -> anyhow::Result<Self> {
         let client = sandbox.client();
         let mut seen = Self::default();
         let (services, attachments, points, pools, devices, domains) = tokio::try_join!(
@@ -79,7 +79,7 @@ impl Seen {
             let text = nad.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
             let owners = nad.owner_references().iter().map(|owner| owner.uid.clone()).collect();
             seen.nads
-                .insert(name, SeenNad { owners, config: serde_json::from_str(text).unwrap_or_default() });
+                .insert(name, ObservedNad { owners, config: serde_json::from_str(text).unwrap_or_default() });
         }
         let running = try_join_all(sandbox.switches().iter().map(|info| async move {
             let running =
@@ -105,7 +105,7 @@ fn nads(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions"))
 }
 
-async fn list<K>(client: &Client) -> anyhow::Result<Vec<(String, (String, SeenObject))>>
+async fn list<K>(client: &Client) -> anyhow::Result<Vec<(String, (String, ObservedObject))>>
 where
     K: EnoResource + Clone + Debug + DeserializeOwned,
 {
@@ -115,7 +115,7 @@ where
     let seen = |object: K| {
         let status = object.status().cloned().unwrap_or_default();
         let meta = object.meta();
-        let seen = SeenObject {
+        let seen = ObservedObject {
             uid: meta.uid.clone().unwrap_or_default(),
             current: status.observed_generation == meta.generation,
             finalizers: meta.finalizers.clone().unwrap_or_default(),

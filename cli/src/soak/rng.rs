@@ -1,13 +1,13 @@
-//! Chance that a seed decides: the same on every machine and with every version (SplitMix64).
+//! SeededRng that a seed decides: the same on every machine and with every version (SplitMix64).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A row of numbers that look like chance.
+/// A row of numbers that look like rng.
 #[derive(Debug, Clone)]
-pub(super) struct Chance(u64);
+pub(super) struct SeededRng(u64);
 
-impl Chance {
+impl SeededRng {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -60,23 +60,23 @@ mod tests {
     #[test]
     fn a_seed_decides_all() {
         let row = |seed| {
-            let mut chance = Chance::new(seed);
-            (0..50).map(|_| chance.below(1000)).collect::<Vec<_>>()
+            let mut rng = SeededRng::new(seed);
+            (0..50).map(|_| rng.below(1000)).collect::<Vec<_>>()
         };
         assert_eq!(row(7), row(7));
         assert_ne!(row(7), row(8));
         // The reference implementation's first number for the seed 0.
-        assert_eq!(Chance::new(0).next(), 0xE220_A839_7B1D_CDAF);
+        assert_eq!(SeededRng::new(0).next(), 0xE220_A839_7B1D_CDAF);
     }
 
     #[test]
     fn ranges_are_kept() {
-        let mut chance = Chance::new(1);
+        let mut rng = SeededRng::new(1);
         for _ in 0..200 {
-            let took = chance.millis(20..=30);
+            let took = rng.millis(20..=30);
             assert!((20..=30).contains(&took.as_millis()));
-            assert!(chance.below(3) < 3 && !chance.percent(0) && chance.percent(100));
+            assert!(rng.below(3) < 3 && !rng.percent(0) && rng.percent(100));
         }
-        assert_eq!(chance.pick::<u8>(&[]), None);
+        assert_eq!(rng.pick::<u8>(&[]), None);
     }
 }

@@ -6,7 +6,7 @@ use crate::receiver::Callback;
 
 /// All objects that were told of, by uid.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct CallbackLog {
     objects: BTreeMap<String, Object>,
     /// Callbacks that came again.
     pub(super) repeated: u64,
@@ -29,7 +29,7 @@ pub(super) struct Living {
     pub(super) phase: String,
 }
 
-impl Told {
+impl CallbackLog {
     /// Takes in callbacks in the order in which they came.
     pub(super) fn take(&mut self, callbacks: impl IntoIterator<Item = Callback>) {
         for callback in callbacks {
@@ -109,34 +109,37 @@ mod tests {
 
     #[test]
     fn repeats_are_dropped_and_the_end_is_waited_for() {
-        let mut told = Told::default();
-        told.take([
+        let mut callback_log = CallbackLog::default();
+        callback_log.take([
             callback(1, "pending"),
             callback(1, "pending"),
             callback(2, "ready"),
             callback(1, "pending"),
         ]);
-        assert_eq!((told.repeated, told.wrong()), (2, &[][..]));
-        assert!(told.missing(&living(2, "ready")).is_empty());
-        assert_eq!(told.missing(&living(3, "error")).len(), 1);
-        assert_eq!(told.missing(&living(3, "ready")).len(), 1);
-        assert!(told.missing(&living(1, "ready")).is_empty());
-        assert_eq!(told.missing(&BTreeMap::new()), ["L2Service a is gone, its last callback says ready"]);
-        told.take([callback(3, "terminating"), callback(4, "deleted")]);
-        assert!(told.missing(&BTreeMap::new()).is_empty());
+        assert_eq!((callback_log.repeated, callback_log.wrong()), (2, &[][..]));
+        assert!(callback_log.missing(&living(2, "ready")).is_empty());
+        assert_eq!(callback_log.missing(&living(3, "error")).len(), 1);
+        assert_eq!(callback_log.missing(&living(3, "ready")).len(), 1);
+        assert!(callback_log.missing(&living(1, "ready")).is_empty());
+        assert_eq!(
+            callback_log.missing(&BTreeMap::new()),
+            ["L2Service a is gone, its last callback says ready"]
+        );
+        callback_log.take([callback(3, "terminating"), callback(4, "deleted")]);
+        assert!(callback_log.missing(&BTreeMap::new()).is_empty());
     }
 
     #[test]
     fn gaps_and_a_wrong_order_are_seen() {
-        let mut told = Told::default();
-        told.take([callback(1, "pending"), callback(3, "error")]);
-        assert_eq!(told.wrong(), ["L2Service a: callback 3 (error) came instead of 2"]);
+        let mut callback_log = CallbackLog::default();
+        callback_log.take([callback(1, "pending"), callback(3, "error")]);
+        assert_eq!(callback_log.wrong(), ["L2Service a: callback 3 (error) came instead of 2"]);
     }
 
     #[test]
     fn who_was_never_told_of_is_missing() {
         assert_eq!(
-            Told::default().missing(&living(1, "pending")),
+            CallbackLog::default().missing(&living(1, "pending")),
             ["L2Service a: callback 0 says nothing, its status pending of transition 1"]
         );
     }
