@@ -1,5 +1,4 @@
-//! The demonstration: the shipped example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is taken
-//! away again.
+//! The demo: the example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is removed again.
 
 mod checks;
 mod objects;
@@ -24,12 +23,12 @@ use crate::sandbox::Sandbox;
 use objects::{Follower, State, is_of_fabric, is_ours, set_callback, title, without_fields};
 use screen::Screen;
 
-/// The field manager of the example, as kubectl's would be.
+/// The field manager of the example, in place of kubectl's.
 const MANAGER: &str = "eno-demo";
-/// How long the example may take, to be there and to be gone. It takes about a second.
+/// Maximum time for the example to become ready, and to be removed. Each takes about a second.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The demonstration in a sandbox that runs.
+/// The demo in a running sandbox.
 pub struct Demo<'a> {
     sandbox: &'a Sandbox,
     client: Client,
@@ -40,7 +39,7 @@ pub struct Demo<'a> {
 }
 
 impl<'a> Demo<'a> {
-    /// Reads the example and starts to listen for callbacks.
+    /// Reads the example and starts the receiver of callbacks.
     pub async fn new(sandbox: &'a Sandbox) -> anyhow::Result<Self> {
         let receiver = Receiver::start().await.context("listening for callbacks")?;
         let mut objects = manifests::demo()?;
@@ -57,7 +56,7 @@ impl<'a> Demo<'a> {
         })
     }
 
-    /// Applies the example, shows what becomes of it, and fails when that is not what it should be.
+    /// Applies the example, shows the outcome, and fails when it is not as expected.
     pub async fn apply(&self) -> anyhow::Result<()> {
         let screen = &self.screen;
         screen.title(&format!("Applying examples/demo: {}", self.inventory()));
@@ -65,7 +64,7 @@ impl<'a> Demo<'a> {
         let started = Instant::now();
         let mut follower = Follower::new(&self.client, &self.objects)?;
         let applying = async {
-            // Kind by kind in the order of the example, so that each finds what it names.
+            // Kinds are applied in the example's order, so that references exist.
             for kind in self.objects.chunk_by(|one, next| one.types == next.types) {
                 apply_all(&self.client, MANAGER, kind).await?;
             }
@@ -84,12 +83,12 @@ impl<'a> Demo<'a> {
         println!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
         screen.title("NetworkAttachmentDefinitions");
         println!("{}", checks::nads(&self.client, &self.objects).await?);
-        // What the fabric had already was ready before, so nobody is told that it became so.
+        // Objects of the sandbox's fabric were ready before, so they have no callback.
         let (_, own) = self.split().await?;
         self.callbacks(&own, "ready", started).await
     }
 
-    /// Deletes the example, shows it go, and fails when anything of it stays. What belongs to the fabric stays.
+    /// Deletes the example, shows its removal, and fails when anything remains. Objects of the fabric stay.
     pub async fn delete(&self) -> anyhow::Result<()> {
         self.screen.title("Deleting it all");
         let started = Instant::now();
@@ -121,7 +120,7 @@ impl<'a> Demo<'a> {
         self.callbacks(&own, "deleted", started).await
     }
 
-    /// The objects that are the fabric's, and those that are the example's own.
+    /// The objects of the sandbox's fabric, and the example's own.
     async fn split(&self) -> anyhow::Result<(Vec<DynamicObject>, Vec<DynamicObject>)> {
         let mut split = (Vec::new(), Vec::new());
         for object in &self.objects {
@@ -134,7 +133,7 @@ impl<'a> Demo<'a> {
         Ok(split)
     }
 
-    /// Shows the changes of the objects until they are as wanted.
+    /// Shows the changes of the objects until `done` holds.
     async fn follow(
         &self,
         follower: &mut Follower,
@@ -157,18 +156,18 @@ impl<'a> Demo<'a> {
         bail!("not everything is {wanted} after {} s:\n  {}", LIMIT.as_secs(), list.join("\n  "))
     }
 
-    /// Waits for a callback of this phase for every object, and shows how many of each came.
+    /// Waits for a callback of this phase for every object, and shows the counts of callbacks.
     async fn callbacks(&self, objects: &[DynamicObject], phase: &str, since: Instant) -> anyhow::Result<()> {
-        let of_phase = |seen: &[Callback]| {
+        let missing_callbacks = |seen: &[Callback]| {
             let mut missing: Vec<_> = objects.iter().filter(|object| is_ours(object)).map(title).collect();
             for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
                 missing.retain(|object| *object != callback.object);
             }
             missing
         };
-        let came = self.receiver.until(|seen| of_phase(seen).is_empty());
-        if tokio::time::timeout(LIMIT, came).await.is_err() {
-            let missing = of_phase(&self.receiver.callbacks());
+        let received = self.receiver.until(|seen| missing_callbacks(seen).is_empty());
+        if tokio::time::timeout(LIMIT, received).await.is_err() {
+            let missing = missing_callbacks(&self.receiver.callbacks());
             bail!("no callback with phase {phase} came for {}", missing.join(", "));
         }
         self.screen.title("Callbacks that came");
@@ -190,7 +189,7 @@ impl<'a> Demo<'a> {
     }
 }
 
-/// Runs a step of the demonstration, but no longer than until it is told to stop or a process ends.
+/// Runs a step of the demo until it ends, a stop is requested, or a process exits.
 pub async fn until_stopped<T>(
     sandbox: &Sandbox,
     stop: &CancellationToken,

@@ -1,43 +1,43 @@
-//! What callbacks told of each object: in order, without a gap, and up to what its status says. Pure.
+//! Checks the callbacks of each object: ordered, without gaps, and as recent as its status. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::receiver::Callback;
 
-/// All objects that were told of, by uid.
+/// All objects with callbacks, by uid.
 #[derive(Debug, Default)]
 pub(super) struct CallbackLog {
     objects: BTreeMap<String, Object>,
-    /// Callbacks that came again.
+    /// Number of repeated callbacks.
     pub(super) repeated: u64,
-    wrong: Vec<String>,
+    violations: Vec<String>,
 }
 
 #[derive(Debug, Default)]
 struct Object {
     name: String,
-    /// The ids in the order of the transitions: the first is that of number 1.
+    /// The ids in the order of the transitions, the first for transition 1.
     ids: Vec<String>,
     phase: String,
 }
 
-/// An object that is there, as its status numbers and calls what it has told at least.
+/// An existing object, with the number and phase of the transition in its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Living {
+pub(super) struct LiveObject {
     pub(super) name: String,
     pub(super) transitions: u64,
     pub(super) phase: String,
 }
 
 impl CallbackLog {
-    /// Takes in callbacks in the order in which they came.
-    pub(super) fn take(&mut self, callbacks: impl IntoIterator<Item = Callback>) {
+    /// Records callbacks in the order of arrival.
+    pub(super) fn record(&mut self, callbacks: impl IntoIterator<Item = Callback>) {
         for callback in callbacks {
-            self.take_one(callback);
+            self.record_one(callback);
         }
     }
 
-    fn take_one(&mut self, callback: Callback) {
+    fn record_one(&mut self, callback: Callback) {
         let Callback { id, transition, object: name, uid, phase, .. } = callback;
         let object = self.objects.entry(uid).or_default();
         if object.ids.contains(&id) {
@@ -46,38 +46,38 @@ impl CallbackLog {
         }
         let next = object.ids.len() as u64 + 1;
         if transition != next {
-            self.wrong.push(format!("{name}: callback {transition} ({phase}) came instead of {next}"));
+            self.violations.push(format!("{name}: callback {transition} ({phase}) came instead of {next}"));
         }
         object.name = name;
         object.phase = phase;
         object.ids.push(id);
     }
 
-    /// What came in a wrong order. It stays wrong.
-    pub(super) fn wrong(&self) -> &[String] {
-        &self.wrong
+    /// Callbacks that came out of order, kept for good.
+    pub(super) fn violations(&self) -> &[String] {
+        &self.violations
     }
 
-    /// Of which objects something is still to be told.
-    pub(super) fn missing(&self, living: &BTreeMap<String, Living>) -> Vec<String> {
+    /// The objects whose callbacks are behind their status.
+    pub(super) fn missing(&self, live_objects: &BTreeMap<String, LiveObject>) -> Vec<String> {
         let mut missing = Vec::new();
-        for (uid, now) in living {
+        for (uid, object_now) in live_objects {
             let (number, phase) = self
                 .objects
                 .get(uid)
                 .map_or((0, "nothing"), |object| (object.ids.len() as u64, object.phase.as_str()));
-            // A status that says the same as before is not written again for the number alone.
-            if number < now.transitions || phase != now.phase {
+            // The engine does not rewrite an equal status for the number alone.
+            if number < object_now.transitions || phase != object_now.phase {
                 missing.push(format!(
                     "{}: callback {number} says {phase}, its status {} of transition {}",
-                    now.name, now.phase, now.transitions
+                    object_now.name, object_now.phase, object_now.transitions
                 ));
             }
         }
-        let gone = self.objects.iter().filter(|(uid, _)| !living.contains_key(*uid));
-        let untold = gone.filter(|(_, object)| object.phase != "deleted");
+        let gone = self.objects.iter().filter(|(uid, _)| !live_objects.contains_key(*uid));
+        let unreported = gone.filter(|(_, object)| object.phase != "deleted");
         missing.extend(
-            untold.map(|(_, object)| {
+            unreported.map(|(_, object)| {
                 format!("{} is gone, its last callback says {}", object.name, object.phase)
             }),
         );
@@ -102,44 +102,44 @@ mod tests {
         }
     }
 
-    fn living(transitions: u64, phase: &str) -> BTreeMap<String, Living> {
+    fn live_objects(transitions: u64, phase: &str) -> BTreeMap<String, LiveObject> {
         let name = "L2Service a".to_owned();
-        BTreeMap::from([("u".to_owned(), Living { name, transitions, phase: phase.to_owned() })])
+        BTreeMap::from([("u".to_owned(), LiveObject { name, transitions, phase: phase.to_owned() })])
     }
 
     #[test]
-    fn repeats_are_dropped_and_the_end_is_waited_for() {
+    fn repeated_callbacks_are_dropped_and_the_final_one_is_awaited() {
         let mut callback_log = CallbackLog::default();
-        callback_log.take([
+        callback_log.record([
             callback(1, "pending"),
             callback(1, "pending"),
             callback(2, "ready"),
             callback(1, "pending"),
         ]);
-        assert_eq!((callback_log.repeated, callback_log.wrong()), (2, &[][..]));
-        assert!(callback_log.missing(&living(2, "ready")).is_empty());
-        assert_eq!(callback_log.missing(&living(3, "error")).len(), 1);
-        assert_eq!(callback_log.missing(&living(3, "ready")).len(), 1);
-        assert!(callback_log.missing(&living(1, "ready")).is_empty());
+        assert_eq!((callback_log.repeated, callback_log.violations()), (2, &[][..]));
+        assert!(callback_log.missing(&live_objects(2, "ready")).is_empty());
+        assert_eq!(callback_log.missing(&live_objects(3, "error")).len(), 1);
+        assert_eq!(callback_log.missing(&live_objects(3, "ready")).len(), 1);
+        assert!(callback_log.missing(&live_objects(1, "ready")).is_empty());
         assert_eq!(
             callback_log.missing(&BTreeMap::new()),
             ["L2Service a is gone, its last callback says ready"]
         );
-        callback_log.take([callback(3, "terminating"), callback(4, "deleted")]);
+        callback_log.record([callback(3, "terminating"), callback(4, "deleted")]);
         assert!(callback_log.missing(&BTreeMap::new()).is_empty());
     }
 
     #[test]
-    fn gaps_and_a_wrong_order_are_seen() {
+    fn callback_gaps_and_reordering_are_found() {
         let mut callback_log = CallbackLog::default();
-        callback_log.take([callback(1, "pending"), callback(3, "error")]);
-        assert_eq!(callback_log.wrong(), ["L2Service a: callback 3 (error) came instead of 2"]);
+        callback_log.record([callback(1, "pending"), callback(3, "error")]);
+        assert_eq!(callback_log.violations(), ["L2Service a: callback 3 (error) came instead of 2"]);
     }
 
     #[test]
-    fn who_was_never_told_of_is_missing() {
+    fn object_without_callbacks_is_reported_missing() {
         assert_eq!(
-            CallbackLog::default().missing(&living(1, "pending")),
+            CallbackLog::default().missing(&live_objects(1, "pending")),
             ["L2Service a: callback 0 says nothing, its status pending of transition 1"]
         );
     }

@@ -1,4 +1,4 @@
-//! Has things go wrong, and puts them right again.
+//! Injects faults and repairs them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,13 +20,13 @@ pub(super) const ENGINES: [&str; 2] = ["engine", "engine-2"];
 pub(super) const DRIVERS: [&str; 4] = ["driver-netconf", "driver-netconf-2", "driver-nad", "driver-nad-2"];
 pub(super) const NATS: &str = "nats-server";
 
-/// Strikes what runs in a sandbox.
+/// Injects faults into a sandbox.
 pub(super) struct FaultInjector<'a> {
     sandbox: &'a Sandbox,
     http: &'a reqwest::Client,
     fabric: &'a Fabric,
-    /// One thing goes wrong at a time with each.
-    lanes: BTreeMap<&'a str, tokio::sync::Mutex<()>>,
+    /// A lock per target, which has one fault at a time.
+    locks: BTreeMap<&'a str, tokio::sync::Mutex<()>>,
     pub(super) foreign: Mutex<Foreign>,
 }
 
@@ -34,15 +34,16 @@ impl<'a> FaultInjector<'a> {
     pub(super) fn new(sandbox: &'a Sandbox, http: &'a reqwest::Client, fabric: &'a Fabric) -> Self {
         let switches = sandbox.switches().iter().map(|info| info.name.as_str());
         let all = ENGINES.into_iter().chain(DRIVERS).chain([NATS]).chain(switches);
-        let lanes = all.map(|name| (name, tokio::sync::Mutex::new(()))).collect();
-        Self { sandbox, http, fabric, lanes, foreign: Mutex::default() }
+        let locks = all.map(|name| (name, tokio::sync::Mutex::new(()))).collect();
+        Self { sandbox, http, fabric, locks, foreign: Mutex::default() }
     }
 
     pub(super) fn targets(&self) -> Targets {
         Targets { engines: ENGINES.len(), drivers: DRIVERS.len(), switches: self.sandbox.switches().len() }
     }
 
-    /// Strikes at its time, and puts it right after its time or when all is to be healed. False: it didn't come to it.
+    /// Injects a fault at its time, and repairs it after its duration or when `heal` is cancelled. False: it was not
+    /// injected.
     pub(super) async fn inject(
         &self,
         planned: &PlannedFault,
@@ -54,8 +55,8 @@ impl<'a> FaultInjector<'a> {
         }
         let name =
             self.name_of(planned).with_context(|| format!("no target for {}", planned.fault.name()))?;
-        let lane = self.lanes.get(name).with_context(|| format!("there is no {name}"))?;
-        let _turn = lane.lock().await;
+        let lock = self.locks.get(name).with_context(|| format!("there is no {name}"))?;
+        let _guard = lock.lock().await;
         if heal.is_cancelled() {
             return Ok(false);
         }
@@ -63,10 +64,10 @@ impl<'a> FaultInjector<'a> {
         self.inject_fault(planned, name, heal).await.with_context(what)
     }
 
-    /// Has every process go on that may be paused.
+    /// Resumes all processes that may be paused.
     pub(super) fn resume_all(&self) {
         for name in ENGINES.into_iter().chain(DRIVERS) {
-            // One that does not run is not paused.
+            // An error means that it does not run.
             let _ = self.sandbox.resume_child(name);
         }
     }
@@ -88,43 +89,46 @@ impl<'a> FaultInjector<'a> {
         name: &str,
         heal: &CancellationToken,
     ) -> anyhow::Result<bool> {
-        let lasts = async {
+        let until_over = async {
             heal.run_until_cancelled(tokio::time::sleep(planned.lasts)).await;
         };
         let mut rng = planned.rng.clone();
         match planned.fault {
             Fault::EngineKilled | Fault::DriverKilled => {
                 self.sandbox.kill_child(name).await?;
-                lasts.await;
+                until_over.await;
                 self.sandbox.start_child(name).await?;
             }
             Fault::EnginePaused | Fault::DriverPaused => {
                 self.sandbox.pause_child(name)?;
-                lasts.await;
+                until_over.await;
                 self.sandbox.resume_child(name)?;
             }
             Fault::NatsKilled => {
                 let part = self.sandbox.kill_part(name).await?;
-                lasts.await;
+                until_over.await;
                 self.sandbox.start_part(part).await?;
             }
             Fault::SwitchSilent | Fault::SwitchRefuses => {
                 let info = self.switch(name)?;
-                let fault =
-                    if planned.fault == Fault::SwitchSilent { silence(&mut rng) } else { refusal(&mut rng) };
+                let fault = if planned.fault == Fault::SwitchSilent {
+                    random_silence(&mut rng)
+                } else {
+                    random_refusal(&mut rng)
+                };
                 switch::inject(self.http, info, &fault).await?;
-                lasts.await;
+                until_over.await;
                 switch::inject(self.http, info, &SwitchFault::Clear {}).await?;
             }
             Fault::SwitchReboots => {
                 let info = self.switch(name)?;
                 let saved = self.fabric.with_startup.contains(name) || rng.percent(50);
                 let boot = if saved { Boot::Saved } else { Boot::Factory };
-                // It is away before it is up again.
+                // The switch is unreachable during its reboot.
                 switch::inject(self.http, info, &SwitchFault::Unreachable {}).await?;
                 switch::reboot(self.http, info, boot).await?;
                 self.foreign.lock().unwrap_or_else(PoisonError::into_inner).rebooted(name, boot);
-                lasts.await;
+                until_over.await;
                 switch::inject(self.http, info, &SwitchFault::Clear {}).await?;
             }
             Fault::SwitchEdited => {
@@ -133,7 +137,7 @@ impl<'a> FaultInjector<'a> {
                 let Some(edit) = manual_removal(&view, &mut rng) else { return Ok(false) };
                 let taken = edit.remove_vlans.iter().map(|vid| (name.to_owned(), vid));
                 self.foreign.lock().unwrap_or_else(PoisonError::into_inner).taken.extend(taken);
-                switch::by_hand(self.http, info, &edit).await?;
+                switch::edit_manually(self.http, info, &edit).await?;
             }
         }
         Ok(true)
@@ -144,8 +148,8 @@ impl<'a> FaultInjector<'a> {
     }
 }
 
-/// How a switch falls silent.
-fn silence(rng: &mut SeededRng) -> SwitchFault {
+/// A random way in which a switch falls silent.
+fn random_silence(rng: &mut SeededRng) -> SwitchFault {
     match rng.below(4) {
         0 => SwitchFault::HalfOpen {},
         1 => SwitchFault::Hang {
@@ -158,15 +162,15 @@ fn silence(rng: &mut SeededRng) -> SwitchFault {
     }
 }
 
-/// How a switch refuses.
-fn refusal(rng: &mut SeededRng) -> SwitchFault {
+/// A refusal at a random stage.
+fn random_refusal(rng: &mut SeededRng) -> SwitchFault {
     let at = if rng.percent(50) { Stage::Commit } else { Stage::Edit };
     SwitchFault::RejectEdit(RejectEdit { at, ..RejectEdit::default() })
 }
 
-/// Takes a VLAN of ours from the switch, or all VLANs from a port that has only ours; `None`: it has none. Not one of
-/// several from a port: taken from a list that has only that one by then, it would leave a trunk that carries all, which
-/// the driver leaves as it is.
+/// A manual edit that removes a VLAN of the operator from the switch, or all VLANs from a port that has only such
+/// VLANs. `None`: there is none. It never removes one of several VLANs from a port: if that were the last one by then,
+/// the port would become a trunk for all VLANs, which the driver leaves unchanged.
 fn manual_removal(view: &View, rng: &mut SeededRng) -> Option<HandEdit> {
     let ours = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
     let vids: Vec<u16> =

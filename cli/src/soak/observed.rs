@@ -1,4 +1,4 @@
-//! What is there, on every layer.
+//! Reads the state of every layer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -23,7 +23,7 @@ use crate::switch;
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObservedObject {
     pub(super) uid: String,
-    /// Its status is about its present spec.
+    /// Whether its status is of its current generation.
     pub(super) current: bool,
     pub(super) finalizers: Vec<String>,
     pub(super) deleting: bool,
@@ -38,13 +38,13 @@ pub(super) struct ObservedNad {
     pub(super) config: Value,
 }
 
-/// All that is there, by name: of objects `Kind [namespace/]name`.
+/// The observed state by name; objects are named `Kind [namespace/]name`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ObservedState {
     pub(super) objects: BTreeMap<String, ObservedObject>,
     pub(super) nads: BTreeMap<String, ObservedNad>,
     pub(super) switches: BTreeMap<String, View>,
-    /// What changes with each write: of every object, and of every switch.
+    /// Versions of every object and every switch, which change with each write.
     pub(super) versions: BTreeMap<String, String>,
 }
 
@@ -55,7 +55,7 @@ fn full_name(object: &impl kube::Resource) -> String {
 }
 
 impl ObservedState {
-    /// Looks at everything.
+    /// Reads everything.
     pub(super) async fn read(sandbox: &Sandbox, http: &reqwest::Client) -> anyhow::Result<Self> {
         let client = sandbox.client();
         let mut seen = Self::default();

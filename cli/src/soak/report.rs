@@ -1,4 +1,4 @@
-//! What was done and seen, as a table.
+//! The report of a run, as tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use super::growth::Growth;
 use crate::receiver::Posts;
 
-/// All that is counted along the way.
+/// The counters of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     pub(super) actions: BTreeMap<&'static str, u64>,
     pub(super) faults: BTreeMap<&'static str, u64>,
-    /// How long each quiet time took to come.
+    /// The time that each quiet time took to come.
     pub(super) quiet: Vec<Duration>,
     pub(super) growth: Growth,
     pub(super) posts: Posts,
     pub(super) repeated: u64,
-    /// Processes that ended by themselves and were started again.
+    /// Restarts of processes that exited by themselves.
     pub(super) restarts: BTreeMap<String, u64>,
-    /// Ports that list a VLAN that was taken away by hand, and that nothing tells to be ours any more.
-    pub(super) listed_in_vain: usize,
-    /// The most objects that there were at a quiet time.
+    /// Ports that list a manually removed VLAN that nothing marks as the operator's.
+    pub(super) ports_with_stale_vlan: usize,
+    /// Maximum number of objects at a quiet time.
     pub(super) most_objects: usize,
 }
 
@@ -48,7 +48,7 @@ impl Tally {
         let mut sorted = self.quiet.clone();
         sorted.sort();
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-        row("ports with a VLAN that was taken by hand", self.listed_in_vain.to_string());
+        row("ports with a VLAN that was taken by hand", self.ports_with_stale_vlan.to_string());
         row("time to quiet, median", format!("{:.1} s", median.as_secs_f64()));
         row("time to quiet, longest", format!("{:.1} s", longest.as_secs_f64()));
         row("callbacks posted", self.posts.all.to_string());

@@ -1,9 +1,9 @@
-//! SeededRng that a seed decides: the same on every machine and with every version (SplitMix64).
+//! A random number generator with a seed: the same sequence on every machine and with every version (SplitMix64).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// A row of numbers that look like rng.
+/// A sequence of pseudo-random numbers.
 #[derive(Debug, Clone)]
 pub(super) struct SeededRng(u64);
 
@@ -12,7 +12,7 @@ impl SeededRng {
         Self(seed)
     }
 
-    /// Another row that this one decides, and that is used without moving this one on.
+    /// Another sequence, derived from this one; using it does not advance this one.
     pub(super) fn fork(&mut self) -> Self {
         Self(self.next())
     }
@@ -24,13 +24,13 @@ impl SeededRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of the numbers below `count`; 0 if there is none.
+    /// A number below `count`; 0 if `count` is 0.
     pub(super) fn below(&mut self, count: usize) -> usize {
         let count = u64::try_from(count).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % count).unwrap_or_default()
     }
 
-    /// True so many times of a hundred.
+    /// True with this probability in percent.
     pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -45,7 +45,7 @@ impl SeededRng {
         Duration::from_millis(range.start() + self.next() % span)
     }
 
-    /// Puts them in another order.
+    /// Shuffles the items.
     pub(super) fn shuffle<T>(&mut self, all: &mut [T]) {
         for last in (1..all.len()).rev() {
             all.swap(last, self.below(last + 1));
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_decides_all() {
+    fn same_seed_gives_the_same_sequence() {
         let row = |seed| {
             let mut rng = SeededRng::new(seed);
             (0..50).map(|_| rng.below(1000)).collect::<Vec<_>>()
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_kept() {
+    fn random_numbers_stay_in_their_range() {
         let mut rng = SeededRng::new(1);
         for _ in 0..200 {
             let took = rng.millis(20..=30);

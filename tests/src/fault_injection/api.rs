@@ -1,5 +1,4 @@
-//! A proxy in front of the API server. It shows itself with a certificate of its own and passes requests on as the user
-//! that it stands for, watches as they stream.
+//! A proxy in front of the API server with its own certificate. It forwards requests as one user, and streams watches.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +23,7 @@ use super::write_counter::{Fault, WatchState, WriteAction, WriteCounter};
 
 /// Listens until it is dropped.
 pub struct ApiProxy {
-    /// What it counts: writes, but not Leases, Events and what is only tried.
+    /// Counts writes except Leases, Events and dry runs.
     pub counter: Arc<WriteCounter>,
     kubeconfig: PathBuf,
     _server: AbortOnDropHandle<()>,
@@ -37,7 +36,7 @@ struct Proxy {
 }
 
 impl ApiProxy {
-    /// Passes on what it is asked as `client`; its kubeconfig is in `dir`.
+    /// Starts a proxy that forwards requests over `client`; writes its kubeconfig to `dir`.
     pub async fn start(client: Client, dir: &Path) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let address = listener.local_addr().expect("its address");
@@ -74,32 +73,32 @@ impl ApiProxy {
         let counter = Arc::new(WriteCounter::default());
         let proxy = Proxy { client, counter: Arc::clone(&counter) };
         let router = Router::new().fallback(pass).with_state(proxy);
-        let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(tls)) };
+        let listener = TlsListener { listener, acceptor: TlsAcceptor::from(Arc::new(tls)) };
         let server = tokio::spawn(async move {
-            // It ends with the process, or with the listener, which then shows everywhere.
+            // The server ends with the process or its listener; missing answers show that.
             let _ = axum::serve(listener, router).await;
         });
         Self { counter, kubeconfig, _server: AbortOnDropHandle::new(server) }
     }
 
-    /// What leads through it.
+    /// The kubeconfig of a client of the proxy.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 }
 
-struct Tls {
+struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
 }
 
-impl Listener for Tls {
+impl Listener for TlsListener {
     type Io = TlsStream<TcpStream>;
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
-            // A client that was killed in the middle of its greeting.
+            // The handshake fails for a client that was killed meanwhile.
             if let Ok((stream, address)) = self.listener.accept().await
                 && let Ok(stream) = self.acceptor.accept(stream).await
             {
@@ -113,19 +112,21 @@ impl Listener for Tls {
     }
 }
 
-/// What a request writes; `None` when it only reads, or keeps the lead, or tells an Event.
-fn written(parts: &Parts) -> Option<String> {
+/// The verb and path of a counted write; `None`: a read, a dry run, or a write of a Lease, an Event or an access
+/// review.
+fn counted_write(parts: &Parts) -> Option<String> {
     let path = parts.uri.path();
     let writes = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
-    let courtesy = ["/leases", "/events", "/selfsubjectaccessreviews"].iter().any(|one| path.contains(one));
-    let tried = parts.uri.query().is_some_and(|query| query.contains("dryRun"));
-    (writes && !courtesy && !tried).then(|| format!("{} {path}", parts.method))
+    let is_uncounted =
+        ["/leases", "/events", "/selfsubjectaccessreviews"].iter().any(|one| path.contains(one));
+    let is_dry_run = parts.uri.query().is_some_and(|query| query.contains("dryRun"));
+    (writes && !is_uncounted && !is_dry_run).then(|| format!("{} {path}", parts.method))
 }
 
 async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
-    let what = written(&parts);
+    let what = counted_write(&parts);
     let action = what.clone().map_or_else(|| proxy.counter.other(), |what| proxy.counter.write(what));
     let what = what.unwrap_or_default();
     let fault = match action {
@@ -144,16 +145,16 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
         }
         Fault::KilledAfter | Fault::Unanswered | Fault::CutAfter => {
             let answer = proxy.forward(parts, body).await;
-            // The effect is there once all of the answer is.
+            // The write has taken effect once the answer is complete.
             let _ = to_bytes(answer.into_body(), usize::MAX).await;
             proxy.counter.record_injected(what);
             future::pending().await
         }
         Fault::FinalizerEarly => {
             let object = parts.uri.path().trim_end_matches("/status");
-            let strip = merge_patch(object, &json!({"metadata": {"finalizers": null}}));
-            // Of what is gone already there is nothing to take off.
-            let _ = proxy.client.request::<Value>(strip).await;
+            let removal = merge_patch(object, &json!({"metadata": {"finalizers": null}}));
+            // The object may be deleted already.
+            let _ = proxy.client.request::<Value>(removal).await;
             let answer = proxy.forward(parts, body).await;
             proxy.counter.record_injected(what);
             answer
@@ -184,7 +185,7 @@ pub(super) fn merge_patch(path: &str, patch: &Value) -> http::Request<Vec<u8>> {
         .expect("a request")
 }
 
-/// As the API server says it.
+/// An error response in the API server's format.
 fn refusal(code: StatusCode, reason: &str) -> Response {
     let mut response = Response::builder().status(code).header(header::CONTENT_TYPE, "application/json");
     if code == StatusCode::TOO_MANY_REQUESTS {
@@ -220,7 +221,7 @@ impl Proxy {
     }
 }
 
-/// A watch that freezes, and breaks off with 410, as the watch_state wants it.
+/// A watch stream that freezes, and ends with 410 Gone, according to the counter's watch state.
 fn freezable_watch(
     body: Body,
     counter: Arc<WriteCounter>,

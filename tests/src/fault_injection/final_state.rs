@@ -1,4 +1,4 @@
-//! Where a stage of the scenario ends, on every layer, with the names of the run left out.
+//! The final state of a stage on every layer, with the run's name replaced.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::scenario::{KINDS, NAMESPACE, objects};
 use crate::{Callback, Receiver, System};
 
-/// What there is, by what it is.
+/// The state of each object, NetworkAttachmentDefinition and switch, by kind and name.
 pub(super) type FinalState = BTreeMap<String, Value>;
 
-/// Stands for a run's name.
+/// The placeholder of a run's name.
 const RUN: &str = "RUN";
 
-/// Objects with their statuses, NetworkAttachmentDefinitions, and what switches run.
+/// Reads objects with their statuses, NetworkAttachmentDefinitions, and the switches' running configurations.
 pub(super) async fn found(system: &System, run: &str) -> FinalState {
     let mut found = FinalState::new();
     let ours = ListParams::default().labels(&format!("run={run}"));
@@ -47,7 +47,7 @@ pub(super) async fn found(system: &System, run: &str) -> FinalState {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// What a status says, without what is another at each run.
+/// A status without the fields that differ between runs.
 fn status(object: &DynamicObject) -> Value {
     let mut status = object.data.get("status").cloned().unwrap_or_default();
     let current = status["observedGeneration"].as_i64() == object.metadata.generation;
@@ -56,7 +56,7 @@ fn status(object: &DynamicObject) -> Value {
             fields.remove(field);
         }
         if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
-            // How long an error has stood differs.
+            // The duration of an error differs.
             conditions.retain(|condition| condition["type"] != "Stalled");
             for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
                 condition.remove("lastTransitionTime");
@@ -72,7 +72,7 @@ fn status(object: &DynamicObject) -> Value {
     })
 }
 
-/// How often each object's phase is said to have changed.
+/// The number of transitions in each object's status.
 pub(super) async fn transitions(system: &System, run: &str) -> BTreeMap<String, u64> {
     let ours = ListParams::default().labels(&format!("run={run}"));
     let mut all = BTreeMap::new();
@@ -90,7 +90,7 @@ pub(super) async fn transitions(system: &System, run: &str) -> BTreeMap<String, 
     all
 }
 
-/// The phases that were called back of each object of a run, in order; an error says which callback is missing.
+/// The phases in the callbacks of each object of a run, in order; an error names a missing callback.
 pub(super) fn callbacks(receiver: &Receiver, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
     let mut all = BTreeMap::new();
     for object in objects(run) {
@@ -106,7 +106,7 @@ pub(super) fn callbacks(receiver: &Receiver, run: &str) -> Result<BTreeMap<Strin
     Ok(all)
 }
 
-/// The phase that a callback tells, an error with its words.
+/// The phase of a callback, with the message of an error.
 fn phase(callback: Callback) -> String {
     match callback.body.pointer("/status/message").and_then(Value::as_str) {
         Some(message) if callback.phase == "error" => format!("error: {message}"),
@@ -114,7 +114,7 @@ fn phase(callback: Callback) -> String {
     }
 }
 
-/// In what two differ; empty when they don't.
+/// A text with the differences of two states; empty when they are equal.
 pub(super) fn difference<T: PartialEq + std::fmt::Debug>(
     wanted: &BTreeMap<String, T>,
     found: &BTreeMap<String, T>,

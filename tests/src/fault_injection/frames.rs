@@ -1,44 +1,45 @@
-//! Frames of the NATS client protocol, as far as it takes to tell where one ends and what it publishes.
+//! Parses frames of the NATS client protocol as far as needed for their ends and subjects.
 
 use bytes::{Bytes, BytesMut};
 
-/// What a line may have at most; the server's is 4 KiB, its greeting is longer.
+/// Maximum bytes of a line; the server's limit is 4 KiB, and its INFO line is longer.
 const LINE: usize = 64 * 1024;
 
 /// One frame, in either direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// All of it.
+    /// The whole frame.
     pub(super) bytes: Bytes,
     /// The subject of a message: of `PUB` and `HPUB`, `MSG` and `HMSG`.
     pub(super) subject: Option<String>,
-    /// Where its answer is to go.
+    /// The reply subject.
     pub(super) reply: Option<String>,
 }
 
 impl Frame {
-    /// What a message says, if that is JSON.
+    /// The JSON payload of a message.
     pub(super) fn text(&self) -> String {
         let begin = self.bytes.iter().position(|byte| *byte == b'{').unwrap_or(self.bytes.len());
         String::from_utf8_lossy(&self.bytes[begin..]).trim_end().to_owned()
     }
 }
 
-/// It is not the NATS protocol: TLS perhaps.
+/// The bytes are no frame of the NATS protocol; maybe TLS.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a frame of the NATS protocol: {0:?}")]
-pub(super) struct NotNats(String);
+pub(super) struct FrameError(String);
 
-/// Takes the first frame off the front, once all of it is there.
-pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, NotNats> {
-    let bad = |buffer: &[u8]| NotNats(String::from_utf8_lossy(&buffer[..buffer.len().min(60)]).into_owned());
+/// Removes the first frame from the buffer, once it is complete.
+pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    let bad =
+        |buffer: &[u8]| FrameError(String::from_utf8_lossy(&buffer[..buffer.len().min(60)]).into_owned());
     let Some(end) = buffer.windows(2).position(|two| two == b"\r\n") else {
         return if buffer.len() > LINE { Err(bad(buffer)) } else { Ok(None) };
     };
     let line = std::str::from_utf8(&buffer[..end]).map_err(|_| bad(buffer))?;
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    // Where the subject is, and how many words there are when there is a place for the answer.
-    let shape = match words.first().map(|word| word.to_ascii_uppercase()).as_deref() {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    // The number of fields of a message with a reply subject; `None`: a frame without payload.
+    let shape = match fields.first().map(|word| word.to_ascii_uppercase()).as_deref() {
         Some("PUB") => Some(4),
         Some("HPUB" | "MSG") => Some(5),
         Some("HMSG") => Some(6),
@@ -48,16 +49,16 @@ pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Frame>, NotNats> {
     let Some(with_reply) = shape else {
         return Ok(Some(Frame { bytes: buffer.split_to(end + 2).freeze(), subject: None, reply: None }));
     };
-    let size: usize = words.last().and_then(|size| size.parse().ok()).ok_or_else(|| bad(buffer))?;
-    let from_server = words[0].to_ascii_uppercase().ends_with("MSG");
-    let subject = words.get(1).map(|subject| (*subject).to_owned());
-    let reply = words.get(if from_server { 3 } else { 2 }).filter(|_| words.len() == with_reply);
+    let size: usize = fields.last().and_then(|size| size.parse().ok()).ok_or_else(|| bad(buffer))?;
+    let from_server = fields[0].to_ascii_uppercase().ends_with("MSG");
+    let subject = fields.get(1).map(|subject| (*subject).to_owned());
+    let reply = fields.get(if from_server { 3 } else { 2 }).filter(|_| fields.len() == with_reply);
     let reply = reply.map(|reply| (*reply).to_owned());
-    let whole = end + 2 + size + 2;
-    if buffer.len() < whole {
+    let frame_length = end + 2 + size + 2;
+    if buffer.len() < frame_length {
         return Ok(None);
     }
-    Ok(Some(Frame { bytes: buffer.split_to(whole).freeze(), subject, reply }))
+    Ok(Some(Frame { bytes: buffer.split_to(frame_length).freeze(), subject, reply }))
 }
 
 #[cfg(test)]
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_end_where_they_end() {
+    fn frame_ends_are_found_in_a_byte_stream() {
         let some = |text: &str| Some(text.to_owned());
         let text = "PING\r\nPUB a.b 5\r\nx\r\ny!\r\nPUB a.b _INBOX.1 0\r\n\r\nHPUB a c 12 14\r\nNATS/1.0\r\n\r\nhi\r\n";
         let found = all(text);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_frame_is_waited_for() {
+    fn incomplete_frame_is_not_returned() {
         let mut buffer = BytesMut::from("PUB a 5\r\nhel");
         assert_eq!(take(&mut buffer), Ok(None));
         buffer.extend_from_slice(b"lo\r\n");

@@ -1,4 +1,4 @@
-//! What happens to a part of the operator, and what the world around it does then.
+//! Faults of a part of the operator, and the recovery of its environment.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -14,36 +14,36 @@ use super::run::{ENGINE, FaultInjectionTest, POLL_INTERVAL};
 use super::scenario::{Stage, service_id};
 use super::write_counter::{Fault, WriteCounter};
 
-/// The driver whose operations on switches are injected.
+/// The driver whose operations on switches are interrupted.
 const DRIVER: &str = "driver-netconf";
 
-/// Watches are frozen for so long: longer than the engine waits before it ticks for what it has not seen.
+/// Duration of frozen watches: longer than the engine waits before it reads objects that it has not seen.
 const FREEZE_TIME: Duration = Duration::from_secs(3);
 
-/// What the netconf driver asks of a switch on the way of a change.
+/// The NETCONF operations of a change, in order.
 pub(super) const OPERATIONS: [&str; 8] =
     ["get-config", "lock", "discard-changes", "edit-config", "validate", "commit", "cancel-commit", "unlock"];
 
-/// Whose writes are injected.
+/// The writes at which faults are injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectionSite {
-    /// What the engine writes to the API server.
+    /// The engine's writes to the API server.
     Api,
-    /// What the engine publishes on NATS.
+    /// The engine's messages to NATS.
     Nats,
-    /// What the netconf driver asks of switches.
+    /// The netconf driver's operations on switches.
     Netconf,
 }
 
-/// What happens in each stage of a run.
+/// The fault that is injected in each stage of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injection {
-    /// At the engine's write of this number to the API server.
+    /// A fault at the engine's nth write to the API server.
     Api(Fault, usize),
-    /// At the engine's message of this number to NATS.
+    /// A fault at the engine's nth message to NATS.
     Nats(Fault, usize),
-    /// The netconf driver is killed at the first operation of this name on any switch, before it takes effect or after
-    /// that and before its reply.
+    /// The netconf driver is killed at the first operation of this name on any switch. It is killed before the
+    /// operation takes effect, or after that and before the reply.
     Netconf(&'static str, When),
 }
 
@@ -66,7 +66,7 @@ impl FaultInjectionTest<'_> {
         }
     }
 
-    /// Prepares what is to happen.
+    /// Arms the injection.
     pub(super) async fn arm(&self, injection: Injection) {
         self.disarm().await;
         if let Some((counter, fault, at)) = self.counter(injection) {
@@ -89,7 +89,7 @@ impl FaultInjectionTest<'_> {
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = switch;
     }
 
-    /// Nothing happens any more.
+    /// Ends all faults.
     pub(super) async fn disarm(&self) {
         self.set_silent_switch(None);
         for counter in [&self.api.counter, &self.nats.counter] {
@@ -101,7 +101,7 @@ impl FaultInjectionTest<'_> {
         }
     }
 
-    /// Whether it has begun to happen.
+    /// Whether the fault has been triggered.
     pub(super) async fn has_begun(&self, injection: Injection) -> bool {
         match self.counter(injection) {
             Some((counter, _, at)) => counter.writes().len() >= at,
@@ -109,7 +109,7 @@ impl FaultInjectionTest<'_> {
         }
     }
 
-    /// At what it has happened.
+    /// The write or switch at which the fault was injected.
     pub(super) fn injected_at(&self, injection: Injection) -> Option<String> {
         match self.counter(injection) {
             Some((counter, ..)) => counter.injected_at(),
@@ -117,7 +117,7 @@ impl FaultInjectionTest<'_> {
         }
     }
 
-    /// The first switch that has had its fault.
+    /// The first switch whose fault was triggered.
     async fn hanging_switch(&self) -> Option<String> {
         for switch in self.system.sandbox.switches() {
             let url = format!("{}/faults", switch.control_url);
@@ -130,7 +130,7 @@ impl FaultInjectionTest<'_> {
         None
     }
 
-    /// Waits for the injection, and does what the world around does then.
+    /// Waits for the fault, and recovers from it like a supervisor or an administrator.
     pub(super) async fn recover(&self, injection: Injection, run: &str, stage: Stage) {
         let sandbox = &self.system.sandbox;
         let Some((counter, fault, _)) = self.counter(injection) else {
@@ -142,7 +142,7 @@ impl FaultInjectionTest<'_> {
                 }
             };
             sandbox.kill_child(DRIVER).await.expect("a driver to kill");
-            // One death is enough: the others answer.
+            // The other switches answer normally: one crash is enough.
             for switch in sandbox.switches().iter().filter(|switch| switch.name != injected) {
                 self.system.fault(&switch.name, json!({"kind": "clear"})).await;
             }
@@ -164,7 +164,8 @@ impl FaultInjectionTest<'_> {
             }
             Fault::Frozen => {
                 if stage != Stage::Delete {
-                    // Somewhere and back: it is never seen.
+                    // The service's ID changes and returns while watches are frozen, so the engine never sees the
+                    // change.
                     for id in [150, service_id(stage)] {
                         let patch = json!({"spec": {"SegmentationID": id}});
                         self.system.patch("L2Service", &format!("{run}-a"), patch).await;
@@ -177,11 +178,11 @@ impl FaultInjectionTest<'_> {
         }
     }
 
-    /// Writes the status that a transition tells of.
-    async fn write_status(&self, transition: &str) {
-        let Ok(told) = serde_json::from_str::<Value>(transition) else { return };
-        let text = |field: &str| told[field].as_str().unwrap_or_default();
-        if told["object"].is_null() {
+    /// Writes the status in a transition.
+    async fn write_status(&self, transition_text: &str) {
+        let Ok(transition_json) = serde_json::from_str::<Value>(transition_text) else { return };
+        let text = |field: &str| transition_json[field].as_str().unwrap_or_default();
+        if transition_json["object"].is_null() {
             return;
         }
         let namespace = match text("namespace") {
@@ -190,12 +191,12 @@ impl FaultInjectionTest<'_> {
         };
         let (kind, name) = (text("kind").to_lowercase(), text("name"));
         let path = format!("/apis/eno.k8s.io/v1alpha1/{namespace}{kind}s/{name}/status");
-        let request = merge_patch(&path, &json!({"status": told["object"]["status"]}));
+        let request = merge_patch(&path, &json!({"status": transition_json["object"]["status"]}));
         let written = self.system.sandbox.client().request::<Value>(request).await;
         written.unwrap_or_else(|why| panic!("{path} is written: {why}"));
     }
 
-    /// An engine that was killed would keep the lead until its Lease runs out.
+    /// Releases the Lease, which a killed engine would hold until it expires.
     async fn release_lease(&self) {
         let leases: Api<Lease> = Api::namespaced(self.system.sandbox.client(), "eno-system");
         let nobody = json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});

@@ -1,8 +1,9 @@
-//! Crashes and faults at each write of a reference scenario, and the comparison of where it ends with where it ends
-//! undisturbed.
+//! Crashes and faults at each write of a reference scenario. The final state of each run must equal that of an
+//! undisturbed run.
 //!
-//! The engine reaches the API server and NATS through proxies of the test ([`ApiProxy`], [`NatsProxy`]). They count what
-//! it writes and injection at the write of a chosen number. The netconf driver is injected by switches that fall silent.
+//! The engine reaches the API server and NATS through proxies of the test ([`ApiProxy`], [`NatsProxy`]). They count its
+//! writes and inject a fault at the write of a chosen number. Faults of the netconf driver are injected by switches
+//! that fall silent.
 
 mod api;
 mod final_state;

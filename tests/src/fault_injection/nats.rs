@@ -1,4 +1,4 @@
-//! A proxy in front of the NATS server that knows where messages begin and end.
+//! A proxy in front of the NATS server that parses frames.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::write_counter::{Fault, WriteAction, WriteCounter};
 
 /// Listens until it is dropped.
 pub struct NatsProxy {
-    /// What it counts: messages that are published on subjects of its choice.
+    /// Counts messages that are published on the chosen subjects.
     pub counter: Arc<WriteCounter>,
     url: String,
     _server: AbortOnDropHandle<()>,
 }
 
-/// Which subjects are counted.
+/// Whether a subject is counted.
 type Counted = fn(&str) -> bool;
 
 impl NatsProxy {
-    /// Passes on to the server at `url`, `nats://host:port`.
+    /// Starts a proxy for the server at `url`, `nats://host:port`.
     pub async fn start(url: &str, counted: Counted) -> Self {
         let server = url.strip_prefix("nats://").expect("a URL without TLS").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
@@ -34,41 +34,41 @@ impl NatsProxy {
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                // Without a server, the client tries again.
+                // Without a server, the client reconnects.
                 if let Ok(server) = TcpStream::connect(&server).await {
-                    connections.spawn(pass(client, server, Arc::clone(&count), counted));
+                    connections.spawn(forward(client, server, Arc::clone(&count), counted));
                 }
             }
         });
         Self { counter, url, _server: AbortOnDropHandle::new(task) }
     }
 
-    /// What leads through it.
+    /// The URL of the proxy.
     pub fn url(&self) -> &str {
         &self.url
     }
 }
 
-/// Passes one connection on until an end of it closes.
-async fn pass(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter>, counted: Counted) {
+/// Forwards one connection until either end closes.
+async fn forward(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter>, counted: Counted) {
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let (mut said, mut answered) = (BytesMut::new(), BytesMut::new());
+    let (mut client_buffer, mut server_buffer) = (BytesMut::new(), BytesMut::new());
     loop {
         tokio::select! {
-            read = from_client.read_buf(&mut said) => {
+            read = from_client.read_buf(&mut client_buffer) => {
                 if !matches!(read, Ok(1..)) {
                     return;
                 }
             }
-            read = from_server.read_buf(&mut answered) => {
+            read = from_server.read_buf(&mut server_buffer) => {
                 if !matches!(read, Ok(1..)) {
                     return;
                 }
             }
         }
-        while let Some(frame) = frames::take(&mut said).expect("NATS without TLS") {
+        while let Some(frame) = frames::take(&mut client_buffer).expect("NATS without TLS") {
             let what = frame.subject.clone().filter(|subject| counted(subject));
             let action = what.clone().map_or_else(|| counter.other(), |what| counter.write(what));
             let what = what.unwrap_or_default();
@@ -79,25 +79,25 @@ async fn pass(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter>, 
                     }
                     continue;
                 }
-                WriteAction::Held => return silent(from_client).await,
+                WriteAction::Held => return discard_input(from_client).await,
                 WriteAction::Inject(fault) => fault,
             };
             match fault {
                 Fault::KilledAfter | Fault::CutAfter => {
-                    take_effect(&frame, &mut to_server, &mut from_server, &mut answered).await;
+                    take_effect(&frame, &mut to_server, &mut from_server, &mut server_buffer).await;
                 }
                 _ => {}
             }
             counter.record_injected(if fault == Fault::StatusFirst { frame.text() } else { what });
             if fault.kills() {
-                return silent(from_client).await;
+                return discard_input(from_client).await;
             }
             return;
         }
         if counter.other() == WriteAction::Held {
-            return silent(from_client).await;
+            return discard_input(from_client).await;
         }
-        while let Some(frame) = frames::take(&mut answered).expect("NATS without TLS") {
+        while let Some(frame) = frames::take(&mut server_buffer).expect("NATS without TLS") {
             if to_client.write_all(&frame.bytes).await.is_err() {
                 return;
             }
@@ -105,33 +105,32 @@ async fn pass(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter>, 
     }
 }
 
-/// Until the client is gone.
-async fn silent(mut client: tokio::net::tcp::OwnedReadHalf) {
-    let mut said = BytesMut::new();
-    while matches!(client.read_buf(&mut said).await, Ok(1..)) {
-        said.clear();
+/// Reads and discards until the client closes the connection.
+async fn discard_input(mut client: tokio::net::tcp::OwnedReadHalf) {
+    let mut client_buffer = BytesMut::new();
+    while matches!(client.read_buf(&mut client_buffer).await, Ok(1..)) {
+        client_buffer.clear();
     }
 }
 
-/// Sends a message, and waits until the server has answered it, which nobody sees; without a place for an answer it
-/// is enough that it is sent.
+/// Sends a message and discards the server's reply. A message without a reply subject is only sent.
 async fn take_effect(
     frame: &Frame,
     to_server: &mut OwnedWriteHalf,
     from_server: &mut tokio::net::tcp::OwnedReadHalf,
-    answered: &mut BytesMut,
+    server_buffer: &mut BytesMut,
 ) {
     if to_server.write_all(&frame.bytes).await.is_err() {
         return;
     }
     let Some(reply) = &frame.reply else { return };
     loop {
-        while let Some(answer) = frames::take(answered).expect("NATS without TLS") {
+        while let Some(answer) = frames::take(server_buffer).expect("NATS without TLS") {
             if answer.subject.as_ref() == Some(reply) {
                 return;
             }
         }
-        if !matches!(from_server.read_buf(answered).await, Ok(1..)) {
+        if !matches!(from_server.read_buf(server_buffer).await, Ok(1..)) {
             return;
         }
     }

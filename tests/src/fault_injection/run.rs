@@ -1,4 +1,4 @@
-//! One run of the scenario, disturbed or not.
+//! Runs of the scenario, with and without faults.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use eno::sandbox::{Role, Ways};
+use eno::sandbox::{ProcessOverrides, Role};
 use eno_nbi_crds::{FabricDevice, Phase};
 use eno_simulator::When;
 use futures::future::{Either, select};
@@ -21,21 +21,20 @@ use super::injection::{Injection, InjectionSite, OPERATIONS};
 use super::nats::NatsProxy;
 use super::scenario::{NAMESPACE, SPARE, Stage, expected_statuses, manifests, objects};
 use super::write_counter::Fault;
-use crate::{PATIENCE, Receiver, System};
+use crate::{Receiver, System, TIMEOUT};
 
-/// Between two ticks at what has no common way to tell.
+/// Interval of polls of conditions without a watch.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const ENGINE: &str = "engine";
-/// So long nothing may happen before a stage counts as over: longer than the engine holds back a status that is to be
-/// told with others.
+/// Time without writes and changes after which a stage is over: longer than the engine delays informative statuses.
 const QUIET: Duration = Duration::from_secs(2);
-/// So many ticks that takes at least.
+/// Minimum number of unchanged polls in that time.
 const QUIET_POLLS: u32 = 10;
-/// The gauges of what the engine has still to do.
+/// The gauges of the engine's pending work.
 const UNDER_WAY: [&str; 5] =
     ["mailbox", "publish_waiting", "publish_outstanding", "outbox_lag", "callbacks_pending"];
 
-/// Where an undisturbed run ends.
+/// The final states of an undisturbed run.
 #[derive(Debug)]
 pub struct Reference {
     stages: BTreeMap<Stage, End>,
@@ -45,13 +44,13 @@ pub struct Reference {
 struct End {
     found: FinalState,
     callbacks: BTreeMap<String, Vec<String>>,
-    /// What was written on the way, at each place.
+    /// The counted writes of the stage to the API server.
     api: Vec<String>,
     nats: Vec<String>,
 }
 
 impl Reference {
-    /// All that can happen at a place, at each of its writes.
+    /// All faults of a site, at each of its writes.
     pub fn injections(&self, place: InjectionSite) -> Vec<Injection> {
         let longest = |writes: fn(&End) -> &Vec<String>| {
             1..=self.stages.values().map(|end| writes(end).len()).max().unwrap_or_default()
@@ -82,31 +81,31 @@ impl Reference {
     }
 }
 
-/// What is not as in an undisturbed run.
+/// A difference from the undisturbed run.
 #[derive(Debug)]
 pub struct Deviation {
-    /// Where it happened, and what.
+    /// The run, the fault and the difference.
     pub what: String,
-    /// What stays of the run: no other can follow.
+    /// What the cleanup could not remove; no run can follow it.
     pub left: Option<String>,
 }
 
-/// A sandbox whose engine is behind proxies.
+/// A sandbox whose engine connects through proxies.
 pub struct FaultInjectionTest<'a> {
     pub(super) system: &'a System,
     pub(super) api: ApiProxy,
     pub(super) nats: NatsProxy,
-    /// The switch whose silence the driver was killed in.
+    /// The switch that had fallen silent when the driver was killed.
     pub(super) silent: Mutex<Option<String>>,
     receiver: Receiver,
     runs: AtomicU32,
 }
 
 impl<'a> FaultInjectionTest<'a> {
-    /// In a sandbox of [`super::topology`] that was started without an engine.
+    /// Starts the engine in a sandbox of [`super::topology`] that has none.
     pub async fn start(system: &'a System) -> Self {
         let sandbox = &system.sandbox;
-        // Finalizers are the engine's own writes then.
+        // Without the admission policy, the engine writes finalizers itself.
         sandbox.admission_bound().await;
         let bindings: Api<MutatingAdmissionPolicyBinding> = Api::all(sandbox.client());
         bindings.delete("eno-finalizer", &DeleteParams::default()).await.expect("the policy is unbound");
@@ -117,12 +116,12 @@ impl<'a> FaultInjectionTest<'a> {
             subject.starts_with("eno.v1.") || subject.starts_with("$KV.ENO_CALLBACKS")
         })
         .await;
-        let ways = Ways {
+        let overrides = ProcessOverrides {
             kubeconfig: Some(api.kubeconfig().to_owned()),
             nats_url: Some(nats.url().to_owned()),
-            ..Ways::default()
+            ..ProcessOverrides::default()
         };
-        sandbox.add_by(Role::Engine, ENGINE, ways).await.expect("an engine");
+        sandbox.add_with(Role::Engine, ENGINE, overrides).await.expect("an engine");
         let test = Self {
             system,
             api,
@@ -133,10 +132,11 @@ impl<'a> FaultInjectionTest<'a> {
         };
         test.until_synced().await;
         system.namespace(NAMESPACE).await;
-        // Its switch comes and goes with a run. Whether its service or the switch is seen first makes no difference so.
+        // This network's switch exists only during a run. As unmanaged, it makes the order of service and switch
+        // irrelevant.
         let unmanaged = serde_json::json!({"spec": {"Unmanaged": true}});
         system.patch("PhysicalNetwork", "spare-gw", unmanaged).await;
-        // Their driver has been there: what it still did later would be on top of what a run does.
+        // The driver has configured all switches, so its first writes don't fall into a run.
         for switch in sandbox.switches() {
             system.becomes::<FabricDevice>(&switch.name, Phase::Ready).await;
         }
@@ -146,7 +146,7 @@ impl<'a> FaultInjectionTest<'a> {
         test
     }
 
-    /// Runs the scenario twice undisturbed, which has to end alike.
+    /// Runs the scenario twice without faults; both runs must end in the same state.
     pub async fn reference(&self) -> Reference {
         let first = self.run_without_fault().await;
         let second = self.run_without_fault().await;
@@ -177,8 +177,8 @@ impl<'a> FaultInjectionTest<'a> {
         Reference { stages }
     }
 
-    /// Runs the scenario with a injection in each stage, if the stage has so many writes. Returns at what it injected; an error
-    /// says what is not as in the undisturbed run.
+    /// Runs the scenario with a fault in each stage that has enough writes. Returns the writes at which faults were
+    /// injected; an error names the difference from the undisturbed run.
     pub async fn run_with_fault(
         &self,
         reference: &Reference,
@@ -202,7 +202,7 @@ impl<'a> FaultInjectionTest<'a> {
         Ok(injected)
     }
 
-    /// Takes away what a failed run left, so that the next one finds what the first one found; says what stays.
+    /// Deletes what a failed run left, so that the next run starts like the first; returns what remains.
     async fn clean_up(&self, reference: &Reference, run: &str) -> Option<String> {
         self.apply_stage(run, Stage::Delete).await;
         let wanted = &reference.stages[&Stage::Delete].found;
@@ -217,10 +217,10 @@ impl<'a> FaultInjectionTest<'a> {
                 }
             }
         };
-        timeout(PATIENCE, cleaning).await.is_err().then_some(left)
+        timeout(TIMEOUT, cleaning).await.is_err().then_some(left)
     }
 
-    /// From the first action of a stage to its end, with what happens in between.
+    /// Runs one stage to its end, with the fault.
     async fn run_stage(
         &self,
         reference: &Reference,
@@ -228,13 +228,13 @@ impl<'a> FaultInjectionTest<'a> {
         stage: Stage,
         injection: Injection,
     ) -> Result<(), String> {
-        let mended = pin!(self.recover(injection, run, stage));
-        let arrived = pin!(self.until_same_as_reference(reference, run, stage));
-        match select(mended, arrived).await {
-            Either::Left(((), arrived)) => arrived.await,
-            // It is only being told of.
-            Either::Right((_, mended)) if self.has_begun(injection).await => {
-                if timeout(PATIENCE, mended).await.is_err() {
+        let recovered = pin!(self.recover(injection, run, stage));
+        let converged = pin!(self.until_same_as_reference(reference, run, stage));
+        match select(recovered, converged).await {
+            Either::Left(((), converged)) => converged.await,
+            // The fault was triggered, but its recovery is not complete.
+            Either::Right((_, recovered)) if self.has_begun(injection).await => {
+                if timeout(TIMEOUT, recovered).await.is_err() {
                     return Err("what was injected did not come back".to_owned());
                 }
                 self.until_same_as_reference(reference, run, stage).await
@@ -251,7 +251,7 @@ impl<'a> FaultInjectionTest<'a> {
     ) -> Result<(), String> {
         let end = &reference.stages[&stage];
         let mut last = String::new();
-        let arriving = async {
+        let converging = async {
             let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
                 ticks.tick().await;
@@ -268,25 +268,25 @@ impl<'a> FaultInjectionTest<'a> {
                 }
             }
         };
-        if timeout(PATIENCE, arriving).await.is_err() {
+        if timeout(TIMEOUT, converging).await.is_err() {
             return Err(format!("it does not end as the undisturbed run:{last}"));
         }
         Ok(())
     }
 
-    /// The callbacks so far, all of which have to be there that the statuses tell of.
+    /// The callbacks so far; an error if there are fewer than the statuses' transitions.
     async fn received_callbacks(&self, run: &str) -> Result<BTreeMap<String, Vec<String>>, String> {
         for (object, count) in transitions(self.system, run).await {
-            let told = self.receiver.of(&object).len() as u64;
-            if told < count {
-                return Err(format!("{object} has had {count} transitions, {told} callbacks came"));
+            let received = self.receiver.of(&object).len() as u64;
+            if received < count {
+                return Err(format!("{object} has had {count} transitions, {received} callbacks came"));
             }
         }
         callbacks(&self.receiver, run)
     }
 
-    /// Waits until a stage is over, and says where it ended: each object is where it is wanted and says so, each callback
-    /// is there, the engine has nothing under way, and meanwhile nothing was written and nothing changed.
+    /// Waits until a stage is over, and returns its final state. All objects are in the expected phase with all
+    /// callbacks received, the engine has no pending work, and nothing changes for a while.
     async fn until_settled(&self, run: &str, stage: Stage) -> Result<FinalState, String> {
         let mut last = String::new();
         let settling = async {
@@ -313,10 +313,10 @@ impl<'a> FaultInjectionTest<'a> {
                 }
             }
         };
-        timeout(PATIENCE, settling).await.map_err(|_| last)
+        timeout(TIMEOUT, settling).await.map_err(|_| last)
     }
 
-    /// What keeps a stage from being over.
+    /// Why a stage is not over yet.
     async fn unfinished(&self, run: &str, stage: Stage, found: &FinalState) -> Option<String> {
         let phase = if stage == Stage::Delete { "deleted" } else { "ready" };
         let current: Vec<_> = found.iter().filter(|(_, one)| one.get("current").is_some()).collect();
@@ -336,8 +336,8 @@ impl<'a> FaultInjectionTest<'a> {
         }
         match self.received_callbacks(run).await {
             Err(why) => return Some(why),
-            Ok(told) => {
-                let late = told.iter().find(|(_, phases)| phases.last().is_none_or(|last| last != phase));
+            Ok(received) => {
+                let late = received.iter().find(|(_, phases)| phases.last().is_none_or(|last| last != phase));
                 if let Some((object, phases)) = late {
                     return Some(format!("{object} was called back with {phases:?}"));
                 }
@@ -346,7 +346,7 @@ impl<'a> FaultInjectionTest<'a> {
         self.under_way().await
     }
 
-    /// What the engine has still to do by its own count.
+    /// The engine's pending work according to its metrics.
     async fn under_way(&self) -> Option<String> {
         let Some(metrics) = self.metrics().await else {
             return Some("the engine does not answer".to_owned());
@@ -355,13 +355,13 @@ impl<'a> FaultInjectionTest<'a> {
         busy.map(|name| format!("the engine's {name} is {:?}", gauge(&metrics, name)))
     }
 
-    /// What users do in a stage.
+    /// Applies or deletes the objects of a stage.
     async fn apply_stage(&self, run: &str, stage: Stage) {
         let spare = self.system.sandbox.switch(SPARE).expect("the switch of the topology");
         let yaml = manifests(run, stage, spare, self.receiver.url());
         match stage {
             Stage::Create | Stage::Change => self.system.apply(&yaml).await,
-            Stage::Delete => self.system.ask_to_delete(&yaml).await,
+            Stage::Delete => self.system.request_deletion(&yaml).await,
         }
     }
 
@@ -369,9 +369,9 @@ impl<'a> FaultInjectionTest<'a> {
         format!("run{:04}", self.runs.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Waits until the engine leads and has seen everything.
+    /// Waits until the engine leads and has seen all objects.
     pub(super) async fn until_synced(&self) {
-        let looking = async {
+        let polling = async {
             let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
                 ticks.tick().await;
@@ -383,10 +383,10 @@ impl<'a> FaultInjectionTest<'a> {
                 }
             }
         };
-        assert!(timeout(PATIENCE, looking).await.is_ok(), "the engine is not in step with the cluster");
+        assert!(timeout(TIMEOUT, polling).await.is_ok(), "the engine is not in step with the cluster");
     }
 
-    /// The engine's metrics; `None`: it does not listen yet.
+    /// The engine's metrics; `None`: the engine does not listen yet.
     async fn metrics(&self) -> Option<String> {
         let url = format!("{}/metrics", self.system.sandbox.url(ENGINE).expect("the engine"));
         self.system.http.get(&url).send().await.ok()?.text().await.ok()
@@ -400,7 +400,7 @@ fn gauge(metrics: &str, name: &str) -> Option<i64> {
     metrics.lines().find_map(of_it)
 }
 
-/// Whether an object is where it is wanted, with nothing to follow.
+/// Whether an object has its expected phase and no pending changes.
 fn is_done(object: &Value, phase: &str) -> bool {
     let status = &object["status"];
     object["current"] == true

@@ -1,31 +1,31 @@
-//! The reference scenario: what users do, in three stages, each of which ends somewhere.
+//! The reference scenario: three stages of user actions, each with one possible final state.
 
 use eno_simulator::{Link, LinkEnd, Node, NodeInterface, PhysicalNetwork, SwitchInfo, SwitchSpec, Topology};
 use serde_json::{Value, json};
 
 /// The namespace of all runs.
 pub(super) const NAMESPACE: &str = "crash";
-/// The switch whose FabricDevice comes and goes with a run.
+/// The switch whose FabricDevice exists only during a run.
 pub(super) const SPARE: &str = "spare";
 /// The kinds of the scenario's objects.
 pub(super) const KINDS: [&str; 6] =
     ["FabricDevice", "NodePool", "ConnectionPoint", "Subnet", "L2Service", "L2ServiceAttachment"];
 
-/// A part of the scenario.
+/// A stage of the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// All objects are created at once.
     Create,
-    /// A service gets another ID, an attachment another service, a Subnet another address, the pool a node, the device a
-    /// port. What an object is made of changes in one other object at most, since two changes may be seen together or one
-    /// after the other.
+    /// A service gets another ID, an attachment another service, a Subnet another address, the pool a node, and the
+    /// device a port. At most one input of each object changes, since two changes may be seen together or one after the
+    /// other.
     Change,
     /// All objects are deleted at once.
     Delete,
 }
 
 impl Stage {
-    /// In order.
+    /// All stages, in order.
     pub const ALL: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
 }
 
@@ -55,12 +55,12 @@ pub fn topology() -> Topology {
     }
 }
 
-/// The ID of the service that gets another one.
+/// The VLAN ID of the service whose ID changes.
 pub(super) fn service_id(stage: Stage) -> u16 {
     if stage == Stage::Create { 100 } else { 110 }
 }
 
-/// All objects of a run as they are to be in a stage; those to delete are the ones that were.
+/// The manifests of a run in a stage; those of the last stage are to be deleted.
 pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &str) -> String {
     let first = stage == Stage::Create;
     let pick = |create: &'static str, change: &'static str| if first { create } else { change };
@@ -131,8 +131,7 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
     .join("---\n")
 }
 
-/// What statuses say at the end of a stage beyond the phase, each field with its value: `null` where it is absent. A run is
-/// called `RUN`.
+/// Expected status fields at the end of a stage beyond the phase; `null`: absent. The run is called `RUN`.
 pub(super) fn expected_statuses(stage: Stage) -> Vec<(&'static str, Value)> {
     let service = |id: u16, points: Value| json!({"grantedID": id, "connectionPoints": points});
     let point = || json!(["RUN-point"]);
@@ -147,7 +146,7 @@ pub(super) fn expected_statuses(stage: Stage) -> Vec<(&'static str, Value)> {
     }
 }
 
-/// The objects of a run as callbacks name them.
+/// The objects of a run, named as in callbacks.
 pub(super) fn objects(run: &str) -> Vec<String> {
     let cluster = [
         ("FabricDevice", "spare"),

@@ -1,4 +1,4 @@
-//! Which of all points are tried, and what comes of it.
+//! Selects the injection points of a test and collects the results.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -8,27 +8,27 @@ use super::injection::{Injection, InjectionSite};
 use super::run::{FaultInjectionTest, Reference};
 use super::write_counter::Fault;
 
-/// The environment variable that asks for all points.
+/// The environment variable that selects all points.
 const ALL: &str = "ENO_CRASH_ALL";
-/// The environment variable that asks for those whose description contains its value.
+/// The environment variable that selects the points whose description contains its value.
 const ONLY: &str = "ENO_CRASH_ONLY";
 
-/// So many writes are tried for one at which a mutant is noticed.
+/// Maximum number of writes at which a mutant is tried.
 const TRIES: usize = 16;
 
-/// How many of the points are tried.
+/// The selection of injection points.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extent {
-    /// Every fault at every write.
+    /// Every fault at every write of the site.
     All,
-    /// Those whose description contains this.
+    /// The points whose description contains this text.
     Only(String),
-    /// So many runs, spread over all.
+    /// This number of runs, spread over all points.
     Slice(usize),
 }
 
 impl Extent {
-    /// Those that the environment asks for, else so many.
+    /// The selection of the environment; by default a slice of `runs`.
     pub fn from_env(runs: usize) -> Self {
         let all = std::env::var_os(ALL).is_some_and(|value| value == "1");
         match std::env::var(ONLY) {
@@ -39,61 +39,61 @@ impl Extent {
     }
 }
 
-/// What was tried.
+/// The results of a sweep.
 #[derive(Debug)]
 pub struct Report {
-    place: InjectionSite,
-    /// Runs that were made, and runs that there are.
+    site: InjectionSite,
+    /// Runs made, and runs possible.
     runs: (usize, usize),
-    /// Points injected: a run has one in each stage that has so many writes.
+    /// Injected points: a run has one in each stage with enough writes.
     points: usize,
     took: Duration,
-    /// What went wrong.
-    pub wrong: Vec<String>,
+    /// The differences found.
+    pub failures: Vec<String>,
 }
 
 impl FaultInjectionTest<'_> {
-    /// Tries what can happen at a place.
+    /// Injects the selected faults of a site.
     pub async fn inject_at_each_point(
         &self,
         reference: &Reference,
-        place: InjectionSite,
+        site: InjectionSite,
         extent: Extent,
     ) -> Report {
-        let all = reference.injections(place);
+        let all = reference.injections(site);
         let tried = match extent {
             Extent::All => all.clone(),
             Extent::Only(text) => {
                 all.iter().filter(|injection| injection.to_string().contains(&text)).copied().collect()
             }
-            // One further each time, so that it is not always the same fault.
+            // The offset varies the kind of fault.
             Extent::Slice(runs) => (0..runs).map(|n| all[(n * all.len() / runs + n) % all.len()]).collect(),
         };
         let began = Instant::now();
         let mut report =
-            Report { place, runs: (0, all.len()), points: 0, took: Duration::ZERO, wrong: Vec::new() };
+            Report { site, runs: (0, all.len()), points: 0, took: Duration::ZERO, failures: Vec::new() };
         for injection in tried {
             report.runs.0 += 1;
             match self.run_with_fault(reference, injection).await {
                 Ok(injected) => report.points += injected.len(),
-                Err(wrong) => {
-                    say(&wrong.what);
-                    report.wrong.push(wrong.what);
-                    if let Some(left) = wrong.left {
+                Err(deviation) => {
+                    log(&deviation.what);
+                    report.failures.push(deviation.what);
+                    if let Some(left) = deviation.left {
                         let why = format!("what stays of it keeps all others from being tried:{left}");
-                        report.wrong.push(why);
+                        report.failures.push(why);
                         break;
                     }
                 }
             }
         }
         report.took = began.elapsed();
-        say(&format!("undisturbed: {}", reference.counts()));
-        say(&report.to_string());
+        log(&format!("undisturbed: {}", reference.counts()));
+        log(&report.to_string());
         report
     }
 
-    /// Has a wrong engine at a few writes each; returns those that nobody notices.
+    /// Simulates each faulty engine at a few writes; returns the faults that no run detects.
     pub async fn undetected_mutants(&self, reference: &Reference) -> Vec<Fault> {
         let mut undetected_mutants = Vec::new();
         for mutant in Fault::MUTANTS {
@@ -104,9 +104,9 @@ impl FaultInjectionTest<'_> {
                 } else {
                     Injection::Api(mutant, at)
                 };
-                if let Err(wrong) = self.run_with_fault(reference, injection).await {
-                    say(&format!("noticed: {}", wrong.what));
-                    assert!(wrong.left.is_none(), "what stays of it: {:?}", wrong.left);
+                if let Err(deviation) = self.run_with_fault(reference, injection).await {
+                    log(&format!("noticed: {}", deviation.what));
+                    assert!(deviation.left.is_none(), "what stays of it: {:?}", deviation.left);
                     noticed = true;
                     break;
                 }
@@ -121,11 +121,11 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (made, all) = self.runs;
         let mut text = String::new();
-        let (place, points, seconds) = (self.place, self.points, self.took.as_secs());
+        let (site, points, seconds) = (self.site, self.points, self.took.as_secs());
         write!(
             text,
-            "{place:?}: {made} of {all} runs, {points} points injected, {seconds} s, {} wrong",
-            self.wrong.len()
+            "{site:?}: {made} of {all} runs, {points} points injected, {seconds} s, {} wrong",
+            self.failures.len()
         )?;
         if made < all {
             write!(text, "; {ALL}=1 makes all of them")?;
@@ -134,7 +134,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Past the capture of tests' output: what was not run is never silent.
-fn say(text: &str) {
+/// Writes to standard error past the test harness's capture, so that skipped runs are visible.
+fn log(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,39 +1,38 @@
-//! Counts what passes by a proxy, and says at which of it something happens.
+//! Counts the writes that pass a proxy, and injects a fault at one of them.
 
 use tokio::sync::watch;
 
-/// What happens at a write. The process is the one that writes.
+/// A fault at a write. The process is the one that writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The process is killed before the write is sent.
     KilledBefore,
     /// The process is killed after the write took effect and before its answer came.
     KilledAfter,
-    /// The API server refuses it with 409: somebody else was faster.
+    /// The API server refuses it with 409, as for a concurrent write.
     Conflict,
-    /// The API server refuses it with 429 and asks to come again in a second.
+    /// The API server refuses it with 429 and `Retry-After: 1`.
     TooMany,
     /// The API server fails with 500; nothing was written.
     Internal,
-    /// It takes effect and is never answered; its connection stays open.
+    /// The write takes effect and is never answered; its connection stays open.
     Unanswered,
     /// The connection breaks before the write is sent.
     CutBefore,
     /// The connection breaks after the write took effect and before its answer came.
     CutAfter,
-    /// From this write on, watches say nothing more until the process is well again; then they break with 410 Gone.
+    /// From this write on, watches deliver nothing until the recovery; then they end with 410 Gone.
     Frozen,
-    /// What a wrong process would do: it takes the object's finalizer off along with this write.
+    /// Mutant: the process removes the object's finalizer along with this write.
     FinalizerEarly,
-    /// What a wrong process would do: it takes this for written, and it is not.
+    /// Mutant: the process considers this written, and it is not.
     Swallowed,
-    /// What a wrong process would do: it has written the status of a transition that it was to publish first. It is
-    /// killed before it does.
+    /// Mutant: the process writes a transition's status before it publishes the transition. It is killed in between.
     StatusFirst,
 }
 
 impl Fault {
-    /// Those that the proxy of the API server knows.
+    /// The faults that the proxy of the API server injects.
     pub const OF_API: [Self; 7] = [
         Self::KilledBefore,
         Self::KilledAfter,
@@ -43,26 +42,26 @@ impl Fault {
         Self::Frozen,
         Self::Unanswered,
     ];
-    /// Those that the proxy of NATS knows.
+    /// The faults that the proxy of NATS injects.
     pub const OF_NATS: [Self; 4] = [Self::KilledBefore, Self::KilledAfter, Self::CutBefore, Self::CutAfter];
 
-    /// Those that a process does itself, and that have to be noticed.
+    /// Simulated bugs of the process itself, which the test must detect.
     pub const MUTANTS: [Self; 3] = [Self::FinalizerEarly, Self::Swallowed, Self::StatusFirst];
 
-    /// Whether the process dies of it.
+    /// Whether the fault kills the process.
     pub fn kills(self) -> bool {
         matches!(self, Self::KilledBefore | Self::KilledAfter | Self::StatusFirst)
     }
 }
 
-/// What is to be done with something that passes by.
+/// What the proxy does with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteAction {
-    /// It passes.
+    /// Forward it.
     Pass,
-    /// This happens at it; [`WriteCounter::injected`] is called when it has.
+    /// Inject this fault; the proxy calls [`WriteCounter::record_injected`] afterwards.
     Inject(Fault),
-    /// The process is as good as dead: nothing of it passes any more.
+    /// Drop it: the process counts as dead.
     Held,
 }
 
@@ -73,25 +72,25 @@ struct State {
     injected: Option<String>,
     held: bool,
     frozen: bool,
-    /// How often all watches were broken off.
+    /// How often all watches were ended.
     breaks: u64,
 }
 
-/// The watch_state for watches.
+/// The state of watches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WatchState {
     pub(super) frozen: bool,
     pub(super) breaks: u64,
 }
 
-/// Counts writes, and strikes at one of them.
+/// Counts writes, and injects a fault at one of them.
 #[derive(Debug, Default)]
 pub struct WriteCounter {
     state: watch::Sender<State>,
 }
 
 impl WriteCounter {
-    /// Begins to count at 0; at the write of this number, the first being 1, this happens.
+    /// Resets the count, and arms a fault at the nth write, counted from 1.
     pub fn arm(&self, injection: Option<(usize, Fault)>) {
         self.state.send_modify(|state| {
             state.writes.clear();
@@ -100,24 +99,24 @@ impl WriteCounter {
         });
     }
 
-    /// The writes since it was armed.
+    /// The writes since the counter was armed.
     pub fn writes(&self) -> Vec<String> {
         self.state.borrow().writes.clone()
     }
 
-    /// Waits until it has injected, and says at which write.
+    /// Waits until the fault was injected, and returns its write.
     pub async fn until_injected(&self) -> String {
         let mut changes = self.state.subscribe();
         let state = changes.wait_for(|state| state.injected.is_some()).await.expect("the counter lives");
         state.injected.clone().unwrap_or_default()
     }
 
-    /// At which write it has injected.
+    /// The write at which the fault was injected.
     pub fn injected_at(&self) -> Option<String> {
         self.state.borrow().injected.clone()
     }
 
-    /// All is well again: a process that was held is dead and another may come; watches that froze break off.
+    /// Ends the fault: messages of a new process pass, and frozen watches end.
     pub fn release(&self) {
         self.state.send_modify(|state| {
             state.held = false;
@@ -127,7 +126,7 @@ impl WriteCounter {
         });
     }
 
-    /// Something is written.
+    /// Counts a write.
     pub(super) fn write(&self, what: String) -> WriteAction {
         let mut action = WriteAction::Held;
         self.state.send_modify(|state| {
@@ -143,12 +142,12 @@ impl WriteCounter {
         action
     }
 
-    /// Something else passes.
+    /// The action for a message that is no write.
     pub(super) fn other(&self) -> WriteAction {
         if self.state.borrow().held { WriteAction::Held } else { WriteAction::Pass }
     }
 
-    /// What was to happen at the last write that a action of was asked has happened.
+    /// Records that the fault of the last [`WriteAction::Inject`] has happened.
     pub(super) fn record_injected(&self, what: String) {
         self.state.send_modify(|state| {
             state.armed = None;
@@ -161,7 +160,7 @@ impl WriteCounter {
         WatchState { frozen: state.frozen, breaks: state.breaks }
     }
 
-    /// Waits until the watch_state is another one.
+    /// Waits until the watch state differs.
     pub(super) async fn watch_state_changes(&self, from: WatchState) -> WatchState {
         let mut changes = self.state.subscribe();
         let now = |state: &State| WatchState { frozen: state.frozen, breaks: state.breaks };
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strikes_once_at_the_write_of_its_number() {
+    fn fault_is_injected_once_at_its_write() {
         let counter = WriteCounter::default();
         counter.arm(Some((2, Fault::Conflict)));
         let actions: Vec<_> = ["a", "b", "c"].map(|what| counter.write(what.to_owned())).into();
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_passes_of_what_is_killed() {
+    fn killed_process_writes_nothing_more() {
         let counter = WriteCounter::default();
         counter.arm(Some((1, Fault::KilledBefore)));
         assert_eq!(counter.write("a".to_owned()), WriteAction::Inject(Fault::KilledBefore));
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_break_off_when_the_frost_ends() {
+    fn frozen_watches_break_when_unfrozen() {
         let counter = WriteCounter::default();
         let before = counter.watch_state();
         counter.arm(Some((1, Fault::Frozen)));

@@ -1,4 +1,4 @@
-//! What runs in the virtual machine.
+//! Tests that run in the virtual machine.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use eno_vm_lane::{Ended, Kernel, Machine, Root, build};
 /// The integration tests of one module.
 struct Lane {
     package: &'static str,
-    /// As a filter on a test executable's command line, such as `host::`.
+    /// A module filter for the test executable, such as `host::`.
     module: &'static str,
-    /// Programs of this machine that the tests call.
+    /// Programs of this machine that the tests run.
     programs: &'static [&'static str],
 }
 
@@ -23,7 +23,7 @@ fn root() -> Root {
     root
 }
 
-/// Runs a lane, with what `prepare` adds; it must pass and not be empty.
+/// Runs a lane after `prepare` has added files; at least one test must run, and all must pass.
 fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
     let executable = build(lane.package).expect("the tests");
     let mut root = root();
@@ -42,10 +42,10 @@ fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended
     ended
 }
 
-/// What the machine is for: each of these can be made in it.
+/// The link kinds that the machine's kernel must support.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn the_kernel_has_every_kind_of_link() {
+fn vm_kernel_supports_every_link_kind() {
     const SCRIPT: &str = "
 set -e
 ip netns add pod
@@ -80,22 +80,22 @@ n -o link show | wc -l
 
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn a_failure_in_the_machine_is_one_here() {
+fn failure_in_the_vm_fails_the_test() {
     let ended = Machine::new(root(), "echo out; echo err >&2; exit 7").run().expect("the virtual machine");
     assert_eq!((ended.status, &*ended.output), (7, "out\nerr\n"));
 }
 
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn a_machine_that_hangs_is_ended() {
+fn hanging_vm_is_killed() {
     let hangs = Machine::new(root(), "sleep 1000").limit(Duration::from_secs(1)).run();
     assert!(hangs.unwrap_err().to_string().starts_with("no end after 1s"));
 }
 
-/// Each kind of NetworkAttachmentDefinition through the real CNI plugin.
+/// Each kind of NetworkAttachmentDefinition with the real CNI plugin.
 #[tokio::test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-async fn nad_cnitool() {
+async fn nad_driver_tests_pass_in_the_vm() {
     let lane = Lane { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
     let parts = Parts::from_env().expect("the parts' cache");
     let mut programs = Vec::new();
@@ -113,7 +113,7 @@ async fn nad_cnitool() {
     }
     let ended = run(&lane, "ENO_CACHE=/cache", |root| {
         for path in programs {
-            // Found in the cache, as outside: by the folder's name.
+            // The cache in the machine has the same layout: each program in its version's folder.
             let place: Vec<_> = path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
             let at = format!("/cache/{}/{}", place[1], place[0]);
             root.executable(&path, &at).expect("a CNI plugin");
@@ -122,17 +122,17 @@ async fn nad_cnitool() {
     assert!(ended.output.contains("\n0 not carried by this kernel"), "{}", ended.output);
 }
 
-/// The networks of a node, in the kernel.
+/// Host networks in the kernel.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn node_host() {
+fn node_driver_host_tests_pass_in_the_vm() {
     run(&node("host::"), "", |_| ());
 }
 
-/// The networks of running pods, every kind of link.
+/// Networks of running pods with every kind of link.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn node_pods() {
+fn node_driver_pod_tests_pass_in_the_vm() {
     run(&node("pods::"), "", |_| ());
 }
 
