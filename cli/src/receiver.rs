@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 /// The main fields of a callback.
 #[derive(Debug, Clone)]
 pub(crate) struct Callback {
+    /// Time of arrival.
     pub(crate) at: Instant,
     /// `webhook-id`: a repeated delivery has the same.
     pub(crate) id: String,
@@ -26,6 +27,7 @@ pub(crate) struct Callback {
     pub(crate) object: String,
     /// `metadata.uid` of the object.
     pub(crate) uid: String,
+    /// `status.phase` of the object.
     pub(crate) phase: String,
 }
 

@@ -18,9 +18,9 @@ use crate::two_nodes;
 /// Maximum wait for one condition on a slow and busy machine.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A running sandbox: a leaf–spine of two leaves and two spines with `node1` and `node2` on `leaf1`, `node3` and
-/// `node4` and the network `dc-gw` on `leaf2`; and the switch `island` without links, with `node5` on its port
-/// `Ethernet1` and the network `island-gw` on its port `Ethernet48`.
+/// A running sandbox: a leaf–spine of two leaves and two spines. `leaf1` has `node1` and `node2`; `leaf2` has `node3`,
+/// `node4` and the network `dc-gw`. The switch `island` has no links, but `node5` on port `Ethernet1` and the network
+/// `island-gw` on port `Ethernet48`.
 pub struct System {
     /// The processes.
     pub sandbox: Sandbox,

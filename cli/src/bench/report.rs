@@ -14,9 +14,13 @@ use super::restart::Restart;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Figures {
+    /// Number of attachments.
     pub(super) size: usize,
+    /// Number of switches.
     pub(super) switches: usize,
+    /// Number of nodes.
     pub(super) nodes: usize,
+    /// Concurrent requests of the client.
     pub(super) concurrency: usize,
     /// From the first create to the last `ready`.
     pub(super) create_to_ready: f64,
@@ -26,6 +30,7 @@ pub(super) struct Figures {
     /// The baseline's deletion of everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bare_client_deleting: Option<f64>,
+    /// CPU time of the parts.
     pub(super) cpu: CpuSeconds,
     /// Writes to the API server without the client's creates, by verb and resource.
     pub(super) our_writes: BTreeMap<String, u64>,
@@ -35,11 +40,13 @@ pub(super) struct Figures {
     pub(super) transactions: BTreeMap<String, u64>,
     /// Writes while nothing changed, for [`Self::idle_seconds`].
     pub(super) idle_writes: u64,
+    /// Seconds without changes.
     pub(super) idle_seconds: u64,
     /// The start of an engine with all objects existing.
     pub(super) restart: Restart,
     /// Median time of one more service and attachment, from the create to both ready, in milliseconds.
     pub(super) one_change_median_ms: f64,
+    /// The 95th percentile of the same, in milliseconds.
     pub(super) one_change_p95_ms: f64,
     /// The same between two racks, which involves their leaves and the spines.
     #[serde(skip_serializing_if = "Option::is_none")]

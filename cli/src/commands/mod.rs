@@ -75,8 +75,8 @@ enum Command {
 }
 
 impl Eno {
-    /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2, and so is
-    /// a plan in which something would fail.
+    /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line or a plan in
+    /// which something would fail.
     pub fn run(self) -> ExitCode {
         match self.dispatch() {
             Ok(code) => code,

@@ -69,6 +69,7 @@ enum Output {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Plan {
+    /// The predicted changes.
     #[serde(flatten)]
     forecast: Forecast,
     /// Objects that the API server refuses.

@@ -30,11 +30,17 @@ const LIMIT: Duration = Duration::from_mins(1);
 
 /// The demo in a running sandbox.
 pub struct Demo<'a> {
+    /// The sandbox of the demo.
     sandbox: &'a Sandbox,
+    /// A client with all permissions.
     client: Client,
+    /// A client of the switches' control API.
     http: reqwest::Client,
+    /// The receiver of callbacks.
     receiver: Receiver,
+    /// The output.
     screen: Screen,
+    /// The objects of the example.
     objects: Vec<DynamicObject>,
 }
 

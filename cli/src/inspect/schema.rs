@@ -1,6 +1,6 @@
-//! The API server's check of an object against its CRD's schema, for users without the permission to ask it: types,
-//! bounds, patterns, unknown fields and defaults. The CRDs are the ones embedded in this program. CEL rules, admission
-//! policies and quotas are not checked. Pure.
+//! Checks an object against its CRD's schema, for users without the permission to ask the API server: types, bounds,
+//! patterns, unknown fields and defaults. The CRDs are the ones embedded in this program. CEL rules, admission policies
+//! and quotas are not checked. Pure.
 
 use std::collections::HashMap;
 

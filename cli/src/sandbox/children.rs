@@ -65,13 +65,19 @@ impl Role {
 /// The configuration of a process, kept for restarts.
 #[derive(Debug, Clone)]
 pub(super) struct Child {
+    /// Its role.
     pub(super) role: Role,
+    /// Its name, also of its log.
     pub(super) name: String,
+    /// Its listen address, `host:port`.
     pub(super) listen: String,
+    /// Its kubeconfig.
     pub(super) kubeconfig: PathBuf,
     /// The URL of NATS for this process, if it differs.
     pub(super) nats_url: Option<String>,
+    /// `ENO_CLUSTER_ID`, if set.
     pub(super) cluster_id: Option<String>,
+    /// Arguments beyond the role's.
     pub(super) arguments: Vec<OsString>,
 }
 

@@ -57,12 +57,19 @@ const LEASE: &str = "eno-engine";
 
 /// A running sandbox.
 pub struct Sandbox {
+    /// The control plane, NATS and the nodes.
     control_plane: ControlPlane,
+    /// A client with all permissions.
     client: Client,
+    /// A client of probes, metrics and the switches' control API.
     http: reqwest::Client,
+    /// The simulated switches.
     switches: Vec<SwitchInfo>,
+    /// The options of the start.
     options: SandboxOptions,
+    /// The operator's processes.
     children: Mutex<Vec<Child>>,
+    /// The task that binds the admission policy.
     admission: tokio::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 

@@ -19,10 +19,15 @@ const KINDS: [&str; 5] =
 
 /// The expected state of all layers.
 pub(super) struct ExpectedState<'a> {
+    /// The requested objects.
     pub(super) world: &'a World,
+    /// The expected state of the objects.
     pub(super) expected: &'a ExpectedObjects,
+    /// Manual changes of switches.
     pub(super) foreign: &'a Foreign,
+    /// The cables.
     pub(super) fabric: &'a Fabric,
+    /// The names of the objects.
     pub(super) objects: &'a Objects,
     /// The prefix of VLAN names.
     pub(super) prefix: &'a str,
@@ -211,8 +216,8 @@ fn object_differences(
     violations
 }
 
-/// Checks a switch. VLANs below [`FIRST_VLAN`] are factory defaults. A port may still list a VLAN that was removed
-/// manually and does not exist any more: the entry has no owner and no effect.
+/// Checks a switch. VLANs below [`FIRST_VLAN`] are factory defaults. A port may still list a manually removed VLAN:
+/// without the VLAN, the entry has no owner and no effect.
 fn check_switch(name: &str, wanted: &Carried, view: &View, violations: &mut Vec<String>) {
     let is_managed = |vid: &u16| *vid >= FIRST_VLAN;
     let vlans = view.vlans.iter().filter(|(vid, _)| is_managed(vid));

@@ -24,8 +24,8 @@ const ALLOWED_PERCENT: f64 = 15.0;
 /// Additional tolerated growth, in KiB.
 const SLACK_KIB: f64 = 6.0 * 1024.0;
 const SLACK_FILES: f64 = 8.0;
-/// Maximum resident memory of nats-server in KiB: 8 MiB for the end of each of eight streams and for two blocks being
-/// read or compacted, all doubled for Go's collector, and 32 MiB for the server.
+/// Maximum resident memory of nats-server in KiB. It consists of 8 MiB for the end of each of eight streams and for two
+/// blocks being read or compacted, all doubled for Go's collector, and of 32 MiB for the server.
 const NATS_KIB: u64 = (2 * (8 + 2) * 8 + 32) * 1024;
 
 /// Resource usage of a process at a quiet time.
@@ -48,7 +48,9 @@ pub(super) struct Growth(BTreeMap<String, Vec<Sample>>);
 /// The evaluation of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct GrowthReport {
+    /// The name of the process.
     pub(super) name: String,
+    /// Number of its lives.
     pub(super) lives: usize,
     /// Resident memory in KiB: first, last and maximum.
     pub(super) resident: [u64; 3],

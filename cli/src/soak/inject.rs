@@ -169,7 +169,7 @@ fn random_refusal(rng: &mut SeededRng) -> SwitchFault {
 }
 
 /// A manual edit that removes a VLAN of the operator from the switch, or all VLANs from a port that has only such
-/// VLANs. `None`: there is none. It never removes one of several VLANs from a port: if that were the last one by then,
+/// VLANs. `None`: there is none. It never removes one of several VLANs from a port. If that were the last one by then,
 /// the port would become a trunk for all VLANs, which the driver leaves unchanged.
 fn manual_removal(view: &View, rng: &mut SeededRng) -> Option<HandEdit> {
     let ours = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));

@@ -12,12 +12,17 @@ use crate::receiver::Posts;
 /// The counters of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
+    /// Number of actions, by kind.
     pub(super) actions: BTreeMap<&'static str, u64>,
+    /// Number of injected faults, by kind.
     pub(super) faults: BTreeMap<&'static str, u64>,
     /// The time that each quiet time took to come.
     pub(super) quiet: Vec<Duration>,
+    /// Samples of the processes.
     pub(super) growth: Growth,
+    /// Number of callback posts.
     pub(super) posts: Posts,
+    /// Number of repeated callbacks.
     pub(super) repeated: u64,
     /// Restarts of processes that exited by themselves.
     pub(super) restarts: BTreeMap<String, u64>,

@@ -36,19 +36,31 @@ const MAX_FOREIGN_VLANS: usize = 4;
 
 /// A run.
 pub(super) struct Soak<'a> {
+    /// The options.
     pub(super) args: &'a SoakArgs,
+    /// The sandbox.
     pub(super) sandbox: &'a Sandbox,
+    /// A client of probes, metrics and the switches' control API.
     pub(super) http: &'a reqwest::Client,
+    /// The cables.
     pub(super) fabric: &'a Fabric,
+    /// Injects the faults.
     pub(super) injector: &'a FaultInjector<'a>,
     /// The prefix of VLAN names.
     pub(super) prefix: String,
+    /// The receiver of callbacks.
     pub(super) receiver: Receiver,
+    /// Access to the custom resources.
     pub(super) objects: Objects,
+    /// The model.
     pub(super) world: World,
+    /// The callbacks received so far.
     pub(super) callback_log: CallbackLog,
+    /// The counters.
     pub(super) tally: SharedTally,
+    /// The random numbers of the run.
     pub(super) rng: SeededRng,
+    /// Number of foreign VLANs configured so far.
     pub(super) foreign_vlans: u16,
 }
 

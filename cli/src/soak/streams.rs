@@ -66,8 +66,8 @@ pub(super) async fn read(connection: &Connection) -> anyhow::Result<StreamStates
     Ok(try_join_all(states).await?.into_iter().collect())
 }
 
-/// Violations in the streams. `targets`: the number of switches and definitions, and their number if each attachment
-/// had a definition; a command may also say that a definition must not exist. `all_gone`: no object is left and all
+/// Violations in the streams. `targets`: the number of switches and definitions, up to their number if each attachment
+/// had a definition. A command may also say that a definition must not exist. `all_gone`: no object is left and all
 /// stays quiet, so this waits for what expires: consumers of killed processes, and delete markers.
 pub(super) fn differences(
     states: &StreamStates,

@@ -112,8 +112,7 @@ impl Listener for TlsListener {
     }
 }
 
-/// The verb and path of a counted write; `None`: a read, a dry run, or a write of a Lease, an Event or an access
-/// review.
+/// The verb and path of a counted write; `None`: a read, a dry run, or a write of a Lease, Event or access review.
 fn counted_write(parts: &Parts) -> Option<String> {
     let path = parts.uri.path();
     let writes = matches!(parts.method, Method::POST | Method::PUT | Method::PATCH | Method::DELETE);

@@ -92,12 +92,17 @@ pub struct Deviation {
 
 /// A sandbox whose engine connects through proxies.
 pub struct FaultInjectionTest<'a> {
+    /// The sandbox.
     pub(super) system: &'a System,
+    /// The engine's proxy to the API server.
     pub(super) api: ApiProxy,
+    /// The engine's proxy to NATS.
     pub(super) nats: NatsProxy,
     /// The switch that had fallen silent when the driver was killed.
     pub(super) silent: Mutex<Option<String>>,
+    /// The receiver of callbacks.
     receiver: Receiver,
+    /// Number of runs so far.
     runs: AtomicU32,
 }
 

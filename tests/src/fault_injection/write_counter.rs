@@ -67,10 +67,15 @@ pub(super) enum WriteAction {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The counted writes.
     writes: Vec<String>,
+    /// The armed fault and the number of its write.
     armed: Option<(usize, Fault)>,
+    /// The write at which the fault was injected.
     injected: Option<String>,
+    /// Whether messages of the killed process are dropped.
     held: bool,
+    /// Whether watches are frozen.
     frozen: bool,
     /// How often all watches were ended.
     breaks: u64,

@@ -73,11 +73,17 @@ pub fn record() -> &'static RunRecord {
 }
 
 struct Canaries {
+    /// The switches' password.
     password: String,
+    /// A wrong password.
     wrong_password: String,
+    /// A valid SSH key.
     ssh: PrivateKey,
+    /// An invalid SSH key.
     broken_key: String,
+    /// The signing key of callbacks.
     callback: String,
+    /// An invalid signing key.
     short_callback: String,
 }
 
@@ -139,12 +145,12 @@ impl NatsTap {
         let seed = std::fs::read_to_string(nats.seed_of(NatsUser::Admin)).expect("the seed of the admin");
         let client =
             ConnectOptions::with_nkey(seed.trim().to_owned()).connect(&nats.url).await.expect("NATS");
-        let mut messages = client.subscribe(">").await.expect("everything");
+        let mut subscription = client.subscribe(">").await.expect("everything");
         client.flush().await.expect("NATS");
         let messages = Arc::new(std::sync::Mutex::new(Vec::new()));
         let sink = Arc::clone(&messages);
         let task = tokio::spawn(async move {
-            while let Some(message) = messages.next().await {
+            while let Some(message) = subscription.next().await {
                 let mut messages = sink.lock().unwrap_or_else(PoisonError::into_inner);
                 messages.extend_from_slice(message.subject.as_bytes());
                 messages.extend_from_slice(format!(" {:?} ", message.headers).as_bytes());

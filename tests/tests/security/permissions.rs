@@ -13,14 +13,17 @@ use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NE
 
 /// Permissions of an account.
 pub struct Permission {
+    /// The account.
     pub account: Account,
     /// The namespace of the permission; empty: the whole cluster.
     pub namespace: &'static str,
+    /// The API group; empty: core.
     pub group: &'static str,
     /// Resources, each with an optional `/subresource`.
     pub resources: &'static [&'static str],
     /// Names of objects; empty: all.
     pub names: &'static [&'static str],
+    /// The allowed verbs.
     pub verbs: &'static [&'static str],
 }
 
