@@ -63,7 +63,7 @@ pub(crate) fn name_of(object: &DynamicObject) -> String {
     }
 }
 
-/// Applies one object and returns it as the server has it.
+/// Applies one object and returns it as stored.
 pub async fn apply(
     client: &Client,
     manager: &str,

@@ -1,7 +1,7 @@
 //! Reads an engine's pending work from its metrics.
 
 /// Gauges of pending work.
-const UNDER_WAY: [&str; 4] = [
+const PENDING_WORK: [&str; 4] = [
     "eno_engine_mailbox",
     "eno_engine_publish_waiting",
     "eno_engine_publish_outstanding",
@@ -19,12 +19,12 @@ pub(crate) fn value(metrics: &str, name: &str) -> Option<f64> {
 pub(crate) const CAUGHT_UP: &str = "eno_engine_catch_up_seconds";
 
 /// A description of the pending work; `None`: there is none.
-pub(crate) fn under_way(metrics: &str) -> Option<String> {
+pub(crate) fn pending_work(metrics: &str) -> Option<String> {
     if value(metrics, CAUGHT_UP).is_none_or(|seconds| seconds <= 0.0) {
         return Some(format!("{CAUGHT_UP} is 0"));
     }
-    let busy = UNDER_WAY.into_iter().find(|name| value(metrics, name) != Some(0.0));
-    busy.map(|name| format!("{name} is not 0"))
+    let pending = PENDING_WORK.into_iter().find(|name| value(metrics, name) != Some(0.0));
+    pending.map(|name| format!("{name} is not 0"))
 }
 
 #[cfg(test)]
@@ -39,10 +39,10 @@ mod tests {
                  eno_engine_outbox_lag 0\neno_engine_settle_seconds_count 1\neno_engine_catch_up_seconds {seconds}\n"
             )
         };
-        assert_eq!(under_way(&metrics("0.25", 0)), None);
+        assert_eq!(pending_work(&metrics("0.25", 0)), None);
         // It has computed the outcome, and has not yet compared it with what is published.
-        assert_eq!(under_way(&metrics("0.0", 0)).as_deref(), Some("eno_engine_catch_up_seconds is 0"));
-        assert_eq!(under_way(&metrics("0.25", 1)).as_deref(), Some("eno_engine_publish_waiting is not 0"));
-        assert!(under_way("").is_some());
+        assert_eq!(pending_work(&metrics("0.0", 0)).as_deref(), Some("eno_engine_catch_up_seconds is 0"));
+        assert_eq!(pending_work(&metrics("0.25", 1)).as_deref(), Some("eno_engine_publish_waiting is not 0"));
+        assert!(pending_work("").is_some());
     }
 }

@@ -105,7 +105,7 @@ impl Receiver {
         let shared = Arc::new(Shared { seen: watch::Sender::new(Vec::new()), decider: Mutex::new(decider) });
         let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
-            // It ends with the process, or with the listener, which then shows as missing callbacks.
+            // The server ends with the process or its listener; missing callbacks show that.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { url, shared, _server: AbortOnDropHandle::new(server) })

@@ -84,15 +84,15 @@ pub async fn reboot(http: &reqwest::Client, switch: &SwitchInfo, boot: Boot) -> 
 }
 
 /// Waits until it has no VLAN of the operator, by long polling.
-pub async fn until_without_our_vlans(
+pub async fn until_without_managed_vlans(
     http: &reqwest::Client,
     switch: &SwitchInfo,
 ) -> Result<(), reqwest::Error> {
-    let ours = |view: &View| {
+    let has_managed = |view: &View| {
         view.vlans.values().any(|vlan| vlan.name.as_deref().is_some_and(|name| name.starts_with("eno-")))
     };
     let mut now = running(http, switch).await?;
-    while ours(&now.view) {
+    while has_managed(&now.view) {
         now = wait_for_change(http, switch, now.version).await?;
     }
     Ok(())

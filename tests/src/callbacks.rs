@@ -47,7 +47,7 @@ impl Receiver {
         let seen = Seen::new(watch::Sender::new(Vec::new()));
         let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&seen));
         let server = tokio::spawn(async move {
-            // It ends with the process, or with the listener, which then shows as missing callbacks.
+            // The server ends with the process or its listener; missing callbacks show that.
             let _ = axum::serve(listener, router).await;
         });
         Self { url, seen, _server: AbortOnDropHandle::new(server) }

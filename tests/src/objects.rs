@@ -1,4 +1,4 @@
-//! Objects on the API server: applying, waiting, deleting.
+//! Applies, awaits and deletes objects on the API server.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -34,7 +34,7 @@ impl ExpectedStatus<'_> {
             let message = status.message.as_deref().unwrap_or_default();
             status.phase == Some(self.phase)
                 && status.observed_generation == generation
-                && self.message_parts.iter().all(|word| message.contains(word))
+                && self.message_parts.iter().all(|part| message.contains(part))
         })
     }
 }
@@ -120,7 +120,7 @@ impl System {
         patched.unwrap_or_else(|error| panic!("patching {kind} {name}: {error}"));
     }
 
-    /// A NodePool and a ConnectionPoint of one name, with a node on each leaf, and a namespace of that name.
+    /// Creates a namespace, and a NodePool and a ConnectionPoint of the same name with a node on each leaf.
     pub async fn create_connection_point(&self, name: &str) {
         self.namespace(name).await;
         for node in ["node1", "node3"] {

@@ -12,7 +12,7 @@ use crate::{System, TIMEOUT, VLAN_PREFIX};
 /// Ports of switches: `("leaf1", "Ethernet1")`.
 pub type Ports<'a> = BTreeSet<(&'a str, &'a str)>;
 
-fn ours(view: &View) -> BTreeSet<u16> {
+fn managed_vlans(view: &View) -> BTreeSet<u16> {
     let named = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
     view.vlans.iter().filter(|(_, vlan)| named(&vlan.name)).map(|(vid, _)| *vid).collect()
 }
@@ -64,8 +64,8 @@ impl System {
         assert_eq!(&found, wanted, "the ports of VLAN {vid}");
         for info in self.sandbox.switches() {
             let view = self.view(&info.name).await;
-            let here = wanted.iter().any(|(switch, _)| *switch == info.name);
-            assert_eq!(view.vlans.contains_key(&vid), here, "VLAN {vid} defined on {}", info.name);
+            let expected_here = wanted.iter().any(|(switch, _)| *switch == info.name);
+            assert_eq!(view.vlans.contains_key(&vid), expected_here, "VLAN {vid} defined on {}", info.name);
             if let Some(vlan) = view.vlans.get(&vid) {
                 assert_eq!(vlan.name, Some(format!("{VLAN_PREFIX}{vid}")), "its name on {}", info.name);
             }
@@ -81,10 +81,11 @@ impl System {
         let vids: BTreeSet<u16> = vids.into_iter().collect();
         for info in self.sandbox.switches() {
             let what = format!("none of the VLANs {vids:?}");
-            let view = self.until_view(&info.name, &what, |view| ours(view).is_disjoint(&vids)).await;
+            let view =
+                self.until_view(&info.name, &what, |view| managed_vlans(view).is_disjoint(&vids)).await;
             for (name, port) in &view.ports {
-                let left = vids.iter().find(|vid| port.configured.contains(**vid));
-                assert_eq!(left, None, "a VLAN is still listed on {} {name}", info.name);
+                let listed = vids.iter().find(|vid| port.configured.contains(**vid));
+                assert_eq!(listed, None, "a VLAN is still listed on {} {name}", info.name);
             }
         }
     }

@@ -41,26 +41,26 @@ fn is_driver(name: &str) -> bool {
 #[test]
 fn crates_depend_only_on_allowed_crates() {
     let metadata = metadata();
-    let ours: BTreeSet<&str> =
+    let workspace_crates: BTreeSet<&str> =
         metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect();
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED.into();
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
-        let Some(may) = allowed.get(name).copied().or(is_driver(name).then_some(DRIVERS)) else {
-            wrong.push(format!("{name} has no rule"));
+        let Some(allowed_imports) = allowed.get(name).copied().or(is_driver(name).then_some(DRIVERS)) else {
+            violations.push(format!("{name} has no rule"));
             continue;
         };
         let imports =
             package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development);
-        for import in imports.filter(|import| ours.contains(import.name.as_str())) {
+        for import in imports.filter(|import| workspace_crates.contains(import.name.as_str())) {
             let import = import.name.as_str();
-            if !may.contains(&import) {
-                wrong.push(format!("{name} imports {import}"));
+            if !allowed_imports.contains(&import) {
+                violations.push(format!("{name} imports {import}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn simulator_depends_on_no_crate_of_the_workspace() {
         .into_iter()
         .find(|package| package.name == "eno-simulator")
         .expect("it");
-    let ours = simulator.dependencies.iter().filter(|dependency| dependency.path.is_some());
-    assert_eq!(ours.map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(), [""; 0]);
+    let workspace_crates = simulator.dependencies.iter().filter(|dependency| dependency.path.is_some());
+    assert_eq!(workspace_crates.map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]

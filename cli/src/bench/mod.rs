@@ -290,7 +290,7 @@ async fn delete(
     each(0..args.size, args.concurrency, |index| apis.delete(index)).await?;
     tracker.until("deleting", |seen| seen.present.is_empty()).await?;
     let empty =
-        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_managed_vlans(http, info)));
     empty.await.context("asking the switches")?;
     Ok(started.elapsed())
 }

@@ -7,7 +7,7 @@ use kube::Client;
 use serde::Serialize;
 
 use super::counters;
-use crate::engine_metrics::{self, CAUGHT_UP, under_way};
+use crate::engine_metrics::{self, CAUGHT_UP, pending_work};
 use crate::sandbox::{Role, Sandbox};
 
 /// Interval of polls of the engine's metrics.
@@ -40,7 +40,7 @@ pub(super) async fn measure(
     let url = format!("{}/metrics", sandbox.url(engine).context("the engine's metrics")?);
     let seconds_of_leading = loop {
         let metrics = http.get(&url).send().await?.text().await?;
-        if under_way(&metrics).is_none() {
+        if pending_work(&metrics).is_none() {
             break engine_metrics::value(&metrics, CAUGHT_UP).unwrap_or_default();
         }
         if started.elapsed() > TIMEOUT {

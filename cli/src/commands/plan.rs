@@ -202,7 +202,7 @@ impl From<Error> for Unchecked {
     }
 }
 
-/// The object as the API server would store it, with its defaults.
+/// The object as the API server would store it, with defaults, from a dry run.
 async fn dry_run_apply(client: &Client, object: &DynamicObject) -> Result<DynamicObject, Unchecked> {
     let api = api_of(client, object).map_err(|error| Unchecked::Refused(error.to_string()))?;
     let params = PatchParams { dry_run: true, ..PatchParams::apply("eno-plan").force() };

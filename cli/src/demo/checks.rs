@@ -118,7 +118,7 @@ pub(super) async fn nothing_left(
     let leftover: Vec<_> = attachments.filter(|name| leftover.contains_key(name)).collect();
     ensure!(leftover.is_empty(), "these NetworkAttachmentDefinitions are left: {}", leftover.join(", "));
     let empty =
-        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_managed_vlans(http, info)));
     match tokio::time::timeout(limit, empty).await {
         Ok(result) => result.map(drop).context("asking the switches"),
         Err(_) => bail!("VLANs are left on the switches after {} s", limit.as_secs()),

@@ -20,7 +20,7 @@ use crate::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
 use crate::receiver::{Callback, Receiver};
 use crate::sandbox::Sandbox;
-use objects::{Follower, State, is_of_fabric, is_ours, set_callback, title, without_fields};
+use objects::{Follower, State, is_of_api_group, is_of_fabric, set_callback, title, without_fields};
 use screen::Screen;
 
 /// The field manager of the example, in place of kubectl's.
@@ -130,10 +130,10 @@ impl<'a> Demo<'a> {
     async fn split(&self) -> anyhow::Result<(Vec<DynamicObject>, Vec<DynamicObject>)> {
         let mut split = (Vec::new(), Vec::new());
         for object in &self.objects {
-            let there = api_of(&self.client, object)?.get_opt(&object.name_any()).await;
-            let there = there.with_context(|| format!("reading {}", title(object)))?;
+            let stored = api_of(&self.client, object)?.get_opt(&object.name_any()).await;
+            let stored = stored.with_context(|| format!("reading {}", title(object)))?;
             let list =
-                if there.is_some_and(|there| is_of_fabric(&there)) { &mut split.0 } else { &mut split.1 };
+                if stored.is_some_and(|stored| is_of_fabric(&stored)) { &mut split.0 } else { &mut split.1 };
             list.push(object.clone());
         }
         Ok(split)
@@ -165,7 +165,8 @@ impl<'a> Demo<'a> {
     /// Waits for a callback of this phase for every object, and shows the counts of callbacks.
     async fn callbacks(&self, objects: &[DynamicObject], phase: &str, since: Instant) -> anyhow::Result<()> {
         let missing_callbacks = |seen: &[Callback]| {
-            let mut missing: Vec<_> = objects.iter().filter(|object| is_ours(object)).map(title).collect();
+            let mut missing: Vec<_> =
+                objects.iter().filter(|object| is_of_api_group(object)).map(title).collect();
             for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
                 missing.retain(|object| *object != callback.object);
             }

@@ -22,14 +22,14 @@ pub(super) fn title(object: &DynamicObject) -> String {
 }
 
 /// Whether it is of the operator's API group, and so has a phase.
-pub(super) fn is_ours(object: &DynamicObject) -> bool {
+pub(super) fn is_of_api_group(object: &DynamicObject) -> bool {
     let version = object.types.as_ref().map_or("", |types| types.api_version.as_str());
     version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }
 
 /// Sets the CallbackURL.
 pub(super) fn set_callback(object: &mut DynamicObject, url: &str) {
-    if is_ours(object)
+    if is_of_api_group(object)
         && let Some(spec) = object.data.get_mut("spec").and_then(Value::as_object_mut)
     {
         spec.insert("CallbackURL".to_owned(), Value::from(url));
@@ -93,11 +93,11 @@ pub(super) struct Change {
 impl Follower {
     /// Watches those objects that are of the operator's API group.
     pub(super) fn new(client: &Client, objects: &[DynamicObject]) -> Result<Self, ApplyError> {
-        let ours = || objects.iter().filter(|object| is_ours(object));
-        let kinds = ours().map(resource_of).collect::<Result<Vec<_>, _>>()?;
+        let of_api_group = || objects.iter().filter(|object| is_of_api_group(object));
+        let kinds = of_api_group().map(resource_of).collect::<Result<Vec<_>, _>>()?;
         let kinds: BTreeMap<_, _> = kinds.into_iter().map(|kind| (kind.kind.clone(), kind)).collect();
         let streams = kinds.into_values().map(|kind| follow(client, kind).boxed());
-        let states = ours().map(|object| (title(object), State::Gone)).collect();
+        let states = of_api_group().map(|object| (title(object), State::Gone)).collect();
         Ok(Self { events: futures::stream::select_all(streams), states })
     }
 

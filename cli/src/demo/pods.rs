@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::objects::{Follower, State, is_ours};
+use super::objects::{Follower, State, is_of_api_group};
 use super::{Demo, LIMIT, MANAGER, screen};
 use crate::apply::{api_of, apply_all};
 use crate::manifests;
@@ -38,7 +38,8 @@ impl Demo<'_> {
 
     /// Runs the example's pods, adds and removes the network, and shows a ping each time.
     pub async fn pods(&self) -> anyhow::Result<()> {
-        let (network, pods): (Vec<_>, Vec<_>) = manifests::demo_pods()?.into_iter().partition(is_ours);
+        let (network, pods): (Vec<_>, Vec<_>) =
+            manifests::demo_pods()?.into_iter().partition(is_of_api_group);
         self.set_up_gateway()?;
 
         self.screen.title("Running examples/pods: a Deployment, with a pod on each of the nodes");

@@ -135,11 +135,11 @@ impl Reader {
                 let place = format!("{file}: ConnectionPoint");
                 let name = text(&place, "metadata.name", name)?;
                 let place = format!("{place} {name}");
-                let there = self
+                let previous = self
                     .input
                     .connection_points
                     .insert(name.clone(), (place.clone(), Value::Object(fields.clone())));
-                if let Some((first, _)) = there {
+                if let Some((first, _)) = previous {
                     let problem = "have the same name".to_owned();
                     return Err(ImportError::Conflict { first, second: place, problem });
                 }

@@ -138,14 +138,14 @@ fn evaluate(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State,
     if let Some(rejection) = refused {
         return (State::Refused, format!("{}: {}", rejection.item, rejection.reason));
     }
-    let there = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
+    let is_applied = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
     if vlans.is_subset(made)
         && carriers().all(|(port, on_it)| {
             on_it.is_empty() || ports.get(port).is_some_and(|carried| on_it.is_subset(carried))
         }));
     match &report.outcome {
         Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.clone()),
-        _ if there => (State::Confirmed, String::new()),
+        _ if is_applied => (State::Confirmed, String::new()),
         Outcome::Failed(failure) => (State::Refused, failure.reason.clone()),
         Outcome::Held => (State::Waiting, "verified, and held until the other switches have verified".into()),
         Outcome::RolledBack { reason } => (State::Waiting, format!("rolled back: {reason}")),

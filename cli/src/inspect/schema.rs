@@ -35,18 +35,18 @@ impl Schemas {
         Ok(Self(schemas))
     }
 
-    /// The object as it would be stored over `there`; else all errors, each with its field.
+    /// The object as it would be stored over `stored_object`; else all errors, each with its field.
     pub(crate) fn check(
         &self,
         kind: Kind,
         object: &DynamicObject,
-        there: Option<&DynamicObject>,
+        stored_object: Option<&DynamicObject>,
     ) -> Result<DynamicObject, String> {
         let Some((schema, validator)) = self.0.get(kind.as_str()) else {
             return Err(format!("{kind} has no schema"));
         };
         let mut spec = object.data.get("spec").cloned().unwrap_or(Value::Null);
-        let stored_spec = there.and_then(|there| there.data.get("spec"));
+        let stored_spec = stored_object.and_then(|stored_object| stored_object.data.get("spec"));
         if let Some(stored_spec) = stored_spec {
             spec = merged(stored_spec.clone(), spec);
         }
@@ -59,7 +59,7 @@ impl Schemas {
         if !errors.is_empty() {
             return Err(errors.join("; "));
         }
-        let mut stored = there.unwrap_or(object).clone();
+        let mut stored = stored_object.unwrap_or(object).clone();
         if let Some(generation) =
             stored.metadata.generation.as_mut().filter(|_| stored_spec != Some(&validated["spec"]))
         {
@@ -103,17 +103,17 @@ fn defaults(schema: &Value, value: &mut Value) {
 }
 
 /// Merges the fields of a manifest over the stored ones; lists are replaced.
-fn merged(there: Value, manifest: Value) -> Value {
-    match (there, manifest) {
-        (Value::Object(mut there), Value::Object(manifest)) => {
+fn merged(stored_object: Value, manifest: Value) -> Value {
+    match (stored_object, manifest) {
+        (Value::Object(mut stored_object), Value::Object(manifest)) => {
             for (name, value) in manifest {
-                let value = match there.remove(&name) {
+                let value = match stored_object.remove(&name) {
                     Some(stored_spec) => merged(stored_spec, value),
                     None => value,
                 };
-                there.insert(name, value);
+                stored_object.insert(name, value);
             }
-            Value::Object(there)
+            Value::Object(stored_object)
         }
         (_, manifest) => manifest,
     }
@@ -172,13 +172,18 @@ mod tests {
     #[test]
     fn manifest_is_merged_over_the_stored_object() {
         let schemas = Schemas::new().expect("schemas");
-        let there = object(&json!({ "SegmentationID": 5, "Subnets": ["a", "b"], "PhysicalNW": ["gw"] }));
+        let stored_object =
+            object(&json!({ "SegmentationID": 5, "Subnets": ["a", "b"], "PhysicalNW": ["gw"] }));
         let stored = schemas
-            .check(Kind::L2Service, &object(&json!({ "SegmentationID": 6, "Subnets": ["c"] })), Some(&there))
+            .check(
+                Kind::L2Service,
+                &object(&json!({ "SegmentationID": 6, "Subnets": ["c"] })),
+                Some(&stored_object),
+            )
             .expect("valid");
         let expected = json!({ "SegmentationID": 6, "Subnets": ["c"], "PhysicalNW": ["gw"] });
         assert_eq!((&stored.data["spec"], stored.metadata.generation), (&expected, Some(4)));
-        let same = schemas.check(Kind::L2Service, &there, Some(&there)).expect("valid");
+        let same = schemas.check(Kind::L2Service, &stored_object, Some(&stored_object)).expect("valid");
         assert_eq!(same.metadata.generation, Some(3));
     }
 

@@ -37,14 +37,14 @@ async fn bind(client: &Client) -> Result<(), SandboxError> {
     for object in &probe {
         apply(client, MANAGER, object).await?;
     }
-    works(client, PROBE).await;
+    until_finalizer_is_set(client, PROBE).await;
     for object in &probe {
         delete(client, object).await?;
     }
     for object in &policy {
         apply(client, MANAGER, object).await?;
     }
-    works(client, BOUND).await;
+    until_finalizer_is_set(client, BOUND).await;
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn only_for_probe(object: &DynamicObject) -> DynamicObject {
 }
 
 /// Waits until a dry-run creation of an object with this name gets the finalizer.
-async fn works(client: &Client, name: &str) {
+async fn until_finalizer_is_set(client: &Client, name: &str) {
     let route = eno_nbi_crds::Route::new(
         name,
         eno_nbi_crds::RouteSpec {
@@ -85,8 +85,9 @@ async fn works(client: &Client, name: &str) {
     );
     let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let ours = |one: &String| one == eno_nbi_crds::FINALIZER;
-    while !routes.create(&params, &route).await.is_ok_and(|route| route.finalizers().iter().any(ours)) {
+    let is_finalizer = |one: &String| one == eno_nbi_crds::FINALIZER;
+    while !routes.create(&params, &route).await.is_ok_and(|route| route.finalizers().iter().any(is_finalizer))
+    {
         tokio::time::sleep(INTERVAL).await;
     }
 }

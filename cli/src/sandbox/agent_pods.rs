@@ -49,7 +49,7 @@ pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> 
         ("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(",")),
     ]);
     let secret = dynamic(&secret(sandbox).await?)?;
-    // The namespace comes first, as `kubectl apply -k` has it.
+    // The Namespace comes first, in the order of `kubectl apply -k`.
     for mut object in manifests::agent()? {
         set_environment(&mut object, &settings);
         apply(&client, MANAGER, &object).await?;

@@ -195,14 +195,14 @@ impl Sandbox {
             let what = "established CustomResourceDefinitions";
             deadline.wait(what, wait::crds_established(&self.client, &crds)).await
         };
-        let rights = async {
+        let rbac_and_policies = async {
             apply_all(&self.client, MANAGER, &manifests::namespace()?).await?;
             apply_all(&self.client, MANAGER, &manifests::roles()?).await?;
             apply_all(&self.client, MANAGER, &manifests::policies()?).await?;
             Ok(())
         };
         let unbound = admission::unbind(&self.client);
-        tokio::try_join!(definitions, rights, self.apply_nodes(), self.release_lease(), unbound)?;
+        tokio::try_join!(definitions, rbac_and_policies, self.apply_nodes(), self.release_lease(), unbound)?;
         let task = tokio::spawn(admission::bind_in_background(
             self.client.clone(),
             Arc::clone(&self.options.report),
@@ -235,9 +235,9 @@ impl Sandbox {
         let api: Api<Node> = Api::all(self.client.clone());
         if !real.is_empty() {
             // Nodes of an earlier run with other nodes.
-            let there = api.list_metadata(&ListParams::default()).await;
-            let there = there.map_err(SandboxError::kubernetes("listing nodes"))?;
-            for name in there.iter().map(ResourceExt::name_any) {
+            let existing = api.list_metadata(&ListParams::default()).await;
+            let existing = existing.map_err(SandboxError::kubernetes("listing nodes"))?;
+            for name in existing.iter().map(ResourceExt::name_any) {
                 if !real.iter().any(|node| node.name == name) {
                     let deleted = api.delete(&name, &DeleteParams::default()).await;
                     deleted.map_err(SandboxError::kubernetes(format!("deleting node {name}")))?;

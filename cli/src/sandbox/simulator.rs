@@ -33,10 +33,10 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
         .map_err(|source| SandboxError::Json { path: path.clone(), source })?;
     fs::write(&path, json).await.map_err(SandboxError::file("writing", &path))?;
     // A file of an earlier run would be mistaken for the new one.
-    let own = dir.join(OWN_FABRIC);
-    match fs::remove_file(&own).await {
+    let own_fabric = dir.join(OWN_FABRIC);
+    match fs::remove_file(&own_fabric).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(SandboxError::file("removing", &own)(error));
+            return Err(SandboxError::file("removing", &own_fabric)(error));
         }
         _ => {}
     }
@@ -46,17 +46,17 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
             let mut tick = tokio::time::interval(POLL);
             loop {
                 tick.tick().await;
-                match fs::read(&own).await {
+                match fs::read(&own_fabric).await {
                     Ok(bytes) => {
                         let switches = serde_json::from_slice(&bytes)
-                            .map_err(|source| SandboxError::Json { path: own.clone(), source })?;
+                            .map_err(|source| SandboxError::Json { path: own_fabric.clone(), source })?;
                         let path = dir.join(FABRIC);
                         // The copy keeps the permissions, since it contains passwords.
-                        fs::copy(&own, &path).await.map_err(SandboxError::file("writing", path))?;
+                        fs::copy(&own_fabric, &path).await.map_err(SandboxError::file("writing", path))?;
                         return Ok(switches);
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(SandboxError::file("reading", &own)(error)),
+                    Err(error) => return Err(SandboxError::file("reading", &own_fabric)(error)),
                 }
             }
         })

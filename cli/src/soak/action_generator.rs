@@ -41,9 +41,9 @@ impl Bounds {
 pub(super) fn next(world: &World, bounds: &Bounds, rng: &mut SeededRng) -> Option<Action> {
     let expected = world.expected();
     let actions = ActionGenerator { world, bounds, expected: &expected };
-    let should_create = |there: usize, most: usize, rng: &mut SeededRng| {
+    let should_create = |present: usize, most: usize, rng: &mut SeededRng| {
         // Three of four times towards the usual number.
-        rng.percent(if there * 100 < most * TARGET_FILL_PERCENT { 75 } else { 25 })
+        rng.percent(if present * 100 < most * TARGET_FILL_PERCENT { 75 } else { 25 })
     };
     match rng.below(100) {
         0..30 => match rng.below(2) {

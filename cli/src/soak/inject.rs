@@ -172,14 +172,14 @@ fn random_refusal(rng: &mut SeededRng) -> SwitchFault {
 /// VLANs. `None`: there is none. It never removes one of several VLANs from a port. If that were the last one by then,
 /// the port would become a trunk for all VLANs, which the driver leaves unchanged.
 fn manual_removal(view: &View, rng: &mut SeededRng) -> Option<HandEdit> {
-    let ours = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
+    let is_managed = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
     let vids: Vec<u16> =
-        view.vlans.iter().filter(|(_, vlan)| ours(&vlan.name)).map(|(vid, _)| *vid).collect();
-    let has_ours = |port: &PortView| {
+        view.vlans.iter().filter(|(_, vlan)| is_managed(&vlan.name)).map(|(vid, _)| *vid).collect();
+    let has_only_managed = |port: &PortView| {
         !port.configured.is_empty() && port.configured.iter().all(|vid| vids.contains(&vid))
     };
     let ports: Vec<&String> =
-        view.ports.iter().filter(|(_, port)| has_ours(port)).map(|(name, _)| name).collect();
+        view.ports.iter().filter(|(_, port)| has_only_managed(port)).map(|(name, _)| name).collect();
     if let Some(port) = rng.pick(&ports).copied()
         && rng.percent(60)
     {

@@ -56,7 +56,7 @@ impl Objects {
         format!("soak-{}", attachment % self.namespaces)
     }
 
-    /// `namespace/name` of an attachment.
+    /// The name of an attachment as `namespace/name`.
     pub(super) fn attachment_name(&self, attachment: usize) -> String {
         format!("{}/a{attachment}", self.namespace(attachment))
     }

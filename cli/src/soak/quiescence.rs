@@ -146,7 +146,7 @@ impl Soak<'_> {
             }
             leaders.push(name);
             let undelivered = engine_metrics::value(&metrics, CALLBACKS) != Some(0.0);
-            let pending_work = engine_metrics::under_way(&metrics);
+            let pending_work = engine_metrics::pending_work(&metrics);
             let pending_work = pending_work.or_else(|| undelivered.then(|| format!("{CALLBACKS} is not 0")));
             violations.extend(pending_work.map(|what| format!("of {name} {what}")));
         }

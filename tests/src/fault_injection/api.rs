@@ -130,7 +130,7 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
     let what = what.unwrap_or_default();
     let fault = match action {
         WriteAction::Pass => return proxy.forward(parts, body).await,
-        WriteAction::Held => return future::pending().await,
+        WriteAction::Drop => return future::pending().await,
         WriteAction::Inject(fault) => fault,
     };
     let refused = |code: StatusCode, reason: &str| {

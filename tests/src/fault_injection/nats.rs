@@ -79,7 +79,7 @@ async fn forward(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter
                     }
                     continue;
                 }
-                WriteAction::Held => return discard_input(from_client).await,
+                WriteAction::Drop => return discard_input(from_client).await,
                 WriteAction::Inject(fault) => fault,
             };
             match fault {
@@ -94,7 +94,7 @@ async fn forward(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter
             }
             return;
         }
-        if counter.other() == WriteAction::Held {
+        if counter.other() == WriteAction::Drop {
             return discard_input(from_client).await;
         }
         while let Some(frame) = frames::take(&mut server_buffer).expect("NATS without TLS") {

@@ -27,11 +27,11 @@ use crate::{Receiver, System, TIMEOUT};
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const ENGINE: &str = "engine";
 /// Time without writes and changes after which a stage is over: longer than the engine delays informative statuses.
-const QUIET: Duration = Duration::from_secs(2);
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Minimum number of unchanged polls in that time.
 const QUIET_POLLS: u32 = 10;
 /// The gauges of the engine's pending work.
-const UNDER_WAY: [&str; 5] =
+const PENDING_WORK: [&str; 5] =
     ["mailbox", "publish_waiting", "publish_outstanding", "outbox_lag", "callbacks_pending"];
 
 /// The final states of an undisturbed run.
@@ -72,7 +72,7 @@ impl Reference {
         }
     }
 
-    /// How much an undisturbed run writes to the API server and to NATS in each stage.
+    /// The numbers of writes to the API server and to NATS in each stage, as text.
     pub fn counts(&self) -> String {
         let count = |(stage, end): (&Stage, &End)| {
             format!("{stage:?}: {} to the API server, {} to NATS", end.api.len(), end.nats.len())
@@ -87,7 +87,7 @@ pub struct Deviation {
     /// The run, the fault and the difference.
     pub what: String,
     /// What the cleanup could not remove; no run can follow it.
-    pub left: Option<String>,
+    pub leftover: Option<String>,
 }
 
 /// A sandbox whose engine connects through proxies.
@@ -200,7 +200,7 @@ impl<'a> FaultInjectionTest<'a> {
             if let Err(why) = result {
                 let write = hit.unwrap_or_else(|| "not reached".to_owned());
                 let what = format!("{run}: {injection} in {stage:?} ({write}): {why}");
-                return Err(Deviation { what, left: self.clean_up(reference, &run).await });
+                return Err(Deviation { what, leftover: self.clean_up(reference, &run).await });
             }
             injected.extend(hit.map(|hit| (stage, hit)));
         }
@@ -211,18 +211,18 @@ impl<'a> FaultInjectionTest<'a> {
     async fn clean_up(&self, reference: &Reference, run: &str) -> Option<String> {
         self.apply_stage(run, Stage::Delete).await;
         let wanted = &reference.stages[&Stage::Delete].found;
-        let mut left = String::new();
+        let mut leftover = String::new();
         let cleaning = async {
             let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
                 ticks.tick().await;
-                left = difference(wanted, &final_state::found(self.system, run).await);
-                if left.is_empty() {
+                leftover = difference(wanted, &final_state::found(self.system, run).await);
+                if leftover.is_empty() {
                     return;
                 }
             }
         };
-        timeout(TIMEOUT, cleaning).await.is_err().then_some(left)
+        timeout(TIMEOUT, cleaning).await.is_err().then_some(leftover)
     }
 
     /// Runs one stage to its end, with the fault.
@@ -296,7 +296,7 @@ impl<'a> FaultInjectionTest<'a> {
         let mut last = String::new();
         let settling = async {
             let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            let (mut before, mut since, mut quiet) = (None, Instant::now(), 0);
+            let (mut before, mut since, mut quiet_polls) = (None, Instant::now(), 0);
             loop {
                 ticks.tick().await;
                 let written = (self.api.counter.writes().len(), self.nats.counter.writes().len());
@@ -306,12 +306,12 @@ impl<'a> FaultInjectionTest<'a> {
                 if unfinished.is_some() || now != before {
                     last =
                         format!("{}: {now:#?}", unfinished.as_deref().unwrap_or("it does not come to rest"));
-                    (before, since, quiet) = (now, Instant::now(), 0);
+                    (before, since, quiet_polls) = (now, Instant::now(), 0);
                     continue;
                 }
-                quiet += 1;
-                if quiet >= QUIET_POLLS
-                    && since.elapsed() >= QUIET
+                quiet_polls += 1;
+                if quiet_polls >= QUIET_POLLS
+                    && since.elapsed() >= QUIET_PERIOD
                     && let Some((_, found)) = now
                 {
                     return found;
@@ -348,15 +348,15 @@ impl<'a> FaultInjectionTest<'a> {
                 }
             }
         }
-        self.under_way().await
+        self.pending_work().await
     }
 
     /// The engine's pending work according to its metrics.
-    async fn under_way(&self) -> Option<String> {
+    async fn pending_work(&self) -> Option<String> {
         let Some(metrics) = self.metrics().await else {
             return Some("the engine does not answer".to_owned());
         };
-        let busy = UNDER_WAY.iter().find(|name| gauge(&metrics, name) != Some(0));
+        let busy = PENDING_WORK.iter().find(|name| gauge(&metrics, name) != Some(0));
         busy.map(|name| format!("the engine's {name} is {:?}", gauge(&metrics, name)))
     }
 

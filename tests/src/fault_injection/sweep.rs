@@ -79,8 +79,8 @@ impl FaultInjectionTest<'_> {
                 Err(deviation) => {
                     log(&deviation.what);
                     report.failures.push(deviation.what);
-                    if let Some(left) = deviation.left {
-                        let why = format!("what stays of it keeps all others from being tried:{left}");
+                    if let Some(leftover) = deviation.leftover {
+                        let why = format!("what stays of it keeps all others from being tried:{leftover}");
                         report.failures.push(why);
                         break;
                     }
@@ -106,7 +106,7 @@ impl FaultInjectionTest<'_> {
                 };
                 if let Err(deviation) = self.run_with_fault(reference, injection).await {
                     log(&format!("noticed: {}", deviation.what));
-                    assert!(deviation.left.is_none(), "what stays of it: {:?}", deviation.left);
+                    assert!(deviation.leftover.is_none(), "what stays of it: {:?}", deviation.leftover);
                     noticed = true;
                     break;
                 }

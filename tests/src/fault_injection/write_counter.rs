@@ -62,7 +62,7 @@ pub(super) enum WriteAction {
     /// Inject this fault; the proxy calls [`WriteCounter::record_injected`] afterwards.
     Inject(Fault),
     /// Drop it: the process counts as dead.
-    Held,
+    Drop,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ struct State {
     /// The write at which the fault was injected.
     injected: Option<String>,
     /// Whether messages of the killed process are dropped.
-    held: bool,
+    dropping: bool,
     /// Whether watches are frozen.
     frozen: bool,
     /// How often all watches were ended.
@@ -124,7 +124,7 @@ impl WriteCounter {
     /// Ends the fault: messages of a new process pass, and frozen watches end.
     pub fn release(&self) {
         self.state.send_modify(|state| {
-            state.held = false;
+            state.dropping = false;
             if std::mem::take(&mut state.frozen) {
                 state.breaks += 1;
             }
@@ -133,15 +133,15 @@ impl WriteCounter {
 
     /// Counts a write.
     pub(super) fn write(&self, what: String) -> WriteAction {
-        let mut action = WriteAction::Held;
+        let mut action = WriteAction::Drop;
         self.state.send_modify(|state| {
-            if state.held {
+            if state.dropping {
                 return;
             }
             state.writes.push(what);
             let armed = state.armed.filter(|(at, _)| *at == state.writes.len());
             action = armed.map_or(WriteAction::Pass, |(_, fault)| WriteAction::Inject(fault));
-            state.held = armed.is_some_and(|(_, fault)| fault.kills());
+            state.dropping = armed.is_some_and(|(_, fault)| fault.kills());
             state.frozen |= armed.is_some_and(|(_, fault)| fault == Fault::Frozen);
         });
         action
@@ -149,7 +149,7 @@ impl WriteCounter {
 
     /// The action for a message that is no write.
     pub(super) fn other(&self) -> WriteAction {
-        if self.state.borrow().held { WriteAction::Held } else { WriteAction::Pass }
+        if self.state.borrow().dropping { WriteAction::Drop } else { WriteAction::Pass }
     }
 
     /// Records that the fault of the last [`WriteAction::Inject`] has happened.
@@ -196,7 +196,7 @@ mod tests {
         let counter = WriteCounter::default();
         counter.arm(Some((1, Fault::KilledBefore)));
         assert_eq!(counter.write("a".to_owned()), WriteAction::Inject(Fault::KilledBefore));
-        assert_eq!((counter.write("b".to_owned()), counter.other()), (WriteAction::Held, WriteAction::Held));
+        assert_eq!((counter.write("b".to_owned()), counter.other()), (WriteAction::Drop, WriteAction::Drop));
         counter.release();
         assert_eq!((counter.write("c".to_owned()), counter.other()), (WriteAction::Pass, WriteAction::Pass));
         assert_eq!(counter.writes(), ["a", "c"]);

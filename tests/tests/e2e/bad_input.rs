@@ -40,8 +40,8 @@ fn schema_violations_are_refused_by_the_api_server() {
         ];
         for (yaml, message_parts) in cases {
             let answer = system.refused(&yaml).await;
-            for word in message_parts {
-                assert!(answer.contains(word), "{word:?} is not in {answer:?} for {yaml}");
+            for part in message_parts {
+                assert!(answer.contains(part), "{part:?} is not in {answer:?} for {yaml}");
             }
         }
     });

@@ -44,8 +44,8 @@ fn plan_predicts_what_apply_does() {
         assert!(hop["ports"].as_array().is_some_and(|ports| ports.contains(&json!("Ethernet1"))), "{hop:#}");
 
         let blame = system.eno_json(&["blame", "leaf1", "Ethernet1"], "", 0).await;
-        let ours = blame["vlans"].as_array().expect("a list").iter().find(|line| line["vlan"] == 240);
-        assert_eq!(ours.expect("VLAN 240")["wantedBy"], json!(["L2Service/ask-a"]));
+        let line = blame["vlans"].as_array().expect("a list").iter().find(|line| line["vlan"] == 240);
+        assert_eq!(line.expect("VLAN 240")["wantedBy"], json!(["L2Service/ask-a"]));
 
         let deletion = system.eno_json(&["plan", "--delete", "-f", "-"], &network, 0).await;
         assert_eq!(find(&deletion["switches"], "name", "leaf1")["delete"], "240");

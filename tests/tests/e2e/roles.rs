@@ -215,12 +215,16 @@ impl CommandRunner<'_> {
 
     async fn status(&self) {
         let all = self.works(&["status"], "").await;
-        let shown = |name: &str| {
+        let is_shown = |name: &str| {
             let rows = all["objects"].as_array().expect("a list");
             rows.iter().any(|row| row["object"] == name && row["phase"] == "ready")
         };
-        assert_eq!(shown("L2Service/roles-a"), self.role.reads("l2services"), "{all:#}");
-        assert_eq!(shown("L2ServiceAttachment/roles/a"), self.role.reads("l2serviceattachments"), "{all:#}");
+        assert_eq!(is_shown("L2Service/roles-a"), self.role.reads("l2services"), "{all:#}");
+        assert_eq!(
+            is_shown("L2ServiceAttachment/roles/a"),
+            self.role.reads("l2serviceattachments"),
+            "{all:#}"
+        );
         if !self.role.reads("l2serviceattachments") {
             return self
                 .refused(&["status", "l2sa/a"], "L2ServiceAttachment/roles/a: you may not read it")
@@ -304,8 +308,9 @@ impl CommandRunner<'_> {
 fn each_cluster_role_gets_what_it_may_read_from_each_command() {
     with_shared_sandbox(async |system| {
         let client = system.sandbox.client();
-        let ours = ListParams::default().labels("app.kubernetes.io/part-of=eno");
-        let deployed = Api::<ClusterRole>::all(client.clone()).list(&ours).await.expect("ClusterRoles");
+        let of_operator = ListParams::default().labels("app.kubernetes.io/part-of=eno");
+        let deployed =
+            Api::<ClusterRole>::all(client.clone()).list(&of_operator).await.expect("ClusterRoles");
         let mut deployed: Vec<String> = deployed.iter().map(ClusterRole::name_any).collect();
         let mut listed: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
         deployed.sort();

@@ -21,8 +21,8 @@ fn open_trunk_and_restricted_service_exclude_each_other() {
         ]
         .concat();
         system.apply(&network).await;
-        let ours = ListParams::default().labels("test=trk");
-        let mut both = system.all::<L2ServiceAttachment>().list(&ours).await.expect("a list").items;
+        let of_operator = ListParams::default().labels("test=trk");
+        let mut both = system.all::<L2ServiceAttachment>().list(&of_operator).await.expect("a list").items;
         both.sort_by_key(|one| (one.metadata.creation_timestamp.clone(), one.metadata.uid.clone()));
         let names = both.iter().map(|one| {
             let part = |text: &Option<String>| text.clone().unwrap_or_default();

@@ -97,7 +97,7 @@ impl MalformedMessages<'_> {
         let log = processes.into_iter().find(|process| process.name == child).expect("a process").log;
         let text = std::fs::read_to_string(log).expect("its log");
         assert!(
-            text.lines().any(|line| message_parts.iter().all(|word| line.contains(word))),
+            text.lines().any(|line| message_parts.iter().all(|part| line.contains(part))),
             "{child} says nothing of {message_parts:?}"
         );
     }
@@ -297,7 +297,7 @@ async fn check_transitions(test: &mut MalformedMessages<'_>) {
 /// Reports without a command: an engine deleted the command and crashed before it deleted the report.
 async fn check_orphaned_reports(test: &mut MalformedMessages<'_>) {
     test.system.sandbox.stop_child(ENGINE).await.expect("an engine that leaves");
-    let mut left = Vec::new();
+    let mut subjects = Vec::new();
     for (driver, target, token) in
         [(&DRIVERS[0], "ghost", "ghost"), (&DRIVERS[1], "poison/ghost", "poison=2Fghost")]
     {
@@ -305,11 +305,11 @@ async fn check_orphaned_reports(test: &mut MalformedMessages<'_>) {
         report["target"] = json!(target);
         let subject = format!("eno.v1.result.{}.{token}", driver.kind);
         test.put(&nats(test.system, driver.user).await, &subject, report.to_string()).await;
-        left.push(subject);
+        subjects.push(subject);
     }
     test.system.sandbox.start_child(ENGINE).await.expect("the engine again");
     let stream = test.admin.get_stream("ENO_RESULTS").await.expect("a stream");
-    for subject in left {
+    for subject in subjects {
         test.until(&format!("{subject} is taken out"), async || {
             stream.get_last_raw_message_by_subject(&subject).await.is_err()
         })

@@ -375,11 +375,11 @@ async fn repeat_errors(system: &System) {
 async fn create_bridge_domain(system: &System) {
     let made = system.all::<L2BridgeDomain>();
     system.until(made, watcher::Config::default(), "one that the engine made", |all| !all.is_empty()).await;
-    let ours = "{apiVersion: eno.k8s.io/v1alpha1, kind: L2BridgeDomain, metadata: {name: record-by-hand}, spec: {Vlan: 502, \
+    let domain = "{apiVersion: eno.k8s.io/v1alpha1, kind: L2BridgeDomain, metadata: {name: record-by-hand}, spec: {Vlan: 502, \
                 ConnectionPoints: []}}";
-    system.apply(ours).await;
+    system.apply(domain).await;
     system.becomes::<L2BridgeDomain>("record-by-hand", Phase::Ready).await;
-    system.delete(ours).await;
+    system.delete(domain).await;
     system.becomes::<NodePool>("record", Phase::Ready).await;
     system.becomes::<Route>("record", Phase::Ready).await;
     system.becomes::<Subnet>("record", Phase::Ready).await;

@@ -199,7 +199,7 @@ fn bindings_name_only_listed_accounts() {
         let client = system.sandbox.client();
         let cluster: Api<ClusterRoleBinding> = Api::all(client.clone());
         let all: Api<RoleBinding> = Api::all(client);
-        let ours = ListParams::default().labels("app.kubernetes.io/part-of=eno");
+        let of_operator = ListParams::default().labels("app.kubernetes.io/part-of=eno");
         let mut bound = BTreeMap::new();
         let mut add = |name: String, subjects: Option<Vec<Subject>>| {
             for subject in subjects.unwrap_or_default() {
@@ -207,10 +207,10 @@ fn bindings_name_only_listed_accounts() {
                 bound.entry(key).or_insert_with(|| name.clone());
             }
         };
-        for binding in cluster.list(&ours).await.expect("ClusterRoleBindings") {
+        for binding in cluster.list(&of_operator).await.expect("ClusterRoleBindings") {
             add(binding.name_any(), binding.subjects);
         }
-        for binding in all.list(&ours).await.expect("RoleBindings") {
+        for binding in all.list(&of_operator).await.expect("RoleBindings") {
             add(binding.name_any(), binding.subjects);
         }
         let with_permissions: BTreeSet<_> = PERMISSIONS

@@ -92,12 +92,12 @@ fn all_pods_except_the_agent_meet_pod_security_restricted() {
                 ("/spec/containers/0/securityContext/allowPrivilegeEscalation", "allowPrivilegeEscalation"),
                 ("/spec/containers/0/securityContext/capabilities", "capabilities"),
             ];
-            for (pointer, word) in weaker {
+            for (pointer, part) in weaker {
                 let mut template = template.clone();
                 *template.pointer_mut(pointer).unwrap_or_else(|| panic!("{name}: {pointer}")) = Value::Null;
                 let answer = admitted(system, namespace, &template).await;
                 let refused = answer.as_ref().is_err_and(|answer| {
-                    answer.contains("violates PodSecurity \"restricted") && answer.contains(word)
+                    answer.contains("violates PodSecurity \"restricted") && answer.contains(part)
                 });
                 assert!(refused, "{name} without {pointer}: {answer:?}");
             }
@@ -122,8 +122,8 @@ fn pods_have_least_privilege() {
                 assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
             }
             // Only pods that use the API server have a token.
-            let asks = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
-            assert_eq!(spec["automountServiceAccountToken"] == false, !asks, "{name}");
+            let uses_api = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
+            assert_eq!(spec["automountServiceAccountToken"] == false, !uses_api, "{name}");
             let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
             let host: BTreeSet<_> =
                 volumes.iter().filter_map(|volume| volume["hostPath"]["path"].as_str()).collect();
@@ -162,7 +162,7 @@ fn agent_pod_is_refused_outside_its_namespace() {
                 let message_parts = ["hostNetwork", "hostPath", "runAsNonRoot", "NET_ADMIN"];
                 let all = answer
                     .as_ref()
-                    .is_err_and(|answer| message_parts.iter().all(|word| answer.contains(word)));
+                    .is_err_and(|answer| message_parts.iter().all(|part| answer.contains(part)));
                 assert!(all, "{answer:?}");
             }
         }

@@ -19,9 +19,9 @@ const COUNT: u16 = 40;
 async fn leader(system: &System) -> [&'static str; 2] {
     let mut found = ENGINES;
     until("a leader", async || {
-        for (who, other) in [(ENGINES[0], ENGINES[1]), (ENGINES[1], ENGINES[0])] {
-            if leads(system, who).await {
-                found = [who, other];
+        for (candidate, other) in [(ENGINES[0], ENGINES[1]), (ENGINES[1], ENGINES[0])] {
+            if leads(system, candidate).await {
+                found = [candidate, other];
                 return true;
             }
         }
@@ -62,7 +62,7 @@ fn standby_engine_takes_over_after_exit_and_crash_without_loss() {
 
             let ([old, _], ()) = tokio::join!(
                 async {
-                    first.under_way(system).await;
+                    first.until_created(system).await;
                     until_failover(system, AFTER_LEAVING, async |leader| {
                         system.sandbox.stop_child(leader).await.expect("a leader that leaves");
                     })
@@ -75,7 +75,7 @@ fn standby_engine_takes_over_after_exit_and_crash_without_loss() {
 
             let ([old, _], ()) = tokio::join!(
                 async {
-                    second.under_way(system).await;
+                    second.until_created(system).await;
                     until_failover(system, AFTER_DEATH, async |leader| {
                         system.sandbox.kill_child(leader).await.expect("a leader that dies");
                     })
@@ -112,7 +112,7 @@ fn paused_leader_writes_nothing_after_it_resumes() {
                 // The leader is creating some networks and deleting others.
                 let ([old, new], (), ()) = tokio::join!(
                     async {
-                        networks.under_way(system).await;
+                        networks.until_created(system).await;
                         until_failover(system, AFTER_DEATH, async |leader| pause(system, leader)).await
                     },
                     networks.apply(system),

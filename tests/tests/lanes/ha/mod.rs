@@ -17,6 +17,6 @@ const AFTER_DEATH: Duration = Duration::from_secs(15);
 
 /// Runs these tests one after the other, since they measure durations.
 fn serialize_tests() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -40,7 +40,7 @@ impl Networks {
     }
 
     /// Waits until a quarter of the attachments exist.
-    pub async fn under_way(&self, system: &System) {
+    pub async fn until_created(&self, system: &System) {
         let config = watcher::Config::default().labels(&format!("test={}", self.test));
         let some = self.count.div_ceil(4);
         let api = system.all::<L2ServiceAttachment>();

@@ -6,7 +6,7 @@ use eno_control_plane::parts::{Part, Parts};
 use eno_vm_lane::{Ended, Kernel, Machine, Root, build};
 
 /// The integration tests of one module.
-struct Lane {
+struct TestModule {
     package: &'static str,
     /// A module filter for the test executable, such as `host::`.
     module: &'static str,
@@ -24,18 +24,18 @@ fn root() -> Root {
 }
 
 /// Runs a lane after `prepare` has added files; at least one test must run, and all must pass.
-fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
-    let executable = build(lane.package).expect("the tests");
+fn run(test_module: &TestModule, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
+    let executable = build(test_module.package).expect("the tests");
     let mut root = root();
     root.executable(&executable, "/tests").expect("the tests");
-    for program in lane.programs {
+    for program in test_module.programs {
         root.program(program).expect("a program");
     }
     prepare(&mut root);
-    let script = format!("{environment} /tests --include-ignored --test-threads=1 {}", lane.module);
+    let script = format!("{environment} /tests --include-ignored --test-threads=1 {}", test_module.module);
     let ended =
         Machine::new(root, &script).limit(Duration::from_mins(10)).run().expect("the virtual machine");
-    println!("{} {} took {:?}", lane.package, lane.module, ended.took);
+    println!("{} {} took {:?}", test_module.package, test_module.module, ended.took);
     assert_eq!(ended.status, 0, "{}", ended.output);
     assert!(ended.output.contains("test result: ok."), "{}", ended.output);
     assert!(!ended.output.contains(" 0 passed"), "no test ran: {}", ended.output);
@@ -96,7 +96,7 @@ fn hanging_vm_is_killed() {
 #[tokio::test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
 async fn nad_driver_tests_pass_in_the_vm() {
-    let lane = Lane { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
+    let test_module = TestModule { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
     let parts = Parts::from_env().expect("the parts' cache");
     let mut programs = Vec::new();
     for part in [
@@ -111,7 +111,7 @@ async fn nad_driver_tests_pass_in_the_vm() {
     ] {
         programs.push(parts.get(part).await.expect("a CNI plugin"));
     }
-    let ended = run(&lane, "ENO_CACHE=/cache", |root| {
+    let ended = run(&test_module, "ENO_CACHE=/cache", |root| {
         for path in programs {
             // The cache in the machine has the same layout: each program in its version's folder.
             let place: Vec<_> = path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
@@ -136,6 +136,6 @@ fn node_driver_pod_tests_pass_in_the_vm() {
     run(&node("pods::"), "", |_| ());
 }
 
-fn node(module: &'static str) -> Lane {
-    Lane { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
+fn node(module: &'static str) -> TestModule {
+    TestModule { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
 }
