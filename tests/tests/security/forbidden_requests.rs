@@ -294,7 +294,7 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
         ];
         for (at, key, value) in changes {
             let code = create_status(&|deployment| {
-                deployment.pointer_mut(at).expect("a place")[key] = value.clone()
+                deployment.pointer_mut(at).expect("a place")[key] = value.clone();
             })
             .await;
             assert_eq!(code, 403, "{at}/{key}: {value}");
