@@ -1,5 +1,5 @@
-//! Puts the manifests of `deploy/` and `examples` into the program, one list of texts per folder, so that a
-//! manifest is added by adding its file to the folder's `kustomization.yaml`.
+//! Embeds the manifests of `deploy/` and `examples`, one list per folder. A manifest is added by listing it in the
+//! folder's `kustomization.yaml`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     fs::write(variable("OUT_DIR")?.join("manifests.rs"), code)
 }
 
-/// The manifest itself, or those that the folder's `kustomization.yaml` lists, in its order.
+/// The manifest itself, or the ones that the folder's `kustomization.yaml` lists, in that order.
 fn manifests(path: &Path) -> io::Result<Vec<PathBuf>> {
     if path.is_file() {
         return Ok(vec![path.to_owned()]);

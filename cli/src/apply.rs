@@ -6,16 +6,16 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde::Serialize;
 
-/// How many requests run at a time: more do not make an API server on a few cores any faster.
+/// Maximum concurrent requests; more are no faster on an API server with few cores.
 const CONCURRENCY: usize = 16;
 
 /// An object was not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// It lacks apiVersion, kind or name, or can't be written as JSON. Trying again does not help.
+    /// The object lacks apiVersion, kind or name, or can't be serialised. A retry does not help.
     #[error("an object to be applied lacks its type or name")]
     Unnamed,
-    /// The API server refused it or was not reached; see [`kube::Error`] for which.
+    /// The API server refused it or was unreachable; see [`kube::Error`].
     #[error("applying {kind} {name}: {source}")]
     Refused {
         /// Its kind.
@@ -27,7 +27,7 @@ pub enum ApplyError {
     },
 }
 
-/// Makes a typed object one of any type.
+/// Converts a typed object to a dynamic one.
 pub(crate) fn dynamic<K>(object: &K) -> Result<DynamicObject, ApplyError>
 where
     K: Serialize + kube::Resource<DynamicType = ()>,
@@ -38,14 +38,14 @@ where
     Ok(object)
 }
 
-/// The type of an object. The plural is guessed from the kind, which is right for all that is applied here.
+/// The type of an object. The plural is derived from the kind, which is correct for all kinds applied here.
 pub(crate) fn resource_of(object: &DynamicObject) -> Result<ApiResource, ApplyError> {
     let types = object.types.as_ref().ok_or(ApplyError::Unnamed)?;
     let gvk = GroupVersionKind::try_from(types).map_err(|_| ApplyError::Unnamed)?;
     Ok(ApiResource::from_gvk(&gvk))
 }
 
-/// The interface to an object's kind, in its namespace if it has one.
+/// The API of an object's kind, in its namespace if it has one.
 pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, ApplyError> {
     let resource = resource_of(object)?;
     Ok(match &object.metadata.namespace {
@@ -63,7 +63,7 @@ pub(crate) fn name_of(object: &DynamicObject) -> String {
     }
 }
 
-/// Applies one object and returns it as the server has it.
+/// Applies one object and returns it as stored.
 pub async fn apply(
     client: &Client,
     manager: &str,
@@ -79,7 +79,7 @@ pub async fn apply(
     })
 }
 
-/// Applies objects in no order, and returns them in theirs.
+/// Applies objects concurrently, and returns the stored objects in the given order.
 pub async fn apply_all(
     client: &Client,
     manager: &str,

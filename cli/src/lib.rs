@@ -1,4 +1,4 @@
-//! The `eno` command as a library: what the command line does, for tests and other programs.
+//! The `eno` command as a library, for tests and other programs.
 
 pub mod apply;
 pub mod bench;

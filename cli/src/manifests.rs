@@ -1,4 +1,4 @@
-//! The manifests that the program carries with it.
+//! The manifests embedded in the program.
 
 use kube::api::DynamicObject;
 
@@ -13,7 +13,7 @@ struct Text {
     yaml: &'static str,
 }
 
-/// A manifest is not YAML of a Kubernetes object, which is a fault of the build.
+/// An embedded manifest is not YAML of a Kubernetes object, which is a bug of the build.
 #[derive(Debug, thiserror::Error)]
 #[error("reading the manifest {path}: {source}")]
 pub struct ManifestError {
@@ -29,12 +29,12 @@ pub const NAMESPACE: &str = "eno-system";
 /// The namespace of the Secrets with which the netconf driver logs in to switches.
 pub const DEVICES_NAMESPACE: &str = "eno-devices";
 
-/// The CustomResourceDefinitions: ours, and that of NetworkAttachmentDefinitions.
+/// The CustomResourceDefinitions of the operator and of NetworkAttachmentDefinitions.
 pub fn crds() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::CRDS.iter().chain(embedded::NAD_CRD))
 }
 
-/// The operator's namespace, and that of the logins of switches.
+/// The namespaces of the operator and of the switches' logins.
 pub fn namespace() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::NAMESPACE)
 }
@@ -44,12 +44,12 @@ pub fn roles() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::RBAC)
 }
 
-/// The policies that say who may use what, and what the engine may change of nodes.
+/// The admission policies on the use of networks and on the engine's changes of nodes.
 pub fn policies() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::POLICY)
 }
 
-/// The agent of every node, and the namespace that it has to itself.
+/// The agent's DaemonSet and its own namespace.
 pub fn agent() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::AGENT)
 }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_manifest_is_an_object_with_a_name() {
+    fn every_embedded_manifest_has_kind_and_name() {
         let all = [crds(), namespace(), roles(), policies(), agent(), admission(), demo(), demo_pods()];
         for objects in all {
             let objects = objects.expect("valid manifests");

@@ -1,4 +1,4 @@
-//! Where the programs are that this one runs.
+//! Finds the programs that this one runs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,13 +7,13 @@ use std::{env, io};
 /// A program is not found.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The system doesn't say where this program is.
+    /// The operating system doesn't report this program's path.
     #[error("finding this program's own file: {0}")]
     Unknown(#[source] io::Error),
     /// Neither this program nor one beside it is `eno`.
     #[error("no program eno in {} or the folder above it: build it with cargo build -p eno", folder.display())]
     NoEno {
-        /// Where it was looked for.
+        /// The folder that was searched.
         folder: PathBuf,
     },
     /// It is neither beside `eno` nor in `PATH`.
@@ -24,7 +24,7 @@ pub enum ProgramError {
         /// Its name.
         program: String,
     },
-    /// A driver's name has other characters, so it names no program.
+    /// A driver's name has a character that is not allowed.
     #[error("{0:?} can't be a driver's name: only a-z, 0-9 and '-' are allowed")]
     DriverName(String),
     /// No such driver is installed.
@@ -32,18 +32,18 @@ pub enum ProgramError {
     NoDriver {
         /// Its name.
         name: String,
-        /// The program looked for.
+        /// The name of its program.
         program: String,
     },
 }
 
-/// The `eno` program, for those that run it as a child.
+/// The path of the `eno` program, for programs that run it as a child.
 pub fn eno() -> Result<PathBuf, ProgramError> {
     let this = env::current_exe().map_err(ProgramError::Unknown)?;
     if this.file_name().is_some_and(|name| name == "eno" || name == "kubectl-eno") {
         return Ok(this);
     }
-    // A test program lies in target/…/deps, one below.
+    // A test program is in `target/…/deps`, one folder below `eno`.
     let folder = this.parent().unwrap_or(Path::new("/"));
     [Some(folder), folder.parent()]
         .into_iter()
@@ -60,7 +60,7 @@ pub fn driver(name: &str) -> Result<Command, ProgramError> {
         return Err(ProgramError::DriverName(name.to_owned()));
     }
     let program = format!("eno-driver-{name}");
-    match beside(&program) {
+    match find_program(&program) {
         Err(ProgramError::NoProgram { program }) => {
             Err(ProgramError::NoDriver { name: name.to_owned(), program })
         }
@@ -68,8 +68,8 @@ pub fn driver(name: &str) -> Result<Command, ProgramError> {
     }
 }
 
-/// The path of a program of ours: beside `eno`, else in `PATH`.
-pub fn beside(program: &str) -> Result<PathBuf, ProgramError> {
+/// The path of a program of the workspace: beside `eno`, else in `PATH`.
+pub fn find_program(program: &str) -> Result<PathBuf, ProgramError> {
     let eno = eno()?;
     let path = env::var_os("PATH").unwrap_or_default();
     eno.parent()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drivers_name_is_no_path() {
+    fn driver_name_must_not_be_a_path() {
         for name in ["", "../sh", "a/b", "NETCONF", "a b", "ä"] {
             assert!(matches!(driver(name), Err(ProgramError::DriverName(_))), "{name}");
         }

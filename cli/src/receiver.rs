@@ -1,4 +1,4 @@
-//! A subscriber of callbacks, as an NFVO would run one.
+//! A receiver of callbacks, like an NFVO's.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,11 +14,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-/// One callback, in short.
+/// The main fields of a callback.
 #[derive(Debug, Clone)]
 pub(crate) struct Callback {
+    /// Time of arrival.
     pub(crate) at: Instant,
-    /// `webhook-id`: the same again for a repeat.
+    /// `webhook-id`: a repeated delivery has the same.
     pub(crate) id: String,
     /// `eno-transition`: the number of the transition of the object.
     pub(crate) transition: u64,
@@ -26,6 +27,7 @@ pub(crate) struct Callback {
     pub(crate) object: String,
     /// `metadata.uid` of the object.
     pub(crate) uid: String,
+    /// `status.phase` of the object.
     pub(crate) phase: String,
 }
 
@@ -51,20 +53,20 @@ struct Status {
     phase: String,
 }
 
-/// What becomes of a post.
+/// The handling of a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Taken,
-    /// It is not taken, and that is said.
+    /// The callback is not recorded, and the answer is an error.
     Refused,
-    /// It is taken, and the answer says that it was not.
+    /// The callback is recorded, but the answer is an error.
     TakenAndRefused,
 }
 
-/// Decides what becomes of a post, of the id and of how often this one failed before.
-pub(crate) type Answers = Box<dyn FnMut(&str, u32) -> Answer + Send>;
+/// Decides the answer to a post, from its id and the number of its failures.
+pub(crate) type AnswerPolicy = Box<dyn FnMut(&str, u32) -> Answer + Send>;
 
-/// How many posts there were.
+/// The numbers of posts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Posts {
     pub(crate) all: u64,
@@ -73,12 +75,12 @@ pub(crate) struct Posts {
 
 struct Shared {
     seen: watch::Sender<Vec<Callback>>,
-    answers: Mutex<Deciding>,
+    decider: Mutex<Decider>,
 }
 
-struct Deciding {
-    answers: Answers,
-    /// By id, how often it failed; those that were answered well are left out.
+struct Decider {
+    policy: AnswerPolicy,
+    /// Failures by id, except those answered with success since.
     failures: BTreeMap<String, u32>,
     posts: Posts,
 }
@@ -91,57 +93,57 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// One that takes all.
+    /// Starts a receiver that accepts all callbacks.
     pub(crate) async fn start() -> io::Result<Self> {
         Self::start_with(Box::new(|_, _| Answer::Taken)).await
     }
 
-    pub(crate) async fn start_with(answers: Answers) -> io::Result<Self> {
+    pub(crate) async fn start_with(policy: AnswerPolicy) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/callbacks", listener.local_addr()?);
-        let deciding = Deciding { answers, failures: BTreeMap::new(), posts: Posts::default() };
-        let shared = Arc::new(Shared { seen: watch::Sender::new(Vec::new()), answers: Mutex::new(deciding) });
+        let decider = Decider { policy, failures: BTreeMap::new(), posts: Posts::default() };
+        let shared = Arc::new(Shared { seen: watch::Sender::new(Vec::new()), decider: Mutex::new(decider) });
         let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
-            // It ends with the process, or with the listener, which then shows as missing callbacks.
+            // The server ends with the process or its listener; missing callbacks show that.
             let _ = axum::serve(listener, router).await;
         });
         Ok(Self { url, shared, _server: AbortOnDropHandle::new(server) })
     }
 
-    /// What to set as CallbackURL.
+    /// The value for `CallbackURL`.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// All that came so far.
+    /// All callbacks received so far.
     pub(crate) fn callbacks(&self) -> Vec<Callback> {
         self.shared.seen.borrow().clone()
     }
 
-    /// All that came since this was last asked.
+    /// Removes and returns the callbacks received since the last call.
     pub(crate) fn take(&self) -> Vec<Callback> {
         let mut taken = Vec::new();
         self.shared.seen.send_modify(|seen| taken = std::mem::take(seen));
         taken
     }
 
-    /// How many posts there were.
+    /// The numbers of posts.
     pub(crate) fn posts(&self) -> Posts {
-        self.shared.answers.lock().unwrap_or_else(PoisonError::into_inner).posts
+        self.shared.decider.lock().unwrap_or_else(PoisonError::into_inner).posts
     }
 
-    /// Waits until the callbacks that came are enough.
+    /// Waits until `enough` accepts the received callbacks.
     pub(crate) async fn until(&self, enough: impl FnMut(&Vec<Callback>) -> bool) {
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let _ = self.shared.seen.subscribe().wait_for(enough).await;
     }
 }
 
-impl Deciding {
+impl Decider {
     fn answer(&mut self, id: &str) -> Answer {
         let before = self.failures.get(id).copied().unwrap_or(0);
-        let answer = (self.answers)(id, before);
+        let answer = (self.policy)(id, before);
         self.posts.all += 1;
         if answer == Answer::Taken {
             self.failures.remove(id);
@@ -165,9 +167,9 @@ async fn receive(
     let name = namespace.map_or(name.clone(), |namespace| format!("{namespace}/{name}"));
     let object = format!("{} {name}", body.kind);
     let callback = Callback { at: Instant::now(), id, transition, object, uid, phase: body.status.phase };
-    // What is taken is seen in the order in which it was decided.
-    let mut deciding = shared.answers.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer = deciding.answer(&callback.id);
+    // The lock keeps callbacks in the order of the decisions.
+    let mut decider = shared.decider.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = decider.answer(&callback.id);
     if answer != Answer::Refused {
         shared.seen.send_modify(|seen| seen.push(callback));
     }

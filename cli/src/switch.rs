@@ -1,4 +1,4 @@
-//! What a simulated switch says of itself on its control API.
+//! The control API of simulated switches.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub struct Running {
     pub view: View,
 }
 
-/// The same as it is written. (A flattened map can't have numbers for keys.)
+/// The JSON form of [`Running`]. (serde can't flatten a map with integer keys.)
 #[derive(Deserialize)]
 struct Written {
     version: u64,
@@ -29,11 +29,11 @@ impl From<Written> for Running {
     }
 }
 
-/// What a switch has counted since it was started.
+/// Counters of a switch since its start.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
-    /// Commits of a candidate and edits of running; not those that only confirm.
+    /// Commits of a candidate and edits of running; confirming commits are not counted.
     pub transactions: u64,
 }
 
@@ -42,8 +42,8 @@ pub async fn running(http: &reqwest::Client, switch: &SwitchInfo) -> Result<Runn
     Ok(get::<Written>(http, format!("{}/running", switch.control_url)).await?.into())
 }
 
-/// Its running state once it is newer than a version, or after half a minute.
-pub async fn running_since(
+/// Waits for a running state newer than a version, for up to half a minute.
+pub async fn wait_for_change(
     http: &reqwest::Client,
     switch: &SwitchInfo,
     version: u64,
@@ -51,12 +51,12 @@ pub async fn running_since(
     Ok(get::<Written>(http, format!("{}/running?since={version}", switch.control_url)).await?.into())
 }
 
-/// What it has counted.
+/// Its counters.
 pub async fn stats(http: &reqwest::Client, switch: &SwitchInfo) -> Result<Stats, reqwest::Error> {
     get(http, format!("{}/stats", switch.control_url)).await
 }
 
-/// Makes it misbehave, or ends that.
+/// Sets or clears a fault.
 pub async fn inject(
     http: &reqwest::Client,
     switch: &SwitchInfo,
@@ -65,8 +65,8 @@ pub async fn inject(
     post(http, format!("{}/faults", switch.control_url), fault).await
 }
 
-/// Changes it as somebody at its console would.
-pub async fn by_hand(
+/// Changes it like an administrator at its console.
+pub async fn edit_manually(
     http: &reqwest::Client,
     switch: &SwitchInfo,
     edit: &HandEdit,
@@ -74,7 +74,7 @@ pub async fn by_hand(
     post(http, format!("{}/edit", switch.control_url), edit).await
 }
 
-/// Has it come up anew.
+/// Reboots it.
 pub async fn reboot(http: &reqwest::Client, switch: &SwitchInfo, boot: Boot) -> Result<(), reqwest::Error> {
     let load = match boot {
         Boot::Saved => "saved",
@@ -83,17 +83,17 @@ pub async fn reboot(http: &reqwest::Client, switch: &SwitchInfo, boot: Boot) -> 
     post(http, format!("{}/reboot", switch.control_url), &serde_json::json!({ "load": load })).await
 }
 
-/// Waits until it has no VLAN that the operator made; it answers when something changes.
-pub async fn until_without_our_vlans(
+/// Waits until it has no VLAN of the operator, by long polling.
+pub async fn until_without_managed_vlans(
     http: &reqwest::Client,
     switch: &SwitchInfo,
 ) -> Result<(), reqwest::Error> {
-    let ours = |view: &View| {
+    let has_managed = |view: &View| {
         view.vlans.values().any(|vlan| vlan.name.as_deref().is_some_and(|name| name.starts_with("eno-")))
     };
     let mut now = running(http, switch).await?;
-    while ours(&now.view) {
-        now = running_since(http, switch, now.version).await?;
+    while has_managed(&now.view) {
+        now = wait_for_change(http, switch, now.version).await?;
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn running_is_read_as_the_simulator_writes_it() {
+    fn running_config_of_the_simulator_is_parsed() {
         let text = r#"{"version": 7, "vlans": {"100": {"name": "eno-x-100", "status": "ACTIVE"}}, "ports": {"Ethernet1":
             {"mode": "trunk", "vlans": "100", "configured": "100", "native": null, "access": null, "openTrunk": false,
             "lag": null}}}"#;

@@ -1,4 +1,4 @@
-//! What a process uses, as `/proc` tells (proc(5)).
+//! Resource usage of a process from `/proc` (proc(5)).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     status.vmrss.with_context(|| format!("process {pid} has no memory"))
 }
 
-/// The time on CPUs so far, of all of its threads, in seconds.
+/// CPU time of all threads so far, in seconds.
 pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let stat = process(pid)?.stat().with_context(|| format!("reading what process {pid} uses"))?;
     #[expect(clippy::cast_precision_loss, reason = "far below where a number loses its last digit")]
     Ok((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64)
 }
 
-/// How many file descriptors are open, but for connections to one server.
+/// The number of open file descriptors, without connections to one server.
 pub(crate) fn open_files(pid: u32, server: SocketAddr) -> anyhow::Result<usize> {
     let reading = || format!("reading what process {pid} has open");
     let process = process(pid)?;
@@ -48,12 +48,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_to_a_server_are_left_out() {
+    fn usage_ignores_connections_to_a_server() {
         let servers = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [one, other] = servers.each_ref().map(|server| server.local_addr().unwrap());
         let pid = std::process::id();
         let connections = [one; 60].map(|server| TcpStream::connect(server).unwrap());
-        // Tests beside this one open and close files, too.
+        // Concurrent tests open and close files, too.
         assert!(open_files(pid, other).unwrap() > open_files(pid, one).unwrap() + 30);
         drop(connections);
         assert!(resident_kib(pid).unwrap() > 1000);

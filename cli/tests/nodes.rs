@@ -1,5 +1,5 @@
-//! A sandbox with nodes: programs in pods, machines on the fabric, and what happens when a program of a node ends.
-//! Needs the programs of the workspace: cargo build --workspace --bins.
+//! A sandbox with nodes: programs in pods, machines on the fabric, and recovery from crashes on a node. It needs the
+//! programs of the workspace: `cargo build --workspace --bins`.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use kube::api::DynamicObject;
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn pod(name: &str, node: &str) -> DynamicObject {
     let pod = json!({
@@ -32,12 +32,12 @@ async fn run(sandbox: &Sandbox, name: &str, node: &str) {
     apply(&sandbox.client(), MANAGER, &pod(name, node)).await.expect("a pod");
     let pods: Api<Pod> = Api::namespaced(sandbox.client(), "default");
     let running = await_condition(pods, name, conditions::is_pod_running());
-    tokio::time::timeout(PATIENCE, running).await.expect("a pod that runs in time").expect("a watch");
+    tokio::time::timeout(TIMEOUT, running).await.expect("a pod that runs in time").expect("a watch");
 }
 
 #[tokio::test]
 #[ignore = "needs root: network namespaces, cgroups and mounts"]
-async fn pods_run_programs_and_a_node_gets_over_its_end_and_that_of_its_kubelet() {
+async fn pods_exec_programs_and_nodes_survive_crashes() {
     let dir = tempfile::tempdir().expect("a directory");
     let parts = Parts::from_env().expect("a place for the control plane's programs");
     let mut options = SandboxOptions::new(dir.path().join("sandbox"), parts).expect("eno");
@@ -47,7 +47,7 @@ async fn pods_run_programs_and_a_node_gets_over_its_end_and_that_of_its_kubelet(
     let sandbox = Sandbox::start(options).await.expect("a sandbox with nodes");
     assert_eq!(sandbox.nodes().iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["node1", "node2"]);
 
-    // What a program in a pod writes, and how it ends.
+    // Output and exit code of a program in a pod.
     run(&sandbox, "one", "node1").await;
     let output = sandbox.exec("default", "one", &["ip", "-o", "addr", "show", "eth0"]).await.expect("ip");
     assert!(output.success() && output.stdout.contains("10.244.1."), "{output:?}");
@@ -57,27 +57,27 @@ async fn pods_run_programs_and_a_node_gets_over_its_end_and_that_of_its_kubelet(
     let missing = sandbox.exec("default", "one", &["no-such-program"]).await;
     assert!(missing.map_or(true, |output| !output.success()));
 
-    // Nodes and gateway hang on the fabric, and nothing of that is in the machine's own network.
+    // Nodes and gateway are cabled to the fabric.
     for machine in ["node1", "node2", "dc-gw"] {
         let machine = sandbox.machine(machine).expect("a machine");
         let links = machine.command("ip").args(["-o", "link", "show", "eth1"]).output().expect("ip");
         assert!(String::from_utf8_lossy(&links.stdout).contains("state UP"), "{links:?}");
     }
 
-    // A kubelet that dies is started again, under its name.
+    // A crashed kubelet is restarted under its name.
     let kill = |pid: u32| {
         let pid = nix::unistd::Pid::from_raw(pid.cast_signed());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).expect("a process");
     };
     let before = sandbox.pid("node2-kubelet").expect("a kubelet");
     kill(before);
-    let again = async {
+    let recovered = async {
         let mut tick = tokio::time::interval(Duration::from_millis(20));
         while sandbox.pid("node2-kubelet").is_none_or(|pid| pid == before) {
             tick.tick().await;
         }
         run(&sandbox, "two", "node2").await;
-        // So is a node, whose first process ends with all others.
+        // A node is restarted too; when its first process ends, all others end with it.
         let before = sandbox.machine("node1").expect("a machine").pid();
         kill(before);
         let up =
@@ -96,14 +96,14 @@ async fn pods_run_programs_and_a_node_gets_over_its_end_and_that_of_its_kubelet(
         }
     };
     tokio::select! {
-        () = again => {}
+        () = recovered => {}
         ended = sandbox.supervise() => panic!("{ended}"),
     }
     sandbox.stop().await;
 }
 
 #[tokio::test]
-async fn more_nodes_than_the_topology_has_are_refused() {
+async fn more_nodes_than_in_the_topology_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let parts = Parts::from_env().expect("a place for the control plane's programs");
     let mut options = SandboxOptions::new(dir.path().join("sandbox"), parts).expect("eno");

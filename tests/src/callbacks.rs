@@ -1,4 +1,4 @@
-//! A subscriber of callbacks, as an NFVO would run one.
+//! A receiver of callbacks, like an NFVO's.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// One delivery.
 #[derive(Debug, Clone)]
 pub struct Callback {
-    /// `webhook-id`: the same again for a repeat.
+    /// `webhook-id`: a repeated delivery has the same.
     pub id: String,
     /// The number of the transition of the object.
     pub transition: u64,
@@ -26,7 +26,7 @@ pub struct Callback {
     pub object: String,
     /// The object's phase.
     pub phase: String,
-    /// All that was posted.
+    /// The body of the post.
     pub body: Value,
 }
 
@@ -40,25 +40,25 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts to listen.
+    /// Starts listening.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
         let url = format!("http://{}/callbacks", listener.local_addr().expect("its address"));
         let seen = Seen::new(watch::Sender::new(Vec::new()));
         let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&seen));
         let server = tokio::spawn(async move {
-            // It ends with the process, or with the listener, which then shows as missing callbacks.
+            // The server ends with the process or its listener; missing callbacks show that.
             let _ = axum::serve(listener, router).await;
         });
         Self { url, seen, _server: AbortOnDropHandle::new(server) }
     }
 
-    /// What to set as CallbackURL.
+    /// The value for `CallbackURL`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The callbacks of one object, `Kind [namespace/]name`, in the order in which they came, repeats left out.
+    /// The callbacks of one object, `Kind [namespace/]name`, in the order of arrival, without repeats.
     pub fn of(&self, object: &str) -> Vec<Callback> {
         let mut ids = BTreeSet::new();
         let seen = self.seen.borrow();
@@ -66,12 +66,12 @@ impl Receiver {
         of_it.filter(|callback| ids.insert(callback.id.clone())).cloned().collect()
     }
 
-    /// The phases that one object was called back with, in order, repeats left out.
+    /// The phases in one object's callbacks, in order, without repeats.
     pub fn phases(&self, object: &str) -> Vec<String> {
         self.of(object).into_iter().map(|callback| callback.phase).collect()
     }
 
-    /// Forgets what came until now.
+    /// Discards the callbacks received so far.
     pub fn forget(&self) {
         self.seen.send_modify(Vec::clear);
     }
@@ -86,8 +86,8 @@ impl Receiver {
         };
         let all = changes
             .wait_for(|seen| objects.iter().all(|object| last(seen, object).as_deref() == Some(phase)));
-        // The sender lives as long as this.
-        if timeout(PATIENCE, all).await.is_err() {
+        // The sender lives as long as `self`.
+        if timeout(TIMEOUT, all).await.is_err() {
             let seen = self.seen.borrow();
             let missing: Vec<_> = objects
                 .iter()

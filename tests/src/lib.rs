@@ -1,23 +1,26 @@
-//! The harness of the end-to-end tests: a whole sandbox, its API, its switches and a subscriber of callbacks.
+//! The harness of the end-to-end tests: a whole sandbox, its API, its switches and a receiver of callbacks.
 //!
-//! Nothing here sleeps: everything waits for a condition on a watch or a long poll, with a limit, and says what it
-//! saw last when the limit passes. Failures panic, since a test is the only caller.
+//! Nothing here sleeps: every function waits for a condition on a watch or a long poll, with a timeout. Its failure
+//! names the last state. Failures panic, since only tests call them.
 
 mod callbacks;
+pub mod fault_injection;
 mod nodes;
 mod objects;
 mod ovs;
 mod program;
-pub mod rig;
 mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
 pub use nodes::{deployment, two_nodes};
-pub use objects::Wanted;
+pub use objects::ExpectedStatus;
 pub use ovs::OpenVswitch;
 pub use switches::Ports;
-pub use system::{PATIENCE, System, alone, on_nodes, on_nodes_alone, own, shared};
+pub use system::{
+    System, TIMEOUT, with_exclusive_nodes, with_exclusive_sandbox, with_own_sandbox, with_shared_nodes,
+    with_shared_sandbox,
+};
 
-/// What the sandbox's engine puts in front of the ID in the name of a VLAN.
+/// The prefix of the VLAN names of the sandbox's engine.
 pub const VLAN_PREFIX: &str = "eno-sandbox-";

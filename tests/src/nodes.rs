@@ -13,10 +13,10 @@ use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{PATIENCE, System};
+use crate::{System, TIMEOUT};
 
-/// The finest grain of asking again where nothing can be waited on: what is inside a pod.
-const AGAIN: std::time::Duration = std::time::Duration::from_millis(50);
+/// Interval of polls of conditions without a watch, such as the state inside a pod.
+const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl System {
     /// Pods of a namespace.
@@ -34,13 +34,13 @@ impl System {
         found.await.into_values().filter(is_running).map(|pod| (pod.name_any(), pod)).collect()
     }
 
-    /// Runs a command in a pod: what it printed, if it succeeded.
+    /// Runs a command in a pod; returns its output if it succeeds.
     pub async fn exec(&self, namespace: &str, pod: &str, command: &[&str]) -> Option<String> {
         let output = self.sandbox.exec(namespace, pod, command).await;
         output.ok().filter(ExecOutput::success).map(|output| output.stdout)
     }
 
-    /// Runs a command in a pod again and again until what it prints is good.
+    /// Runs a command in a pod repeatedly until `good` accepts its output.
     pub async fn until_inside(
         &self,
         namespace: &str,
@@ -49,8 +49,8 @@ impl System {
         mut good: impl FnMut(Option<&str>) -> bool,
     ) -> String {
         let mut last = None;
-        let asking = async {
-            let mut ticks = tokio::time::interval(AGAIN);
+        let polling = async {
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             loop {
                 ticks.tick().await;
                 last = self.exec(namespace, pod, command).await;
@@ -59,38 +59,38 @@ impl System {
                 }
             }
         };
-        let seen = timeout(PATIENCE, asking).await.is_ok();
+        let seen = timeout(TIMEOUT, polling).await.is_ok();
         let last = last.unwrap_or_default();
         assert!(seen, "{command:?} in {namespace}/{pod}: not as expected, but:\n{last}");
         last
     }
 
-    /// Waits until a pod reaches an address, or does not reach it any more.
+    /// Waits until a pod reaches an address, or until it does not.
     pub async fn pings(&self, namespace: &str, pod: &str, address: &str, reached: bool) {
         let command = ["ping", "-c", "1", "-W", "1", address];
         self.until_inside(namespace, pod, &command, |output| output.is_some() == reached).await;
     }
 
-    /// Runs a program on a node again and again until what it prints is good.
+    /// Runs a program on a node repeatedly until `good` accepts its output.
     pub async fn until_on_node(&self, node: &str, command: &[&str], mut good: impl FnMut(&str) -> bool) {
         let mut last = String::new();
-        let asking = async {
-            let mut ticks = tokio::time::interval(AGAIN);
+        let polling = async {
+            let mut ticks = tokio::time::interval(POLL_INTERVAL);
             while !good(&last) {
                 ticks.tick().await;
                 last = self.on_node(node, command).await;
             }
         };
-        let seen = timeout(PATIENCE, asking).await.is_ok();
+        let seen = timeout(TIMEOUT, polling).await.is_ok();
         assert!(seen, "{command:?} on {node}: not as expected, but:\n{last}");
     }
 
-    /// The processes on a node that run this program: their numbers on the node, and what `/proc/PID/status` says.
+    /// The processes of a program on a node: process ids on the node, and `/proc/PID/status`.
     pub fn processes(&self, node: &str, program: &str) -> Vec<(String, String)> {
         let node = self.sandbox.machine(node).expect("a node of the sandbox");
         let entries = std::fs::read_dir(node.inside("/proc")).expect("/proc of the node");
         let folders = entries.flatten().map(|entry| entry.path());
-        // A process may end while it is looked at.
+        // A process may end meanwhile.
         let of_program = folders
             .filter(|folder| std::fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.ends_with(program)));
         of_program
@@ -101,22 +101,22 @@ impl System {
             .collect()
     }
 
-    /// Waits until one process on a node runs this program: one that a kubelet starts again is away for a moment.
+    /// Waits until exactly one process on a node runs this program; a kubelet's restart takes a moment.
     pub async fn process(&self, node: &str, program: &str) -> (String, String) {
-        let mut looks = tokio::time::interval(Duration::from_millis(50));
-        let looking = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(50));
+        let polling = async {
             loop {
-                looks.tick().await;
+                ticks.tick().await;
                 if let Ok([process]) = <[_; 1]>::try_from(self.processes(node, program)) {
                     return process;
                 }
             }
         };
-        let found = tokio::time::timeout(PATIENCE, looking).await;
+        let found = tokio::time::timeout(TIMEOUT, polling).await;
         found.unwrap_or_else(|_| panic!("{program} on {node}: {:?}", self.processes(node, program)))
     }
 
-    /// Sets a label of a pod, or takes it away.
+    /// Sets or removes a label of a pod.
     pub async fn label(&self, namespace: &str, pod: &str, key: &str, value: Option<&str>) {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
         let patched = self.pods(namespace).patch(pod, &PatchParams::default(), &patch).await;
@@ -129,7 +129,7 @@ impl System {
         self.pods(namespace).delete(pod, &params).await.expect("the pod is deleted");
     }
 
-    /// Waits until the PodNetwork of a pod shows what is wanted.
+    /// Waits until `good` accepts the interfaces of a pod's PodNetwork.
     pub async fn pod_network(
         &self,
         namespace: &str,
@@ -151,7 +151,7 @@ impl System {
         found.values().next().map(read).unwrap_or_default()
     }
 
-    /// The interfaces of a pod as `ip -j addr` would tell, by name: busybox has no JSON.
+    /// The interfaces of a pod with their `ip addr` text, by name; busybox's `ip` has no JSON output.
     pub async fn interfaces(&self, namespace: &str, pod: &str) -> BTreeMap<String, String> {
         let text = self.exec(namespace, pod, &["ip", "addr"]).await.unwrap_or_default();
         let mut interfaces = BTreeMap::new();
@@ -168,7 +168,7 @@ impl System {
         interfaces
     }
 
-    /// Runs a program in the namespaces of a node, to look at it from outside.
+    /// Runs a program in the namespaces of a node and returns its output.
     pub async fn on_node(&self, node: &str, command: &[&str]) -> String {
         let node = self.sandbox.node(node).expect("a node of the sandbox");
         let pid = node.pid.to_string();

@@ -1,4 +1,4 @@
-//! Objects on the API server: applying, waiting, deleting.
+//! Applies, awaits and deletes objects on the API server.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,34 +14,34 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{PATIENCE, System};
+use crate::{System, TIMEOUT};
 
 const MANAGER: &str = "e2e";
 
-/// What an object's status is to say.
+/// The expected status of an object.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
-    /// Its phase.
+pub struct ExpectedStatus<'a> {
+    /// The expected phase.
     pub phase: Phase,
-    /// Words that are all in its message.
-    pub words: &'a [&'a str],
+    /// Texts that its message must contain.
+    pub message_parts: &'a [&'a str],
 }
 
-impl Wanted<'_> {
+impl ExpectedStatus<'_> {
     fn met<K: EnoResource>(&self, object: &K) -> bool {
         let generation = object.meta().generation;
         object.status().is_some_and(|status| {
             let message = status.message.as_deref().unwrap_or_default();
             status.phase == Some(self.phase)
                 && status.observed_generation == generation
-                && self.words.iter().all(|word| message.contains(word))
+                && self.message_parts.iter().all(|part| message.contains(part))
         })
     }
 }
 
-impl From<Phase> for Wanted<'static> {
+impl From<Phase> for ExpectedStatus<'static> {
     fn from(phase: Phase) -> Self {
-        Self { phase, words: &[] }
+        Self { phase, message_parts: &[] }
     }
 }
 
@@ -54,14 +54,14 @@ fn nad_resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions")
 }
 
-/// The name of an object as it is told: `[namespace/]name`.
+/// The full name of an object: `[namespace/]name`.
 fn full_name(object: &impl Resource) -> String {
     let name = object.name_any();
     object.namespace().map_or(name.clone(), |namespace| format!("{namespace}/{name}"))
 }
 
 impl System {
-    /// The interface to all objects of a kind.
+    /// The API of all objects of a kind.
     pub fn all<K: Resource<DynamicType = ()>>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
@@ -97,7 +97,7 @@ impl System {
             .await
     }
 
-    /// Applies one document that the API server refuses; returns its words.
+    /// Applies one document that the API server must refuse; returns the error message.
     pub async fn refused(&self, yaml: &str) -> String {
         match self.try_apply(yaml).await {
             Err(kube::Error::Api(status)) => status.message.clone(),
@@ -120,8 +120,8 @@ impl System {
         patched.unwrap_or_else(|error| panic!("patching {kind} {name}: {error}"));
     }
 
-    /// A NodePool and a ConnectionPoint of one name, with a node on each leaf, and a namespace of that name.
-    pub async fn point(&self, name: &str) {
+    /// Creates a namespace, and a NodePool and a ConnectionPoint of the same name with a node on each leaf.
+    pub async fn create_connection_point(&self, name: &str) {
         self.namespace(name).await;
         for node in ["node1", "node3"] {
             let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
@@ -145,8 +145,8 @@ impl System {
         self.until(accounts, watcher::Config::default(), "a service account", |all| !all.is_empty()).await;
     }
 
-    /// Asks for the deletion of all documents of a YAML text, in no order, and doesn't wait for it.
-    pub async fn ask_to_delete(&self, yaml: &str) {
+    /// Requests the deletion of all documents of a YAML text, in no order, without waiting.
+    pub async fn request_deletion(&self, yaml: &str) {
         let deletions = stream::iter(parse(yaml)).map(Ok).try_for_each_concurrent(16, async |object| {
             match self.api_of(&object).delete(&object.name_any(), &DeleteParams::background()).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
@@ -158,7 +158,7 @@ impl System {
 
     /// Deletes all documents of a YAML text and waits until they are gone.
     pub async fn delete(&self, yaml: &str) {
-        self.ask_to_delete(yaml).await;
+        self.request_deletion(yaml).await;
         for object in parse(yaml) {
             let name = object.name_any();
             let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -168,7 +168,7 @@ impl System {
         }
     }
 
-    /// Waits until the objects of a watch are what is wanted.
+    /// Waits until `good` accepts the objects of a watch.
     pub async fn until<K>(
         &self,
         api: Api<K>,
@@ -194,7 +194,7 @@ impl System {
                     }
                     Ok(watcher::Event::InitDone) => complete = true,
                     Ok(watcher::Event::Delete(object)) => drop(objects.remove(&full_name(&object))),
-                    // It tries again by itself.
+                    // The watcher retries by itself.
                     Err(_) => {}
                 }
                 if complete && good(&objects) {
@@ -202,7 +202,7 @@ impl System {
                 }
             }
         };
-        if timeout(PATIENCE, waiting).await.is_err() {
+        if timeout(TIMEOUT, waiting).await.is_err() {
             let shown = objects.iter().map(|(name, object)| {
                 let status = serde_json::to_value(object).map(|object| object["status"].to_string());
                 format!("\n  {name}: {}", status.unwrap_or_default())
@@ -216,8 +216,8 @@ impl System {
         objects
     }
 
-    /// Waits until one object's status says what is wanted of its present spec.
-    pub async fn becomes<'a, K>(&self, name: &str, wanted: impl Into<Wanted<'a>>) -> K
+    /// Waits until one object's status is as expected for its current spec.
+    pub async fn becomes<'a, K>(&self, name: &str, wanted: impl Into<ExpectedStatus<'a>>) -> K
     where
         K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
     {
@@ -241,7 +241,7 @@ impl System {
         K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
     {
         let what = format!("{count} {}s of {test} {phase}", K::kind(&()));
-        let wanted = Wanted::from(phase);
+        let wanted = ExpectedStatus::from(phase);
         let config = watcher::Config::default().labels(&format!("test={test}"));
         self.until(self.all::<K>(), config, &what, |all| {
             all.values().filter(|object| wanted.met(*object)).count() == count
@@ -271,8 +271,8 @@ impl System {
         Api::namespaced_with(self.client.clone(), namespace, &nad_resource())
     }
 
-    /// Waits until the NetworkAttachmentDefinition has a configuration that is wanted, and returns the whole object
-    /// and its configuration.
+    /// Waits until `good` accepts the NetworkAttachmentDefinition's configuration; returns the object and its
+    /// configuration.
     pub async fn nad(&self, name: &str, mut good: impl FnMut(&Value) -> bool) -> (DynamicObject, Value) {
         let (namespace, plain) = name.split_once('/').expect("namespace/name");
         let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));

@@ -1,4 +1,4 @@
-//! An Open vSwitch of a test's own: a real ovsdb-server, and ovs-vswitchd with dummy interfaces.
+//! An Open vSwitch for one test: a real ovsdb-server, and ovs-vswitchd with dummy interfaces.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -6,23 +6,23 @@ use std::process::Stdio;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// Where Debian's openvswitch-common puts it.
+/// The schema of Debian's openvswitch-common.
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// Ends with its value.
+/// Running daemons, killed when dropped.
 pub struct OpenVswitch {
-    // Dropped in this order: the directory outlives those that write in it.
+    // Fields are dropped in this order, so the directory outlives the daemons that write to it.
     _daemon: Child,
     _server: Child,
     dir: TempDir,
 }
 
 impl OpenVswitch {
-    /// One without bridges, to be reached by a unix socket alone.
+    /// Starts one without bridges, which listens on a unix socket only.
     pub async fn start() -> Self {
         let dir = TempDir::with_prefix("eno-ovs-").expect("a temporary directory");
         let path = |name: &str| dir.path().join(name);
-        said(program(dir.path(), "ovsdb-tool").arg("create").arg(path("db")).arg(SCHEMA)).await;
+        run(program(dir.path(), "ovsdb-tool").arg("create").arg(path("db")).arg(SCHEMA)).await;
         let server = program(dir.path(), "ovsdb-server")
             .args(["--no-chdir", "-vconsole:off"])
             .arg(path("db"))
@@ -30,7 +30,7 @@ impl OpenVswitch {
             .arg(format!("--unixctl={}", path("db.ctl").display()))
             .spawn()
             .expect("ovsdb-server is needed (Debian: openvswitch-switch)");
-        said(&mut vsctl(dir.path(), "--no-wait init -- set Open_vSwitch . ovs_version=3.1.0")).await;
+        run(&mut vsctl(dir.path(), "--no-wait init -- set Open_vSwitch . ovs_version=3.1.0")).await;
         let daemon = program(dir.path(), "ovs-vswitchd")
             .args(["--no-chdir", "-vconsole:off", "--enable-dummy=override"])
             .arg(format!("unix:{}", path("db.sock").display()))
@@ -44,48 +44,48 @@ impl OpenVswitch {
         self.dir.path().join("db.sock")
     }
 
-    /// As a FabricDevice names it.
+    /// Its address in a FabricDevice.
     pub fn address(&self) -> String {
         format!("unix:{}", self.socket().display())
     }
 
-    /// What an administrator does by hand; done when ovs-vswitchd has done it.
-    pub async fn by_hand(&self, words: &str) -> String {
-        said(&mut vsctl(self.dir.path(), words)).await
+    /// Runs `ovs-vsctl` and returns its output once ovs-vswitchd has applied the change.
+    pub async fn run_vsctl(&self, arguments: &str) -> String {
+        run(&mut vsctl(self.dir.path(), arguments)).await
     }
 
-    /// Adds ports that carry no VLAN to bridges that are made where they are missing: `(bridge, port)`.
+    /// Adds ports without VLANs, given as `(bridge, port)`; missing bridges are created.
     pub async fn add_closed_ports(&self, ports: impl IntoIterator<Item = (String, String)>) {
-        let mut words = Vec::new();
+        let mut arguments = Vec::new();
         for (bridge, port) in ports {
-            words.push(format!(
+            arguments.push(format!(
                 "--may-exist add-br {bridge} -- set Bridge {bridge} datapath_type=dummy \
                  -- add-port {bridge} {port} trunks=4095"
             ));
         }
-        self.by_hand(&format!("-- {}", words.join(" -- "))).await;
+        self.run_vsctl(&format!("-- {}", arguments.join(" -- "))).await;
     }
 
-    /// The VLANs that a port carries: what its `trunks` list; panics where the list is empty, which is all VLANs.
+    /// The VLANs in a port's `trunks`; panics when the list is empty, which means all VLANs.
     pub async fn vlans(&self, port: &str) -> Vec<u16> {
-        let list = self.by_hand(&format!("get Port {port} trunks")).await;
+        let list = self.run_vsctl(&format!("get Port {port} trunks")).await;
         assert_ne!(list, "[]", "port {port} is open");
         let numbers = list.split(|char: char| !char.is_ascii_digit()).filter_map(|vlan| vlan.parse().ok());
-        // 4095 is no VLAN: it closes a list that would be empty.
+        // 4095 is no VLAN; it keeps the list from being empty.
         numbers.filter(|vlan| *vlan != 4095).collect()
     }
 
-    /// How many configurations the database has seen: unchanged, nobody changed anything.
+    /// The number of configurations in the database (`next_cfg`).
     pub async fn configurations(&self) -> u64 {
-        let count = said(&mut vsctl(self.dir.path(), "--no-wait get Open_vSwitch . next_cfg")).await;
+        let count = run(&mut vsctl(self.dir.path(), "--no-wait get Open_vSwitch . next_cfg")).await;
         count.parse().expect("a number")
     }
 }
 
-fn vsctl(dir: &Path, words: &str) -> Command {
+fn vsctl(dir: &Path, arguments: &str) -> Command {
     let mut command = program(dir, "ovs-vsctl");
     command.arg("--retry").arg("--timeout=60").arg(format!("--db=unix:{}", dir.join("db.sock").display()));
-    command.args(words.split_whitespace());
+    command.args(arguments.split_whitespace());
     command
 }
 
@@ -98,7 +98,7 @@ fn program(dir: &Path, name: &str) -> Command {
     command
 }
 
-async fn said(command: &mut Command) -> String {
+async fn run(command: &mut Command) -> String {
     let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().await;
     let output = output.unwrap_or_else(|error| panic!("{command:?}: {error} (Debian: openvswitch-switch)"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! The `eno` program as a person runs it against a sandbox.
+//! Runs the `eno` program against a sandbox, like a user.
 
 use std::process::{Output, Stdio};
 
@@ -9,7 +9,7 @@ use tokio::process::Command;
 use crate::System;
 
 impl System {
-    /// Runs `eno` with these arguments and this standard input, knowing where the cluster and NATS are.
+    /// Runs `eno` with these arguments and this standard input, configured for the sandbox's cluster and NATS.
     pub async fn eno(&self, arguments: &[&str], input: &str) -> Output {
         let info = self.sandbox.info();
         let program = eno::programs::eno().expect("the program: cargo build --workspace --bins");
@@ -29,7 +29,7 @@ impl System {
         child.wait_with_output().await.expect("the program ends")
     }
 
-    /// Runs `eno … -o json`, which has to end with this exit code, and reads what it says.
+    /// Runs `eno … -o json`, which must end with this exit code, and parses its output.
     pub async fn eno_json(&self, arguments: &[&str], input: &str, code: i32) -> Value {
         let output = self.eno(&[arguments, &["-o", "json"]].concat(), input).await;
         let errors = String::from_utf8_lossy(&output.stderr);

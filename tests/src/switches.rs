@@ -1,4 +1,4 @@
-//! What the switches hold, seen from their side.
+//! The state of the switches, read from their control API.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{PATIENCE, System, VLAN_PREFIX};
+use crate::{System, TIMEOUT, VLAN_PREFIX};
 
 /// Ports of switches: `("leaf1", "Ethernet1")`.
 pub type Ports<'a> = BTreeSet<(&'a str, &'a str)>;
 
-fn ours(view: &View) -> BTreeSet<u16> {
+fn managed_vlans(view: &View) -> BTreeSet<u16> {
     let named = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
     view.vlans.iter().filter(|(_, vlan)| named(&vlan.name)).map(|(vid, _)| *vid).collect()
 }
@@ -22,22 +22,22 @@ impl System {
         self.sandbox.switch(switch).unwrap_or_else(|| panic!("there is no switch {switch}"))
     }
 
-    /// What a switch runs.
+    /// The running configuration of a switch.
     pub async fn view(&self, switch: &str) -> View {
         switch::running(&self.http, self.info(switch)).await.expect("the control API of the simulator").view
     }
 
-    /// Waits until a switch runs what is wanted.
+    /// Waits until `good` accepts a switch's running configuration.
     pub async fn until_view(&self, switch: &str, what: &str, mut good: impl FnMut(&View) -> bool) -> View {
         let info = self.info(switch);
         let mut now = switch::running(&self.http, info).await.expect("the control API of the simulator");
         let wait = async {
             while !good(&now.view) {
-                let next = switch::running_since(&self.http, info, now.version).await;
+                let next = switch::wait_for_change(&self.http, info, now.version).await;
                 now = next.expect("the control API of the simulator");
             }
         };
-        if timeout(PATIENCE, wait).await.is_err() {
+        if timeout(TIMEOUT, wait).await.is_err() {
             let ports: BTreeMap<_, _> =
                 now.view.ports.iter().filter(|(_, port)| **port != PortView::default()).collect();
             panic!("{switch}: {what}: not seen; it has {:?} on {ports:#?}", now.view.vlans);
@@ -57,15 +57,15 @@ impl System {
         found
     }
 
-    /// Panics unless a VLAN is carried on exactly these ports, and defined by us on exactly their switches.
+    /// Panics unless exactly these ports carry a VLAN and the operator defined it on exactly their switches.
     pub async fn assert_vlan_on(&self, vid: u16, wanted: &Ports<'_>) {
         let found = self.ports_of(vid).await;
         let found: Ports<'_> = found.iter().map(|(switch, port)| (&**switch, &**port)).collect();
         assert_eq!(&found, wanted, "the ports of VLAN {vid}");
         for info in self.sandbox.switches() {
             let view = self.view(&info.name).await;
-            let here = wanted.iter().any(|(switch, _)| *switch == info.name);
-            assert_eq!(view.vlans.contains_key(&vid), here, "VLAN {vid} defined on {}", info.name);
+            let expected_here = wanted.iter().any(|(switch, _)| *switch == info.name);
+            assert_eq!(view.vlans.contains_key(&vid), expected_here, "VLAN {vid} defined on {}", info.name);
             if let Some(vlan) = view.vlans.get(&vid) {
                 assert_eq!(vlan.name, Some(format!("{VLAN_PREFIX}{vid}")), "its name on {}", info.name);
             }
@@ -76,20 +76,21 @@ impl System {
         }
     }
 
-    /// Waits until no switch has any of these VLANs under a name of ours.
+    /// Waits until no switch has any of these VLANs under the operator's names.
     pub async fn until_without(&self, vids: impl IntoIterator<Item = u16>) {
         let vids: BTreeSet<u16> = vids.into_iter().collect();
         for info in self.sandbox.switches() {
             let what = format!("none of the VLANs {vids:?}");
-            let view = self.until_view(&info.name, &what, |view| ours(view).is_disjoint(&vids)).await;
+            let view =
+                self.until_view(&info.name, &what, |view| managed_vlans(view).is_disjoint(&vids)).await;
             for (name, port) in &view.ports {
-                let left = vids.iter().find(|vid| port.configured.contains(**vid));
-                assert_eq!(left, None, "a VLAN is still listed on {} {name}", info.name);
+                let listed = vids.iter().find(|vid| port.configured.contains(**vid));
+                assert_eq!(listed, None, "a VLAN is still listed on {} {name}", info.name);
             }
         }
     }
 
-    /// How many transactions a switch has made.
+    /// The number of transactions on a switch.
     pub async fn transactions(&self, switch: &str) -> u64 {
         switch::stats(&self.http, self.info(switch))
             .await
@@ -97,14 +98,14 @@ impl System {
             .transactions
     }
 
-    /// Whether a switch waits for the confirmation of a change.
+    /// Whether a switch has a pending confirmed commit.
     pub async fn is_pending(&self, switch: &str) -> bool {
         let answer = self.http.get(&self.info(switch).control_url).send().await;
         let answer = answer.expect("the control API of the simulator").json::<Value>().await;
         answer.expect("JSON")["pendingConfirmation"] == Value::Bool(true)
     }
 
-    /// Waits until nothing on a switch waits for confirmation.
+    /// Waits until a switch has no pending confirmed commit.
     pub async fn until_confirmed(&self, switch: &str) {
         let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
         let waiting = async {
@@ -112,15 +113,15 @@ impl System {
                 ticks.tick().await;
             }
         };
-        assert!(timeout(PATIENCE, waiting).await.is_ok(), "{switch} still waits for a confirmation");
+        assert!(timeout(TIMEOUT, waiting).await.is_ok(), "{switch} still waits for a confirmation");
     }
 
-    /// Changes a switch as somebody at its console would.
-    pub async fn by_hand(&self, switch: &str, edit: &HandEdit) {
+    /// Changes a switch like an administrator at its console.
+    pub async fn edit_manually(&self, switch: &str, edit: &HandEdit) {
         self.post(switch, "edit", &serde_json::to_value(edit).expect("JSON")).await;
     }
 
-    /// Makes a switch misbehave, as the control API's `faults` takes it.
+    /// Sets a fault of a switch, in the format of the control API's `faults`.
     pub async fn fault(&self, switch: &str, fault: Value) {
         self.post(switch, "faults", &fault).await;
     }

@@ -1,4 +1,4 @@
-//! One sandbox for all tests of a file.
+//! Sandboxes for tests, shared or exclusive.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -15,16 +15,16 @@ use tokio::sync::RwLock;
 
 use crate::two_nodes;
 
-/// How long any one condition may take on a slow and busy machine.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum wait for one condition on a slow and busy machine.
+pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A running sandbox: a leaf–spine of two leaves and two spines with `node1` and `node2` on `leaf1`, `node3` and
-/// `node4` and the network `dc-gw` on `leaf2`; and the switch `island` without links, with `node5` on its port
-/// `Ethernet1` and the network `island-gw` on its port `Ethernet48`.
+/// A running sandbox: a leaf–spine of two leaves and two spines. `leaf1` has `node1` and `node2`; `leaf2` has `node3`,
+/// `node4` and the network `dc-gw`. The switch `island` has no links, but `node5` on port `Ethernet1` and the network
+/// `island-gw` on port `Ethernet48`.
 pub struct System {
-    /// What runs.
+    /// The processes.
     pub sandbox: Sandbox,
-    /// For the control API of the switches.
+    /// A client for the switches' control API.
     pub http: reqwest::Client,
     pub(crate) client: Client,
     in_use: RwLock<()>,
@@ -60,7 +60,7 @@ impl System {
         self.restart_part_after(name, || ()).await;
     }
 
-    /// Restarts a part of the control plane in place; `between` is done while it does not run.
+    /// Restarts a part of the control plane in place; `between` runs while it is down.
     pub async fn restart_part_after(&self, name: &str, between: impl FnOnce()) {
         let part = self.sandbox.kill_part(name).await.expect("a part to kill");
         between();
@@ -98,78 +98,79 @@ fn topology() -> Topology {
     topology
 }
 
-/// The tests' own runtimes would take the sandbox's tasks with them when the first one ends.
+/// The runtime of all sandboxes. A test's own runtime would end with the test and take the sandbox's tasks with it.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime"))
 }
 
-/// A sandbox that tests of this process share; the last one to let go of it stops it.
-type Common = Mutex<Weak<System>>;
+/// A sandbox that tests of this process share; its last user stops it.
+type SharedSystem = Mutex<Weak<System>>;
 
-fn common(common: &Common, change: impl FnOnce(&mut SandboxOptions)) -> Arc<System> {
-    let mut common = common.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(system) = common.upgrade() {
+fn shared_system(shared_system: &SharedSystem, change: impl FnOnce(&mut SandboxOptions)) -> Arc<System> {
+    let mut shared_system = shared_system.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(system) = shared_system.upgrade() {
         return system;
     }
     let system = Arc::new(runtime().block_on(System::start(change)));
-    *common = Arc::downgrade(&system);
+    *shared_system = Arc::downgrade(&system);
     system
 }
 
-static WITHOUT_NODES: Common = Mutex::new(Weak::new());
-static WITH_NODES: Common = Mutex::new(Weak::new());
+static SANDBOX_WITHOUT_NODES: SharedSystem = Mutex::new(Weak::new());
+static SANDBOX_WITH_NODES: SharedSystem = Mutex::new(Weak::new());
 
-/// Runs a test that minds its own names, namespaces and VLAN IDs on a sandbox with two real nodes, one on each leaf,
-/// along with others.
-pub fn on_nodes<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common(&WITH_NODES, two_nodes);
+/// Runs a test concurrently with others on a shared sandbox with two real nodes, one on each leaf. The test must use
+/// its own names, namespaces and VLAN IDs.
+pub fn with_shared_nodes<F: AsyncFnOnce(&System)>(test: F) {
+    let system = shared_system(&SANDBOX_WITH_NODES, two_nodes);
     runtime().block_on(async {
         let _guard = system.in_use.read().await;
         test(&system).await;
     });
-    leave(system);
+    release(system);
 }
 
-/// Runs a test on the sandbox of [`on_nodes`] while no other runs there: it breaks something for all.
-pub fn on_nodes_alone<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common(&WITH_NODES, two_nodes);
+/// Runs a test on the sandbox of [`with_shared_nodes`] while no other runs there, since it disturbs everything.
+pub fn with_exclusive_nodes<F: AsyncFnOnce(&System)>(test: F) {
+    let system = shared_system(&SANDBOX_WITH_NODES, two_nodes);
     runtime().block_on(async {
         let _guard = system.in_use.write().await;
         test(&system).await;
     });
-    leave(system);
+    release(system);
 }
 
-/// Runs a test that minds its own names, namespaces and VLAN IDs, along with others.
-pub fn shared<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common(&WITHOUT_NODES, |_| ());
+/// Runs a test concurrently with others on a shared sandbox without real nodes. The test must use its own names,
+/// namespaces and VLAN IDs.
+pub fn with_shared_sandbox<F: AsyncFnOnce(&System)>(test: F) {
+    let system = shared_system(&SANDBOX_WITHOUT_NODES, |_| ());
     runtime().block_on(async {
         let _guard = system.in_use.read().await;
         test(&system).await;
     });
-    leave(system);
+    release(system);
 }
 
-/// Runs a test on the shared sandbox while no other runs: it counts, or breaks something for all.
-pub fn alone<F: AsyncFnOnce(&System)>(test: F) {
-    let system = common(&WITHOUT_NODES, |_| ());
+/// Runs a test on the shared sandbox while no other runs, since it counts or disturbs everything.
+pub fn with_exclusive_sandbox<F: AsyncFnOnce(&System)>(test: F) {
+    let system = shared_system(&SANDBOX_WITHOUT_NODES, |_| ());
     runtime().block_on(async {
         let _guard = system.in_use.write().await;
         test(&system).await;
     });
-    leave(system);
+    release(system);
 }
 
 /// Runs a test on a sandbox of its own.
-pub fn own<F: AsyncFnOnce(&System)>(change: impl FnOnce(&mut SandboxOptions), test: F) {
+pub fn with_own_sandbox<F: AsyncFnOnce(&System)>(change: impl FnOnce(&mut SandboxOptions), test: F) {
     let system = Arc::new(runtime().block_on(System::start(change)));
     runtime().block_on(test(&system));
-    leave(system);
+    release(system);
 }
 
-fn leave(system: Arc<System>) {
-    // Dropped, it would be killed on a thread without a runtime.
+fn release(system: Arc<System>) {
+    // The sandbox's drop needs a runtime.
     let _inside = runtime().enter();
     if let Some(mut system) = Arc::into_inner(system) {
         let dir = system.dir.take();

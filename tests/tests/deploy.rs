@@ -1,5 +1,5 @@
-//! What is shipped for clusters: two processes of each part, on nodes of their own where there are so many, of which one
-//! stays when nodes are drained.
+//! The Deployments of `deploy/manager`: two replicas of each part, spread over nodes where possible, and
+//! PodDisruptionBudgets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn objects() -> Vec<DynamicObject> {
 }
 
 #[test]
-fn each_part_is_there_twice_and_one_of_it_stays() {
+fn deployments_have_two_replicas_and_a_disruption_budget() {
     let all = objects();
     let of = |kind: &str| {
         let of_kind = |object: &&DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == kind);
@@ -42,10 +42,10 @@ fn each_part_is_there_twice_and_one_of_it_stays() {
         let keys: Vec<_> = spread.iter().map(|one| &one["topologyKey"]).collect();
         assert_eq!(keys, ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{name}");
         for one in spread {
-            // A cluster of one node runs them all the same.
+            // A cluster with a single node runs both replicas on it.
             assert_eq!((&one["labelSelector"], &one["whenUnsatisfiable"]), (&own, &json!("ScheduleAnyway")));
         }
-        // One that is scaled to one can be drained.
+        // `maxUnavailable` lets a Deployment with a single replica be drained.
         assert_eq!(*budgets[&name], json!({"maxUnavailable": 1, "selector": own}), "{name}");
     }
 }

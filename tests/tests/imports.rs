@@ -1,11 +1,11 @@
-//! Who may import whom.
+//! Allowed dependencies between the workspace's crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// Our crates that each of our crates may import, dev-dependencies not counted. A crate that is not listed fails the
-/// test; a driver needs no line of its own.
+/// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
+/// the test; drivers share [`DRIVERS`].
 const ALLOWED: [(&str, &[&str]); 13] = [
     ("eno-schemas", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
@@ -22,15 +22,15 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("eno-tests", &["eno", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
 ];
 
-/// What a driver may import of ours.
+/// The workspace crates that a driver may depend on.
 const DRIVERS: &[&str] = &["eno-schemas", "eno-sbi", "eno-ovsdb", "eno-cri"];
 
-/// What a pure crate does not see, however far away: runtimes, clusters, the network, clocks of the world, chance.
+/// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =
     ["tokio", "kube", "k8s-openapi", "async-nats", "reqwest", "hyper", "jiff", "chrono", "rand"];
 
 fn metadata() -> Metadata {
-    // It may have to fetch what only other platforms need.
+    // Cargo may have to fetch crates of other platforms for the metadata.
     MetadataCommand::new().other_options(["--locked".to_owned()]).exec().expect("cargo metadata")
 }
 
@@ -39,32 +39,32 @@ fn is_driver(name: &str) -> bool {
 }
 
 #[test]
-fn crates_import_only_what_they_may() {
+fn crates_depend_only_on_allowed_crates() {
     let metadata = metadata();
-    let ours: BTreeSet<&str> =
+    let workspace_crates: BTreeSet<&str> =
         metadata.workspace_packages().iter().map(|package| package.name.as_str()).collect();
     let allowed: BTreeMap<&str, &[&str]> = ALLOWED.into();
-    let mut wrong = Vec::new();
+    let mut violations = Vec::new();
     for package in metadata.workspace_packages() {
         let name = package.name.as_str();
-        let Some(may) = allowed.get(name).copied().or(is_driver(name).then_some(DRIVERS)) else {
-            wrong.push(format!("{name} has no rule"));
+        let Some(allowed_imports) = allowed.get(name).copied().or(is_driver(name).then_some(DRIVERS)) else {
+            violations.push(format!("{name} has no rule"));
             continue;
         };
         let imports =
             package.dependencies.iter().filter(|dependency| dependency.kind != DependencyKind::Development);
-        for import in imports.filter(|import| ours.contains(import.name.as_str())) {
+        for import in imports.filter(|import| workspace_crates.contains(import.name.as_str())) {
             let import = import.name.as_str();
-            if !may.contains(&import) {
-                wrong.push(format!("{name} imports {import}"));
+            if !allowed_imports.contains(&import) {
+                violations.push(format!("{name} imports {import}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(violations.is_empty(), "{violations:#?}");
 }
 
 #[test]
-fn drivers_tests_never_import_an_engine_or_another_driver() {
+fn driver_tests_depend_on_no_engine_and_no_other_driver() {
     let metadata = metadata();
     for package in metadata.workspace_packages().into_iter().filter(|package| is_driver(&package.name)) {
         for dependency in &package.dependencies {
@@ -80,19 +80,19 @@ fn drivers_tests_never_import_an_engine_or_another_driver() {
 }
 
 #[test]
-fn the_simulator_shares_nothing_with_the_drivers() {
+fn simulator_depends_on_no_crate_of_the_workspace() {
     let metadata = metadata();
     let simulator = metadata
         .workspace_packages()
         .into_iter()
         .find(|package| package.name == "eno-simulator")
         .expect("it");
-    let ours = simulator.dependencies.iter().filter(|dependency| dependency.path.is_some());
-    assert_eq!(ours.map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(), [""; 0]);
+    let workspace_crates = simulator.dependencies.iter().filter(|dependency| dependency.path.is_some());
+    assert_eq!(workspace_crates.map(|dependency| dependency.name.as_str()).collect::<Vec<_>>(), [""; 0]);
 }
 
 #[test]
-fn the_core_is_pure() {
+fn core_depends_on_no_runtime_clock_or_network() {
     let metadata = metadata();
     let resolve = metadata.resolve.as_ref().expect("a resolved graph");
     let name = |id| metadata[id].name.as_str();
@@ -112,9 +112,9 @@ fn the_core_is_pure() {
     assert!(impure.is_empty(), "eno-core sees {impure:?}");
 }
 
-/// Cargo does not look for the files of `tests` itself, so one that `main.rs` leaves out would never run.
+/// Cargo doesn't search `tests` for files here, so a file that `main.rs` leaves out would never run.
 #[test]
-fn every_file_of_tests_is_a_module_of_the_one_binary() {
+fn every_test_file_is_a_module_of_the_test_binary() {
     let mut left_out = Vec::new();
     for package in metadata().workspace_packages() {
         let tests = package.manifest_path.with_file_name("tests");

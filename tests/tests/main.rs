@@ -1,5 +1,5 @@
-//! The whole, in sandboxes.
-//! One binary, since each is linked with all that it uses.
+//! End-to-end tests of the whole operator in sandboxes. They are one binary, since each binary links everything that
+//! the tests use.
 
 mod deploy;
 mod e2e;

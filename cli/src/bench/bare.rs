@@ -1,4 +1,4 @@
-//! The client to compare with: it makes the same writes and nothing else happens.
+//! The baseline: a client that makes the same writes without an operator.
 
 use std::time::{Duration, Instant};
 
@@ -13,18 +13,18 @@ use super::load::{Apis, EVERYWHERE, NAMESPACE, SERVICES, base, each, name};
 use crate::apply::apply_all;
 use crate::sandbox::Sandbox;
 
-/// What a client alone takes.
+/// The cost of the baseline.
 pub(super) struct Bare {
-    /// To create all pairs and to make the operator's writes.
+    /// Time to create all pairs and make the operator's writes.
     pub(super) creating: Duration,
-    /// To delete it all.
+    /// Time to delete everything.
     pub(super) deleting: Duration,
     pub(super) creating_cpu: Cpu,
     pub(super) deleting_cpu: Cpu,
 }
 
-/// Creates `size` pairs, and makes `writes` further writes as the operator would: a NetworkAttachmentDefinition and
-/// a status of each object, again and again. Then deletes all of that, and takes the finalizers off.
+/// Creates `size` pairs, and makes `writes` further writes like the operator: NetworkAttachmentDefinitions and
+/// statuses, in turns. Then deletes everything, and removes the finalizers.
 pub(super) async fn run(
     sandbox: &Sandbox,
     size: usize,
@@ -44,9 +44,9 @@ pub(super) async fn run(
         let (apis, nads) = (&apis, &nads);
         async move {
             apis.create(index).await?;
-            let own = writes / size + usize::from(index < writes % size);
-            for turn in 0..own {
-                write(apis, nads, index, turn).await.context("a write of the operator's kind")?;
+            let writes_of_pair = writes / size + usize::from(index < writes % size);
+            for round in 0..writes_of_pair {
+                write(apis, nads, index, round).await.context("a write of the operator's kind")?;
             }
             Ok(())
         }
@@ -61,28 +61,31 @@ pub(super) async fn run(
     Ok(Bare { creating, deleting, creating_cpu: cpu_since(between, &before), deleting_cpu })
 }
 
-/// The deletes of a pair and what the operator writes for them.
+/// Deletes a pair and the objects written for it.
 async fn delete(apis: &Apis, nads: &Api<DynamicObject>, index: usize) -> anyhow::Result<()> {
     let (name, params) = (name(index), PatchParams::default());
-    let without = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    let no_finalizers = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     apis.delete(index).await?;
     match nads.delete(&name, &DeleteParams::background()).await {
-        // There is none where the operator made fewer writes than there are pairs.
+        // With fewer writes than pairs, some have no definition.
         Err(kube::Error::Api(status)) if status.is_not_found() => {}
         result => drop(result.context("deleting a NetworkAttachmentDefinition")?),
     }
-    let taken_off = apis.attachments.patch_metadata(&name, &params, &without).await;
+    let taken_off = apis.attachments.patch_metadata(&name, &params, &no_finalizers).await;
     taken_off.context("taking a finalizer off")?;
     if index < SERVICES {
-        apis.services.patch_metadata(&name, &params, &without).await.context("taking a finalizer off")?;
+        apis.services
+            .patch_metadata(&name, &params, &no_finalizers)
+            .await
+            .context("taking a finalizer off")?;
     }
     Ok(())
 }
 
-async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, turn: usize) -> kube::Result<()> {
+async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, round: usize) -> kube::Result<()> {
     let (name, service) = (name(index), name(index % SERVICES));
     let params = PatchParams::apply("eno-bench").force();
-    match turn % 3 {
+    match round % 3 {
         0 => {
             let config = format!(
                 r#"{{"cniVersion":"0.3.1","name":"{name}","type":"ovs","vlan":2,"bridge":"br-bench"}}"#
@@ -94,19 +97,19 @@ async fn write(apis: &Apis, nads: &Api<DynamicObject>, index: usize, turn: usize
             nads.patch(&name, &params, &Patch::Apply(nad)).await.map(drop)
         }
         1 => {
-            let status = status("L2ServiceAttachment", &name, turn);
+            let status = status("L2ServiceAttachment", &name, round);
             apis.attachments.patch_status(&name, &params, &Patch::Apply(status)).await.map(drop)
         }
         _ => {
-            let status = status("L2Service", &service, turn);
+            let status = status("L2Service", &service, round);
             apis.services.patch_status(&service, &params, &Patch::Apply(status)).await.map(drop)
         }
     }
 }
 
-fn status(kind: &str, name: &str, turn: usize) -> Value {
+fn status(kind: &str, name: &str, round: usize) -> Value {
     json!({
         "apiVersion": "eno.k8s.io/v1alpha1", "kind": kind, "metadata": {"name": name},
-        "status": {"phase": "ready", "message": "", "observedGeneration": 1, "transitions": turn},
+        "status": {"phase": "ready", "message": "", "observedGeneration": 1, "transitions": round},
     })
 }

@@ -1,4 +1,4 @@
-//! What is read off the parts: the API server's requests, the switches' transactions, a process's memory.
+//! Counters of the parts: the API server's requests, the switches' transactions, and processes' CPU time and memory.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use crate::sandbox::Sandbox;
 use crate::switch;
 use crate::usage;
 
-/// Requests that write, by `VERB resource[/subresource]`, of the groups that matter here.
+/// Write requests of the relevant API groups, by `VERB resource[/subresource]`.
 pub(super) type Writes = BTreeMap<String, u64>;
 
 const VERBS: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
-/// Ours, that of NetworkAttachmentDefinitions, and Events. Leases are left out: they are renewed whether there is
-/// work or not.
+/// The API groups of the operator, NetworkAttachmentDefinitions and Events. Leases are left out, since they are renewed
+/// anyway.
 const GROUPS: [&str; 3] = ["eno.k8s.io", "k8s.cni.cncf.io", "events.k8s.io"];
 
 /// Reads `apiserver_request_total`.
@@ -43,7 +43,7 @@ pub(super) async fn writes(client: &Client) -> anyhow::Result<Writes> {
         let subresource = label("subresource");
         let slash = if subresource.is_empty() { "" } else { "/" };
         let key = format!("{} {}{slash}{subresource}", label("verb"), label("resource"));
-        // Prometheus writes counts as floating point numbers; from a million on with an exponent.
+        // Prometheus writes counts as floating point numbers, with an exponent from a million on.
         let count: f64 = value.trim().parse().with_context(|| format!("the metric {line}"))?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of requests")]
         let count = count as u64;
@@ -52,7 +52,7 @@ pub(super) async fn writes(client: &Client) -> anyhow::Result<Writes> {
     Ok(writes)
 }
 
-/// What was added since, without what was not.
+/// The increases since `before`.
 pub(super) fn since(now: &Writes, before: &Writes) -> Writes {
     now.iter()
         .map(|(key, count)| (key.clone(), count - before.get(key).copied().unwrap_or(0)))
@@ -60,7 +60,7 @@ pub(super) fn since(now: &Writes, before: &Writes) -> Writes {
         .collect()
 }
 
-/// Transactions that each switch has counted.
+/// The number of transactions of each switch.
 pub(super) async fn transactions(
     http: &reqwest::Client,
     sandbox: &Sandbox,
@@ -73,7 +73,7 @@ pub(super) async fn transactions(
     Ok(all)
 }
 
-/// The parts that share the machine's cores with the operator, and its own.
+/// The operator's processes and the other parts that share the machine's cores.
 const PARTS: [&str; 9] = [
     "kube-apiserver",
     "etcd",
@@ -89,14 +89,14 @@ const PARTS: [&str; 9] = [
 /// Seconds on CPUs, by part; `client` is this process.
 pub(super) type Cpu = BTreeMap<&'static str, f64>;
 
-/// What each part has used so far.
+/// The CPU time of each part so far.
 pub(super) fn cpu(sandbox: &Sandbox) -> anyhow::Result<Cpu> {
     let running = PARTS.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
     let all = running.chain([("client", std::process::id())]);
     all.map(|(part, pid)| Ok((part, usage::cpu_seconds(pid)?))).collect()
 }
 
-/// What each part has used since, without those that have used next to nothing.
+/// The CPU time of each part since `before`, without negligible ones.
 pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
     now.into_iter()
         .map(|(part, seconds)| (part, seconds - before.get(part).copied().unwrap_or_default()))

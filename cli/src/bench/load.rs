@@ -1,4 +1,4 @@
-//! The objects of the benchmark, and a watch that says how many of them are ready.
+//! The objects of the benchmark, and a watch on their readiness.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -21,25 +21,25 @@ use crate::apply::{ApplyError, dynamic};
 use crate::sandbox::POOL;
 
 pub(super) const NAMESPACE: &str = "eno-bench";
-/// Services that exist at a time; more attachments than that share them. The rest of the VLAN IDs is for samples.
+/// Maximum services; more attachments share them. The other VLAN IDs are for samples.
 pub(super) const SERVICES: usize = 4000;
 const FIRST_VLAN: usize = 2;
 const NAME: &str = "bench";
-/// How long anything is waited for.
-const LIMIT: Duration = Duration::from_mins(15);
+/// Maximum wait for a condition.
+const TIMEOUT: Duration = Duration::from_mins(15);
 
 /// A NodePool and a ConnectionPoint of one name.
-pub(super) struct Place<'a> {
+pub(super) struct PoolAndPoint<'a> {
     pub(super) name: &'a str,
     /// The nodes of the pool; absent: all.
     pub(super) nodes: Option<Vec<String>>,
 }
 
-/// The place with all nodes.
-pub(super) const EVERYWHERE: Place<'static> = Place { name: NAME, nodes: None };
+/// The pool and point with all nodes.
+pub(super) const EVERYWHERE: PoolAndPoint<'static> = PoolAndPoint { name: NAME, nodes: None };
 
-/// What the objects need: a namespace, and pools with an OVS bridge on their nodes' `eth1`.
-pub(super) fn base(places: &[Place<'_>]) -> Result<Vec<DynamicObject>, ApplyError> {
+/// The prerequisites: a namespace, and pools with an OVS bridge on their nodes' `eth1`.
+pub(super) fn base(pools_and_points: &[PoolAndPoint<'_>]) -> Result<Vec<DynamicObject>, ApplyError> {
     let namespace = Namespace {
         metadata: ObjectMeta {
             name: Some(NAMESPACE.to_owned()),
@@ -49,15 +49,15 @@ pub(super) fn base(places: &[Place<'_>]) -> Result<Vec<DynamicObject>, ApplyErro
         ..Namespace::default()
     };
     let mut objects = vec![dynamic(&namespace)?];
-    for place in places {
-        objects.push(dynamic(&pool(place))?);
-        objects.push(dynamic(&connection_point(place.name))?);
+    for pool_and_point in pools_and_points {
+        objects.push(dynamic(&pool(pool_and_point))?);
+        objects.push(dynamic(&connection_point(pool_and_point.name))?);
     }
     Ok(objects)
 }
 
-fn pool(place: &Place<'_>) -> NodePool {
-    let among = place.nodes.as_ref().map(|nodes| {
+fn pool(pool_and_point: &PoolAndPoint<'_>) -> NodePool {
+    let among = pool_and_point.nodes.as_ref().map(|nodes| {
         vec![LabelSelectorRequirement {
             key: "kubernetes.io/hostname".to_owned(),
             operator: "In".to_owned(),
@@ -69,7 +69,7 @@ fn pool(place: &Place<'_>) -> NodePool {
         match_expressions: among,
     };
     NodePool::new(
-        place.name,
+        pool_and_point.name,
         NodePoolSpec { node_selector, callback_url: None, callback_secret: None, callback_format: None },
     )
 }
@@ -94,15 +94,15 @@ fn connection_point(name: &str) -> ConnectionPoint {
 }
 
 /// The index of the first single change, above all others.
-const SAMPLES: usize = 1_000_000;
-/// How many single changes there are VLAN IDs for, at a time.
-pub(super) const SINGLE: usize = 90;
+const FIRST_SAMPLE: usize = 1_000_000;
+/// Maximum number of single changes at a time, which the remaining VLAN IDs allow.
+pub(super) const MAX_SAMPLES: usize = 90;
 
 pub(super) fn name(index: usize) -> String {
     format!("{NAME}-{index}")
 }
 
-/// A service with the `vlan`th VLAN ID of those that are used here.
+/// A service with the `vlan`th VLAN ID of the benchmark.
 pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
     let segmentation_id = u16::try_from(FIRST_VLAN + vlan).context("too many services")?;
     let spec = L2ServiceSpec {
@@ -118,12 +118,12 @@ pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
 }
 
 /// An attachment to a service, on one of the ConnectionPoints.
-pub(super) fn attachment(index: usize, service: usize, place: &str) -> L2ServiceAttachment {
+pub(super) fn attachment(index: usize, service: usize, pool_and_point: &str) -> L2ServiceAttachment {
     L2ServiceAttachment::new(
         &name(index),
         L2ServiceAttachmentSpec {
             l2_services: vec![name(service)],
-            connection_point: place.to_owned(),
+            connection_point: pool_and_point.to_owned(),
             pod_interface_type: InterfaceType::Kernel,
             vlan_type: VlanType::Access,
             implementation: None,
@@ -136,7 +136,7 @@ pub(super) fn attachment(index: usize, service: usize, place: &str) -> L2Service
     )
 }
 
-/// The interfaces to both kinds.
+/// The APIs of both kinds.
 #[derive(Clone)]
 pub(super) struct Apis {
     pub(super) services: Api<L2Service>,
@@ -148,7 +148,7 @@ impl Apis {
         Self { services: Api::all(client.clone()), attachments: Api::namespaced(client.clone(), NAMESPACE) }
     }
 
-    /// Creates a service, if this index has one of its own, and its attachment.
+    /// Creates an attachment, and its service if this index has one.
     pub(super) async fn create(&self, index: usize) -> anyhow::Result<()> {
         let params = PostParams::default();
         let of = index % SERVICES;
@@ -160,25 +160,25 @@ impl Apis {
         Ok(())
     }
 
-    /// Creates one pair more: the service with an index of its own and a VLAN ID beyond those of all others.
-    pub(super) async fn add(&self, sample: usize, place: &str) -> anyhow::Result<[String; 2]> {
-        let (params, index) = (PostParams::default(), SAMPLES + sample);
+    /// Creates a single change's pair: a service and an attachment with their own index and VLAN ID.
+    pub(super) async fn add(&self, sample: usize, pool_and_point: &str) -> anyhow::Result<[String; 2]> {
+        let (params, index) = (PostParams::default(), FIRST_SAMPLE + sample);
         let service = service(index, SERVICES + sample)?;
         self.services.create(&params, &service).await.context("creating an L2Service")?;
-        let attachment = attachment(index, index, place);
+        let attachment = attachment(index, index, pool_and_point);
         self.attachments.create(&params, &attachment).await.context("creating an L2ServiceAttachment")?;
         Ok([format!("s/{}", name(index)), format!("a/{}", name(index))])
     }
 
-    /// Deletes what [`Self::add`] made.
+    /// Deletes the pair of [`Self::add`].
     pub(super) async fn remove(&self, sample: usize) -> anyhow::Result<()> {
-        let (params, name) = (DeleteParams::default(), name(SAMPLES + sample));
+        let (params, name) = (DeleteParams::default(), name(FIRST_SAMPLE + sample));
         self.attachments.delete(&name, &params).await.context("deleting an L2ServiceAttachment")?;
         self.services.delete(&name, &params).await.context("deleting an L2Service")?;
         Ok(())
     }
 
-    /// Deletes what [`Self::create`] made.
+    /// Deletes the objects of [`Self::create`].
     pub(super) async fn delete(&self, index: usize) -> anyhow::Result<()> {
         let params = DeleteParams::default();
         self.attachments.delete(&name(index), &params).await.context("deleting an L2ServiceAttachment")?;
@@ -189,7 +189,7 @@ impl Apis {
     }
 }
 
-/// Does something for each index, so many at a time.
+/// Runs a step for each index, with this many at a time.
 pub(super) async fn each<F: Future<Output = anyhow::Result<()>>>(
     indices: impl IntoIterator<Item = usize>,
     concurrency: usize,
@@ -198,14 +198,14 @@ pub(super) async fn each<F: Future<Output = anyhow::Result<()>>>(
     stream::iter(indices).map(step).buffer_unordered(concurrency).try_collect().await
 }
 
-/// The objects of both kinds that are there and that are ready, as `s/NAME` and `a/NAME`.
+/// The existing and the ready objects of both kinds, as `s/NAME` and `a/NAME`.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) present: HashSet<String>,
     pub(super) ready: HashSet<String>,
 }
 
-/// Follows the objects of both kinds.
+/// Watches the objects of both kinds.
 pub(super) struct Tracker {
     seen: watch::Receiver<Seen>,
     _task: AbortOnDropHandle<()>,
@@ -224,7 +224,7 @@ impl Tracker {
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(stream::select(services, attachments));
             while let Some(event) = events.next().await {
-                // An error is a watch that broke off; it begins anew by itself.
+                // On an error, the watcher restarts by itself.
                 let Ok(Some((name, phase))) = event else { continue };
                 sender.send_modify(|seen| match phase {
                     None => {
@@ -245,10 +245,10 @@ impl Tracker {
         Self { seen, _task: AbortOnDropHandle::new(task) }
     }
 
-    /// Waits until it is so.
+    /// Waits until `done` holds.
     pub(super) async fn until(&self, what: &str, done: impl FnMut(&Seen) -> bool) -> anyhow::Result<()> {
         let mut seen = self.seen.clone();
-        let waited = tokio::time::timeout(LIMIT, seen.wait_for(done)).await;
+        let waited = tokio::time::timeout(TIMEOUT, seen.wait_for(done)).await;
         if let Ok(found) = waited {
             found.context("the watch ended")?;
             return Ok(());
@@ -262,7 +262,7 @@ impl Tracker {
     }
 }
 
-/// The object's name, and whether it is ready; `None` instead when it is gone.
+/// The object's name, and whether it is ready; `None` when it is deleted.
 fn reduce<K: ResourceExt>(
     kind: char,
     event: watcher::Event<K>,

@@ -1,9 +1,9 @@
-//! Measures the operator on a fabric of simulated switches; `docs/benchmark.md` says how and why so.
+//! Benchmarks the operator on a fabric of simulated switches; see `docs/benchmark.md`.
 
-mod answers;
 mod bare;
 mod counters;
 mod load;
+mod pod_latency;
 mod racks;
 mod report;
 mod restart;
@@ -22,9 +22,9 @@ use tokio_util::sync::CancellationToken;
 use crate::apply::apply_all;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use crate::switch;
-use answers::Answers;
 use counters::Writes;
-use load::{Apis, EVERYWHERE, SERVICES, SINGLE, Tracker, each};
+use load::{Apis, EVERYWHERE, MAX_SAMPLES, SERVICES, Tracker, each};
+use pod_latency::Answers;
 use racks::Racks;
 use report::{CpuSeconds, Figures, percentile};
 
@@ -38,7 +38,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1000))]
     concurrency: usize,
     /// How many single changes are timed.
-    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=SINGLE as u64))]
+    #[arg(long, default_value_t = 50, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=MAX_SAMPLES as u64))]
     samples: usize,
     /// For how many seconds nothing is changed, to see that nothing is written.
     #[arg(long, default_value_t = 10)]
@@ -66,10 +66,10 @@ pub struct BenchArgs {
     json: Option<PathBuf>,
 }
 
-/// Measures, and prints the figures; an error when an aim is missed by more than twice.
+/// Measures, and prints the figures; an error when a target is missed by more than twice.
 pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
     tokio::select! {
-        answers = answers(&args), if args.only_answers => {
+        answers = measure_answers(&args), if args.only_answers => {
             println!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
             Ok(())
         }
@@ -87,7 +87,7 @@ pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()>
             }
             Ok(())
         }
-        // The sandbox goes with the future.
+        // Dropping the future kills the sandbox.
         () = stop.cancelled() => bail!("stopped"),
     }
 }
@@ -96,7 +96,7 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
     let dir = tempfile::Builder::new().prefix("eno-bench-").tempdir().context("making a directory")?;
     eprintln!("the whole system, with {} pairs", args.size);
     let sandbox = sandbox(args, &dir.path().join("whole"), true).await?;
-    let figures = whole(args, &sandbox).await;
+    let figures = measure_operator(args, &sandbox).await;
     sandbox.stop().await;
     let mut figures = figures?;
     if !args.no_bare {
@@ -111,13 +111,13 @@ async fn measure(args: &BenchArgs) -> anyhow::Result<Figures> {
         figures.cpu.bare_creating = bare.creating_cpu;
         figures.cpu.bare_deleting = bare.deleting_cpu;
     }
-    figures.answers = answers(args).await?;
+    figures.answers = measure_answers(args).await?;
     Ok(figures)
 }
 
-/// The first answers of pods on two real nodes; `None` where there can be no nodes.
-async fn answers(args: &BenchArgs) -> anyhow::Result<Option<Answers>> {
-    if args.answers == 0 || !answers::can_be_measured() {
+/// The first replies of pods on two real nodes; `None` where nodes can't run.
+async fn measure_answers(args: &BenchArgs) -> anyhow::Result<Option<Answers>> {
+    if args.answers == 0 || !pod_latency::can_be_measured() {
         return Ok(None);
     }
     eprintln!("the first answer after a pod's label, {} times", args.answers);
@@ -125,7 +125,7 @@ async fn answers(args: &BenchArgs) -> anyhow::Result<Option<Answers>> {
     let mut options = options(dir.path(), Topology::leaf_spine(2, 2, 2))?;
     options.nodes = 2;
     let sandbox = Sandbox::start(options).await?;
-    let answers = answers::measure(&sandbox, args.answers).await;
+    let answers = pod_latency::measure(&sandbox, args.answers).await;
     sandbox.stop().await;
     Ok(Some(answers?))
 }
@@ -150,13 +150,13 @@ async fn sandbox(args: &BenchArgs, dir: &Path, operator: bool) -> anyhow::Result
     Ok(sandbox)
 }
 
-async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
+async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let client = sandbox.client();
     let http = reqwest::Client::new();
     let racks = Racks::of(&topology(args));
-    let mut places = vec![EVERYWHERE];
-    places.extend(racks.iter().flat_map(Racks::places));
-    apply_all(&client, "eno-bench", &load::base(&places)?).await?;
+    let mut pools_and_points = vec![EVERYWHERE];
+    pools_and_points.extend(racks.iter().flat_map(Racks::pools_and_points));
+    apply_all(&client, "eno-bench", &load::base(&pools_and_points)?).await?;
     let apis = Apis::new(&client);
     let tracker = Tracker::start(&apis);
     let services = args.size.min(SERVICES);
@@ -177,20 +177,20 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     let engine_memory = counters::resident_kib(sandbox, Role::Engine.name())?;
     let driver_memory = counters::resident_kib(sandbox, Role::DriverNetconf.name())?;
 
-    let before = quiet(&client).await?;
-    // Nothing is waited for: that nothing happens in this time is what is measured.
+    let before = until_quiet(&client).await?;
+    // The benchmark measures the writes of this idle time.
     tokio::time::sleep(Duration::from_secs(args.idle)).await;
     let idle_writes = counters::since(&counters::writes(&client).await?, &before).values().sum();
 
     let restart = restart::measure(sandbox, &http, &client).await?;
     eprintln!("  an engine that was started anew has caught up after {:.2} s", restart.seconds);
 
-    let mut changes = one_by_one(args, &apis, &tracker, EVERYWHERE.name).await?;
+    let mut changes = time_single_changes(args, &apis, &tracker, EVERYWHERE.name).await?;
     let racks = match &racks {
         Some(racks) => Some(racks.measure(args, sandbox, &http, &apis, &tracker).await?),
         None => None,
     };
-    let before = quiet(&client).await?;
+    let before = until_quiet(&client).await?;
     let cpu_before = counters::cpu(sandbox)?;
     let delete_to_nothing = delete(args, sandbox, &http, &apis, &tracker).await?;
     let deleting = counters::cpu_since(counters::cpu(sandbox)?, &cpu_before);
@@ -224,7 +224,7 @@ async fn whole(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result<Figures> {
     })
 }
 
-/// Takes away the client's own creates.
+/// Removes the client's own creates from the counts.
 fn remove_creates(writes: &mut Writes, services: usize, attachments: usize) {
     for (resource, count) in [("POST l2services", services), ("POST l2serviceattachments", attachments)] {
         if let Some(known) = writes.get_mut(resource) {
@@ -240,8 +240,8 @@ fn after(now: BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap
         .collect()
 }
 
-/// One pair more in the full system, again and again, in milliseconds.
-async fn one_by_one(
+/// Times single changes in the full system, in milliseconds.
+async fn time_single_changes(
     args: &BenchArgs,
     apis: &Apis,
     tracker: &Tracker,
@@ -258,15 +258,15 @@ async fn one_by_one(
     Ok(samples)
 }
 
-/// Deletes so many single changes.
+/// Deletes this many single changes.
 async fn remove(count: usize, args: &BenchArgs, apis: &Apis, tracker: &Tracker) -> anyhow::Result<()> {
     each(0..count, args.concurrency, |sample| apis.remove(sample)).await?;
     let objects = args.size + args.size.min(SERVICES);
     tracker.until("deleting the single changes", |seen| seen.present.len() == objects).await
 }
 
-/// The writes so far, once nothing more is written for two seconds: what is only news is told a moment later.
-async fn quiet(client: &kube::Client) -> anyhow::Result<counters::Writes> {
+/// The writes so far, once there are none for two seconds: informative statuses are written later.
+async fn until_quiet(client: &kube::Client) -> anyhow::Result<counters::Writes> {
     let mut seen = counters::writes(client).await?;
     loop {
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -278,7 +278,7 @@ async fn quiet(client: &kube::Client) -> anyhow::Result<counters::Writes> {
     }
 }
 
-/// Deletes everything, and waits until nothing is left anywhere.
+/// Deletes everything, and waits until no object and no VLAN is left.
 async fn delete(
     args: &BenchArgs,
     sandbox: &Sandbox,
@@ -290,7 +290,7 @@ async fn delete(
     each(0..args.size, args.concurrency, |index| apis.delete(index)).await?;
     tracker.until("deleting", |seen| seen.present.is_empty()).await?;
     let empty =
-        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_managed_vlans(http, info)));
     empty.await.context("asking the switches")?;
     Ok(started.elapsed())
 }

@@ -1,36 +1,36 @@
-//! Changes that concern a few switches of many, and what a bad switch costs those that have nothing to do with it.
+//! Times changes on a few of many switches, and the effect of an unrelated faulty switch on them.
 
 use std::time::Instant;
 
 use anyhow::Context as _;
 use eno_simulator::{Fault, Topology};
 
-use super::load::{Apis, Place, Tracker};
+use super::load::{Apis, PoolAndPoint, Tracker};
 use super::report::{BetweenRacks, percentile};
-use super::{BenchArgs, one_by_one, remove};
+use super::{BenchArgs, remove, time_single_changes};
 use crate::sandbox::Sandbox;
 use crate::switch;
 
-/// How much longer every operation of the slow leaf takes.
+/// Additional milliseconds of every operation on the slow leaf.
 const SLOW_MS: u64 = 3000;
-/// Changes that are timed in each state of the leaf, after those in which the engine gets to know it.
-const TIMED: usize = 30;
-const BEFORE: usize = 4;
-/// The places of the first two racks and of the last two.
+/// Number of timed changes in each state of the leaf, after the warm-up in which the engine notices the state.
+const SAMPLES: usize = 30;
+const WARM_UP: usize = 4;
+/// The names of the pool and point of the first two racks, and of the last two.
 const FIRST: &str = "bench-first";
 const LAST: &str = "bench-last";
 
-/// The nodes of the first two racks and of the last two, of which the last one's leaf has the faults.
+/// The nodes of the first two racks and of the last two; the last rack's leaf gets the faults.
 pub(super) struct Racks {
-    bad: String,
+    faulty_leaf: String,
     first: Vec<String>,
     last: Vec<String>,
 }
 
 impl Racks {
-    /// `None` if these are not four racks.
+    /// The racks of a topology; `None` if there are fewer than four.
     pub(super) fn of(topology: &Topology) -> Option<Self> {
-        // Where nodes don't fill all leaves, the last ones have none.
+        // Where nodes don't fill all leaves, the last leaves have none.
         let mut racks: Vec<(&str, Vec<String>)> = Vec::new();
         for node in &topology.nodes {
             let leaf = node.interfaces.first()?.switch.as_str();
@@ -39,24 +39,24 @@ impl Racks {
                 None => racks.push((leaf, vec![node.name.clone()])),
             }
         }
-        let [(_, first), (_, second), .., (_, last_but_one), (bad, last)] = racks.as_slice() else {
+        let [(_, first), (_, second), .., (_, last_but_one), (faulty_leaf, last)] = racks.as_slice() else {
             return None;
         };
         Some(Self {
-            bad: (*bad).to_owned(),
+            faulty_leaf: (*faulty_leaf).to_owned(),
             first: [first.as_slice(), second].concat(),
             last: [last_but_one.as_slice(), last].concat(),
         })
     }
 
-    pub(super) fn places(&self) -> [Place<'static>; 2] {
+    pub(super) fn pools_and_points(&self) -> [PoolAndPoint<'static>; 2] {
         [
-            Place { name: FIRST, nodes: Some(self.first.clone()) },
-            Place { name: LAST, nodes: Some(self.last.clone()) },
+            PoolAndPoint { name: FIRST, nodes: Some(self.first.clone()) },
+            PoolAndPoint { name: LAST, nodes: Some(self.last.clone()) },
         ]
     }
 
-    /// Times changes between the first two racks: alone, and beside changes between the last two.
+    /// Times changes between the first two racks, alone and beside changes between the last two.
     pub(super) async fn measure(
         &self,
         args: &BenchArgs,
@@ -65,8 +65,9 @@ impl Racks {
         apis: &Apis,
         tracker: &Tracker,
     ) -> anyhow::Result<BetweenRacks> {
-        let leaf = sandbox.switch(&self.bad).with_context(|| format!("there is no {}", self.bad))?;
-        let alone = percentile(&mut one_by_one(args, apis, tracker, FIRST).await?, 50);
+        let leaf =
+            sandbox.switch(&self.faulty_leaf).with_context(|| format!("there is no {}", self.faulty_leaf))?;
+        let alone = percentile(&mut time_single_changes(args, apis, tracker, FIRST).await?, 50);
         let mut medians = [0.0; 3];
         let states = [None, Some(Fault::Slow { ms: SLOW_MS, times: None }), Some(Fault::Unreachable {})];
         for (median, fault) in medians.iter_mut().zip(states) {
@@ -75,24 +76,24 @@ impl Racks {
             }
             *median = percentile(&mut changes(apis, tracker).await?, 50);
             switch::inject(http, leaf, &Fault::Clear {}).await?;
-            remove(2 * (BEFORE + TIMED), args, apis, tracker).await?;
+            remove(2 * (WARM_UP + SAMPLES), args, apis, tracker).await?;
         }
         let [beside, slow, dead] = medians;
         Ok(BetweenRacks { alone, beside, slow, dead })
     }
 }
 
-/// In milliseconds. Before each one between the last racks is begun, which nobody waits for.
+/// Times changes in milliseconds. Before each, a change between the last racks is started without waiting for it.
 async fn changes(apis: &Apis, tracker: &Tracker) -> anyhow::Result<Vec<f64>> {
-    let mut samples = Vec::with_capacity(TIMED);
-    for sample in 0..BEFORE + TIMED {
+    let mut samples = Vec::with_capacity(SAMPLES);
+    for sample in 0..WARM_UP + SAMPLES {
         apis.add(2 * sample, LAST).await?;
         let started = Instant::now();
         let pair = apis.add(2 * sample + 1, FIRST).await?;
         tracker
             .until("a change beside another", |seen| pair.iter().all(|one| seen.ready.contains(one)))
             .await?;
-        if sample >= BEFORE {
+        if sample >= WARM_UP {
             samples.push(started.elapsed().as_secs_f64() * 1000.0);
         }
     }

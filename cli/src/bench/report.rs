@@ -6,47 +6,54 @@ use comfy_table::Table;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
 use serde::Serialize;
 
-use super::answers::Answers;
 use super::counters::Cpu;
+use super::pod_latency::Answers;
 use super::restart::Restart;
 
-/// All that was measured. Times are in seconds, unless their name says otherwise.
+/// All figures. Times are in seconds, unless their name says otherwise.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Figures {
+    /// Number of attachments.
     pub(super) size: usize,
+    /// Number of switches.
     pub(super) switches: usize,
+    /// Number of nodes.
     pub(super) nodes: usize,
+    /// Concurrent requests of the client.
     pub(super) concurrency: usize,
     /// From the first create to the last `ready`.
     pub(super) create_to_ready: f64,
-    /// The same creates and as many writes as ours, by a client alone.
+    /// The baseline: the same creates and as many writes, by a client alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bare_client: Option<f64>,
-    /// And until it has deleted all of that.
+    /// The baseline's deletion of everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bare_client_deleting: Option<f64>,
+    /// CPU time of the parts.
     pub(super) cpu: CpuSeconds,
-    /// Writes to the API server but for the client's creates, by verb and resource.
+    /// Writes to the API server without the client's creates, by verb and resource.
     pub(super) our_writes: BTreeMap<String, u64>,
-    /// Their sum per pair of a service and an attachment.
+    /// The number of these writes per pair of service and attachment.
     pub(super) our_writes_per_pair: f64,
     /// NETCONF transactions by switch.
     pub(super) transactions: BTreeMap<String, u64>,
     /// Writes while nothing changed, for [`Self::idle_seconds`].
     pub(super) idle_writes: u64,
+    /// Seconds without changes.
     pub(super) idle_seconds: u64,
-    /// An engine that starts with everything there.
+    /// The start of an engine with all objects existing.
     pub(super) restart: Restart,
-    /// One service and one attachment more, from the create to both ready, in milliseconds.
+    /// Median time of one more service and attachment, from the create to both ready, in milliseconds.
     pub(super) one_change_median_ms: f64,
+    /// The 95th percentile of the same, in milliseconds.
     pub(super) one_change_p95_ms: f64,
-    /// The same between two racks, which concerns their leaves and the spines.
+    /// The same between two racks, which involves their leaves and the spines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) between_racks_ms: Option<BetweenRacks>,
-    /// The engine's resident memory with everything there, in MiB.
+    /// The engine's resident memory with all objects existing, in MiB.
     pub(super) engine_memory_mib: f64,
-    /// The same of the driver of all switches.
+    /// The netconf driver's resident memory, in MiB.
     pub(super) driver_memory_mib: f64,
     /// From the first delete until no object, no NetworkAttachmentDefinition and no VLAN is left.
     pub(super) delete_to_nothing: f64,
@@ -57,7 +64,7 @@ pub(super) struct Figures {
     pub(super) answers: Option<Answers>,
 }
 
-/// What each part used of the CPUs.
+/// CPU seconds of each part.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CpuSeconds {
@@ -77,36 +84,36 @@ pub(super) struct CpuSeconds {
 pub(super) struct BetweenRacks {
     /// Nothing else changes.
     pub(super) alone: f64,
-    /// Before each, one between two other racks is begun,
+    /// Before each, a change between two other racks is started.
     pub(super) beside: f64,
-    /// of which one has a leaf that takes seconds for every operation,
+    /// One of those racks has a leaf that takes seconds for every operation.
     pub(super) slow: f64,
-    /// or can't be reached.
+    /// One of those racks has an unreachable leaf.
     pub(super) dead: f64,
 }
 
-/// A figure as people read it.
+/// A row of the table.
 struct Row {
     figure: &'static str,
     measured: String,
-    aim: Option<Aim>,
+    target: Option<Target>,
 }
 
-/// What a figure is to be.
-struct Aim {
-    words: &'static str,
-    /// How many times the bound the figure is.
+/// The target of a figure.
+struct Target {
+    text: &'static str,
+    /// The figure divided by its bound; 0 when the bound is met.
     times: f64,
 }
 
 impl Row {
     fn plain(figure: &'static str, measured: String) -> Self {
-        Self { figure, measured, aim: None }
+        Self { figure, measured, target: None }
     }
 
-    fn at_most(figure: &'static str, measured: String, value: f64, bound: f64, words: &'static str) -> Self {
+    fn at_most(figure: &'static str, measured: String, value: f64, bound: f64, text: &'static str) -> Self {
         let times = if value <= bound { 0.0 } else { value / bound };
-        Self { figure, measured, aim: Some(Aim { words, times }) }
+        Self { figure, measured, target: Some(Target { text, times }) }
     }
 }
 
@@ -114,20 +121,20 @@ impl Figures {
     pub(super) fn table(&self) -> Table {
         let mut table = Table::new();
         table.load_style(UTF8_BORDERS_ONLY).set_header(["figure", "measured", "aim"]);
-        for Row { figure, measured, aim } in self.rows() {
-            table.add_row([figure, &measured, aim.map_or("", |aim| aim.words)]);
+        for Row { figure, measured, target } in self.rows() {
+            table.add_row([figure, &measured, target.map_or("", |target| target.text)]);
         }
         table
     }
 
-    /// The figures that are more than twice as bad as they are to be.
+    /// The figures that miss their target by more than twice.
     pub(super) fn missed(&self) -> Vec<String> {
-        let missed = |row: &Row| row.aim.as_ref().is_some_and(|aim| aim.times > 2.0);
-        let words = |row: Row| {
-            let aim = row.aim.map_or("", |aim| aim.words);
-            format!("{}: {} (aim: {aim})", row.figure, row.measured)
+        let missed = |row: &Row| row.target.as_ref().is_some_and(|target| target.times > 2.0);
+        let text = |row: Row| {
+            let target = row.target.map_or("", |target| target.text);
+            format!("{}: {} (aim: {target})", row.figure, row.measured)
         };
-        self.rows().into_iter().filter(missed).map(words).collect()
+        self.rows().into_iter().filter(missed).map(text).collect()
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -139,16 +146,16 @@ impl Figures {
             self.restart.writes,
         ]
         .map(|count| count as f64);
-        // An aim for so many pairs is one for fewer as well, and grows with more.
-        let beyond = |count: f64| (pairs / count).max(1.0);
-        // Of few pairs the operator's fixed waits are most of the time.
-        let judged = |figure, ratio: f64, bound: f64, words| {
+        // A target for a number of pairs holds for fewer as well, and scales with more.
+        let scale_above = |count: f64| (pairs / count).max(1.0);
+        // With few pairs, the operator's fixed delays dominate.
+        let at_most_from_1000 = |figure, ratio: f64, bound: f64, text| {
             let value = if self.size < 1000 { 0.0 } else { ratio };
-            Row::at_most(figure, format!("{ratio:.2}"), value, bound, words)
+            Row::at_most(figure, format!("{ratio:.2}"), value, bound, text)
         };
         let cpu = |cpu: &Cpu| {
-            let words = cpu.iter().map(|(part, seconds)| format!("{part} {seconds:.1}"));
-            words.collect::<Vec<_>>().join(", ")
+            let text = cpu.iter().map(|(part, seconds)| format!("{part} {seconds:.1}"));
+            text.collect::<Vec<_>>().join(", ")
         };
         let mut rows = vec![
             Row::plain("L2Services with an attachment each", self.size.to_string()),
@@ -158,7 +165,7 @@ impl Figures {
         if let Some(bare) = self.bare_client {
             let ratio = self.create_to_ready / bare;
             rows.push(Row::plain("a bare client's same writes", format!("{bare:.2} s")));
-            rows.push(judged("ratio of creating", ratio, 1.3, "at most 1.3 from 1,000 on"));
+            rows.push(at_most_from_1000("ratio of creating", ratio, 1.3, "at most 1.3 from 1,000 on"));
         }
         let per_pair = self.our_writes_per_pair;
         let since_leading = self.restart.seconds_of_leading;
@@ -170,7 +177,7 @@ impl Figures {
                 "NETCONF transactions per switch, at most",
                 most.to_string(),
                 most,
-                20.0 * beyond(1000.0),
+                20.0 * scale_above(1000.0),
                 "at most 20 at 1,000",
             ),
             Row::at_most(
@@ -184,7 +191,7 @@ impl Figures {
                 "start of an engine with everything there",
                 restart,
                 since_leading,
-                5.0 * beyond(10_000.0),
+                5.0 * scale_above(10_000.0),
                 "at most 5 s of leading at 10,000",
             ),
             Row::at_most("its writes", self.restart.writes.to_string(), writes, 0.0, "0"),
@@ -216,7 +223,7 @@ impl Figures {
                 "engine memory",
                 format!("{memory:.0} MiB"),
                 memory,
-                100e6 / f64::from(1 << 20) * beyond(10_000.0),
+                100e6 / f64::from(1 << 20) * scale_above(10_000.0),
                 "under 100 MB at 10,000",
             ),
             Row::plain("netconf driver memory", format!("{:.0} MiB", self.driver_memory_mib)),
@@ -224,14 +231,14 @@ impl Figures {
                 "delete to nothing left",
                 format!("{delete:.2} s"),
                 delete,
-                10.0 * beyond(1000.0),
+                10.0 * scale_above(1000.0),
                 "under 10 s at 1,000",
             ),
         ]);
         if let Some(bare) = self.bare_client_deleting {
             let ratio = delete / bare;
             rows.push(Row::plain("a bare client's same deletes", format!("{bare:.2} s")));
-            rows.push(judged("ratio of deleting", ratio, 1.5, "at most 1.5 from 1,000 on"));
+            rows.push(at_most_from_1000("ratio of deleting", ratio, 1.5, "at most 1.5 from 1,000 on"));
         }
         if let Some(Answers { tries, minimum, median, maximum }) = self.answers {
             rows.push(Row::at_most(
@@ -257,7 +264,7 @@ impl Figures {
     }
 }
 
-/// The value below which a share of the sorted samples is.
+/// The sample at a percentile; sorts the samples.
 pub(super) fn percentile(samples: &mut [f64], percent: usize) -> f64 {
     samples.sort_by(f64::total_cmp);
     let last = samples.len().saturating_sub(1);
@@ -269,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_aim_that_is_missed_by_more_than_twice_is_told() {
+    fn target_missed_by_more_than_twice_is_reported() {
         let mut figures = Figures {
             size: 10_000,
             switches: 4,
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_the_sorted_samples() {
+    fn percentiles_are_taken_from_sorted_samples() {
         let mut samples: Vec<f64> = (1..=101).rev().map(f64::from).collect();
         assert!((percentile(&mut samples, 50) - 51.0).abs() < f64::EPSILON);
         assert!((percentile(&mut samples, 95) - 96.0).abs() < f64::EPSILON);

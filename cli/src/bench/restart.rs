@@ -1,4 +1,4 @@
-//! An engine that starts with everything there already.
+//! Measures the start of an engine with all objects existing.
 
 use std::time::{Duration, Instant};
 
@@ -7,48 +7,48 @@ use kube::Client;
 use serde::Serialize;
 
 use super::counters;
-use crate::engine_metrics::{self, CAUGHT_UP, under_way};
+use crate::engine_metrics::{self, CAUGHT_UP, pending_work};
 use crate::sandbox::{Role, Sandbox};
 
-/// Between two looks at the engine's metrics.
-const LOOK: Duration = Duration::from_millis(20);
-const LIMIT: Duration = Duration::from_mins(5);
+/// Interval of polls of the engine's metrics.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// What a start costs.
+/// The cost of a start.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Restart {
-    /// From the start of the process until all is seen and worked out and nothing is left to be said, in seconds.
+    /// Seconds from the start of the process until all is read, computed and published.
     pub(super) seconds: f64,
-    /// The same from taking the lead, as the engine tells it.
+    /// Seconds from the start of leading until then, from the engine's metrics.
     pub(super) seconds_of_leading: f64,
-    /// Writes to the API server from then on and before, until there are none for two seconds.
+    /// Writes to the API server during the restart, until there are none for two seconds.
     pub(super) writes: u64,
 }
 
-/// Stops the engine and starts it again.
+/// Restarts the engine and measures its start.
 pub(super) async fn measure(
     sandbox: &Sandbox,
     http: &reqwest::Client,
     client: &Client,
 ) -> anyhow::Result<Restart> {
     let engine = Role::Engine.name();
-    let before = super::quiet(client).await?;
+    let before = super::until_quiet(client).await?;
     sandbox.stop_child(engine).await?;
     let started = Instant::now();
     sandbox.start_child(engine).await?;
     let url = format!("{}/metrics", sandbox.url(engine).context("the engine's metrics")?);
     let seconds_of_leading = loop {
         let metrics = http.get(&url).send().await?.text().await?;
-        if under_way(&metrics).is_none() {
+        if pending_work(&metrics).is_none() {
             break engine_metrics::value(&metrics, CAUGHT_UP).unwrap_or_default();
         }
-        if started.elapsed() > LIMIT {
-            bail!("the engine is not in step with the cluster after {} s", LIMIT.as_secs());
+        if started.elapsed() > TIMEOUT {
+            bail!("the engine is not in step with the cluster after {} s", TIMEOUT.as_secs());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     };
     let seconds = started.elapsed().as_secs_f64();
-    let writes = counters::since(&super::quiet(client).await?, &before).values().sum();
+    let writes = counters::since(&super::until_quiet(client).await?, &before).values().sum();
     Ok(Restart { seconds, seconds_of_leading, writes })
 }

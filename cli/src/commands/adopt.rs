@@ -40,7 +40,7 @@ pub(super) async fn run(args: AdoptArgs) -> anyhow::Result<()> {
     if after == before {
         bail!("nothing to do: FabricDevice {} adopts {}", args.device, shown(&before));
     }
-    // The version that was read: what somebody else adds meanwhile is not lost.
+    // The resource version makes the patch fail if the device has changed since it was read.
     let adopt = (!after.is_empty()).then(|| after.to_string());
     let version = device.metadata.resource_version.as_deref();
     let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "Adopt": adopt } });

@@ -1,4 +1,4 @@
-//! `eno agent`: becomes the driver of this node, which is a program of its own as every driver is.
+//! `eno agent`: executes the node driver, which is a separate program like every driver.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ pub(super) struct AgentArgs {
 pub(super) fn exec(args: &AgentArgs) -> anyhow::Result<()> {
     let mut command = programs::driver("node")?;
     let program = command.get_program().to_owned();
-    // It returns only when it fails.
+    // `exec` returns only when it fails.
     let error = command.args(&args.arguments).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
-use crate::inspect::{ClusterArgs, MessagesArgs, left_out};
+use crate::inspect::{ClusterArgs, NatsClientArgs, left_out};
 
 /// Say for each VLAN on a port of a switch which objects want it, or that it is foreign.
 ///
@@ -27,16 +27,16 @@ pub(super) struct BlameArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    messages: MessagesArgs,
+    messages: NatsClientArgs,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Blame {
     vlans: Vec<Line>,
-    /// All objects that could want a VLAN are known: what none wants is foreign.
+    /// All objects that could request a VLAN are known, so a VLAN that none requests is foreign.
     complete: bool,
-    /// What could not be read.
+    /// Resources that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
 }
@@ -45,7 +45,7 @@ struct Blame {
 #[serde(rename_all = "camelCase")]
 struct Line {
     vlan: VlanId,
-    /// The objects that want it.
+    /// The objects that request it.
     wanted_by: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
@@ -82,12 +82,12 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
     };
     let vlans = blame(fabric, &args.port, carried.as_ref());
     let complete = !wanted.incomplete.contains(&args.device);
-    let nobody = if complete { "foreign" } else { "not known" };
+    let no_owner = if complete { "foreign" } else { "not known" };
     args.output.print(&Blame { vlans, complete, left_out }, |blame| {
         table(
             ["VLAN", "WANTED BY", ""],
             blame.vlans.iter().map(|line| {
-                let by = if line.wanted_by.is_empty() { nobody.into() } else { line.wanted_by.join(" ") };
+                let by = if line.wanted_by.is_empty() { no_owner.into() } else { line.wanted_by.join(" ") };
                 [line.vlan.to_string(), by, line.note.unwrap_or_default().into()]
             }),
         );
@@ -103,20 +103,21 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
     })
 }
 
-/// Ascending by VLAN.
+/// The VLANs of a port with their owners, in ascending order.
 fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried>) -> Vec<Line> {
     let wanted = fabric.ports.iter().find(|one| one.name == port).map(|one| &one.vlans);
-    let there = |vid: VlanId| carried.is_some_and(|carried| carried.open || carried.tagged.contains(vid));
+    let is_carried =
+        |vid: VlanId| carried.is_some_and(|carried| carried.open || carried.tagged.contains(vid));
     let mut vids: BTreeSet<VlanId> = wanted.into_iter().flat_map(VlanSet::iter).collect();
     if let Some(carried) = carried {
         vids.extend(carried.tagged.iter().chain(carried.untagged));
     }
     let line = |vid: VlanId| {
-        let wants = wanted.is_some_and(|vlans| vlans.contains(vid));
-        let owners = fabric.vlans.iter().find(|vlan| wants && vlan.vid == vid);
+        let is_wanted = wanted.is_some_and(|vlans| vlans.contains(vid));
+        let owners = fabric.vlans.iter().find(|vlan| is_wanted && vlan.vid == vid);
         let note = match carried {
             Some(carried) if carried.untagged == Some(vid) => Some("untagged"),
-            Some(_) if wants && !there(vid) => Some("not there yet"),
+            Some(_) if is_wanted && !is_carried(vid) => Some("not there yet"),
             _ => None,
         };
         Line { vlan: vid, wanted_by: owners.map(|vlan| vlan.owners.clone()).unwrap_or_default(), note }
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_and_foreign_ones() {
+    fn blame_separates_managed_and_foreign_vlans() {
         let set = |text: &str| text.parse::<VlanSet>().expect(text);
         let vid = |id| VlanId::new(id).expect("a VLAN ID");
         let fabric = FabricDesired {
@@ -160,13 +161,13 @@ mod tests {
             }],
         };
         let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };
-        let told: Vec<_> = blame(&fabric, "p", Some(&carried))
+        let lines: Vec<_> = blame(&fabric, "p", Some(&carried))
             .into_iter()
             .map(|line| (line.vlan.get(), line.wanted_by.len(), line.note))
             .collect();
         let expected =
             [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
-        assert_eq!(told, expected);
+        assert_eq!(lines, expected);
         assert_eq!(blame(&fabric, "p", None).len(), 2);
     }
 }

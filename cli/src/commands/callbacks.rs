@@ -8,7 +8,7 @@ use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, name, table};
-use crate::inspect::{ClusterArgs, MessagesArgs, object};
+use crate::inspect::{ClusterArgs, NatsClientArgs, parse_object};
 
 /// What became of callbacks: which were not taken, and what to do about them. It needs NATS.
 #[derive(Debug, clap::Args)]
@@ -19,7 +19,7 @@ pub(super) struct CallbacksArgs {
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
     #[command(flatten)]
-    messages: MessagesArgs,
+    messages: NatsClientArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -27,12 +27,12 @@ enum Command {
     /// List the objects with a callback that was not taken, and the callbacks that were given up.
     List,
     /// Deliver the callbacks of an object that were given up, then try at once what waits.
-    Retry(Named),
+    Retry(ObjectArgs),
     /// Send the object to its CallbackURL as it is, as a message of its own; with --endpoint, GET it, which has to be
     /// answered 204 (ETSI GS NFV-SOL 013).
     Test {
         #[command(flatten)]
-        named: Named,
+        object_args: ObjectArgs,
         /// Send nothing but a GET.
         #[arg(long)]
         endpoint: bool,
@@ -40,7 +40,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Named {
+struct ObjectArgs {
     /// The object, as KIND/NAME.
     #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
     object: Vec<String>,
@@ -51,14 +51,14 @@ struct Named {
     cluster: ClusterArgs,
 }
 
-impl Named {
+impl ObjectArgs {
     async fn key(&self) -> anyhow::Result<Key> {
-        let key = object(&self.object, self.namespace.as_deref().unwrap_or_default())?;
+        let key = parse_object(&self.object, self.namespace.as_deref().unwrap_or_default())?;
         if self.namespace.is_some() || !is_namespaced(key.kind) {
             return Ok(key);
         }
         let namespace = self.cluster.namespace().await.context("whose namespace? Name it with -n")?;
-        object(&self.object, &namespace)
+        parse_object(&self.object, &namespace)
     }
 }
 
@@ -71,18 +71,18 @@ struct Listed {
 }
 
 pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
-    let nats = args.messages.needed().await?;
-    let (named, action) = match args.command {
+    let nats = args.messages.connect_required().await?;
+    let (object_args, action) = match args.command {
         Command::List => {
             let listed =
                 Listed { undelivered: undelivered(&nats).await?, dead_letters: dead_letters(&nats).await? };
             return args.output.print(&listed, show);
         }
-        Command::Retry(named) => (named, CallbackAction::Retry),
-        Command::Test { named, endpoint: true } => (named, CallbackAction::TestEndpoint),
-        Command::Test { named, endpoint: false } => (named, CallbackAction::TestMessage),
+        Command::Retry(object_args) => (object_args, CallbackAction::Retry),
+        Command::Test { object_args, endpoint: true } => (object_args, CallbackAction::TestEndpoint),
+        Command::Test { object_args, endpoint: false } => (object_args, CallbackAction::TestMessage),
     };
-    let key = named.key().await?;
+    let key = object_args.key().await?;
     let request = CallbackRequest {
         action,
         kind: key.kind.as_str().to_owned(),
@@ -90,7 +90,7 @@ pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
         name: key.name.to_string(),
     };
     let answer = send_request(&nats, &request).await.context("is the engine running?")?;
-    args.output.print(&answer, |answer| println!("{}", said(&key, action, answer)))?;
+    args.output.print(&answer, |answer| println!("{}", summary(&key, action, answer)))?;
     match answer.error {
         Some(error) => bail!("{key}: {error}"),
         None => Ok(()),
@@ -129,7 +129,7 @@ fn show(listed: &Listed) {
     }
 }
 
-fn said(key: &Key, action: CallbackAction, answer: &CallbackAnswer) -> String {
+fn summary(key: &Key, action: CallbackAction, answer: &CallbackAnswer) -> String {
     let CallbackAnswer { delivered, dead, waiting, error } = answer;
     match (action, error) {
         (CallbackAction::Retry, _) => format!(

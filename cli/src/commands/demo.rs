@@ -13,7 +13,7 @@ use super::sandbox::print_help;
 use crate::demo::{Demo, until_stopped};
 use crate::sandbox::{Sandbox, SandboxOptions};
 
-/// One behind each leaf.
+/// The number of nodes: one at each leaf.
 const NODES: usize = 2;
 
 /// Applies the shipped example in a sandbox, shows what becomes of it, and takes it away again.
@@ -31,7 +31,7 @@ pub(super) struct DemoArgs {
 }
 
 pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Result<()> {
-    // Held until the end.
+    // The temporary directory is removed when this is dropped.
     let temporary = match args.dir {
         Some(_) => None,
         None => Some(tempfile::Builder::new().prefix("eno-demo-").tempdir().context("making a directory")?),
@@ -56,7 +56,7 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
     };
     let result = show(&sandbox, args.keep, &stop).await;
     if let (Err(_), Some(temporary)) = (&result, temporary) {
-        // For a look at what went wrong.
+        // The logs are kept for debugging.
         println!("logs are kept in {}", temporary.keep().join("logs").display());
     }
     sandbox.stop().await;

@@ -1,4 +1,4 @@
-//! `eno driver NAME`: becomes the driver's own program.
+//! `eno driver NAME`: executes the driver's program.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -23,17 +23,17 @@ enum Driver {
 
 impl DriverArgs {
     /// The name and the arguments.
-    pub(super) fn words(&self) -> &[OsString] {
-        let Driver::Named(words) = &self.driver;
-        words
+    pub(super) fn name_and_arguments(&self) -> &[OsString] {
+        let Driver::Named(name_and_arguments) = &self.driver;
+        name_and_arguments
     }
 }
 
 pub(super) fn exec(args: &DriverArgs) -> anyhow::Result<()> {
-    let (name, arguments) = args.words().split_first().context("a driver has no name")?;
+    let (name, arguments) = args.name_and_arguments().split_first().context("a driver has no name")?;
     let mut command = programs::driver(&name.to_string_lossy())?;
     let program = command.get_program().to_owned();
-    // It returns only when it fails.
+    // `exec` returns only when it fails.
     let error = command.args(arguments).exec();
     Err(error).with_context(|| format!("running {}", program.display()))
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 
 use crate::import::Source;
-use crate::import::ovs_plugin::{Given, import, yaml};
+use crate::import::ovs_plugin::{ImportOptions, import, yaml};
 
 /// Print the custom resources that say the same as the configuration of another implementation.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ pub(super) fn run(args: ImportArgs) -> anyhow::Result<()> {
         bail!("--address with ssl needs --secret, the name of the Secret with the certificates");
     }
     let sources = args.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
-    let objects = import(&sources, &Given { address: args.address, secret: args.secret })?;
+    let objects = import(&sources, &ImportOptions { address: args.address, secret: args.secret })?;
     let text = yaml(&objects).context("writing YAML")?;
     std::io::stdout().write_all(text.as_bytes()).context("writing to standard output")
 }

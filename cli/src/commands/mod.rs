@@ -75,8 +75,8 @@ enum Command {
 }
 
 impl Eno {
-    /// Runs the command. The exit code is 0 when it did what it is for, 1 when not; a wrong command line is 2, and so is
-    /// a plan in which something would fail.
+    /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line or a plan in
+    /// which something would fail.
     pub fn run(self) -> ExitCode {
         match self.dispatch() {
             Ok(code) => code,
@@ -117,8 +117,7 @@ impl Eno {
     }
 }
 
-/// Runs a command that people look at: only warnings are logged, and the attempts to reach a server that is just
-/// starting are none.
+/// Runs a command for users: it logs only warnings, and not the retries while a server starts.
 fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<T> {
@@ -142,16 +141,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Eno::command().debug_assert();
     }
 
     #[test]
-    fn a_drivers_arguments_are_its_own() {
+    fn driver_arguments_are_passed_through() {
         for arguments in [vec!["--help"], vec!["--listen", "127.0.0.1:0", "--version"]] {
             let line = ["eno", "driver", "netconf"].into_iter().chain(arguments.clone());
             let Command::Driver(driver) = Eno::parse_from(line).command else { panic!("not a driver") };
-            assert_eq!(driver.words()[1..], arguments);
+            assert_eq!(driver.name_and_arguments()[1..], arguments);
         }
     }
 }

@@ -21,10 +21,10 @@ use serde::Serialize;
 use crate::apply::{api_of, name_of, resource_of};
 use crate::inspect::output::{Format, name, table};
 use crate::inspect::schema::Schemas;
-use crate::inspect::{ClusterArgs, MessagesArgs, left_out, manifests};
+use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, manifests};
 
-/// Where something would fail.
-const FAILS: u8 = 2;
+/// The exit code when something would fail.
+const EXIT_WOULD_FAIL: u8 = 2;
 
 /// Show what would change if these manifests were applied, or deleted. Nothing is changed.
 ///
@@ -50,7 +50,7 @@ pub(super) struct PlanArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    messages: MessagesArgs,
+    messages: NatsClientArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -66,25 +66,26 @@ enum Output {
     Xml,
 }
 
-/// All that is told.
+/// The output of the command.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Plan {
+    /// The predicted changes.
     #[serde(flatten)]
     forecast: Forecast,
     /// Objects that the API server refuses.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<Refused>,
-    /// What drivers would do, as their switches are now.
+    /// The drivers' previews for the switches' present configurations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     previews: Vec<SwitchPreview>,
-    /// Objects of other kinds, which are not looked at.
+    /// Objects of other kinds, which are ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     others: Vec<String>,
-    /// What could not be read; objects of the manifests among it are not looked at.
+    /// Resources that could not be read; their objects in the manifests are ignored.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
-    /// Objects that the asker may not write: they were checked by the schemas of the CRDs only.
+    /// Objects that the user may not write; only the schemas of the CRDs checked them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     checked_by_schema: Vec<String>,
 }
@@ -115,7 +116,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let mut objects = manifests::read(&args.files)?;
     let client = args.cluster.client().await?;
     let nats = match args.output {
-        Output::Xml => Some(args.messages.needed().await?),
+        Output::Xml => Some(args.messages.connect_required().await?),
         _ => args.messages.connect().await?,
     };
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
@@ -142,7 +143,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             changes.push(Change::Delete(key));
             continue;
         }
-        let checked = match checked(&client, object).await {
+        let checked = match dry_run_apply(&client, object).await {
             Err(Unchecked::MayNotWrite) => {
                 plan.checked_by_schema.push(key.to_string());
                 schemas.check(key.kind, object, world.object(&key))
@@ -164,7 +165,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     }
     plan.forecast = forecast::forecast(&world, &changes);
     if !world.decides_switches() {
-        // What is wanted of them lacks what was not read: a driver would answer how that is taken away.
+        // The desired state lacks the unread objects, so a driver's preview would remove them.
         let lacking = plan.left_out.join(", ");
         ensure!(
             !matches!(args.output, Output::Xml),
@@ -180,16 +181,16 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         Output::Table => tables(&plan, nats.is_some()),
         Output::Json => Format::Json.print(&plan, |_| ())?,
         Output::Yaml => Format::Yaml.print(&plan, |_| ())?,
-        Output::Xml => edits(&plan),
+        Output::Xml => print_edits(&plan),
     }
-    Ok(if plan.fails() { ExitCode::from(FAILS) } else { ExitCode::SUCCESS })
+    Ok(if plan.fails() { ExitCode::from(EXIT_WOULD_FAIL) } else { ExitCode::SUCCESS })
 }
 
-/// Why there is no object as the API server would store it.
+/// Why the API server returned no object.
 enum Unchecked {
-    /// The asker may not write such objects.
+    /// The user may not write such objects.
     MayNotWrite,
-    /// The API server refuses it, in these words.
+    /// The API server refuses the object with this message.
     Refused(String),
 }
 
@@ -202,18 +203,18 @@ impl From<Error> for Unchecked {
     }
 }
 
-/// The object as the API server would store it, with its defaults.
-async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObject, Unchecked> {
+/// The object as the API server would store it, with defaults, from a dry run.
+async fn dry_run_apply(client: &Client, object: &DynamicObject) -> Result<DynamicObject, Unchecked> {
     let api = api_of(client, object).map_err(|error| Unchecked::Refused(error.to_string()))?;
     let params = PatchParams { dry_run: true, ..PatchParams::apply("eno-plan").force() };
     let name = object.metadata.name.as_deref().unwrap_or_default();
     match api.patch(name, &params, &Patch::Apply(object)).await {
         Ok(stored) => Ok(stored),
-        // Its namespace is yet to be made: then it is taken as it is.
+        // The namespace does not exist yet, so the object is used unchanged.
         Err(Error::Api(status)) if status.code == 404 && object.metadata.namespace.is_some() => {
             Ok(object.clone())
         }
-        // A quota or a policy may have refused it as well.
+        // A quota or a policy may have refused it instead.
         Err(Error::Api(status)) if status.code == 403 && !may_write(client, object).await? => {
             Err(Unchecked::MayNotWrite)
         }
@@ -221,7 +222,7 @@ async fn checked(client: &Client, object: &DynamicObject) -> Result<DynamicObjec
     }
 }
 
-/// Asks whether the asker may apply such an object, which may take the right to create it.
+/// Asks the API server whether the user may apply such an object, which may need the permission to create it.
 async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unchecked> {
     let resource = resource_of(object).map_err(|error| Unchecked::Refused(error.to_string()))?;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
@@ -247,12 +248,12 @@ async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unch
     Ok(true)
 }
 
-/// Asks the drivers of the switches that change.
+/// Requests previews from the drivers of the switches that change.
 async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Result<Vec<SwitchPreview>> {
-    let mut told = Vec::new();
+    let mut previews_found = Vec::new();
     for switch in switches {
         let Some(mut desired) = switch.desired.clone() else { continue };
-        // How the cluster is called on switches is the engine's to know; who was never commanded has nothing yet.
+        // Only the engine knows the cluster's identifier on switches; a switch without a command has none of its VLANs.
         if let Some(Command { desired: Desired::Fabric(last), .. }) =
             trace::command(nats, &switch.driver, &switch.name).await?
         {
@@ -273,19 +274,19 @@ async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Res
                 continue;
             }
         };
-        told.push(SwitchPreview { switch: switch.name.clone(), preview });
+        previews_found.push(SwitchPreview { switch: switch.name.clone(), preview });
     }
-    Ok(told)
+    Ok(previews_found)
 }
 
-fn edits(plan: &Plan) {
+fn print_edits(plan: &Plan) {
     for SwitchPreview { switch, preview } in &plan.previews {
         println!("<!-- {} -->", switch.replace("--", "- -"));
         preview.edits.iter().for_each(|edit| println!("{edit}"));
     }
 }
 
-fn tables(plan: &Plan, asked: bool) {
+fn tables(plan: &Plan, nats_known: bool) {
     let Plan { forecast, .. } = plan;
     let phase = |verdict: &Option<Evaluation>| {
         let phase =
@@ -361,7 +362,7 @@ fn tables(plan: &Plan, asked: bool) {
     for other in &plan.others {
         println!("{other} is none of the operator's objects and was not looked at.");
     }
-    if !asked && !forecast.switches.is_empty() {
+    if !nats_known && !forecast.switches.is_empty() {
         println!(
             "The switches were not asked, since nobody said where NATS is: what they hold of others is not known."
         );

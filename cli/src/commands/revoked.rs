@@ -15,16 +15,16 @@ use serde_json::json;
 use crate::inspect::ClusterArgs;
 use crate::inspect::output::{Format, name, table};
 
-/// Who writes the changes and the Events.
+/// The field manager of the changes and the reporter of the Events.
 const MANAGER: &str = "eno-revoked";
-/// In such namespaces the policy eno-use asks nobody.
-const UNCHECKED: (&str, &str) = ("eno.k8s.io/use-check", "off");
-/// Before the name of an attachment in the label that hot-plugs it.
+/// The label of namespaces in which the policy eno-use checks nothing.
+const USE_CHECK_OFF: (&str, &str) = ("eno.k8s.io/use-check", "off");
+/// The prefix of the label that hot-plugs an attachment.
 const ATTACH: &str = "attach.eno.k8s.io/";
-/// So many pods come in one answer.
-const PAGE: u32 = 500;
-/// So many reviews are asked for at once.
-const AT_ONCE: usize = 16;
+/// Maximum pods per page of a list.
+const PAGE_SIZE: u32 = 500;
+/// Maximum concurrent access reviews.
+const MAX_CONCURRENT_REVIEWS: usize = 16;
 
 /// Show the pods that have a network by a label though their service account may not use it any more; with --end, take
 /// it from them.
@@ -47,16 +47,16 @@ pub(super) struct RevokedArgs {
     cluster: ClusterArgs,
 }
 
-/// What a label of a pod asks for.
+/// A network that a label of a pod requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Use {
+struct NetworkUse {
     kind: &'static str,
     group: &'static str,
     resource: &'static str,
     name: String,
 }
 
-/// Who asks for it: namespace and service account.
+/// The user of a network: namespace and service account.
 type Account = (String, String);
 
 /// A pod with a network that its service account may not use.
@@ -66,7 +66,7 @@ struct Revoked {
     namespace: String,
     pod: String,
     service_account: String,
-    /// What it has, as `<kind>/<name>`.
+    /// Its networks, as `<kind>/<name>`.
     uses: Vec<String>,
     #[serde(skip)]
     labels: Vec<String>,
@@ -81,31 +81,31 @@ struct Answer {
 
 pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
-    let unchecked = unchecked(&client, args.namespace.as_deref()).await?;
-    let mut asking: Vec<(Pod, Vec<(String, Use)>)> = Vec::new();
+    let unchecked_namespaces = unchecked_namespaces(&client, args.namespace.as_deref()).await?;
+    let mut pods_with_uses: Vec<(Pod, Vec<(String, NetworkUse)>)> = Vec::new();
     for pod in pods(&client, args.namespace.as_deref()).await? {
         let uses = uses(pod.labels());
-        if !uses.is_empty() && !unchecked.contains(&pod.namespace().unwrap_or_default()) {
-            asking.push((pod, uses));
+        if !uses.is_empty() && !unchecked_namespaces.contains(&pod.namespace().unwrap_or_default()) {
+            pods_with_uses.push((pod, uses));
         }
     }
-    let reviews: BTreeSet<(Account, Use)> = asking
+    let reviews: BTreeSet<(Account, NetworkUse)> = pods_with_uses
         .iter()
         .flat_map(|(pod, uses)| uses.iter().map(|(_, one)| (account(pod), one.clone())))
         .collect();
-    let denied: BTreeSet<(Account, Use)> = stream::iter(reviews)
+    let denied: BTreeSet<(Account, NetworkUse)> = stream::iter(reviews)
         .map(|(account, one)| async {
             let is_allowed = is_allowed(&client, &account, &one).await?;
             Ok::<_, anyhow::Error>((!is_allowed).then_some((account, one)))
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REVIEWS)
         .try_filter_map(async |denied| Ok(denied))
         .try_collect()
         .await?;
     let mut found = Vec::new();
-    for (pod, uses) in asking {
+    for (pod, uses) in pods_with_uses {
         let account = account(&pod);
-        let (labels, denied): (Vec<String>, Vec<Use>) =
+        let (labels, denied): (Vec<String>, Vec<NetworkUse>) =
             uses.into_iter().filter(|(_, one)| denied.contains(&(account.clone(), one.clone()))).unzip();
         if denied.is_empty() {
             continue;
@@ -114,19 +114,19 @@ pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
         let (namespace, service_account) = account;
         found.push((pod.clone(), Revoked { namespace, pod: pod.name_any(), service_account, uses, labels }));
     }
-    let (mut done, mut kept) = (Vec::new(), Vec::new());
+    let (mut done, mut failures) = (Vec::new(), Vec::new());
     for (pod, revoked) in found {
-        let ended = if args.end { end(&client, &pod, &revoked).await } else { Ok(true) };
+        let ended = if args.end { revoke(&client, &pod, &revoked).await } else { Ok(true) };
         match ended {
             Ok(true) => done.push(revoked),
-            Ok(false) => kept
+            Ok(false) => failures
                 .push(format!("{} changed meanwhile", name("Pod", pod.namespace().as_deref(), &revoked.pod))),
-            Err(error) => kept.push(format!("{error:#}")),
+            Err(error) => failures.push(format!("{error:#}")),
         }
     }
     args.output.print(&Answer { revoked: done, ended: args.end }, show)?;
-    if !kept.is_empty() {
-        bail!("these keep what they have; run it again: {}", kept.join("; "));
+    if !failures.is_empty() {
+        bail!("these keep what they have; run it again: {}", failures.join("; "));
     }
     Ok(())
 }
@@ -142,16 +142,16 @@ fn show(answer: &Answer) {
     table(["POD", "SERVICE ACCOUNT", if answer.ended { "HAS LOST" } else { "MAY NOT USE" }], rows);
 }
 
-/// What the labels of a pod ask for, each with its label.
-fn uses(labels: &BTreeMap<String, String>) -> Vec<(String, Use)> {
+/// The networks that the labels of a pod request, each with its label.
+fn uses(labels: &BTreeMap<String, String>) -> Vec<(String, NetworkUse)> {
     let named = |label: &str, kind, group, resource| {
         let name = labels.get(label).filter(|name| !name.is_empty())?;
-        Some((label.to_owned(), Use { kind, group, resource, name: name.clone() }))
+        Some((label.to_owned(), NetworkUse { kind, group, resource, name: name.clone() }))
     };
     let attachments = labels.keys().filter_map(|label| {
         let name = label.strip_prefix(ATTACH)?.to_owned();
         let (kind, group, resource) = ("L2ServiceAttachment", "eno.k8s.io", "l2serviceattachments");
-        Some((label.clone(), Use { kind, group, resource, name }))
+        Some((label.clone(), NetworkUse { kind, group, resource, name }))
     });
     let configs = [
         named("podconfig", "PodConfig", "podconfig.opdev.io", "podconfigs"),
@@ -167,8 +167,8 @@ fn account(pod: &Pod) -> Account {
     (pod.namespace().unwrap_or_default(), name)
 }
 
-/// The question whether an account may use something, as the policy eno-use asks it.
-fn review((namespace, account): &Account, one: &Use) -> SubjectAccessReview {
+/// The access review of an account and a network, as the policy eno-use makes it.
+fn review((namespace, account): &Account, one: &NetworkUse) -> SubjectAccessReview {
     let groups = [
         "system:serviceaccounts".into(),
         format!("system:serviceaccounts:{namespace}"),
@@ -192,24 +192,28 @@ fn review((namespace, account): &Account, one: &Use) -> SubjectAccessReview {
     }
 }
 
-async fn is_allowed(client: &Client, account: &Account, one: &Use) -> anyhow::Result<bool> {
+async fn is_allowed(client: &Client, account: &Account, one: &NetworkUse) -> anyhow::Result<bool> {
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
-    let (namespace, who) = account;
-    let what =
-        || format!("asking whether service account {namespace}/{who} may use {} {}", one.kind, one.name);
+    let (namespace, service_account) = account;
+    let what = || {
+        format!(
+            "asking whether service account {namespace}/{service_account} may use {} {}",
+            one.kind, one.name
+        )
+    };
     let answer = reviews.create(&PostParams::default(), &review(account, one)).await.with_context(what)?;
     let status = answer.status.unwrap_or_default();
-    // Who could not be asked in full has not said no.
+    // An incomplete evaluation is no denial.
     if let Some(error) = status.evaluation_error.filter(|_| !status.allowed) {
         bail!("{}: {error}", what());
     }
     Ok(status.allowed)
 }
 
-/// The namespaces in which nobody is asked.
-async fn unchecked(client: &Client, namespace: Option<&str>) -> anyhow::Result<BTreeSet<String>> {
+/// The namespaces in which the policy checks nothing.
+async fn unchecked_namespaces(client: &Client, namespace: Option<&str>) -> anyhow::Result<BTreeSet<String>> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let mut params = ListParams::default().labels(&format!("{}={}", UNCHECKED.0, UNCHECKED.1));
+    let mut params = ListParams::default().labels(&format!("{}={}", USE_CHECK_OFF.0, USE_CHECK_OFF.1));
     if let Some(name) = namespace {
         params = params.fields(&format!("metadata.name={name}"));
     }
@@ -217,13 +221,14 @@ async fn unchecked(client: &Client, namespace: Option<&str>) -> anyhow::Result<B
     Ok(found.iter().map(kube::ResourceExt::name_any).collect())
 }
 
-/// The pods that have not ended.
+/// The pods that have not terminated.
 async fn pods(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<Pod>> {
     let pods: Api<Pod> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut params = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed").limit(PAGE);
+    let mut params =
+        ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed").limit(PAGE_SIZE);
     let mut found = Vec::new();
     loop {
         let page = pods.list(&params).await.context("listing pods")?;
@@ -236,19 +241,19 @@ async fn pods(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<Po
     }
 }
 
-/// Takes the labels off a pod. False: it is not as it was read.
-async fn end(client: &Client, pod: &Pod, revoked: &Revoked) -> anyhow::Result<bool> {
+/// Removes the labels of a pod. False: the pod has changed since it was read.
+async fn revoke(client: &Client, pod: &Pod, revoked: &Revoked) -> anyhow::Result<bool> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &revoked.namespace);
     let labels: BTreeMap<&str, Option<&str>> =
         revoked.labels.iter().map(|label| (label.as_str(), None)).collect();
-    // The version that was read: what it was given meanwhile is judged anew.
+    // The resource version makes the patch fail if the pod has changed since it was read.
     let version = pod.metadata.resource_version.as_deref();
     let patch = json!({ "metadata": { "resourceVersion": version, "labels": labels } });
     let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
     match pods.patch_metadata(&revoked.pod, &params, &Patch::Merge(patch)).await {
         Ok(_) => {}
         Err(kube::Error::Api(answer)) if answer.code == 409 => return Ok(false),
-        // It has ended by itself.
+        // The pod is deleted already.
         Err(kube::Error::Api(answer)) if answer.code == 404 => return Ok(true),
         Err(error) => {
             let pod = name("Pod", Some(&revoked.namespace), &revoked.pod);
@@ -268,7 +273,7 @@ async fn end(client: &Client, pod: &Pod, revoked: &Revoked) -> anyhow::Result<bo
         action: "RemoveLabel".into(),
         secondary: None,
     };
-    // Events are courtesy: whoever may not write them has the answer of this command.
+    // The Event is optional: the command's output has the same information.
     if let Err(error) = Recorder::new(client.clone(), reporter).publish(&event, &pod.object_ref(&())).await {
         eprintln!("eno: no Event of Pod {}/{}: {error}", revoked.namespace, revoked.pod);
     }
@@ -280,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_labels_ask_for() {
+    fn labels_name_the_requested_networks() {
         let labels = [
             ("app", "cnf"),
             ("attach.eno.k8s.io/oam", "net1"),

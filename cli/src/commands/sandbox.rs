@@ -48,7 +48,7 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
     options.report = Arc::new(|line| eprintln!("{line}"));
     let sandbox = tokio::select! {
         sandbox = Sandbox::start(options) => sandbox?,
-        // The children go with the future.
+        // Dropping the future kills the children.
         () = stop.cancelled() => return Ok(()),
     };
     print_help(&sandbox);
@@ -71,7 +71,7 @@ pub(super) fn topology(path: &Path) -> anyhow::Result<Topology> {
     Topology::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// How to use a sandbox that runs.
+/// Prints how to use a running sandbox.
 pub(super) fn print_help(sandbox: &Sandbox) {
     let info = sandbox.info();
     println!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());

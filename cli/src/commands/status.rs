@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Hop, fabric, hops, networks};
-use crate::inspect::{ClusterArgs, MessagesArgs, left_out, object};
+use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 
 /// Show how the operator's objects are, or of one object every hop of its way.
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) struct StatusArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    messages: MessagesArgs,
+    messages: NatsClientArgs,
 }
 
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ struct Row {
 #[serde(rename_all = "camelCase")]
 struct Rows {
     objects: Vec<Row>,
-    /// What could not be read.
+    /// Resources that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
 }
@@ -48,7 +48,7 @@ struct Rows {
 struct Detail {
     #[serde(flatten)]
     row: Row,
-    /// What could not be read.
+    /// Resources that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -82,7 +82,7 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
             table(["OBJECT", "PHASE", "MESSAGE"], rows.objects.iter().map(cells));
         });
     }
-    let key = object(&args.object, namespace)?;
+    let key = parse_object(&args.object, namespace)?;
     let Some(source) = world.object(&key) else {
         anyhow::ensure!(!world.may_miss(&key), "{key}: you may not read it");
         anyhow::bail!("{key} does not exist")

@@ -5,9 +5,9 @@ use eno_engine::trace::{self, ObjectRef};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Fabric, fabric, networks, part};
-use crate::inspect::timeline::{Entry, busy, is_in, of_delivery, of_report, of_transition};
-use crate::inspect::{ClusterArgs, MessagesArgs, left_out, object};
+use crate::inspect::path::{Fabric, fabric, networks, vlans_and_ports};
+use crate::inspect::timeline::{Entry, is_within, of_delivery, of_report, of_transition, unsettled_periods};
+use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 
 /// Show what happened to an object in the last 7 days: its phases, what drivers did on its way meanwhile, and its
 /// callbacks. It needs NATS.
@@ -25,14 +25,14 @@ pub(super) struct TraceArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
-    messages: MessagesArgs,
+    messages: NatsClientArgs,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Trace {
     entries: Vec<Entry>,
-    /// What could not be read.
+    /// Resources that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
 }
@@ -40,8 +40,8 @@ struct Trace {
 pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
-    let key = object(&args.object, namespace)?;
-    let nats = args.messages.needed().await?;
+    let key = parse_object(&args.object, namespace)?;
+    let nats = args.messages.connect_required().await?;
     let subject = ObjectRef { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
     let transitions = trace::transitions(&nats, subject).await?;
     let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
@@ -49,11 +49,11 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     let world = ClusterState::read(&client, namespace).await?;
     let left_out = left_out(&world);
     let fabric = fabric(&world, Some(&nats)).await?;
-    let times = busy(&transitions);
+    let periods = unsettled_periods(&transitions);
     for (driver, target) in targets(&world, &fabric, &key) {
         let reports = trace::reports(&nats, &driver, &target).await?;
         let whole = key.kind == Kind::FabricDevice;
-        let meanwhile = reports.iter().filter(|report| whole || is_in(&report.at, &times));
+        let meanwhile = reports.iter().filter(|report| whole || is_within(&report.at, &periods));
         entries.extend(meanwhile.filter_map(of_report));
     }
     entries.sort();
@@ -68,8 +68,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     })
 }
 
-/// The targets on the way of an object, each with its driver. Which switches those were is not known of one that is
-/// gone: then it is any of them.
+/// The targets of an object, each with its driver. For a deleted object they are unknown, so all switches are taken.
 fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
     let networks = networks(world, key);
     let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
@@ -77,7 +76,7 @@ fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, Str
     let mut targets: Vec<(String, String)> = Vec::new();
     for (switch, (driver, fabric)) in &fabric.switches {
         let itself = key.kind == Kind::FabricDevice && *key.name == **switch;
-        if itself || gone || !part(fabric, &networks).0.is_empty() {
+        if itself || gone || !vlans_and_ports(fabric, &networks).0.is_empty() {
             targets.push((driver.clone(), switch.clone()));
         }
     }

@@ -1,4 +1,4 @@
-//! What the example is to become on the switches and in the cluster, and that it is gone in the end.
+//! Checks of the example on the switches and in the cluster, and of its removal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub(super) fn vlan_ids(objects: &[DynamicObject]) -> VlanSet {
     ids.filter_map(|id| u16::try_from(id).ok()).collect()
 }
 
-/// Every port that a FabricDevice lists and the VLANs that the switch says it carries. All of the example's VLANs
-/// are to be on each: its services lead to all nodes, to the gateway, and over all links between the switches.
+/// All ports of the FabricDevices with the VLANs that the switches carry. Each must carry all of the example's VLANs,
+/// since its services reach all nodes, the gateway and all links.
 pub(super) async fn ports(
     sandbox: &Sandbox,
     http: &reqwest::Client,
@@ -40,7 +40,7 @@ pub(super) async fn ports(
     let devices: Api<FabricDevice> = Api::all(sandbox.client());
     let devices = devices.list(&ListParams::default()).await.context("listing FabricDevices")?;
     let mut table = screen::table(&["switch", "port", "leads to", "VLANs", "named"]);
-    let mut wrong = Vec::new();
+    let mut differences = Vec::new();
     for device in devices {
         let name = device.name_any();
         let info = sandbox.switch(&name).with_context(|| format!("no simulated switch is named {name}"))?;
@@ -54,16 +54,20 @@ pub(super) async fn ports(
             };
             let carried = view.ports.get(&port.name).map(|port| port.vlans.clone()).unwrap_or_default();
             if carried != *wanted {
-                wrong.push(format!("{name} {} carries {carried:?}, not {wanted}", port.name));
+                differences.push(format!("{name} {} carries {carried:?}, not {wanted}", port.name));
             }
             table.add_row([&name, &port.name, &leads_to, &carried.to_string(), &names(&view, &carried)]);
         }
     }
-    ensure!(wrong.is_empty(), "the fabric is not as it should be:\n  {}\n{table}", wrong.join("\n  "));
+    ensure!(
+        differences.is_empty(),
+        "the fabric is not as it should be:\n  {}\n{table}",
+        differences.join("\n  ")
+    );
     Ok(table)
 }
 
-/// `first … last` of the names that the switch has for these VLANs.
+/// `first … last` of the switch's names of these VLANs.
 fn names(view: &View, vlans: &VlanSet) -> String {
     let name = |vid: u16| view.vlans.get(&vid).and_then(|vlan| vlan.name.clone()).unwrap_or_default();
     match (vlans.iter().next(), vlans.iter().last()) {
@@ -85,7 +89,7 @@ async fn all_nads(client: &Client) -> anyhow::Result<BTreeMap<String, DynamicObj
     Ok(list.into_iter().map(|nad| (name_of(&nad), nad)).collect())
 }
 
-/// The NetworkAttachmentDefinition of every attachment, and its configuration.
+/// A table of the attachments' NetworkAttachmentDefinitions and their configurations.
 pub(super) async fn nads(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<Table> {
     let nads = all_nads(client).await?;
     let mut table = screen::table(&["name", "configuration"]);
@@ -101,8 +105,7 @@ pub(super) async fn nads(client: &Client, objects: &[DynamicObject]) -> anyhow::
     Ok(table)
 }
 
-/// Waits until no switch has a VLAN that the operator made, and no NetworkAttachmentDefinition of the example is
-/// there.
+/// Waits until no switch has a VLAN of the operator; the example's NetworkAttachmentDefinitions must be gone.
 pub(super) async fn nothing_left(
     sandbox: &Sandbox,
     client: &Client,
@@ -110,12 +113,12 @@ pub(super) async fn nothing_left(
     objects: &[DynamicObject],
     limit: Duration,
 ) -> anyhow::Result<()> {
-    let left = all_nads(client).await?;
+    let leftover = all_nads(client).await?;
     let attachments = objects.iter().filter(|object| kind_of(object) == "L2ServiceAttachment").map(name_of);
-    let left: Vec<_> = attachments.filter(|name| left.contains_key(name)).collect();
-    ensure!(left.is_empty(), "these NetworkAttachmentDefinitions are left: {}", left.join(", "));
+    let leftover: Vec<_> = attachments.filter(|name| leftover.contains_key(name)).collect();
+    ensure!(leftover.is_empty(), "these NetworkAttachmentDefinitions are left: {}", leftover.join(", "));
     let empty =
-        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_our_vlans(http, info)));
+        try_join_all(sandbox.switches().iter().map(|info| switch::until_without_managed_vlans(http, info)));
     match tokio::time::timeout(limit, empty).await {
         Ok(result) => result.map(drop).context("asking the switches"),
         Err(_) => bail!("VLANs are left on the switches after {} s", limit.as_secs()),

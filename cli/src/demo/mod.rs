@@ -1,5 +1,4 @@
-//! The demonstration: the shipped example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is taken
-//! away again.
+//! The demo: the example becomes VLANs, NetworkAttachmentDefinitions and callbacks, and is removed again.
 
 mod checks;
 mod objects;
@@ -21,26 +20,32 @@ use crate::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
 use crate::receiver::{Callback, Receiver};
 use crate::sandbox::Sandbox;
-use objects::{Follower, State, is_of_fabric, is_ours, set_callback, title, without_fields};
+use objects::{Follower, State, is_of_api_group, is_of_fabric, set_callback, title, without_fields};
 use screen::Screen;
 
-/// The field manager of the example, as kubectl's would be.
+/// The field manager of the example, in place of kubectl's.
 const MANAGER: &str = "eno-demo";
-/// How long the example may take, to be there and to be gone. It takes about a second.
+/// Maximum time for the example to become ready, and to be removed. Each takes about a second.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The demonstration in a sandbox that runs.
+/// The demo in a running sandbox.
 pub struct Demo<'a> {
+    /// The sandbox of the demo.
     sandbox: &'a Sandbox,
+    /// A client with all permissions.
     client: Client,
+    /// A client of the switches' control API.
     http: reqwest::Client,
+    /// The receiver of callbacks.
     receiver: Receiver,
+    /// The output.
     screen: Screen,
+    /// The objects of the example.
     objects: Vec<DynamicObject>,
 }
 
 impl<'a> Demo<'a> {
-    /// Reads the example and starts to listen for callbacks.
+    /// Reads the example and starts the receiver of callbacks.
     pub async fn new(sandbox: &'a Sandbox) -> anyhow::Result<Self> {
         let receiver = Receiver::start().await.context("listening for callbacks")?;
         let mut objects = manifests::demo()?;
@@ -57,7 +62,7 @@ impl<'a> Demo<'a> {
         })
     }
 
-    /// Applies the example, shows what becomes of it, and fails when that is not what it should be.
+    /// Applies the example, shows the outcome, and fails when it is not as expected.
     pub async fn apply(&self) -> anyhow::Result<()> {
         let screen = &self.screen;
         screen.title(&format!("Applying examples/demo: {}", self.inventory()));
@@ -65,7 +70,7 @@ impl<'a> Demo<'a> {
         let started = Instant::now();
         let mut follower = Follower::new(&self.client, &self.objects)?;
         let applying = async {
-            // Kind by kind in the order of the example, so that each finds what it names.
+            // Kinds are applied in the example's order, so that references exist.
             for kind in self.objects.chunk_by(|one, next| one.types == next.types) {
                 apply_all(&self.client, MANAGER, kind).await?;
             }
@@ -84,12 +89,12 @@ impl<'a> Demo<'a> {
         println!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
         screen.title("NetworkAttachmentDefinitions");
         println!("{}", checks::nads(&self.client, &self.objects).await?);
-        // What the fabric had already was ready before, so nobody is told that it became so.
+        // Objects of the sandbox's fabric were ready before, so they have no callback.
         let (_, own) = self.split().await?;
         self.callbacks(&own, "ready", started).await
     }
 
-    /// Deletes the example, shows it go, and fails when anything of it stays. What belongs to the fabric stays.
+    /// Deletes the example, shows its removal, and fails when anything remains. Objects of the fabric stay.
     pub async fn delete(&self) -> anyhow::Result<()> {
         self.screen.title("Deleting it all");
         let started = Instant::now();
@@ -121,20 +126,20 @@ impl<'a> Demo<'a> {
         self.callbacks(&own, "deleted", started).await
     }
 
-    /// The objects that are the fabric's, and those that are the example's own.
+    /// The objects of the sandbox's fabric, and the example's own.
     async fn split(&self) -> anyhow::Result<(Vec<DynamicObject>, Vec<DynamicObject>)> {
         let mut split = (Vec::new(), Vec::new());
         for object in &self.objects {
-            let there = api_of(&self.client, object)?.get_opt(&object.name_any()).await;
-            let there = there.with_context(|| format!("reading {}", title(object)))?;
+            let stored = api_of(&self.client, object)?.get_opt(&object.name_any()).await;
+            let stored = stored.with_context(|| format!("reading {}", title(object)))?;
             let list =
-                if there.is_some_and(|there| is_of_fabric(&there)) { &mut split.0 } else { &mut split.1 };
+                if stored.is_some_and(|stored| is_of_fabric(&stored)) { &mut split.0 } else { &mut split.1 };
             list.push(object.clone());
         }
         Ok(split)
     }
 
-    /// Shows the changes of the objects until they are as wanted.
+    /// Shows the changes of the objects until `done` holds.
     async fn follow(
         &self,
         follower: &mut Follower,
@@ -157,18 +162,19 @@ impl<'a> Demo<'a> {
         bail!("not everything is {wanted} after {} s:\n  {}", LIMIT.as_secs(), list.join("\n  "))
     }
 
-    /// Waits for a callback of this phase for every object, and shows how many of each came.
+    /// Waits for a callback of this phase for every object, and shows the counts of callbacks.
     async fn callbacks(&self, objects: &[DynamicObject], phase: &str, since: Instant) -> anyhow::Result<()> {
-        let of_phase = |seen: &[Callback]| {
-            let mut missing: Vec<_> = objects.iter().filter(|object| is_ours(object)).map(title).collect();
+        let missing_callbacks = |seen: &[Callback]| {
+            let mut missing: Vec<_> =
+                objects.iter().filter(|object| is_of_api_group(object)).map(title).collect();
             for callback in seen.iter().filter(|callback| callback.at >= since && callback.phase == phase) {
                 missing.retain(|object| *object != callback.object);
             }
             missing
         };
-        let came = self.receiver.until(|seen| of_phase(seen).is_empty());
-        if tokio::time::timeout(LIMIT, came).await.is_err() {
-            let missing = of_phase(&self.receiver.callbacks());
+        let received = self.receiver.until(|seen| missing_callbacks(seen).is_empty());
+        if tokio::time::timeout(LIMIT, received).await.is_err() {
+            let missing = missing_callbacks(&self.receiver.callbacks());
             bail!("no callback with phase {phase} came for {}", missing.join(", "));
         }
         self.screen.title("Callbacks that came");
@@ -190,7 +196,7 @@ impl<'a> Demo<'a> {
     }
 }
 
-/// Runs a step of the demonstration, but no longer than until it is told to stop or a process ends.
+/// Runs a step of the demo until it ends, a stop is requested, or a process exits.
 pub async fn until_stopped<T>(
     sandbox: &Sandbox,
     stop: &CancellationToken,

@@ -1,4 +1,4 @@
-//! The example's objects, and their phases as the API server shows them.
+//! The example's objects and their phases in the API server.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -21,27 +21,27 @@ pub(super) fn title(object: &DynamicObject) -> String {
     format!("{kind} {}", name_of(object))
 }
 
-/// Whether it is of our API, so that it has a phase.
-pub(super) fn is_ours(object: &DynamicObject) -> bool {
+/// Whether it is of the operator's API group, and so has a phase.
+pub(super) fn is_of_api_group(object: &DynamicObject) -> bool {
     let version = object.types.as_ref().map_or("", |types| types.api_version.as_str());
     version.split_once('/').is_some_and(|(group, _)| group == GROUP)
 }
 
-/// Asks for callbacks.
+/// Sets the CallbackURL.
 pub(super) fn set_callback(object: &mut DynamicObject, url: &str) {
-    if is_ours(object)
+    if is_of_api_group(object)
         && let Some(spec) = object.data.get_mut("spec").and_then(Value::as_object_mut)
     {
         spec.insert("CallbackURL".to_owned(), Value::from(url));
     }
 }
 
-/// Whether the object, as the API server has it, is part of the sandbox's fabric, which the example only refers to.
+/// Whether the stored object is part of the sandbox's fabric, which the example only references.
 pub(super) fn is_of_fabric(object: &DynamicObject) -> bool {
     object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(sandbox::MANAGER))
 }
 
-/// An object that claims no field: applied, it gives back all that were applied before.
+/// The object without fields: applied, it releases all fields that were applied before.
 pub(super) fn without_fields(object: &DynamicObject) -> DynamicObject {
     let metadata = ObjectMeta {
         name: object.metadata.name.clone(),
@@ -51,12 +51,12 @@ pub(super) fn without_fields(object: &DynamicObject) -> DynamicObject {
     DynamicObject { types: object.types.clone(), metadata, data: Value::Object(serde_json::Map::new()) }
 }
 
-/// Where an object is.
+/// The state of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// It has this phase and message; the phase is empty before the engine saw it.
+    /// The object exists; the phase is empty before the engine has seen it.
     Present { phase: String, message: String },
-    /// It is no longer there.
+    /// The object does not exist.
     Gone,
 }
 
@@ -77,7 +77,7 @@ impl State {
     }
 }
 
-/// Follows the example's objects and says when one changes.
+/// Watches the example's objects for changes.
 pub(super) struct Follower {
     events: SelectAll<futures::stream::BoxStream<'static, Result<(String, State), watcher::Error>>>,
     states: BTreeMap<String, State>,
@@ -91,17 +91,17 @@ pub(super) struct Change {
 }
 
 impl Follower {
-    /// Of those objects that are of our API.
+    /// Watches those objects that are of the operator's API group.
     pub(super) fn new(client: &Client, objects: &[DynamicObject]) -> Result<Self, ApplyError> {
-        let ours = || objects.iter().filter(|object| is_ours(object));
-        let kinds = ours().map(resource_of).collect::<Result<Vec<_>, _>>()?;
+        let of_api_group = || objects.iter().filter(|object| is_of_api_group(object));
+        let kinds = of_api_group().map(resource_of).collect::<Result<Vec<_>, _>>()?;
         let kinds: BTreeMap<_, _> = kinds.into_iter().map(|kind| (kind.kind.clone(), kind)).collect();
         let streams = kinds.into_values().map(|kind| follow(client, kind).boxed());
-        let states = ours().map(|object| (title(object), State::Gone)).collect();
+        let states = of_api_group().map(|object| (title(object), State::Gone)).collect();
         Ok(Self { events: futures::stream::select_all(streams), states })
     }
 
-    /// The next change of phase or message of one of the objects; never, when there is none.
+    /// The next change of an object's phase or message; pending when there is none.
     pub(super) async fn next(&mut self) -> Result<Change, watcher::Error> {
         loop {
             let Some((object, state)) = self.events.try_next().await? else {
@@ -114,7 +114,7 @@ impl Follower {
         }
     }
 
-    /// Reads what is there now, without telling of it.
+    /// Reads the present states without reporting them.
     pub(super) async fn sync(&mut self) -> Result<(), watcher::Error> {
         while self.states.values().any(|state| *state == State::Gone) {
             self.next().await?;
@@ -122,7 +122,7 @@ impl Follower {
         Ok(())
     }
 
-    /// All objects and where they are.
+    /// The states of all objects.
     pub(super) fn states(&self) -> &BTreeMap<String, State> {
         &self.states
     }

@@ -1,5 +1,5 @@
-//! Pods on real nodes: they get a network while they run, reach each other and the gateway over the fabric, and lose it
-//! again.
+//! Pods on real nodes: a label adds a network to running pods, which then reach each other and the gateway, and removes
+//! it again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::objects::{Follower, State, is_ours};
+use super::objects::{Follower, State, is_of_api_group};
 use super::{Demo, LIMIT, MANAGER, screen};
 use crate::apply::{api_of, apply_all};
 use crate::manifests;
 use crate::sandbox::ExecOutput;
 
-/// Where the example's pods are, and how they are found.
+/// Namespace and label selector of the example's pods.
 const NAMESPACE: &str = "shop";
 const SELECTOR: &str = "app=backend";
-/// The label by which a running pod asks for the network, and the interface that it gets.
+/// The label that requests the network, and the name of its interface.
 const LABEL: &str = "attach.eno.k8s.io/backend";
 const INTERFACE: &str = "net1";
-/// The gateway behind the fabric: its VLAN and address.
+/// The gateway behind the fabric, its VLAN and its address.
 const GATEWAY: &str = "dc-gw";
 const GATEWAY_VLAN: &str = "tag=300";
 const GATEWAY_ADDRESS: &str = "10.30.0.1";
@@ -31,14 +31,15 @@ const GATEWAY_ADDRESS: &str = "10.30.0.1";
 const POLL: Duration = Duration::from_millis(100);
 
 impl Demo<'_> {
-    /// Whether there are nodes to show this on.
+    /// Whether the sandbox has nodes for this.
     pub fn has_nodes(&self) -> bool {
         !self.sandbox.nodes().is_empty()
     }
 
-    /// Runs the example's pods, gives them the network, takes it away again, and shows a ping each time.
+    /// Runs the example's pods, adds and removes the network, and shows a ping each time.
     pub async fn pods(&self) -> anyhow::Result<()> {
-        let (network, pods): (Vec<_>, Vec<_>) = manifests::demo_pods()?.into_iter().partition(is_ours);
+        let (network, pods): (Vec<_>, Vec<_>) =
+            manifests::demo_pods()?.into_iter().partition(is_of_api_group);
         self.set_up_gateway()?;
 
         self.screen.title("Running examples/pods: a Deployment, with a pod on each of the nodes");
@@ -92,7 +93,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// What the administrator of the gateway does: the VLAN ends in an interface with the address.
+    /// Configures the gateway like its administrator: an interface in the VLAN with the address.
     fn set_up_gateway(&self) -> anyhow::Result<()> {
         let machine = self.sandbox.machine(GATEWAY).context("the topology has no network dc-gw")?;
         let port = [
@@ -130,13 +131,13 @@ impl Demo<'_> {
         for (program, arguments) in commands {
             let output = machine.command(program).args(arguments).output();
             let output = output.with_context(|| format!("running {program} on {GATEWAY}"))?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.success(), "{program} on {GATEWAY}: {said}");
+            let output_lines = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{program} on {GATEWAY}: {output_lines}");
         }
         Ok(())
     }
 
-    /// The names of the example's pods, once both run.
+    /// Waits until both pods of the example run, and returns their names.
     async fn running_pods(&self) -> anyhow::Result<Vec<String>> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let waiting = async {
@@ -164,7 +165,7 @@ impl Demo<'_> {
         Ok(names)
     }
 
-    /// Sets the label of running pods; takes it off when the value is null.
+    /// Sets the label of running pods; null removes it.
     async fn label(&self, pods: &[String], value: Value) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), NAMESPACE);
         let patch = Patch::Merge(json!({"metadata": {"labels": {LABEL: value}}}));
@@ -175,7 +176,7 @@ impl Demo<'_> {
         Ok(())
     }
 
-    /// The address that a pod has on the network, without its prefix length.
+    /// The address of a pod on the network, without prefix length.
     async fn address(&self, pod: &str) -> anyhow::Result<String> {
         let shown = self.in_pod(pod, &["ip", "-4", "-o", "addr", "show", INTERFACE]).await?;
         let mut words = shown.stdout.split_whitespace().skip_while(|word| *word != "inet");
@@ -191,7 +192,7 @@ impl Demo<'_> {
         self.in_pod(pod, &["ping", "-c", "1", "-W", "1", address]).await
     }
 
-    /// Pings until there is an answer: what is new takes a moment to be learnt by all switches.
+    /// Pings until an answer comes: switches learn new addresses a moment later.
     async fn reachable(&self, pod: &str, address: &str) -> anyhow::Result<()> {
         let pinging = async {
             loop {
@@ -211,8 +212,8 @@ impl Demo<'_> {
     async fn unreachable(&self, pod: &str, address: &str) -> anyhow::Result<()> {
         let output = self.ping(pod, address).await?;
         ensure!(!output.success(), "pod {pod} reaches {address}, which it should not");
-        let mut said = output.stdout.lines().chain(output.stderr.lines());
-        let why = said.rfind(|line| line.contains("loss") || line.starts_with("ping:"));
+        let mut output_lines = output.stdout.lines().chain(output.stderr.lines());
+        let why = output_lines.rfind(|line| line.contains("loss") || line.starts_with("ping:"));
         screen::line(&format!("pod {pod}: ping {address}: {}", why.unwrap_or("no answer")));
         Ok(())
     }

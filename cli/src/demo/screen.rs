@@ -1,4 +1,4 @@
-//! How the demonstration looks: lines and tables, with colours on a terminal only.
+//! Output of the demo: lines and tables, with colours on a terminal only.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
@@ -71,7 +71,7 @@ pub(super) fn table(heading: &[&str]) -> Table {
     table
 }
 
-/// One row per kind of object: how many callbacks of each phase, and when the last one came.
+/// A table of callbacks by kind and phase, with their count and the time of the last one.
 pub(super) fn callbacks(callbacks: &[&Callback], since: Instant) -> Table {
     let mut rows: BTreeMap<(&str, &str), (usize, Duration)> = BTreeMap::new();
     for callback in callbacks {

@@ -1,4 +1,4 @@
-//! Configuration of other implementations, as the custom resources that say the same. Pure.
+//! Converts configuration of other implementations to custom resources. Pure.
 
 pub mod ovs_plugin;
 mod read;
@@ -7,7 +7,7 @@ mod tests;
 
 pub use read::{Input, Link, Pool, PoolInterface, Source};
 
-/// Why something can't be imported. Trying again does not help.
+/// Why an import fails. A retry does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// A file is neither YAML nor JSON.
@@ -15,15 +15,15 @@ pub enum ImportError {
     Syntax {
         /// The file, and the field in it.
         place: String,
-        /// Where and why.
+        /// The parse error with its position.
         source: Box<serde_saphyr::Error>,
     },
-    /// A field can't be what it is.
+    /// A field has an invalid value.
     #[error("{place} {problem}")]
     Field {
         /// The file and the field, as in `fabricConf.yaml: data.links[3].switchPort`.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem and its remedy.
         problem: String,
     },
     /// Two fields contradict each other.
@@ -33,13 +33,13 @@ pub enum ImportError {
         first: String,
         /// The second one's.
         second: String,
-        /// What is wrong, and what would be right.
+        /// The problem and its remedy.
         problem: String,
     },
-    /// Something is in none of the files.
+    /// A required part is in none of the files.
     #[error("none of the files holds {what}")]
     Missing {
-        /// What.
+        /// The part.
         what: &'static str,
     },
 }

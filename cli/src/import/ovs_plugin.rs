@@ -1,9 +1,8 @@
-//! The fabric plugin for Open vSwitch of the reference implementation: its two ConfigMaps as FabricDevices, NodePools
-//! and ConnectionPoints.
+//! Imports the reference implementation's fabric plugin for Open vSwitch: its two ConfigMaps become FabricDevices,
+//! NodePools and ConnectionPoints.
 //!
-//! Each bridge (`switchName`) is a FabricDevice, since bridges that are not joined are separate networks; all are at
-//! the address of the one Open vSwitch that the plugin is told of. Nodes of a pool are those with the label
-//! `node-pool`, as the plugin finds them.
+//! Each bridge (`switchName`) becomes a FabricDevice, since separate bridges are separate networks. All have the
+//! address of the plugin's one Open vSwitch. A pool selects nodes by the label `node-pool`, like the plugin.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,47 +12,47 @@ use serde_json::{Value, json};
 use super::ImportError;
 use super::read::{Input, Link, Pool, PoolInterface, Source, field, is_interface_name};
 
-/// Where the plugin's own Deployment has its Open vSwitch, unless that is changed.
+/// The default address in the plugin's own Deployment.
 pub const DEFAULT_ADDRESS: &str = "tcp:10.2.0.1:6640";
 
 const API_VERSION: &str = "eno.k8s.io/v1alpha1";
 const ASSUMED_ADDRESS: &str = "Address is that of the plugin's own Deployment; --address, or that Deployment among the files, says another";
 const ASSUMED_CNIS: &str = "SupportedCnis is assumed: nothing in the files says it. Give the ConnectionPoint's own manifest as well, or set it here";
 
-/// What the files don't say.
+/// Values that the files don't contain.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
-    /// `Address` of the FabricDevices; absent: from the plugin's Deployment, or as that is shipped.
+pub struct ImportOptions {
+    /// `Address` of the FabricDevices; absent: from the plugin's Deployment, else [`DEFAULT_ADDRESS`].
     pub address: Option<String>,
     /// The Secret with the certificates, for an address that begins with `ssl:`.
     pub secret: Option<String>,
 }
 
-/// A custom resource, and what should be known of it.
+/// A custom resource, and remarks on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// One line each.
+    /// Remarks of one line each, written as comments.
     pub remarks: Vec<&'static str>,
     /// The manifest.
     pub manifest: Value,
 }
 
-/// The custom resources that say what the files say, in the order in which they are best applied.
-pub fn import(sources: &[Source], given: &Given) -> Result<Vec<Object>, ImportError> {
+/// Converts the files to custom resources, in a suitable order to apply them.
+pub fn import(sources: &[Source], options: &ImportOptions) -> Result<Vec<Object>, ImportError> {
     let input = Input::read(sources)?;
     let mut objects = pools(&input.pools)?;
-    objects.extend(devices(&input, given)?);
+    objects.extend(devices(&input, options)?);
     objects.extend(connection_points(&input)?);
     Ok(objects)
 }
 
-/// As YAML, which `kubectl apply -f -` takes.
+/// The YAML text for `kubectl apply -f -`.
 pub fn yaml(objects: &[Object]) -> Result<String, serde_saphyr::ser::Error> {
     let mut text = String::new();
     for object in objects {
         text.push_str("---\n");
         for remark in &object.remarks {
-            // Writing to text can't fail.
+            // Writing to a string can't fail.
             let _ = writeln!(text, "# {remark}.");
         }
         text.push_str(serde_saphyr::to_string(&object.manifest)?.trim_end());
@@ -66,24 +65,24 @@ fn pools(pools: &[Pool]) -> Result<Vec<Object>, ImportError> {
     let mut places: BTreeMap<&str, &str> = BTreeMap::new();
     let mut objects = Vec::new();
     for pool in pools {
-        let there = places.insert(&pool.name, &pool.place);
-        unique(there, &pool.place, || format!("are both named {}: a pool has one entry", pool.name))?;
+        let previous = places.insert(&pool.name, &pool.place);
+        unique(previous, &pool.place, || format!("are both named {}: a pool has one entry", pool.name))?;
         let spec = json!({ "NodeSelector": { "matchLabels": { "node-pool": pool.name } } });
         objects.push(object("NodePool", &pool.name, &spec));
     }
     Ok(objects)
 }
 
-fn devices(input: &Input, given: &Given) -> Result<Vec<Object>, ImportError> {
+fn devices(input: &Input, options: &ImportOptions) -> Result<Vec<Object>, ImportError> {
     let mut bridges: BTreeMap<String, Vec<&Link>> = BTreeMap::new();
     let (mut ports, mut nics) = (BTreeMap::new(), BTreeMap::new());
     for link in &input.links {
-        let there = ports.insert(&link.port, link.place.as_str());
-        unique(there, &link.place, || {
+        let previous = ports.insert(&link.port, link.place.as_str());
+        unique(previous, &link.place, || {
             format!("both have switchPort {}: a port is at the end of one link", link.port)
         })?;
-        let there = nics.insert((&link.node, &link.interface), link.place.as_str());
-        unique(there, &link.place, || {
+        let previous = nics.insert((&link.node, &link.interface), link.place.as_str());
+        unique(previous, &link.place, || {
             format!(
                 "both have interfaceName {} of {}: a NIC is at the end of one link",
                 link.interface, link.node
@@ -107,7 +106,7 @@ fn devices(input: &Input, given: &Given) -> Result<Vec<Object>, ImportError> {
         }
         bridge.push(link);
     }
-    let (address, assumed) = match given.address.as_ref().or(input.address.as_ref()) {
+    let (address, assumed) = match options.address.as_ref().or(input.address.as_ref()) {
         Some(address) => (address.as_str(), false),
         None => (DEFAULT_ADDRESS, true),
     };
@@ -119,7 +118,7 @@ fn devices(input: &Input, given: &Given) -> Result<Vec<Object>, ImportError> {
             "Address": address,
             "Ports": links.iter().map(port).collect::<Vec<_>>(),
         });
-        if let Some(secret) = &given.secret {
+        if let Some(secret) = &options.secret {
             spec["Credentials"] = json!({ "SecretName": secret });
         }
         let mut object = object("FabricDevice", &name, &spec);
@@ -129,7 +128,7 @@ fn devices(input: &Input, given: &Given) -> Result<Vec<Object>, ImportError> {
     Ok(bridges.into_iter().map(device).collect())
 }
 
-/// A bridge's name as that of an object.
+/// Converts a bridge's name to an object's name.
 fn device_name(bridge: &str) -> Option<String> {
     let safe = |char: char| if char.is_ascii_alphanumeric() { char.to_ascii_lowercase() } else { '-' };
     let name: String = bridge.chars().map(safe).collect();
@@ -142,22 +141,27 @@ fn connection_points(input: &Input) -> Result<Vec<Object>, ImportError> {
     for pool in &input.pools {
         let mut places: BTreeMap<&str, &str> = BTreeMap::new();
         for interface in &pool.interfaces {
-            let there = places.insert(&interface.name, &interface.place);
-            unique(there, &interface.place, || {
+            let previous = places.insert(&interface.name, &interface.place);
+            unique(previous, &interface.place, || {
                 format!("both have the name {}: an interface has one entry", interface.name)
             })?;
             points.entry(&interface.connection_point).or_default().push((pool, interface));
         }
     }
-    points.into_iter().map(|(name, of)| connection_point(input, name, &of)).collect()
+    points
+        .into_iter()
+        .map(|(name, interfaces_of_point)| connection_point(input, name, &interfaces_of_point))
+        .collect()
 }
 
 fn connection_point(
     input: &Input,
     name: &str,
-    of: &[(&Pool, &PoolInterface)],
+    interfaces_of_point: &[(&Pool, &PoolInterface)],
 ) -> Result<Object, ImportError> {
-    let [(pool, first), rest @ ..] = of else { return Err(ImportError::Missing { what: "its interfaces" }) };
+    let [(pool, first), rest @ ..] = interfaces_of_point else {
+        return Err(ImportError::Missing { what: "its interfaces" });
+    };
     if let Some((other, second)) = rest.iter().find(|(other, _)| other.name != pool.name) {
         let problem = format!(
             "have connectionPoint {name} in nodePools {} and {}: a ConnectionPoint is of one NodePool; give each \
@@ -170,12 +174,15 @@ fn connection_point(
             problem,
         });
     }
-    if of.len() > 16 {
-        let problem =
-            format!("has connectionPoint {name}, which would have {} interfaces, more than 16", of.len());
+    if interfaces_of_point.len() > 16 {
+        let problem = format!(
+            "has connectionPoint {name}, which would have {} interfaces, more than 16",
+            interfaces_of_point.len()
+        );
         return Err(field(first.place.clone(), problem));
     }
-    let interfaces: Vec<&str> = of.iter().map(|(_, interface)| interface.name.as_str()).collect();
+    let interfaces: Vec<&str> =
+        interfaces_of_point.iter().map(|(_, interface)| interface.name.as_str()).collect();
     let own = [("NodePool", json!(pool.name)), ("Interfaces", json!(interfaces))];
     if let Some((place, manifest)) = input.connection_points.get(name) {
         let mut manifest = manifest.clone();
@@ -183,8 +190,8 @@ fn connection_point(
             let Some(spec) = manifest.get_mut("spec").and_then(Value::as_object_mut) else {
                 return Err(field(format!("{place}: spec"), "is not there".into()));
             };
-            if let Some(said) = spec.get(key).filter(|said| **said != value) {
-                let problem = format!("disagree: {key} is {said} in the one, and {value} by the other");
+            if let Some(stated) = spec.get(key).filter(|stated| **stated != value) {
+                let problem = format!("disagree: {key} is {stated} in the one, and {value} by the other");
                 return Err(ImportError::Conflict {
                     first: place.clone(),
                     second: first.place.clone(),
@@ -202,8 +209,8 @@ fn connection_point(
     Ok(Object { remarks: vec![ASSUMED_CNIS], ..object("ConnectionPoint", name, &spec) })
 }
 
-/// One NIC is most likely the uplink of a bridge, which the plugin's examples call as the ConnectionPoint; several,
-/// which on a bridge would be a bond, are a pool of devices.
+/// Guesses the CNI. One NIC is probably the uplink of a bridge, named like the ConnectionPoint in the plugin's
+/// examples. Several NICs would be a bond on a bridge, so they are a device pool.
 fn assumed_cni(name: &str, interfaces: usize) -> Value {
     let bridge = name.strip_prefix("cp-").unwrap_or(name);
     let (cni, opts) = if interfaces == 1 && is_interface_name(bridge) {

@@ -1,4 +1,4 @@
-//! What the files of the OVS fabric plugin hold: two ConfigMaps, or just what is in them.
+//! Reads the files of the OVS fabric plugin: two ConfigMaps, or just their content.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +9,22 @@ use super::ImportError;
 /// A file.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// As messages call it.
+    /// Its name in messages.
     pub name: String,
     /// YAML, with one document or several, or JSON.
     pub text: String,
 }
 
-/// All that the files hold.
+/// The content of all files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Input {
-    /// The key `links`: which NIC is at which port.
+    /// The key `links`: NICs and their switch ports.
     pub links: Vec<Link>,
-    /// The key `nodePools`: which NIC is of which ConnectionPoint.
+    /// The key `nodePools`: NICs and their ConnectionPoints.
     pub pools: Vec<Pool>,
     /// `FABRIC_OVS_IP` and `FABRIC_OVS_PORT` of the plugin's Deployment.
     pub address: Option<String>,
-    /// The ConnectionPoints of the files, and where they are.
+    /// The ConnectionPoints in the files, by name, with their place.
     pub connection_points: BTreeMap<String, (String, Value)>,
 }
 
@@ -35,22 +35,22 @@ pub struct Link {
     pub place: String,
     /// The node: `hostname`.
     pub node: String,
-    /// Its NIC: `interfaceName`.
+    /// The node's NIC: `interfaceName`.
     pub interface: String,
     /// The bridge: `switchName`.
     pub switch: String,
-    /// Its port: `switchPort`.
+    /// The bridge's port: `switchPort`.
     pub port: String,
 }
 
-/// Nodes of one kind, which have the label `node-pool` with the pool's name.
+/// A pool of nodes, which have the label `node-pool` with the pool's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// The file and the field.
     pub place: String,
     /// `poolConf.name`.
     pub name: String,
-    /// Those of `poolConf.netConf.interfaces` that have a `connectionPoint`.
+    /// The entries of `poolConf.netConf.interfaces` that have a `connectionPoint`.
     pub interfaces: Vec<PoolInterface>,
 }
 
@@ -66,7 +66,7 @@ pub struct PoolInterface {
 }
 
 impl Input {
-    /// Reads all files. Objects of other kinds are passed over.
+    /// Reads all files, and ignores objects of other kinds.
     pub fn read(sources: &[Source]) -> Result<Self, ImportError> {
         let mut reader = Reader::default();
         for source in sources {
@@ -86,9 +86,9 @@ impl Input {
 #[derive(Default)]
 struct Reader {
     input: Input,
-    /// Where the links are.
+    /// The place of the links, once found.
     links: Option<String>,
-    /// Where the pools are.
+    /// The place of the pools, once found.
     pools: Option<String>,
 }
 
@@ -135,11 +135,11 @@ impl Reader {
                 let place = format!("{file}: ConnectionPoint");
                 let name = text(&place, "metadata.name", name)?;
                 let place = format!("{place} {name}");
-                let there = self
+                let previous = self
                     .input
                     .connection_points
                     .insert(name.clone(), (place.clone(), Value::Object(fields.clone())));
-                if let Some((first, _)) = there {
+                if let Some((first, _)) = previous {
                     let problem = "have the same name".to_owned();
                     return Err(ImportError::Conflict { first, second: place, problem });
                 }
@@ -165,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// True when there was one.
+    /// Reads links and pools from an object's fields; true if it has any.
     fn parts(&mut self, at: &str, fields: &Map<String, Value>) -> Result<bool, ImportError> {
         let mut any = false;
         for (key, part) in [("links", Part::Links), ("nodePools", Part::Pools)] {
@@ -173,7 +173,7 @@ impl Reader {
             any = true;
             let place = format!("{at}{key}");
             match value {
-                // As ConfigMaps have it.
+                // A ConfigMap contains them as text.
                 Value::String(inner) => {
                     let mut inner = documents(&place, inner)?;
                     let inner = if inner.len() == 1 { inner.remove(0) } else { Value::Null };
@@ -272,12 +272,12 @@ fn documents(place: &str, text: &str) -> Result<Vec<Value>, ImportError> {
 }
 
 fn text(place: &str, key: &str, value: Option<&Value>) -> Result<String, ImportError> {
-    let wrong = |problem: String| Err(field(format!("{place}.{key}"), problem));
+    let invalid = |problem: String| Err(field(format!("{place}.{key}"), problem));
     match value {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
-        Some(Value::String(_)) => wrong("is empty".into()),
-        None | Some(Value::Null) => wrong("is not there".into()),
-        Some(other) => wrong(format!("is {other}, which is no text")),
+        Some(Value::String(_)) => invalid("is empty".into()),
+        None | Some(Value::Null) => invalid("is not there".into()),
+        Some(other) => invalid(format!("is {other}, which is no text")),
     }
 }
 
@@ -306,7 +306,7 @@ fn interface_name(place: &str, key: &str, name: &str) -> Result<(), ImportError>
     Err(field(format!("{place}.{key}"), problem))
 }
 
-/// As the API server takes it.
+/// Whether the API server accepts the name of an interface.
 pub(super) fn is_interface_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     name.len() <= 15

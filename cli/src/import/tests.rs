@@ -1,10 +1,10 @@
-//! Tables: what files say, and what is wrong with them.
+//! Tests of imports and their errors.
 
 use eno_nbi_crds::{ConnectionPoint, FabricDevice, NodePool};
 use serde_json::{Value, json};
 
 use super::Source;
-use super::ovs_plugin::{DEFAULT_ADDRESS, Given, Object, import, yaml};
+use super::ovs_plugin::{DEFAULT_ADDRESS, ImportOptions, Object, import, yaml};
 
 const LINKS: &str = "
 - {hostname: master0, interfaceName: ens26, switchName: br-fabric, switchPort: vport7}
@@ -36,19 +36,19 @@ fn config_map(key: &str, text: &str) -> String {
 }
 
 fn imported(sources: &[Source]) -> Vec<Object> {
-    import(sources, &Given::default()).unwrap_or_else(|error| panic!("{error}"))
+    import(sources, &ImportOptions::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn refused(links: &str, pools: &str) -> String {
     let sources = [source("l", links), source("p", pools)];
-    match import(&sources, &Given::default()) {
+    match import(&sources, &ImportOptions::default()) {
         Err(error) => error.to_string(),
         Ok(objects) => panic!("{objects:?}"),
     }
 }
 
 #[test]
-fn the_same_in_every_form() {
+fn every_configuration_form_imports_the_same() {
     let list = |text: &str| serde_saphyr::from_str::<Value>(text).expect("YAML");
     let both = json!({ "links": list(LINKS), "nodePools": list(POOLS) });
     let expected = imported(&[source("a", LINKS), source("b", POOLS)]);
@@ -74,7 +74,7 @@ fn the_same_in_every_form() {
 }
 
 #[test]
-fn devices_pools_and_connection_points() {
+fn import_makes_devices_pools_and_connection_points() {
     let objects = imported(&[source("a", LINKS), source("b", POOLS)]);
     let spec = |kind: &str, name: &str| {
         let found = objects
@@ -120,7 +120,7 @@ fn devices_pools_and_connection_points() {
 }
 
 #[test]
-fn what_else_is_in_the_files_is_used() {
+fn import_uses_the_other_documents_of_the_files() {
     let deployment = json!({
         "kind": "Deployment",
         "spec": { "template": { "spec": { "containers": [{ "env": [
@@ -151,18 +151,18 @@ fn what_else_is_in_the_files_is_used() {
     );
     assert!(virtio.remarks.is_empty());
 
-    let given = Given { address: Some("ssl:ovs:6640".into()), secret: Some("ovs".into()) };
-    let objects = import(&sources, &given).expect("objects");
+    let options = ImportOptions { address: Some("ssl:ovs:6640".into()), secret: Some("ovs".into()) };
+    let objects = import(&sources, &options).expect("objects");
     let device = objects.iter().find(|object| object.manifest["kind"] == "FabricDevice").expect("a device");
     assert_eq!(device.manifest["spec"]["Address"], "ssl:ovs:6640");
     assert_eq!(device.manifest["spec"]["Credentials"]["SecretName"], "ovs");
 }
 
 #[test]
-fn faults_name_their_field() {
+fn import_errors_name_their_field() {
     let link = |text: &str| format!("links:\n- {{{text}}}\n");
     let pool = |text: &str| format!("nodePools:\n- poolConf: {{{text}}}\n");
-    for (links, said) in [
+    for (links, expected) in [
         (link("interfaceName: a, switchName: b, switchPort: p"), "l: links[0].hostname is not there"),
         (
             link("hostname: '', interfaceName: a, switchName: b, switchPort: p"),
@@ -186,9 +186,9 @@ fn faults_name_their_field() {
         (String::new(), "none of the files holds links"),
     ] {
         let error = refused(&links, POOLS);
-        assert!(error.starts_with(said), "{error}, not {said}");
+        assert!(error.starts_with(expected), "{error}, not {expected}");
     }
-    for (pools, said) in [
+    for (pools, expected) in [
         ("nodePools: [{}]".into(), "p: nodePools[0].poolConf is not there"),
         (pool("name: A_B"), "p: nodePools[0].poolConf.name \"A_B\""),
         (
@@ -206,16 +206,16 @@ fn faults_name_their_field() {
         ("links: []".into(), "l: and p: links both hold links"),
     ] {
         let error = refused(LINKS, &pools);
-        assert!(error.starts_with(said), "{error}, not {said}");
+        assert!(error.starts_with(expected), "{error}, not {expected}");
     }
 }
 
 #[test]
-fn contradictions_name_both() {
+fn contradictory_entries_are_both_named() {
     let link = |node: &str, nic: &str, switch: &str, port: &str| {
         format!("- {{hostname: {node}, interfaceName: {nic}, switchName: {switch}, switchPort: {port}}}\n")
     };
-    for (first, second, said) in [
+    for (first, second, expected) in [
         (link("a", "e1", "b", "p"), link("c", "e1", "d", "p"), "l: [0] and l: [1] both have switchPort p"),
         (
             link("a", "e1", "b", "p"),
@@ -229,7 +229,7 @@ fn contradictions_name_both() {
         ),
     ] {
         let error = refused(&format!("{first}{second}"), POOLS);
-        assert!(error.starts_with(said), "{error}, not {said}");
+        assert!(error.starts_with(expected), "{error}, not {expected}");
     }
     let pool = |name: &str, nic: &str, point: &str| {
         format!(
@@ -247,7 +247,7 @@ fn contradictions_name_both() {
 
     let point = "kind: ConnectionPoint\nmetadata: {name: cp-virtio}\nspec: {NodePool: other}\n";
     let sources = [source("l", LINKS), source("p", POOLS), source("c", point)];
-    let error = import(&sources, &Given::default()).expect_err("a conflict").to_string();
+    let error = import(&sources, &ImportOptions::default()).expect_err("a conflict").to_string();
     assert!(
         error.contains("c: ConnectionPoint cp-virtio") && error.contains("NodePool is \"other\""),
         "{error}"

@@ -8,8 +8,8 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// All objects of the files, in their order. `-` is standard input; of a directory its .yaml, .yml and .json files are
-/// read, by name.
+/// Reads all objects of the files, in order. `-` is standard input; of a directory, the .yaml, .yml and .json files are
+/// read by name.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<DynamicObject>> {
     let mut objects = Vec::new();
     for path in paths {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_and_lists() {
+    fn manifests_are_read_from_documents_and_lists() {
         let mut objects = Vec::new();
         let text = "---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}}\n\
                     ---\n# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: b}\n";

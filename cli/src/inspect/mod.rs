@@ -1,4 +1,4 @@
-//! What people ask of a running operator: how the commands reach the cluster and NATS, and how they answer.
+//! User-facing commands on a running operator: access to the cluster and NATS, and output.
 
 pub(crate) mod manifests;
 pub(crate) mod output;
@@ -16,10 +16,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
 
-/// So long a NATS server may take to answer a person.
-const NATS_PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum wait for a connection to NATS.
+const NATS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Which cluster is asked.
+/// Options of the cluster to read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ClusterArgs {
     /// The kubeconfig; absent: KUBECONFIG, ~/.kube/config or, in a pod, its service account.
@@ -31,7 +31,7 @@ pub struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Prepares the way to the API server.
+    /// A client of the API server.
     pub async fn client(&self) -> anyhow::Result<Client> {
         Client::try_from(self.config().await?).context("preparing the way to the API server")
     }
@@ -55,10 +55,10 @@ impl ClusterArgs {
     }
 }
 
-/// Where NATS is, for what only NATS knows.
+/// Options of the connection to NATS, for information that only NATS has.
 #[derive(Clone, Debug, clap::Args)]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
-pub struct MessagesArgs {
+pub struct NatsClientArgs {
     /// URLs of the NATS servers, separated by commas; absent: what only NATS knows is left out.
     #[arg(long, env = "ENO_NATS_URL", value_name = "URL")]
     nats_url: Option<String>,
@@ -70,8 +70,8 @@ pub struct MessagesArgs {
     nats_ca: Option<PathBuf>,
 }
 
-impl MessagesArgs {
-    /// Connects; `None`: nobody said where to.
+impl NatsClientArgs {
+    /// Connects; `None`: no URL is given.
     pub async fn connect(&self) -> anyhow::Result<Option<Connection>> {
         let Some(url) = &self.nats_url else { return Ok(None) };
         let args = NatsArgs {
@@ -81,25 +81,25 @@ impl MessagesArgs {
             nats_replicas: 1,
         };
         let stop = CancellationToken::new();
-        match tokio::time::timeout(NATS_PATIENCE, connect(&args, "eno-cli", &stop)).await {
+        match tokio::time::timeout(NATS_TIMEOUT, connect(&args, "eno-cli", &stop)).await {
             Ok(connection) => Ok(Some(connection?)),
             Err(_) => bail!(
                 "NATS did not let us in within {} s: check --nats-url and --nats-credentials",
-                NATS_PATIENCE.as_secs()
+                NATS_TIMEOUT.as_secs()
             ),
         }
     }
 
-    /// Connects, where nothing can be told without.
-    pub async fn needed(&self) -> anyhow::Result<Connection> {
+    /// Connects for a command that needs NATS; an error when no URL is given.
+    pub async fn connect_required(&self) -> anyhow::Result<Connection> {
         let connection = self.connect().await?;
         connection.context("only NATS knows this: say where it is with --nats-url or ENO_NATS_URL")
     }
 }
 
-/// Reads `KIND/NAME`, or `KIND` and `NAME` as two words, as kubectl takes them.
-pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
-    let (kind_text, name) = match words {
+/// Parses `KIND/NAME`, or `KIND` and `NAME` as two arguments, as kubectl does.
+pub fn parse_object(arguments: &[String], namespace: &str) -> anyhow::Result<Key> {
+    let (kind_text, name) = match arguments {
         [both] => both.split_once('/').with_context(|| format!("{both:?} is not KIND/NAME"))?,
         [kind, name] => (kind.as_str(), name.as_str()),
         _ => bail!("name one object, as KIND/NAME"),
@@ -113,7 +113,7 @@ pub fn object(words: &[String], namespace: &str) -> anyhow::Result<Key> {
     })
 }
 
-/// Names what could not be read of the cluster, and says so to people.
+/// The resources that could not be read, which are also printed to standard error.
 pub(crate) fn left_out(world: &ClusterState) -> Vec<String> {
     let left_out: Vec<String> = world.left_out().iter().map(ToString::to_string).collect();
     if !left_out.is_empty() {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_as_kubectl_takes_them() {
+    fn object_references_follow_kubectl_syntax() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         for (text, expected) in [
             ("l2s/a", "L2Service/a"),
@@ -135,10 +135,10 @@ mod tests {
             ("l2serviceattachments/a", "L2ServiceAttachment/ns/a"),
             ("podconfig a", "PodConfig/ns/a"),
         ] {
-            assert_eq!(object(&words(text), "ns").expect(text).to_string(), expected);
+            assert_eq!(parse_object(&words(text), "ns").expect(text).to_string(), expected);
         }
         for text in ["a", "thing/a", "l2s a b"] {
-            assert!(object(&words(text), "ns").is_err(), "{text}");
+            assert!(parse_object(&words(text), "ns").is_err(), "{text}");
         }
     }
 }

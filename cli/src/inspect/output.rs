@@ -1,4 +1,4 @@
-//! Answers for people and for programs.
+//! Output for users and programs.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
@@ -17,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Writes `answer`, for people as `tables` does.
+    /// Prints `answer`, as tables by `tables`.
     pub(crate) fn print<T: Serialize>(self, answer: &T, tables: impl FnOnce(&T)) -> anyhow::Result<()> {
         match self {
             Self::Table => tables(answer),
@@ -34,7 +34,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
     table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     table.add_rows(rows);
     if table.row_count() > 0 {
-        // The last column's padding is of no use to anyone.
+        // The last column needs no padding.
         table.to_string().lines().for_each(|line| println!("{}", line.trim_end()));
         println!();
     }

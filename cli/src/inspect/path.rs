@@ -1,4 +1,4 @@
-//! The way of an object through the fabric, switch by switch.
+//! The path of an object through the fabric, switch by switch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, Vla
 use serde::Serialize;
 use serde_json::Value;
 
-/// One switch on the way.
+/// One switch on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Hop {
@@ -19,26 +19,26 @@ pub(crate) struct Hop {
     pub vlans: VlanSet,
     /// The ports that carry them.
     pub ports: Vec<String>,
-    /// How far it is.
+    /// Its progress.
     pub state: State,
-    /// In words, where that needs any.
+    /// An explanation of the state; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// How far a hop is.
+/// The progress of a hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// Read back from the switch.
+    /// The driver has read the VLANs back from the switch.
     Confirmed,
-    /// Not yet.
+    /// The switch is not configured yet.
     Waiting,
     /// The switch or its driver refuses it.
     Refused,
     /// The switch does not answer.
     Unreachable,
-    /// Only NATS knows.
+    /// NATS was not asked.
     Unknown,
 }
 
@@ -54,7 +54,7 @@ impl State {
     }
 }
 
-/// The networks that an object is, or attaches to, as owners are written.
+/// The networks that an object is or attaches to, written as in `owners`.
 pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
     match key.kind {
         Kind::L2Service | Kind::L2BridgeDomain => BTreeSet::from([key.to_string()]),
@@ -67,24 +67,24 @@ pub(crate) fn networks(world: &ClusterState, key: &Key) -> BTreeSet<String> {
     }
 }
 
-/// The VLANs of `networks` on a switch, and the ports that are to carry one of them.
-pub(crate) fn part(fabric: &FabricDesired, networks: &BTreeSet<String>) -> (VlanSet, Vec<String>) {
+/// The VLANs of `networks` on a switch, and the ports that must carry one of them.
+pub(crate) fn vlans_and_ports(fabric: &FabricDesired, networks: &BTreeSet<String>) -> (VlanSet, Vec<String>) {
     let own = fabric.vlans.iter().filter(|vlan| vlan.owners.iter().any(|owner| networks.contains(owner)));
     let vlans: VlanSet = own.map(|vlan| vlan.vid).collect();
     let ports = fabric.ports.iter().filter(|port| !port.vlans.intersection(&vlans).is_empty());
     (vlans.clone(), ports.map(|port| port.name.clone()).collect())
 }
 
-/// What is wanted of switches.
+/// The desired state of the switches.
 pub(crate) struct Fabric {
-    /// By FabricDevice: the driver, and the VLANs and ports with the objects that want them.
+    /// By FabricDevice: its driver, and its VLANs and ports with their owners.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
-    /// The switches of which more may be wanted.
+    /// The switches whose desired state may lack something.
     pub incomplete: BTreeSet<String>,
 }
 
-/// What is wanted of switches as things are. Where not all could be read that decides it, it is what the engine commanded
-/// last, if NATS can be asked.
+/// Computes the desired state of the switches. If not all inputs could be read, it is the engine's last command, if
+/// NATS is available.
 pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
     let mut fabric = Fabric { switches: desired_state(world).switches, incomplete: BTreeSet::new() };
     if world.decides_switches() {
@@ -103,7 +103,7 @@ pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> a
     Ok(fabric)
 }
 
-/// The switches on the way of `networks`, each with what its driver said last, where NATS can be asked.
+/// The switches on the path of `networks`, each with its driver's last report, if NATS is available.
 pub(crate) async fn hops(
     fabric: &Fabric,
     networks: &BTreeSet<String>,
@@ -111,7 +111,7 @@ pub(crate) async fn hops(
 ) -> anyhow::Result<Vec<Hop>> {
     let mut hops = Vec::new();
     for (switch, (driver, fabric)) in &fabric.switches {
-        let (vlans, ports) = part(fabric, networks);
+        let (vlans, ports) = vlans_and_ports(fabric, networks);
         if vlans.is_empty() {
             continue;
         }
@@ -119,7 +119,7 @@ pub(crate) async fn hops(
             Some(nats) => {
                 let report = trace::report(nats, driver, switch).await?;
                 report.map_or((State::Waiting, "its driver has said nothing yet".into()), |report| {
-                    judge(&report, fabric, &vlans)
+                    evaluate(&report, fabric, &vlans)
                 })
             }
             None => (State::Unknown, String::new()),
@@ -129,7 +129,7 @@ pub(crate) async fn hops(
     Ok(hops)
 }
 
-fn judge(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State, String) {
+fn evaluate(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State, String) {
     let carriers = || fabric.ports.iter().map(|port| (&port.name, port.vlans.intersection(vlans)));
     let refused = report.rejected.iter().find(|rejection| {
         vlans.iter().any(|vid| rejection.item.covers(vid, ""))
@@ -138,14 +138,14 @@ fn judge(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State, St
     if let Some(rejection) = refused {
         return (State::Refused, format!("{}: {}", rejection.item, rejection.reason));
     }
-    let there = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
+    let is_applied = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
     if vlans.is_subset(made)
         && carriers().all(|(port, on_it)| {
             on_it.is_empty() || ports.get(port).is_some_and(|carried| on_it.is_subset(carried))
         }));
     match &report.outcome {
         Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.clone()),
-        _ if there => (State::Confirmed, String::new()),
+        _ if is_applied => (State::Confirmed, String::new()),
         Outcome::Failed(failure) => (State::Refused, failure.reason.clone()),
         Outcome::Held => (State::Waiting, "verified, and held until the other switches have verified".into()),
         Outcome::RolledBack { reason } => (State::Waiting, format!("rolled back: {reason}")),

@@ -1,6 +1,6 @@
-//! What the API server checks of an object by the schema of its CRD, for those who may not ask it: types, bounds, patterns,
-//! unknown fields, defaults. The CRDs are those that this program carries. Their rules in CEL are not checked here, and
-//! neither are admission policies and quotas. Pure.
+//! Checks an object against its CRD's schema, for users without the permission to ask the API server: types, bounds,
+//! patterns, unknown fields and defaults. The CRDs are the ones embedded in this program. CEL rules, admission policies
+//! and quotas are not checked. Pure.
 
 use std::collections::HashMap;
 
@@ -15,18 +15,18 @@ use serde_json::{Map, Value};
 pub(crate) struct Schemas(HashMap<String, (Value, Validator)>);
 
 impl Schemas {
-    /// Those of the CRDs.
+    /// Compiles the schemas of the CRDs.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let mut schemas = HashMap::new();
         for crd in crds() {
             let schema = crd.spec.versions.into_iter().find_map(|version| version.schema?.open_api_v3_schema);
             let mut schema = serde_json::to_value(schema)?;
-            // The rest is Kubernetes' own, or the engine's.
+            // Kubernetes and the engine own the other fields.
             if let Some(Value::Object(fields)) = schema.get_mut("properties") {
                 fields.retain(|name, _| name == "spec");
             }
             if let Some(spec) = schema.pointer_mut("/properties/spec") {
-                close(spec);
+                deny_unknown_fields(spec);
             }
             let validator =
                 jsonschema::validator_for(&schema).map_err(|error| anyhow!("a schema: {error}"))?;
@@ -35,56 +35,56 @@ impl Schemas {
         Ok(Self(schemas))
     }
 
-    /// The object as it would be stored over the one that is `there`; else what is wrong, each fault with its field.
+    /// The object as it would be stored over `stored_object`; else all errors, each with its field.
     pub(crate) fn check(
         &self,
         kind: Kind,
         object: &DynamicObject,
-        there: Option<&DynamicObject>,
+        stored_object: Option<&DynamicObject>,
     ) -> Result<DynamicObject, String> {
         let Some((schema, validator)) = self.0.get(kind.as_str()) else {
             return Err(format!("{kind} has no schema"));
         };
         let mut spec = object.data.get("spec").cloned().unwrap_or(Value::Null);
-        let former = there.and_then(|there| there.data.get("spec"));
-        if let Some(former) = former {
-            spec = merged(former.clone(), spec);
+        let stored_spec = stored_object.and_then(|stored_object| stored_object.data.get("spec"));
+        if let Some(stored_spec) = stored_spec {
+            spec = merged(stored_spec.clone(), spec);
         }
-        let mut whole = Value::Object(Map::from_iter([("spec".to_owned(), spec)]));
-        defaults(schema, &mut whole);
-        let faults: Vec<String> = validator
-            .iter_errors(&whole)
+        let mut validated = Value::Object(Map::from_iter([("spec".to_owned(), spec)]));
+        defaults(schema, &mut validated);
+        let errors: Vec<String> = validator
+            .iter_errors(&validated)
             .map(|error| format!("{}: {error}", field(&error.instance_path().to_string())))
             .collect();
-        if !faults.is_empty() {
-            return Err(faults.join("; "));
+        if !errors.is_empty() {
+            return Err(errors.join("; "));
         }
-        let mut stored = there.unwrap_or(object).clone();
+        let mut stored = stored_object.unwrap_or(object).clone();
         if let Some(generation) =
-            stored.metadata.generation.as_mut().filter(|_| former != Some(&whole["spec"]))
+            stored.metadata.generation.as_mut().filter(|_| stored_spec != Some(&validated["spec"]))
         {
             *generation += 1;
         }
-        stored.data["spec"] = whole["spec"].take();
+        stored.data["spec"] = validated["spec"].take();
         Ok(stored)
     }
 }
 
-/// Lets no field pass that the schema does not have.
-fn close(schema: &mut Value) {
+/// Makes the schema refuse unknown fields.
+fn deny_unknown_fields(schema: &mut Value) {
     let Some(schema) = schema.as_object_mut() else { return };
     let open = schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true));
     if schema.contains_key("properties") && !schema.contains_key("additionalProperties") && !open {
         schema.insert("additionalProperties".into(), false.into());
     }
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
-    properties.into_iter().flat_map(Map::values_mut).for_each(close);
+    properties.into_iter().flat_map(Map::values_mut).for_each(deny_unknown_fields);
     for part in ["items", "additionalProperties"] {
-        schema.get_mut(part).into_iter().for_each(close);
+        schema.get_mut(part).into_iter().for_each(deny_unknown_fields);
     }
 }
 
-/// Puts in what the schema has for absent fields.
+/// Sets the defaults of absent fields.
 fn defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -102,18 +102,18 @@ fn defaults(schema: &Value, value: &mut Value) {
     }
 }
 
-/// What is there with the fields of a manifest over it; lists are replaced.
-fn merged(there: Value, manifest: Value) -> Value {
-    match (there, manifest) {
-        (Value::Object(mut there), Value::Object(manifest)) => {
+/// Merges the fields of a manifest over the stored ones; lists are replaced.
+fn merged(stored_object: Value, manifest: Value) -> Value {
+    match (stored_object, manifest) {
+        (Value::Object(mut stored_object), Value::Object(manifest)) => {
             for (name, value) in manifest {
-                let value = match there.remove(&name) {
-                    Some(former) => merged(former, value),
+                let value = match stored_object.remove(&name) {
+                    Some(stored_spec) => merged(stored_spec, value),
                     None => value,
                 };
-                there.insert(name, value);
+                stored_object.insert(name, value);
             }
-            Value::Object(there)
+            Value::Object(stored_object)
         }
         (_, manifest) => manifest,
     }
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_has_its_defaults() {
+    fn valid_object_gets_its_defaults() {
         let spec = json!({ "L2Services": ["a"], "ConnectionPoint": "cp", "VlanType": "access" });
         let stored = check(Kind::L2ServiceAttachment, &spec).expect("valid");
         assert_eq!((&stored["PodInterfaceType"], &stored["VlanType"]), (&json!("kernel"), &json!("access")));
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_field() {
+    fn invalid_object_error_names_its_field() {
         let cni = |name: &str| json!({ "SupportedCnis": [{ "Name": name, "SupportedInterfaceTypes": ["kernel"] }] });
-        for (kind, spec, words) in [
+        for (kind, spec, expected) in [
             (Kind::L2Service, json!({ "SegmentationID": 5000 }), "spec.SegmentationID: 5000"),
             (Kind::L2Service, json!({ "SegmentationId": 5 }), "SegmentationId"),
             (Kind::L2Service, json!({}), "SegmentationID"),
@@ -165,25 +165,30 @@ mod tests {
             (Kind::L2Service, Value::Null, "spec: null"),
         ] {
             let refused = check(kind, &spec).expect_err("wrong");
-            assert!(refused.contains(words), "{refused}");
+            assert!(refused.contains(expected), "{refused}");
         }
     }
 
     #[test]
-    fn a_manifest_lies_over_what_is_there() {
+    fn manifest_is_merged_over_the_stored_object() {
         let schemas = Schemas::new().expect("schemas");
-        let there = object(&json!({ "SegmentationID": 5, "Subnets": ["a", "b"], "PhysicalNW": ["gw"] }));
+        let stored_object =
+            object(&json!({ "SegmentationID": 5, "Subnets": ["a", "b"], "PhysicalNW": ["gw"] }));
         let stored = schemas
-            .check(Kind::L2Service, &object(&json!({ "SegmentationID": 6, "Subnets": ["c"] })), Some(&there))
+            .check(
+                Kind::L2Service,
+                &object(&json!({ "SegmentationID": 6, "Subnets": ["c"] })),
+                Some(&stored_object),
+            )
             .expect("valid");
         let expected = json!({ "SegmentationID": 6, "Subnets": ["c"], "PhysicalNW": ["gw"] });
         assert_eq!((&stored.data["spec"], stored.metadata.generation), (&expected, Some(4)));
-        let same = schemas.check(Kind::L2Service, &there, Some(&there)).expect("valid");
+        let same = schemas.check(Kind::L2Service, &stored_object, Some(&stored_object)).expect("valid");
         assert_eq!(same.metadata.generation, Some(3));
     }
 
     #[test]
-    fn the_examples_are_valid() {
+    fn examples_are_valid() {
         let schemas = Schemas::new().expect("schemas");
         let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
         let files = [

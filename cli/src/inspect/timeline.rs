@@ -1,21 +1,21 @@
-//! What happened to an object, from all that NATS remembers.
+//! The history of an object from the streams of NATS.
 
 use eno_schemas::{Delivery, DeliveryEnd, Outcome, Phase, Report, Transition};
 use serde::Serialize;
 
-/// Something that happened.
+/// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
     /// RFC 3339.
     pub at: String,
-    /// `phase`, `callback`, or the target that a driver worked on.
+    /// `phase`, `callback`, or the driver and target of a report.
     pub what: String,
-    /// In words.
+    /// The description.
     pub text: String,
 }
 
-/// A phase change.
+/// The entry of a transition.
 pub(crate) fn of_transition(transition: &Transition) -> Entry {
     let message = transition.object.pointer("/status/message").and_then(serde_json::Value::as_str);
     let message = message.filter(|message| !message.is_empty()).map(|message| format!(": {message}"));
@@ -26,7 +26,7 @@ pub(crate) fn of_transition(transition: &Transition) -> Entry {
     }
 }
 
-/// A try of a callback.
+/// The entry of a callback attempt.
 pub(crate) fn of_delivery(delivery: &Delivery) -> Entry {
     let phase = delivery.phase;
     let text = match &delivery.end {
@@ -37,7 +37,7 @@ pub(crate) fn of_delivery(delivery: &Delivery) -> Entry {
     Entry { at: delivery.at.clone(), what: "callback".into(), text }
 }
 
-/// What a driver did to a target, if it is worth a line.
+/// The entry of a report, if it is relevant.
 pub(crate) fn of_report(report: &Report) -> Option<Entry> {
     let text = match (&report.outcome, &report.change) {
         (Outcome::Applied, Some(change)) => {
@@ -60,29 +60,32 @@ pub(crate) fn of_report(report: &Report) -> Option<Entry> {
     Some(Entry { at: report.at.clone(), what: format!("{} {}", report.driver, report.target), text })
 }
 
-/// The times in which something was under way, each from a phase that is not settled to one that is; `None`: still.
-pub(crate) fn busy(transitions: &[Transition]) -> Vec<(&str, Option<&str>)> {
-    let mut times: Vec<(&str, Option<&str>)> = Vec::new();
-    let mut open = false;
+/// The periods in which the object was not settled; end `None`: it still is not.
+pub(crate) fn unsettled_periods(transitions: &[Transition]) -> Vec<(&str, Option<&str>)> {
+    let mut periods: Vec<(&str, Option<&str>)> = Vec::new();
+    let mut unsettled = false;
     for transition in transitions {
         let settled = matches!(transition.phase, Phase::Ready | Phase::Error | Phase::Deleted);
-        match (settled, times.last_mut()) {
-            (true, Some(last)) if open => last.1 = Some(&transition.at),
-            (true, _) => times.push((&transition.at, Some(&transition.at))),
-            (false, _) if !open => times.push((&transition.at, None)),
+        match (settled, periods.last_mut()) {
+            (true, Some(last)) if unsettled => last.1 = Some(&transition.at),
+            (true, _) => periods.push((&transition.at, Some(&transition.at))),
+            (false, _) if !unsettled => periods.push((&transition.at, None)),
             (false, _) => {}
         }
-        open = !settled;
+        unsettled = !settled;
     }
-    times
+    periods
 }
 
-/// True when `at` is in one of `times`. Times of one length compare as text; drivers' clocks may be a little off.
-pub(crate) fn is_in(at: &str, times: &[(&str, Option<&str>)]) -> bool {
-    times.iter().any(|(from, until)| at >= *from && until.is_none_or(|until| cut(at) <= cut(until)))
+/// Whether `at` is in one of `periods`. RFC 3339 times compare as text; ends are compared by the second, since drivers'
+/// clocks may differ.
+pub(crate) fn is_within(at: &str, periods: &[(&str, Option<&str>)]) -> bool {
+    periods
+        .iter()
+        .any(|(from, until)| at >= *from && until.is_none_or(|until| to_second(at) <= to_second(until)))
 }
 
-/// To the second.
-fn cut(at: &str) -> &str {
+/// Truncates a time to seconds.
+fn to_second(at: &str) -> &str {
     at.get(..19).unwrap_or(at)
 }

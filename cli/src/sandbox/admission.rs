@@ -1,8 +1,8 @@
 //! The policy that puts the engine's finalizer on objects as they are created.
 //!
-//! For some seconds after its start, and after a CustomResourceDefinition was made, an API server refuses to create
-//! objects that a MutatingAdmissionPolicy applies to: it has not read their schema yet. So the policy is bound only
-//! when it works for an object that nobody makes; until then the engine puts the finalizer on by itself.
+//! For some seconds after its start or a new CustomResourceDefinition, an API server refuses objects to which a
+//! MutatingAdmissionPolicy applies. It has not read their schema yet. So the policy is bound only once it works for a
+//! probe object; until then the engine writes the finalizer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::{MANAGER, SandboxError};
 use crate::apply::{api_of, apply};
 use crate::manifests;
 
-/// The object that nobody makes, and what the names of the policies that apply to nothing else begin with.
+/// The name of the probe object, and the prefix of the policies that apply only to it.
 const PROBE: &str = "eno-sandbox-probe";
-/// Another one, which those policies don't apply to.
+/// The name of another probe object, to which those policies don't apply.
 const BOUND: &str = "eno-sandbox-bound";
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Takes the binding of an earlier start away.
+/// Removes the binding of an earlier start.
 pub(super) async fn unbind(client: &Client) -> Result<(), SandboxError> {
     for object in manifests::admission()? {
         delete(client, &object).await?;
@@ -29,26 +29,26 @@ pub(super) async fn unbind(client: &Client) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Binds the policy as soon as it works, and waits until it does for all objects: an API server takes a new policy up
-/// about a second later, and until then the engine has a finalizer to write for each object.
+/// Binds the policy once it works, and waits until it applies to all objects. An API server applies a new policy about
+/// a second later; until then the engine writes each finalizer itself.
 async fn bind(client: &Client) -> Result<(), SandboxError> {
     let policy = manifests::admission()?;
     let probe: Vec<DynamicObject> = policy.iter().map(only_for_probe).collect();
     for object in &probe {
         apply(client, MANAGER, object).await?;
     }
-    works(client, PROBE).await;
+    until_finalizer_is_set(client, PROBE).await;
     for object in &probe {
         delete(client, object).await?;
     }
     for object in &policy {
         apply(client, MANAGER, object).await?;
     }
-    works(client, BOUND).await;
+    until_finalizer_is_set(client, BOUND).await;
     Ok(())
 }
 
-/// Like [`bind`], for a task of its own.
+/// Like [`bind`], for a background task.
 pub(super) async fn bind_in_background(client: Client, report: Arc<dyn Fn(&str) + Send + Sync>) {
     if let Err(error) = bind(&client).await {
         report(&format!(
@@ -70,8 +70,8 @@ fn only_for_probe(object: &DynamicObject) -> DynamicObject {
     object
 }
 
-/// Waits until an object of this name, which is only tried, would get the finalizer.
-async fn works(client: &Client, name: &str) {
+/// Waits until a dry-run creation of an object with this name gets the finalizer.
+async fn until_finalizer_is_set(client: &Client, name: &str) {
     let route = eno_nbi_crds::Route::new(
         name,
         eno_nbi_crds::RouteSpec {
@@ -85,8 +85,9 @@ async fn works(client: &Client, name: &str) {
     );
     let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());
     let params = PostParams { dry_run: true, ..PostParams::default() };
-    let ours = |one: &String| one == eno_nbi_crds::FINALIZER;
-    while !routes.create(&params, &route).await.is_ok_and(|route| route.finalizers().iter().any(ours)) {
+    let is_finalizer = |one: &String| one == eno_nbi_crds::FINALIZER;
+    while !routes.create(&params, &route).await.is_ok_and(|route| route.finalizers().iter().any(is_finalizer))
+    {
         tokio::time::sleep(INTERVAL).await;
     }
 }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_policy_is_tried_by_itself() {
+    fn each_admission_policy_gets_its_own_probe() {
         let policy = manifests::admission().expect("valid manifests");
         let probe: Vec<DynamicObject> = policy.iter().map(only_for_probe).collect();
         let named = |object: &DynamicObject| {

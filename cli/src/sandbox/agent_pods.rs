@@ -1,5 +1,5 @@
-//! The agents as a cluster runs them: the manifests of `deploy/agent` as they are, but for where NATS is and for Open
-//! vSwitch's datapath, and the image that they name, made on the spot.
+//! The agents as pods of `deploy/agent`. Only the address of NATS and Open vSwitch's datapath differ, and the image is
+//! built on the spot.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -22,43 +22,42 @@ use crate::apply::{apply, dynamic};
 use crate::manifests::{self, AGENT_NAMESPACE};
 use crate::programs;
 
-/// As the manifests name it.
+/// The image name in the manifests.
 const IMAGE: &str = "eno:dev";
-/// Of those in the real image, what the agent's pods run.
+/// The programs of the image that the agent's pods run.
 const PROGRAMS: [&str; 3] = ["eno", "eno-driver-node", "eno-cri-resolver"];
-/// Who the pods are.
+/// The label selector of the pods.
 const LABELS: &str = "app.kubernetes.io/name=eno-agent";
-/// The Secret with the nkey, and the key in it.
+/// The Secret with the nkey, and its key.
 const SECRET: (&str, &str) = ("eno-nats", "agent.seed");
-/// The container that the settings are for.
+/// The container that gets the settings.
 const CONTAINER: &str = "agent";
 
-/// The image that the nodes get.
+/// The image for the nodes.
 pub(super) fn image() -> Result<ProgramsImage, SandboxError> {
-    let programs = PROGRAMS.map(programs::beside).into_iter().collect::<Result<_, _>>()?;
+    let programs = PROGRAMS.map(programs::find_program).into_iter().collect::<Result<_, _>>()?;
     Ok(ProgramsImage { name: IMAGE.to_owned(), programs })
 }
 
-/// Applies the manifests, and waits until a pod on every node is ready that was started since then (seconds since
-/// 1970).
+/// Applies the manifests, and waits for a ready pod on every node that was started after `since` (seconds since 1970).
 pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), SandboxError> {
     let client = sandbox.client();
     let settings = BTreeMap::from([
         ("ENO_NATS_URL", sandbox.control_plane.nats().url.clone()),
-        // No kernel module is asked for: the same on every machine.
+        // The user space datapath needs no kernel module and works on every machine.
         ("ENO_OVS_DATAPATH", "netdev".to_owned()),
         ("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(",")),
     ]);
     let secret = dynamic(&secret(sandbox).await?)?;
-    // The namespace comes first, as `kubectl apply -k` has it.
+    // The Namespace comes first, in the order of `kubectl apply -k`.
     for mut object in manifests::agent()? {
-        set(&mut object, &settings);
+        set_environment(&mut object, &settings);
         apply(&client, MANAGER, &object).await?;
         if object.types.as_ref().is_some_and(|types| types.kind == "Namespace") {
             apply(&client, MANAGER, &secret).await?;
         }
     }
-    ready(sandbox, since, deadline).await
+    wait_until_ready(sandbox, since, deadline).await
 }
 
 async fn secret(sandbox: &Sandbox) -> Result<Secret, SandboxError> {
@@ -75,8 +74,8 @@ async fn secret(sandbox: &Sandbox) -> Result<Secret, SandboxError> {
     })
 }
 
-/// Sets environment variables of the agent, if this is what runs it.
-fn set(object: &mut DynamicObject, settings: &BTreeMap<&str, String>) {
+/// Sets environment variables of the agent's container, if the object has it.
+fn set_environment(object: &mut DynamicObject, settings: &BTreeMap<&str, String>) {
     let containers = object.data.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
     let agent = containers.into_iter().flatten().find(|container| container["name"] == CONTAINER);
     let Some(variables) = agent.and_then(|agent| agent["env"].as_array_mut()) else { return };
@@ -86,7 +85,7 @@ fn set(object: &mut DynamicObject, settings: &BTreeMap<&str, String>) {
     }
 }
 
-async fn ready(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), SandboxError> {
+async fn wait_until_ready(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), SandboxError> {
     let mut waiting: BTreeMap<String, String> =
         sandbox.nodes().into_iter().map(|node| (node.name, "without a pod".to_owned())).collect();
     let watched = |source| SandboxError::Watch { what: "the agents' pods", source: Box::new(source) };
@@ -95,15 +94,15 @@ async fn ready(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), 
     let mut events = pin!(watcher(pods, config).default_backoff().applied_objects());
     while !waiting.is_empty() {
         let Some(event) = deadline.next(events.try_next()).await else {
-            return Err(deadline.late("the agents' pods", wait::says(&waiting)));
+            return Err(deadline.late("the agents' pods", wait::format_waiting(&waiting)));
         };
         let Some(pod) = event.map_err(watched)? else { break };
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        match state(&pod, since) {
+        match pod_readiness(&pod, since) {
             Ok(()) => drop(waiting.remove(&node)),
-            Err(said) => {
+            Err(reason) => {
                 if let Some(before) = waiting.get_mut(&node) {
-                    *before = format!("not ready: pod {}: {said}", pod.name_any());
+                    *before = format!("not ready: pod {}: {reason}", pod.name_any());
                 }
             }
         }
@@ -111,8 +110,8 @@ async fn ready(sandbox: &Sandbox, since: i64, deadline: Deadline) -> Result<(), 
     Ok(())
 }
 
-/// Whether all containers of a pod are ready and none is of an earlier life; else what one of them says.
-fn state(pod: &Pod, since: i64) -> Result<(), String> {
+/// Whether all containers of a pod are ready and were started after `since`; else the reason.
+fn pod_readiness(pod: &Pod, since: i64) -> Result<(), String> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or(&[]);
     if statuses.is_empty() {
         return Err("it has no containers yet".to_owned());
@@ -124,11 +123,11 @@ fn state(pod: &Pod, since: i64) -> Result<(), String> {
     };
     match statuses.iter().find(|status| !fresh(status)) {
         None => Ok(()),
-        Some(status) => Err(format!("container {}: {}", status.name, said(status))),
+        Some(status) => Err(format!("container {}: {}", status.name, why_not_ready(status))),
     }
 }
 
-fn said(status: &ContainerStatus) -> String {
+fn why_not_ready(status: &ContainerStatus) -> String {
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
     let why = waiting.map(|waiting| {
         let parts = [waiting.reason.as_deref(), waiting.message.as_deref()];
@@ -142,16 +141,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_manifest_is_changed_in_nothing_but_its_settings() {
+    fn agent_manifest_differs_only_in_its_settings() {
         let manifests = manifests::agent().expect("manifests");
         let mut changed = manifests.clone();
         let url = "nats://192.0.2.1:4222".to_owned();
         let settings = BTreeMap::from([("ENO_NATS_URL", url.clone()), ("ENO_NEW", "x".to_owned())]);
         for object in &mut changed {
-            set(object, &settings);
+            set_environment(object, &settings);
         }
-        let differ: Vec<_> = manifests.iter().zip(&changed).filter(|(one, other)| one != other).collect();
-        let [(before, after)] = differ[..] else { panic!("{differ:?}") };
+        let changed_objects: Vec<_> =
+            manifests.iter().zip(&changed).filter(|(one, other)| one != other).collect();
+        let [(before, after)] = changed_objects[..] else { panic!("{changed_objects:?}") };
         let pointer = "/spec/template/spec/containers/0/env";
         let after_variables = after.data.pointer(pointer).and_then(Value::as_array).expect("variables");
         let is_set = |name, value: &str| after_variables.contains(&json!({ "name": name, "value": value }));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifests_run_programs_of_the_image() {
+    fn agent_manifests_run_programs_of_the_image() {
         let text = serde_json::to_string(&manifests::agent().expect("manifests")).expect("JSON");
         assert!(
             text.contains(&format!("\"image\":\"{IMAGE}\""))

@@ -1,4 +1,4 @@
-//! The processes of the operator itself: what each is started with, and who it is to the cluster.
+//! The operator's processes: arguments, environment and identity in the cluster.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them, in the order in which they are started.
+    /// All roles, in start order.
     pub const ALL: [Self; 4] = [Self::DriverNetconf, Self::DriverOvsFabric, Self::DriverNad, Self::Engine];
 
-    /// The name of its first process: that of the log, and that by which it is stopped.
+    /// The name of its first process, also of its log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Engine => "engine",
@@ -46,7 +46,7 @@ impl Role {
         }
     }
 
-    /// Who it is to NATS.
+    /// Its NATS user.
     const fn nats_user(self) -> NatsUser {
         match self {
             Self::Engine => NatsUser::Engine,
@@ -56,32 +56,38 @@ impl Role {
         }
     }
 
-    /// Its service account in `deploy/`, as the API server names its user.
+    /// The user name of its service account in `deploy/`.
     pub fn user(self) -> String {
         format!("system:serviceaccount:{NAMESPACE}:eno-{}", self.name())
     }
 }
 
-/// What a process of the operator is started with; the same again when it is restarted.
+/// The configuration of a process, kept for restarts.
 #[derive(Debug, Clone)]
 pub(super) struct Child {
+    /// Its role.
     pub(super) role: Role,
+    /// Its name, also of its log.
     pub(super) name: String,
+    /// Its listen address, `host:port`.
     pub(super) listen: String,
+    /// Its kubeconfig.
     pub(super) kubeconfig: PathBuf,
-    /// Where NATS is for it, if not where it listens.
+    /// The URL of NATS for this process, if it differs.
     pub(super) nats_url: Option<String>,
+    /// `ENO_CLUSTER_ID`, if set.
     pub(super) cluster_id: Option<String>,
+    /// Arguments beyond the role's.
     pub(super) arguments: Vec<OsString>,
 }
 
 impl Child {
-    /// Where it serves `/metrics`, `/healthz` and `/readyz`.
+    /// The base URL of `/metrics`, `/healthz` and `/readyz`.
     pub(super) fn url(&self) -> String {
         format!("http://{}", self.listen)
     }
 
-    /// The same environment as the Deployments of `deploy/` give it.
+    /// A command with the environment of the Deployments of `deploy/`.
     pub(super) fn command(&self, options: &SandboxOptions, nats: &NatsInfo) -> Command {
         let mut command = Command::new(&options.eno);
         command
@@ -96,11 +102,11 @@ impl Child {
             .env("ENO_NODES", options.has_agents().to_string())
             .env("ENO_SAMPLE_IMAGE", TEST_IMAGE)
             .env("ENO_NAMESPACE", NAMESPACE)
-            // Subscribers run on this machine.
+            // Receivers of callbacks run on this machine.
             .env("ENO_CALLBACK_ALLOW", "127.0.0.0/8,::1/128")
             .env("ENO_CREDENTIALS_NAMESPACE", DEVICES_NAMESPACE)
             .env("ENO_LISTEN", &self.listen)
-            // A driver that comes back under its name has its targets at once.
+            // A driver that restarts under its name owns its targets at once.
             .env("ENO_INSTANCE", &self.name);
         command.envs(options.log.iter().map(|filter| ("ENO_LOG", filter)));
         command

@@ -1,4 +1,4 @@
-//! Why a sandbox doesn't start or run.
+//! Errors of a sandbox.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,100 +9,100 @@ use crate::apply::ApplyError;
 use crate::manifests::ManifestError;
 use crate::programs::ProgramError;
 
-/// A sandbox can't be started or can't do what was asked.
+/// A sandbox can't start, or an operation on it fails.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// A program is missing.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// etcd, the API server, the controller manager or NATS; also when the directory is taken.
+    /// etcd, the API server, the controller manager or NATS fails, or the directory is in use.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),
-    /// A program on a node.
+    /// A program on a node fails.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// More nodes than the topology has.
+    /// More nodes are requested than the topology has.
     #[error("{wanted} nodes are wanted, the topology has {there}")]
     TooManyNodes {
-        /// How many are wanted.
+        /// Nodes requested.
         wanted: usize,
-        /// How many there are.
+        /// Nodes of the topology.
         there: usize,
     },
-    /// The program that is a node is not beside `eno`.
+    /// The program `eno-sandbox-node` is not beside `eno`.
     #[error("no program {}: build it with cargo build --workspace --bins", path.display())]
     NoHolder {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
     },
-    /// A program in a pod.
+    /// A program in a pod can't be run.
     #[error("{what}: {why}")]
     Exec {
-        /// Which program, where.
+        /// The program and the pod.
         what: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
     /// A child can't be started.
     #[error(transparent)]
     Supervise(#[from] SuperviseError),
-    /// A child ended.
+    /// A child exited.
     #[error("{0}")]
     Ended(Exited),
-    /// A fault of the build.
+    /// An embedded manifest is invalid, which is a bug of the build.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// The API server refused an object.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The API server was asked for something else.
+    /// Another request to the API server failed.
     #[error("{operation}: {source}")]
     Kubernetes {
-        /// What was asked.
+        /// The operation.
         operation: String,
-        /// Why not.
+        /// The cause.
         source: Box<kube::Error>,
     },
     /// A watch ended.
     #[error("watching {what}: {source}")]
     Watch {
-        /// What was watched.
+        /// The watched objects.
         what: &'static str,
-        /// Why.
+        /// The cause.
         source: Box<kube::runtime::watcher::Error>,
     },
-    /// A file of the directory.
+    /// An operation on a file of the directory failed.
     #[error("{operation} {}: {source}", path.display())]
     File {
-        /// What failed.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file of the directory is not the JSON that it should be.
+    /// A file of the directory is not valid JSON.
     #[error("the JSON of {}: {source}", path.display())]
     Json {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: serde_json::Error,
     },
     /// No loopback port is free.
     #[error("picking a free port: {0}")]
     Port(#[source] io::Error),
-    /// It took too long. Trying again helps on a machine that is busy.
+    /// A timeout. A retry helps on a busy machine.
     #[error("{what} did not come within {seconds} s{detail}")]
     Late {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The timeout in seconds.
         seconds: u64,
-        /// What was seen instead; empty or beginning with `: `.
+        /// The last state; empty or starting with `: `.
         detail: String,
     },
-    /// There is no process of this name.
+    /// No process has this name.
     #[error("the sandbox has no process {0}")]
     NoSuchChild(String),
 }

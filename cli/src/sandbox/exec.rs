@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::{Sandbox, SandboxError};
 
-/// What a program wrote, and how it ended.
+/// Output and exit code of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     /// Its standard output.
@@ -26,7 +26,7 @@ impl ExecOutput {
 }
 
 impl Sandbox {
-    /// Runs a program in the first container of a pod to its end.
+    /// Runs a program in the first container of a pod until it ends.
     pub async fn exec(
         &self,
         namespace: &str,
@@ -73,7 +73,7 @@ impl Sandbox {
 async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut stream) = stream {
-        // What came before the connection broke; that it did is seen by the missing status.
+        // An error ends the output; a broken connection shows as a missing status.
         let _ = stream.read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! The objects that describe a simulated fabric to the engine.
+//! The objects that describe the simulated fabric to the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::manifests::DEVICES_NAMESPACE;
 /// The label of the nodes of the default pool, and its value.
 pub const POOL: (&str, &str) = ("eno.k8s.io/pool", "workers");
 
-/// The Node objects of a topology's machines, with what a kubelet would not say of itself.
+/// The Node objects of a topology's machines, with labels that a kubelet would not set.
 pub(super) fn nodes<'a>(machines: impl IntoIterator<Item = &'a str>) -> Vec<Node> {
     let node = |name: &str| Node {
         metadata: ObjectMeta {
@@ -33,7 +33,7 @@ pub(super) fn nodes<'a>(machines: impl IntoIterator<Item = &'a str>) -> Vec<Node
     machines.into_iter().map(node).collect()
 }
 
-/// The status of a Node that is ready, to be applied to its subresource.
+/// The status of a ready Node, to be applied to its subresource.
 pub(super) fn ready_node(name: &str) -> Node {
     Node {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -114,7 +114,7 @@ fn ports(topology: &Topology, switch: &str) -> Vec<FabricPort> {
     let lags = topology.switches.iter().filter(|spec| spec.name == switch).flat_map(|spec| &spec.lags);
     let lags: Vec<_> = lags.collect();
     let lag = |name: &str| lags.iter().find(|(_, members)| members.iter().any(|member| member == name));
-    // The ports of some makes are access ports from the factory.
+    // Ports of some vendors are access ports by default.
     let port = |name: &str| FabricPort {
         name: name.to_owned(),
         mode: Some(PortMode::Trunk),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cable_is_a_port_that_leads_to_one_thing() {
+    fn every_cable_becomes_a_port_with_one_peer() {
         let topology = Topology::leaf_spine(2, 2, 4);
         let devices: Vec<_> =
             topology.switches.iter().map(|spec| device(&topology, &switch(&spec.name))).collect();

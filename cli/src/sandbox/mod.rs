@@ -1,9 +1,9 @@
-//! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers; as root, if
-//! wanted, nodes that run pods and hang on the fabric.
+//! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers. As root, it
+//! can also have nodes that run pods and are cabled to the fabric.
 //!
-//! Everything is a child process, with the environment, identity and rights that `deploy/` gives it in a cluster.
-//! [`Sandbox::start`] returns when every simulated switch is under the engine's control; dropped, the sandbox kills
-//! its children. The same directory is the same cluster again, with its data and the same switches.
+//! Everything is a child process, with the environment, identity and permissions that `deploy/` gives it in a cluster.
+//! [`Sandbox::start`] returns once every simulated switch is ready. A dropped sandbox kills its children. The same
+//! directory restores the same cluster, with its data and switches.
 
 mod admission;
 mod agent_pods;
@@ -13,7 +13,7 @@ mod exec;
 mod fabric;
 mod nodes;
 mod options;
-mod parts;
+mod process_control;
 mod restarts;
 mod simulator;
 mod state;
@@ -36,7 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::apply::{self, ApplyError, apply_all};
 use crate::manifests;
 use children::Child;
-use nodes::OnMachine;
+use nodes::NodeProcess;
 use restarts::Restarts;
 use wait::Deadline;
 
@@ -45,30 +45,36 @@ pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
-pub use options::{AgentsAs, SandboxOptions, Ways};
-pub use parts::StoppedPart;
+pub use options::{AgentMode, ProcessOverrides, SandboxOptions};
+pub use process_control::StoppedPart;
 pub use state::{ProcessInfo, SandboxInfo};
 
-/// The field manager of what the sandbox itself applies.
+/// The field manager of the sandbox's own objects.
 pub const MANAGER: &str = "eno-sandbox";
 
-/// The Lease by which engines agree on who leads.
+/// The Lease of the engines' leader election.
 const LEASE: &str = "eno-engine";
 
 /// A running sandbox.
 pub struct Sandbox {
+    /// The control plane, NATS and the nodes.
     control_plane: ControlPlane,
+    /// A client with all permissions.
     client: Client,
+    /// A client of probes, metrics and the switches' control API.
     http: reqwest::Client,
+    /// The simulated switches.
     switches: Vec<SwitchInfo>,
+    /// The options of the start.
     options: SandboxOptions,
+    /// The operator's processes.
     children: Mutex<Vec<Child>>,
+    /// The task that binds the admission policy.
     admission: tokio::sync::Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 impl Sandbox {
-    /// Starts everything and waits until the engine has every switch ready; without an engine, until everything is
-    /// applied.
+    /// Starts everything and waits until every switch is ready; without an engine, until everything is applied.
     pub async fn start(options: SandboxOptions) -> Result<Self, SandboxError> {
         let started = Instant::now();
         let report = Arc::clone(&options.report);
@@ -82,7 +88,7 @@ impl Sandbox {
             control_plane = control_plane.with_nodes(nodes);
         }
         let since = unix_time();
-        // Boxed, as the futures of whoever starts a sandbox would be large.
+        // Boxed to keep the callers' futures small.
         let control_plane = Box::pin(ControlPlane::start(control_plane)).await?;
         let client = control_plane.client().await?;
         step(&format!("control plane at {}", control_plane.server()));
@@ -96,7 +102,7 @@ impl Sandbox {
             client,
             options,
         };
-        // Kept out of the select, so that the children outlive it and their logs can be shown.
+        // The sandbox outlives the select, so that its children's logs can be shown.
         let deadline = Deadline::after(sandbox.options.ready_timeout);
         let supervisor = sandbox.control_plane.supervisor();
         let result = tokio::select! {
@@ -116,15 +122,15 @@ impl Sandbox {
         }
     }
 
-    /// Waits until finalizers come from the admission policy, which takes some seconds longer than to be ready.
+    /// Waits until the admission policy sets finalizers, some seconds after readiness.
     pub async fn admission_bound(&self) {
         if let Some(task) = self.admission.lock().await.take() {
-            // A task that failed has said so in the log.
+            // A failed task has reported its error.
             let _ = task.await;
         }
     }
 
-    /// The fabric, the cluster's objects and the operator, as far in parallel as they allow.
+    /// Starts the fabric, the cluster's objects and the operator, in parallel where possible.
     async fn bring_up(
         &self,
         deadline: Deadline,
@@ -149,10 +155,11 @@ impl Sandbox {
         }
         step("FabricDevices applied, the operator is up");
         if self.options.engine {
-            // An engine that is only up has not looked at anything yet, and what the status says may be from its last life.
+            // A new engine has read nothing yet, and the statuses may be from an earlier run.
             if let Ok(engine) = self.child(Role::Engine.name()) {
                 let url = format!("{}/metrics", engine.url());
-                wait::http(&self.http, "an engine in step with the cluster", &url, deadline, in_step).await?;
+                wait::http(&self.http, "an engine in step with the cluster", &url, deadline, is_synced)
+                    .await?;
             }
             wait::devices_ready(&self.client, &devices, deadline).await?;
             step("FabricDevices ready");
@@ -180,7 +187,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// What `kubectl apply -k deploy/` and its companions would do, but for the Deployments.
+    /// Applies what `kubectl apply -k deploy/` and its companions apply, without the Deployments.
     async fn prepare_cluster(&self, deadline: Deadline) -> Result<(), SandboxError> {
         let crds = manifests::crds()?;
         let definitions = async {
@@ -188,14 +195,14 @@ impl Sandbox {
             let what = "established CustomResourceDefinitions";
             deadline.wait(what, wait::crds_established(&self.client, &crds)).await
         };
-        let rights = async {
+        let rbac_and_policies = async {
             apply_all(&self.client, MANAGER, &manifests::namespace()?).await?;
             apply_all(&self.client, MANAGER, &manifests::roles()?).await?;
             apply_all(&self.client, MANAGER, &manifests::policies()?).await?;
             Ok(())
         };
         let unbound = admission::unbind(&self.client);
-        tokio::try_join!(definitions, rights, self.apply_nodes(), self.free_lead(), unbound)?;
+        tokio::try_join!(definitions, rbac_and_policies, self.apply_nodes(), self.release_lease(), unbound)?;
         let task = tokio::spawn(admission::bind_in_background(
             self.client.clone(),
             Arc::clone(&self.options.report),
@@ -204,8 +211,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// No engine runs yet. One that was killed with the last sandbox would keep the lead for a while.
-    async fn free_lead(&self) -> Result<(), SandboxError> {
+    /// Releases the Lease, which a killed engine of an earlier run would hold until it expires. No engine runs yet.
+    async fn release_lease(&self) -> Result<(), SandboxError> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), manifests::NAMESPACE);
         let nobody = serde_json::json!({"spec": {"holderIdentity": null, "leaseDurationSeconds": 1}});
         match leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(nobody)).await {
@@ -227,10 +234,10 @@ impl Sandbox {
         apply_all(&self.client, MANAGER, &objects).await?;
         let api: Api<Node> = Api::all(self.client.clone());
         if !real.is_empty() {
-            // Those of an earlier life, with more nodes or with such as run nothing.
-            let there = api.list_metadata(&ListParams::default()).await;
-            let there = there.map_err(SandboxError::kubernetes("listing nodes"))?;
-            for name in there.iter().map(ResourceExt::name_any) {
+            // Nodes of an earlier run with other nodes.
+            let existing = api.list_metadata(&ListParams::default()).await;
+            let existing = existing.map_err(SandboxError::kubernetes("listing nodes"))?;
+            for name in existing.iter().map(ResourceExt::name_any) {
                 if !real.iter().any(|node| node.name == name) {
                     let deleted = api.delete(&name, &DeleteParams::default()).await;
                     deleted.map_err(SandboxError::kubernetes(format!("deleting node {name}")))?;
@@ -249,7 +256,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Returns the FabricDevices as the API server has them now.
+    /// Applies the fabric's objects, and returns the stored FabricDevices.
     async fn apply_fabric(&self, switches: &[SwitchInfo]) -> Result<Vec<DynamicObject>, SandboxError> {
         let secrets = switches.iter().map(|switch| apply::dynamic(&fabric::secret(switch)));
         let secrets = secrets.collect::<Result<Vec<_>, ApplyError>>()?;
@@ -281,15 +288,19 @@ impl Sandbox {
         wait::http(&self.http, &what, &format!("{}/readyz", child.url()), deadline, |_| true).await
     }
 
-    /// Starts one more process of a role, such as an engine that takes over when the first one dies. It is not
-    /// waited for.
+    /// Starts another process of a role, such as a standby engine, without waiting for its readiness.
     pub async fn add(&self, role: Role, name: &str) -> Result<(), SandboxError> {
-        self.add_by(role, name, Ways::default()).await
+        self.add_with(role, name, ProcessOverrides::default()).await
     }
 
-    /// Like [`Self::add`], for a process that reaches the others on ways of its own.
-    pub async fn add_by(&self, role: Role, name: &str, ways: Ways) -> Result<(), SandboxError> {
-        let kubeconfig = match ways.kubeconfig {
+    /// Like [`Self::add`], with other endpoints than the default ones.
+    pub async fn add_with(
+        &self,
+        role: Role,
+        name: &str,
+        overrides: ProcessOverrides,
+    ) -> Result<(), SandboxError> {
+        let kubeconfig = match overrides.kubeconfig {
             Some(kubeconfig) => kubeconfig,
             None => self.control_plane.kubeconfig_for(&role.user(), None)?,
         };
@@ -299,8 +310,8 @@ impl Sandbox {
             name: name.to_owned(),
             listen: format!("127.0.0.1:{port}"),
             kubeconfig,
-            nats_url: ways.nats_url,
-            cluster_id: (!ways.no_cluster_id).then(|| self.options.cluster_id.clone()),
+            nats_url: overrides.nats_url,
+            cluster_id: (!overrides.no_cluster_id).then(|| self.options.cluster_id.clone()),
             arguments: self.options.arguments(role),
         };
         self.spawn(&child).await?;
@@ -308,7 +319,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Starts a stopped process again, with the same arguments, and waits until it is ready.
+    /// Restarts a stopped process with the same arguments, and waits until it is ready.
     pub async fn start_child(&self, name: &str) -> Result<(), SandboxError> {
         if name == simulator::NAME {
             return simulator::spawn(self).await;
@@ -322,17 +333,17 @@ impl Sandbox {
         self.wait_ready(&child, deadline).await
     }
 
-    /// Stops a process as a cluster would, with SIGTERM.
+    /// Stops a process with SIGTERM, like a cluster.
     pub async fn stop_child(&self, name: &str) -> Result<(), SandboxError> {
         Ok(self.control_plane.supervisor().stop_child(name).await?)
     }
 
-    /// Kills a process as a crash would, with SIGKILL.
+    /// Kills a process with SIGKILL, like a crash.
     pub async fn kill_child(&self, name: &str) -> Result<(), SandboxError> {
         Ok(self.control_plane.supervisor().kill_child(name).await?)
     }
 
-    /// Restarts whatever ends by itself, telling each through the report; returns when something can't be started again.
+    /// Restarts processes that exit, and reports each exit. Returns when a restart fails.
     pub async fn supervise(&self) -> Exited {
         let supervisor = self.control_plane.supervisor();
         let mut restarts = Restarts::default();
@@ -349,16 +360,16 @@ impl Sandbox {
             let name = exited.name.clone();
             let machine = |name: &str| self.control_plane.nodes().and_then(|nodes| nodes.machine(name));
             let restarted = match nodes::find(self, &name) {
-                // It comes back with its machine.
+                // The process is restarted with its machine.
                 Some((on, _)) if machine(on).is_some_and(|machine| !machine.is_up()) => Ok(()),
                 _ if supervisor.pid(&name).is_some() => Ok(()),
-                Some((on, what @ OnMachine::Service(_))) => {
+                Some((on, what @ NodeProcess::Service(_))) => {
                     let deadline = Deadline::after(self.options.ready_timeout);
                     nodes::start(self, on, what, deadline).await
                 }
                 None if machine(&name).is_some() => self.restart_machine(&name).await,
                 None if name == simulator::NAME => simulator::spawn(self).await,
-                // Nobody waits until it is ready: it may end again at once.
+                // The process may exit again, so nothing waits for its readiness.
                 _ => supervisor.respawn(&name).await.map_err(SandboxError::from),
             };
             if let Err(error) = restarted {
@@ -367,26 +378,26 @@ impl Sandbox {
         }
     }
 
-    /// Makes a machine anew that has ended, with what runs on it, and cables it to the fabric again.
+    /// Recreates an ended machine with its processes, and cables it to the fabric.
     async fn restart_machine(&self, name: &str) -> Result<(), SandboxError> {
         self.control_plane.restart_machine(name).await?;
         if self.options.has_agent_processes() && self.node(name).is_some() {
             let deadline = Deadline::after(self.options.ready_timeout);
-            for what in OnMachine::OPERATOR {
+            for what in NodeProcess::OPERATOR {
                 nodes::start(self, name, what, deadline).await?;
             }
         }
-        // It is told which namespaces to cable when it is started. An error says that it has ended already.
+        // The simulator gets its cables as arguments. An error means that it has ended already.
         let _ = self.stop_child(simulator::NAME).await;
         simulator::spawn(self).await?;
         state::write(&self.info(), self.dir())
     }
 
-    /// Stops everything in order. The directory stays.
+    /// Stops everything in order, and keeps the directory.
     pub async fn stop(self) {
         let mut children: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
         children.extend(self.control_plane.nodes().into_iter().flat_map(nodes::operator_children));
-        // All at once: none of them needs another to stop. An error says that it has ended already.
+        // The processes don't need each other to stop. An error means that a process has ended already.
         futures::future::join_all(children.iter().map(|name| self.stop_child(name))).await;
         let _ = self.stop_child(simulator::NAME).await;
         self.control_plane.stop().await;
@@ -407,38 +418,38 @@ impl Sandbox {
     }
 }
 
-/// Seconds since 1970, as Kubernetes' times have them.
+/// Seconds since 1970, the resolution of Kubernetes' timestamps.
 fn unix_time() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Whether the engine's metrics say that it leads and has seen everything.
-fn in_step(metrics: &str) -> bool {
+/// Whether the engine leads and has seen all objects, according to its metrics.
+fn is_synced(metrics: &str) -> bool {
     metrics
         .lines()
         .filter_map(|line| line.strip_prefix("eno_engine_synced_timestamp_seconds "))
         .any(|value| value.trim() != "0")
 }
 
-/// What tests and tools ask of a sandbox that runs.
+/// Access to a running sandbox for tests and tools.
 impl Sandbox {
     /// Its directory.
     pub fn dir(&self) -> &Path {
         self.control_plane.dir()
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// A client as a user of this name, in this group.
+    /// A client of a user, and optionally its group.
     pub async fn client_for(&self, user: &str, group: Option<&str>) -> Result<Client, SandboxError> {
         Ok(self.control_plane.client_for(user, group).await?)
     }
 
-    /// The control plane, for what is not offered here.
+    /// The control plane, for everything not offered here.
     pub fn control_plane(&self) -> &ControlPlane {
         &self.control_plane
     }
@@ -448,7 +459,7 @@ impl Sandbox {
         &self.switches
     }
 
-    /// The control URL and login of one simulated switch.
+    /// The control URL and login of a simulated switch.
     pub fn switch(&self, name: &str) -> Option<&SwitchInfo> {
         self.switches.iter().find(|switch| switch.name == name)
     }
@@ -458,7 +469,7 @@ impl Sandbox {
         let nodes = self.control_plane.nodes();
         let agent = || {
             let (machine, what) = nodes::find(self, child)?;
-            (what == OnMachine::Agent).then(|| nodes?.get(machine).map(nodes::agent_url)).flatten()
+            (what == NodeProcess::Agent).then(|| nodes?.get(machine).map(nodes::agent_url)).flatten()
         };
         self.children().iter().find(|known| known.name == child).map(Child::url).or_else(agent)
     }
@@ -468,26 +479,26 @@ impl Sandbox {
         self.control_plane.nodes().into_iter().flat_map(Nodes::all).map(NodeInfo::from).collect()
     }
 
-    /// One node that runs pods.
+    /// A node that runs pods.
     pub fn node(&self, name: &str) -> Option<NodeInfo> {
         self.control_plane.nodes()?.get(name).map(NodeInfo::from)
     }
 
-    /// The machine of a node, or of the network of this name behind the fabric: for running programs on it.
+    /// The machine of a node, or of the gateway of a PhysicalNetwork, to run programs on it.
     pub fn machine(&self, name: &str) -> Option<&Machine> {
         self.control_plane.nodes()?.machine(name)
     }
 
-    /// The process id of a child that runs; on a node, that of the program itself.
+    /// The process id of a running child; on a node, that of the program itself.
     pub fn pid(&self, child: &str) -> Option<u32> {
         let pid = self.control_plane.supervisor().pid(child)?;
         if nodes::find(self, child).is_some() { Machine::program_of(pid) } else { Some(pid) }
     }
 
-    /// Where everything is: what `DIR/sandbox.json` says.
+    /// The content of `DIR/sandbox.json`.
     pub fn info(&self) -> SandboxInfo {
         let own = self.children().iter().map(|child| child.name.clone()).collect::<Vec<_>>().into_iter();
-        let agents = self.nodes().into_iter().map(|node| OnMachine::Agent.child(&node.name));
+        let agents = self.nodes().into_iter().map(|node| NodeProcess::Agent.child(&node.name));
         let agents = agents.filter(|_| self.options.has_agent_processes());
         let processes = own.chain(agents).map(|name| self.process(&name, self.url(&name))).collect();
         SandboxInfo {

@@ -1,5 +1,4 @@
-//! The nodes of a sandbox that run pods: which of the topology they are, how they hang on its switches, and what of the
-//! operator runs on each.
+//! The nodes that run pods: their selection from the topology, their cables, and the operator's processes on them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -18,11 +17,11 @@ use crate::programs;
 
 pub use eno_control_plane::node::TEST_IMAGE;
 
-/// Where an agent serves `/metrics`, `/healthz` and `/readyz`, at its node's address.
+/// The port of an agent's `/metrics`, `/healthz` and `/readyz` at its node's address.
 const AGENT_PORT: u16 = 9465;
-/// The socket of the resolver, inside a node.
+/// The path of the resolver's socket inside a node.
 const RESOLVER_SOCKET: &str = "/run/eno/cri.sock";
-/// What the agent and the resolver may do, and nothing else: as the DaemonSet of `deploy/` has it.
+/// The capabilities of the agent, as in the DaemonSet of `deploy/`.
 const AGENT_CAPABILITIES: &str = "-all,+net_admin,+sys_admin";
 const NO_CAPABILITIES: &str = "-all";
 
@@ -54,9 +53,9 @@ impl From<&Node> for NodeInfo {
     }
 }
 
-/// What runs on a machine.
+/// A process on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OnMachine {
+pub(super) enum NodeProcess {
     Service(Service),
     /// `eno-cri-resolver`.
     Resolver,
@@ -64,7 +63,7 @@ pub(super) enum OnMachine {
     Agent,
 }
 
-impl OnMachine {
+impl NodeProcess {
     pub(super) const OPERATOR: [Self; 2] = [Self::Resolver, Self::Agent];
 
     fn name(self) -> &'static str {
@@ -80,7 +79,7 @@ impl OnMachine {
     }
 }
 
-/// The machines of the topology that are nodes, and its networks as gateways.
+/// The options of the nodes: the first machines of the topology, and its networks as gateways.
 pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, SandboxError> {
     if options.nodes == 0 {
         return Ok(None);
@@ -107,7 +106,7 @@ pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, 
     Ok(Some(made))
 }
 
-/// The cables between the switches and the machines, as the simulator's option `--wire` has them:
+/// The cables between switches and machines in the format of the simulator's option `--wire`:
 /// `SWITCH/PORT=NAMESPACE:INTERFACE`.
 pub(super) fn wires(topology: &Topology, nodes: &Nodes) -> Vec<String> {
     let wire = |switch: &str, port: &str, machine: &Machine, interface: &str| {
@@ -131,22 +130,22 @@ pub(super) fn wires(topology: &Topology, nodes: &Nodes) -> Vec<String> {
     wires
 }
 
-/// Which machine and what on it a process's name means.
-pub(super) fn find<'a>(sandbox: &'a Sandbox, child: &str) -> Option<(&'a str, OnMachine)> {
+/// The machine and the process on it that a child's name stands for.
+pub(super) fn find<'a>(sandbox: &'a Sandbox, child: &str) -> Option<(&'a str, NodeProcess)> {
     let nodes = sandbox.control_plane.nodes()?;
-    let operator = || OnMachine::OPERATOR.into_iter().filter(|_| sandbox.options.has_agent_processes());
-    let all = || Service::ALL.map(OnMachine::Service).into_iter().chain(operator());
+    let operator = || NodeProcess::OPERATOR.into_iter().filter(|_| sandbox.options.has_agent_processes());
+    let all = || Service::ALL.map(NodeProcess::Service).into_iter().chain(operator());
     let names = nodes.all().iter().map(Node::name).chain(nodes.gateways().iter().map(Machine::name));
     names
         .flat_map(|machine| all().map(move |what| (machine, what)))
         .find(|(machine, what)| what.child(machine) == child)
 }
 
-/// Starts something on a machine, at first or again, and waits until it is of use.
+/// Starts or restarts a process on a machine, and waits until it is ready.
 pub(super) async fn start(
     sandbox: &Sandbox,
     machine: &str,
-    what: OnMachine,
+    what: NodeProcess,
     deadline: Deadline,
 ) -> Result<(), SandboxError> {
     let child = what.child(machine);
@@ -155,15 +154,15 @@ pub(super) async fn start(
     let nodes = sandbox.control_plane.nodes().ok_or_else(unknown)?;
     let node = || nodes.get(machine).ok_or_else(unknown);
     match what {
-        OnMachine::Service(service) => {
+        NodeProcess::Service(service) => {
             let started = nodes.start_service(supervisor, machine, service);
             deadline.wait(&child, async { started.await.map_err(SandboxError::Node) }).await
         }
-        OnMachine::Resolver => {
+        NodeProcess::Resolver => {
             supervisor.spawn(&child, resolver(node()?)?).await?;
             Ok(())
         }
-        OnMachine::Agent => {
+        NodeProcess::Agent => {
             supervisor.spawn(&child, agent(sandbox, node()?)?).await?;
             let url = format!("{}/readyz", agent_url(node()?));
             wait::http(&sandbox.http, &format!("the readiness of {child}"), &url, deadline, |_| true).await
@@ -171,7 +170,7 @@ pub(super) async fn start(
     }
 }
 
-/// The resolver and the agent of every node, `since` being when the sandbox was started (seconds since 1970).
+/// Starts the resolver and the agent of every node; `since` is the start of the sandbox (seconds since 1970).
 pub(super) async fn start_operator(
     sandbox: &Sandbox,
     since: i64,
@@ -182,7 +181,7 @@ pub(super) async fn start_operator(
     }
     let names = sandbox.control_plane.nodes().into_iter().flat_map(Nodes::all).map(Node::name);
     let started = names.map(|name| async move {
-        for what in OnMachine::OPERATOR {
+        for what in NodeProcess::OPERATOR {
             start(sandbox, name, what, deadline).await?;
         }
         Ok::<_, SandboxError>(())
@@ -191,12 +190,12 @@ pub(super) async fn start_operator(
     Ok(())
 }
 
-/// The names of the operator's processes on the nodes, the agents first.
+/// The names of the operator's processes on nodes, agents first.
 pub(super) fn operator_children(nodes: &Nodes) -> impl Iterator<Item = String> {
     nodes
         .all()
         .iter()
-        .flat_map(|node| OnMachine::OPERATOR.into_iter().rev().map(|what| what.child(node.name())))
+        .flat_map(|node| NodeProcess::OPERATOR.into_iter().rev().map(|what| what.child(node.name())))
 }
 
 /// The base URL of the agent's `/metrics`, `/healthz` and `/readyz`.
@@ -204,7 +203,7 @@ pub(super) fn agent_url(node: &Node) -> String {
     format!("http://{}:{AGENT_PORT}", node.address())
 }
 
-/// A command on a node to which a program is added, which then has these capabilities and no others.
+/// The beginning of a command on a node that restricts the following program to these capabilities.
 fn confined(node: &Node, capabilities: &str) -> Command {
     let mut command = node.machine().command("setpriv");
     command.args(["--bounding-set", capabilities, "--inh-caps", capabilities, "--no-new-privs", "--"]);
@@ -217,7 +216,7 @@ fn resolver(node: &Node) -> Result<Command, SandboxError> {
         std::fs::create_dir_all(directory).map_err(SandboxError::file("making the directory", directory))?;
     }
     let mut command = confined(node, NO_CAPABILITIES);
-    command.arg(programs::beside("eno-cri-resolver")?);
+    command.arg(programs::find_program("eno-cri-resolver")?);
     command.env("ENO_CRI_SOCKET", RESOLVER_SOCKET).env("ENO_CRI_RUNTIME", CONTAINERD_SOCKET);
     Ok(command)
 }
@@ -226,7 +225,7 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
     let nats = sandbox.control_plane.nats();
     let mut command = confined(node, AGENT_CAPABILITIES);
     command
-        .arg(programs::beside("eno-driver-node")?)
+        .arg(programs::find_program("eno-driver-node")?)
         .env("ENO_NODE", node.name())
         .env("ENO_INSTANCE", node.name())
         .env("ENO_NATS_URL", &nats.url)
@@ -234,7 +233,7 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
         .env("ENO_NAMESPACE", NAMESPACE)
         .env("ENO_LISTEN", format!("{}:{AGENT_PORT}", node.address()))
         .env("ENO_OVSDB", format!("unix:{OVSDB_SOCKET}"))
-        // No kernel module is asked for: the same on every machine.
+        // The user space datapath needs no kernel module and works on every machine.
         .env("ENO_OVS_DATAPATH", "netdev")
         .env("ENO_CRI_SOCKET", RESOLVER_SOCKET)
         .env("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(","))
@@ -249,8 +248,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_named_after_their_machine() {
-        assert_eq!(OnMachine::Agent.child("node1"), "node1-agent");
-        assert_eq!(OnMachine::Service(Service::Kubelet).child("node1"), "node1-kubelet");
+    fn node_processes_are_named_after_their_node() {
+        assert_eq!(NodeProcess::Agent.child("node1"), "node1-agent");
+        assert_eq!(NodeProcess::Service(Service::Kubelet).child("node1"), "node1-kubelet");
     }
 }

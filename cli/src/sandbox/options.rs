@@ -1,4 +1,4 @@
-//! What a sandbox is started with.
+//! Options of a sandbox.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -12,52 +12,52 @@ use eno_simulator::Topology;
 use super::Role;
 use crate::programs::{self, ProgramError};
 
-/// Told what is done, a line at a time.
+/// Receives progress messages, one line each.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// As what the agents run, and the resolvers beside them.
+/// How the agents and their resolvers run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AgentsAs {
-    /// As processes of the sandbox, with the capabilities that `deploy/agent` gives them.
+pub enum AgentMode {
+    /// As processes of the sandbox, with the capabilities of `deploy/agent`.
     #[default]
     Processes,
-    /// As the pods of `deploy/agent`, with an image that is made on the spot of the programs beside `eno`.
+    /// As the pods of `deploy/agent`, with an image built from the programs beside `eno`.
     Pods,
 }
 
-/// The ways on which a process reaches the others, where they are not the usual ones: something stands between.
+/// Endpoints of a process that differ from the sandbox's, such as those of proxies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ways {
-    /// The kubeconfig that it is given.
+pub struct ProcessOverrides {
+    /// Another kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// The URL of NATS that it is given.
+    /// Another URL of NATS.
     pub nats_url: Option<String>,
-    /// It is not told what identifies the cluster.
+    /// Leave out `ENO_CLUSTER_ID`.
     pub no_cluster_id: bool,
 }
 
-/// What to start.
+/// Options of a sandbox.
 #[allow(clippy::struct_excessive_bools, reason = "what runs and what does not, independent of each other")]
 #[derive(Clone)]
 pub struct SandboxOptions {
-    /// Holds everything; made when it isn't there.
+    /// The directory of all files; created if missing.
     pub dir: PathBuf,
     /// The fabric to simulate.
     pub topology: Topology,
-    /// Where the control plane's programs come from.
+    /// The source of the control plane's programs.
     pub parts: Parts,
-    /// The `eno` program that is run for the engine, the drivers and the simulator.
+    /// The `eno` program of the engine, the drivers and the simulator.
     pub eno: PathBuf,
-    /// How many of the topology's machines are nodes that run pods, the first ones; this needs root. The others are
-    /// not there then. 0: no node runs pods, but there is a Node object for each machine.
+    /// Number of machines that are nodes with pods, from the first on; needs root. The other machines then don't exist.
+    /// 0: no node runs pods, but each machine has a Node object.
     pub nodes: usize,
     /// Whether the agents run on the nodes.
     pub agents: bool,
-    /// As what the agents run.
-    pub agents_as: AgentsAs,
-    /// What the agents may use as masters and parents of pods' interfaces, besides what they make themselves.
+    /// How the agents run.
+    pub agent_mode: AgentMode,
+    /// Additional interfaces that the agents may use as masters and parents of pods' interfaces.
     pub agent_interfaces: Vec<String>,
-    /// Further names of images, tags not counted, for which the nodes get the one that is made on the spot.
+    /// Further image names, without tags, for which the nodes get the test image.
     pub image_aliases: Vec<String>,
     /// Whether the engine runs. Without it, nothing acts on the objects.
     pub engine: bool,
@@ -65,20 +65,21 @@ pub struct SandboxOptions {
     pub drivers: bool,
     /// Further arguments of the engine.
     pub engine_arguments: Vec<OsString>,
-    /// What the operator's processes log, as their `--log` has it; `None`: what they log by themselves.
+    /// The log filter of the operator's processes, as for `--log`; `None`: their default.
     pub log: Option<String>,
-    /// Whether the API server writes down every request.
+    /// Whether the API server writes an audit log.
     pub audit: bool,
     /// The identifier in the names of VLANs, at most 8 characters of `[a-z0-9]`.
     pub cluster_id: String,
-    /// How long the fabric and the operator may take to be ready, the control plane not counted.
+    /// Maximum time until the fabric and the operator are ready, without the control plane.
     pub ready_timeout: Duration,
-    /// Told what is done.
+    /// Receives progress messages.
     pub report: Report,
 }
 
 impl SandboxOptions {
-    /// The default: a leaf–spine of four switches with four nodes, the engine and all drivers, and nothing told.
+    /// The defaults: a leaf–spine of four switches with four nodes, the engine and all drivers, and no progress
+    /// messages.
     pub fn new(dir: impl Into<PathBuf>, parts: Parts) -> Result<Self, ProgramError> {
         Ok(Self {
             dir: dir.into(),
@@ -87,7 +88,7 @@ impl SandboxOptions {
             eno: programs::eno()?,
             nodes: 0,
             agents: true,
-            agents_as: AgentsAs::default(),
+            agent_mode: AgentMode::default(),
             agent_interfaces: Vec::new(),
             image_aliases: Vec::new(),
             engine: true,
@@ -101,19 +102,19 @@ impl SandboxOptions {
         })
     }
 
-    /// Whether agents tell the engine of nodes.
+    /// Whether agents run.
     pub(super) fn has_agents(&self) -> bool {
         self.nodes > 0 && self.agents
     }
 
-    /// Whether agents are processes of ours.
+    /// Whether agents are processes of the sandbox.
     pub(super) fn has_agent_processes(&self) -> bool {
-        self.has_agents() && self.agents_as == AgentsAs::Processes
+        self.has_agents() && self.agent_mode == AgentMode::Processes
     }
 
     /// Whether agents are pods.
     pub(super) fn has_agent_pods(&self) -> bool {
-        self.has_agents() && self.agents_as == AgentsAs::Pods
+        self.has_agents() && self.agent_mode == AgentMode::Pods
     }
 
     pub(super) fn runs(&self, role: Role) -> bool {
@@ -133,7 +134,7 @@ impl SandboxOptions {
 
 impl fmt::Debug for SandboxOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A topology may hold passwords.
+        // The topology may contain passwords.
         f.debug_struct("SandboxOptions").field("dir", &self.dir).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! When processes that ended are started again.
+//! Restart backoff of exited processes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use eno_control_plane::Exited;
 use futures::future::pending;
 use tokio::time::{Instant, sleep_until};
 
-/// Processes that ended, each until it is due. The delay grows with each end, and is short again once the process has
-/// run for a while. One that ends often delays no other.
+/// Exited processes, each with its restart time. The delay of a process doubles with each exit, and is reset after it
+/// has run for a while.
 #[derive(Debug, Default)]
 pub(super) struct Restarts {
     last: BTreeMap<String, (Instant, Duration)>,
@@ -16,24 +16,24 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    const FIRST: Duration = Duration::from_millis(200);
-    /// A longer delay would look like slowness of the operator.
-    const LONGEST: Duration = Duration::from_secs(2);
+    const INITIAL_DELAY: Duration = Duration::from_millis(200);
+    /// A longer delay would be mistaken for slowness of the operator.
+    const MAX_DELAY: Duration = Duration::from_secs(2);
 
-    /// Takes in a process that ended, and returns its delay.
+    /// Adds an exited process, and returns its delay.
     pub(super) fn add(&mut self, exited: Exited, now: Instant) -> Duration {
         let delay = match self.last.get(&exited.name) {
-            Some((at, delay)) if now.duration_since(*at) < Self::LONGEST * 2 => {
-                (*delay * 2).min(Self::LONGEST)
+            Some((at, delay)) if now.duration_since(*at) < Self::MAX_DELAY * 2 => {
+                (*delay * 2).min(Self::MAX_DELAY)
             }
-            _ => Self::FIRST,
+            _ => Self::INITIAL_DELAY,
         };
         self.last.insert(exited.name.clone(), (now, delay));
         self.due.push((now + delay, exited));
         delay
     }
 
-    /// The next process to start again, once it is due; pending while there is none. Cancelled, it loses nothing.
+    /// Waits for the next process to restart; pending while there is none. Cancel safe.
     pub(super) async fn next(&mut self) -> Exited {
         let Some((index, at)) = self.first() else { return pending().await };
         sleep_until(at).await;
@@ -50,7 +50,7 @@ impl Restarts {
 mod tests {
     use super::*;
 
-    /// One that ends as soon as it is started, so many times.
+    /// A process that exits this many times right after its start.
     fn ends(restarts: &mut Restarts, times: usize, now: &mut Instant) -> Vec<Duration> {
         let end = |_| {
             let exited = Exited {
@@ -66,23 +66,23 @@ mod tests {
     }
 
     #[test]
-    fn restarts_of_one_process_get_rarer_up_to_two_seconds() {
+    fn restart_backoff_grows_to_two_seconds() {
         let delays = ends(&mut Restarts::default(), 8, &mut Instant::now());
         assert!(delays.is_sorted());
-        assert_eq!(delays.first(), Some(&Restarts::FIRST));
+        assert_eq!(delays.first(), Some(&Restarts::INITIAL_DELAY));
         assert_eq!(delays.last(), Some(&Duration::from_secs(2)));
     }
 
     #[test]
-    fn a_process_that_ends_often_delays_no_other() {
+    fn restart_backoff_is_per_process() {
         let (mut restarts, mut now) = (Restarts::default(), Instant::now());
         ends(&mut restarts, 7, &mut now);
         restarts.due.clear();
-        now -= Restarts::LONGEST;
+        now -= Restarts::MAX_DELAY;
         ends(&mut restarts, 1, &mut now.clone());
         let engine = Exited { name: "engine".to_owned(), status: String::new(), log_tail: String::new() };
-        assert_eq!(restarts.add(engine, now), Restarts::FIRST);
+        assert_eq!(restarts.add(engine, now), Restarts::INITIAL_DELAY);
         let first = restarts.first().map(|(index, at)| (&*restarts.due[index].1.name, at));
-        assert_eq!(first, Some(("engine", now + Restarts::FIRST)));
+        assert_eq!(first, Some(("engine", now + Restarts::INITIAL_DELAY)));
     }
 }

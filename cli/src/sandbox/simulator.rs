@@ -12,15 +12,15 @@ use super::{Sandbox, SandboxError, nodes, wait};
 
 /// The process's name.
 pub(super) const NAME: &str = "simulator";
-/// The file in the sandbox's directory that says how each switch is reached.
+/// The file in the sandbox's directory with the endpoints of the switches.
 pub(super) const FABRIC: &str = "fabric.json";
-/// The directory of the simulator in that of the sandbox.
+/// The simulator's directory within the sandbox's.
 const FOLDER: &str = "simulator";
-/// The simulator's own name for it.
+/// The simulator's file with the endpoints.
 const OWN_FABRIC: &str = "simulator/fabric.json";
-/// The topology that it is given.
+/// The simulator's topology file.
 const TOPOLOGY: &str = "simulator/topology.json";
-/// Between two looks for the simulator's file.
+/// Interval of polls for the simulator's file.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Starts the switches, waits until they listen, and writes `fabric.json`.
@@ -32,11 +32,11 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
     let json = serde_json::to_vec_pretty(&sandbox.options.topology)
         .map_err(|source| SandboxError::Json { path: path.clone(), source })?;
     fs::write(&path, json).await.map_err(SandboxError::file("writing", &path))?;
-    // The one of an earlier life would be taken for the new one.
-    let own = dir.join(OWN_FABRIC);
-    match fs::remove_file(&own).await {
+    // A file of an earlier run would be mistaken for the new one.
+    let own_fabric = dir.join(OWN_FABRIC);
+    match fs::remove_file(&own_fabric).await {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(SandboxError::file("removing", &own)(error));
+            return Err(SandboxError::file("removing", &own_fabric)(error));
         }
         _ => {}
     }
@@ -46,24 +46,24 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
             let mut tick = tokio::time::interval(POLL);
             loop {
                 tick.tick().await;
-                match fs::read(&own).await {
+                match fs::read(&own_fabric).await {
                     Ok(bytes) => {
                         let switches = serde_json::from_slice(&bytes)
-                            .map_err(|source| SandboxError::Json { path: own.clone(), source })?;
+                            .map_err(|source| SandboxError::Json { path: own_fabric.clone(), source })?;
                         let path = dir.join(FABRIC);
-                        // The copy is as private as the original: it holds passwords.
-                        fs::copy(&own, &path).await.map_err(SandboxError::file("writing", path))?;
+                        // The copy keeps the permissions, since it contains passwords.
+                        fs::copy(&own_fabric, &path).await.map_err(SandboxError::file("writing", path))?;
                         return Ok(switches);
                     }
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(SandboxError::file("reading", &own)(error)),
+                    Err(error) => return Err(SandboxError::file("reading", &own_fabric)(error)),
                 }
             }
         })
         .await
 }
 
-/// Waits until what is plugged into the switches can talk as they are configured.
+/// Waits until the data plane forwards as the switches are configured.
 pub(super) async fn data_plane_ready(
     sandbox: &Sandbox,
     switches: &[SwitchInfo],
@@ -79,7 +79,7 @@ pub(super) async fn data_plane_ready(
     wait::http(&sandbox.http, "a fabric that forwards", &url, deadline, ready).await
 }
 
-/// Starts the process; it keeps its ports, keys and configurations in its directory.
+/// Starts the process; its directory holds ports, keys and configurations.
 pub(super) async fn spawn(sandbox: &Sandbox) -> Result<(), SandboxError> {
     let dir = sandbox.dir();
     let mut command = Command::new(&sandbox.options.eno);

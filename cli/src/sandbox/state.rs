@@ -1,4 +1,4 @@
-//! `DIR/sandbox.json`: where everything of a sandbox is, for other programs.
+//! `DIR/sandbox.json`: paths and URLs of a sandbox, for other programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeInfo, SandboxError};
 
-/// Where everything is.
+/// Paths and URLs of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxInfo {
@@ -19,9 +19,9 @@ pub struct SandboxInfo {
     pub server: String,
     /// The URL of NATS.
     pub nats_url: String,
-    /// The file with the seed of the nkey that logs in to NATS as who looks and changes nothing.
+    /// The file with the nkey seed of NATS's read-only user.
     pub nats_credentials: PathBuf,
-    /// The file that says how each simulated switch is reached.
+    /// The file with the endpoints of the simulated switches.
     pub fabric: PathBuf,
     /// The identifier in the names of VLANs.
     pub cluster_id: String,

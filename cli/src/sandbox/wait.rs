@@ -1,4 +1,4 @@
-//! Waiting for what others do: each with what it waits for, and all with one deadline.
+//! Waits for conditions, with one deadline for all.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 use super::SandboxError;
 
-/// How often an HTTP endpoint that has no other way to tell is asked.
+/// Interval of polls of an HTTP endpoint.
 const POLL: Duration = Duration::from_millis(20);
 
-/// A point in time by which everything is to have come.
+/// The time by which all conditions must hold.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     at: Instant,
@@ -44,7 +44,7 @@ impl Deadline {
         }
     }
 
-    /// What a future becomes, or `None` when the deadline comes first.
+    /// The result of a future, or `None` at the deadline.
     pub(super) async fn next<T>(self, future: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout_at(self.at, future).await.ok()
     }
@@ -54,7 +54,7 @@ impl Deadline {
     }
 }
 
-/// Until the API server serves all of these kinds.
+/// Waits until the API server serves all of these kinds.
 pub(super) async fn crds_established(client: &Client, crds: &[DynamicObject]) -> Result<(), SandboxError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut missing: Vec<_> = crds.iter().map(ResourceExt::name_any).collect();
@@ -71,7 +71,7 @@ pub(super) async fn crds_established(client: &Client, crds: &[DynamicObject]) ->
     Ok(())
 }
 
-/// Until the kubelets of these nodes, which were started after `since` (seconds since 1970), say that they are ready.
+/// Waits until the kubelets of these nodes, started after `since` (seconds since 1970), report that they are ready.
 pub(super) async fn nodes_ready(
     client: &Client,
     nodes: &[String],
@@ -86,7 +86,7 @@ pub(super) async fn nodes_ready(
     while !waiting.is_empty() {
         let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
             Ok(event) => event.map_err(watched)?,
-            Err(_) => return Err(deadline.late("ready nodes", says(&waiting))),
+            Err(_) => return Err(deadline.late("ready nodes", format_waiting(&waiting))),
         };
         let Some(node) = event else { break };
         let name = node.name_any();
@@ -95,20 +95,20 @@ pub(super) async fn nodes_ready(
         let Some(ready) = conditions.into_iter().find(|condition| condition.type_ == "Ready") else {
             continue;
         };
-        // What the status says may be from an earlier life.
+        // The status may be from an earlier run.
         let fresh = ready.last_heartbeat_time.is_some_and(|time| time.0.as_second() >= since);
-        // A node gets rid of its taints a moment after it is ready.
+        // A node loses its taints a moment after it is ready.
         let tainted = taints.iter().any(|taint| taint.key.starts_with("node.kubernetes.io/"));
         if fresh && ready.status == "True" && !tainted {
             waiting.remove(&name);
-        } else if let Some(said) = waiting.get_mut(&name) {
-            *said = format!("not ready: {}", ready.message.unwrap_or_default());
+        } else if let Some(state) = waiting.get_mut(&name) {
+            *state = format!("not ready: {}", ready.message.unwrap_or_default());
         }
     }
     Ok(())
 }
 
-/// Until the engine has found every one of these devices as they were applied to be ready.
+/// Waits until all of these devices are ready at their applied generation.
 pub(super) async fn devices_ready(
     client: &Client,
     devices: &[DynamicObject],
@@ -124,7 +124,7 @@ pub(super) async fn devices_ready(
     while !waiting.is_empty() {
         let event = match tokio::time::timeout_at(deadline.at, events.try_next()).await {
             Ok(event) => event.map_err(watched)?,
-            Err(_) => return Err(deadline.late("ready FabricDevices", says(&waiting))),
+            Err(_) => return Err(deadline.late("ready FabricDevices", format_waiting(&waiting))),
         };
         let Some(device) = event else { break };
         let name = device.name_any();
@@ -132,19 +132,19 @@ pub(super) async fn devices_ready(
         let current = status.observed_generation >= generations.get(&name).copied();
         if status.phase == Some(Phase::Ready) && current {
             waiting.remove(&name);
-        } else if let Some(said) = waiting.get_mut(&name) {
+        } else if let Some(state) = waiting.get_mut(&name) {
             let phase = status.phase.map_or("no phase", Phase::as_str);
-            *said = format!("{phase}: {}", status.message.unwrap_or_default());
+            *state = format!("{phase}: {}", status.message.unwrap_or_default());
         }
     }
     Ok(())
 }
 
-pub(super) fn says(waiting: &BTreeMap<String, String>) -> String {
-    waiting.iter().fold(String::new(), |text, (name, said)| text + "\n  " + name + " is " + said)
+pub(super) fn format_waiting(waiting: &BTreeMap<String, String>) -> String {
+    waiting.iter().fold(String::new(), |text, (name, state)| text + "\n  " + name + " is " + state)
 }
 
-/// Until an HTTP endpoint answers 2xx with what is wanted. What it answers instead is kept for the error.
+/// Waits until an HTTP endpoint answers 2xx with a wanted body. The error contains its last answer.
 pub(super) async fn http(
     http: &reqwest::Client,
     what: &str,
@@ -153,24 +153,24 @@ pub(super) async fn http(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<(), SandboxError> {
     let mut tick = tokio::time::interval(POLL);
-    let mut seen = String::new();
-    let asking = async {
+    let mut last_error = String::new();
+    let polling = async {
         loop {
             tick.tick().await;
-            seen = match ask(http, url).await {
+            last_error = match get(http, url).await {
                 Ok(answer) if wanted(&answer) => return,
                 Ok(_) => String::new(),
                 Err(problem) => format!(": {problem}"),
             };
         }
     };
-    match tokio::time::timeout_at(deadline.at, asking).await {
+    match tokio::time::timeout_at(deadline.at, polling).await {
         Ok(()) => Ok(()),
-        Err(_) => Err(deadline.late(what, seen)),
+        Err(_) => Err(deadline.late(what, last_error)),
     }
 }
 
-async fn ask(http: &reqwest::Client, url: &str) -> Result<String, String> {
+async fn get(http: &reqwest::Client, url: &str) -> Result<String, String> {
     let answer = http.get(url).send().await.map_err(|error| error.to_string())?;
     let status = answer.status();
     let text = answer.text().await.map_err(|error| error.to_string())?;

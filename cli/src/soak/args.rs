@@ -1,10 +1,10 @@
-//! What is asked for on the command line, and what that makes of the sandbox.
+//! The options of the command, and the sandbox that they describe.
 
 use std::time::Duration;
 
 use eno_simulator::Topology;
 
-use super::choose::Bounds;
+use super::action_generator::Bounds;
 use super::faults::Faults;
 use super::model::{Point, World};
 
@@ -41,7 +41,7 @@ pub struct SoakArgs {
 }
 
 impl SoakArgs {
-    /// The command that does the same again.
+    /// The command that repeats this run.
     pub(super) fn command(&self, seed: u64) -> String {
         format!(
             "eno soak --for {}s --seed {seed} --namespaces {} --leaves {} --spines {} --services {} --attachments {} \
@@ -56,7 +56,7 @@ impl SoakArgs {
         )
     }
 
-    /// The switch with a startup configuration is the last leaf.
+    /// The topology; its last leaf has a separate startup configuration.
     pub(super) fn topology(&self) -> Topology {
         let mut topology = Topology::leaf_spine(self.leaves, self.spines, self.leaves * NODES_PER_LEAF);
         let last = format!("leaf{}", self.leaves);
@@ -70,7 +70,7 @@ impl SoakArgs {
         Bounds { services: self.services, attachments: self.attachments, nodes: self.leaves * NODES_PER_LEAF }
     }
 
-    /// A point on each leaf, and one on all leaves.
+    /// The initial world: a ConnectionPoint on each leaf, and one on all leaves.
     pub(super) fn world(&self) -> World {
         let of_leaf = |leaf: usize| (leaf * NODES_PER_LEAF..(leaf + 1) * NODES_PER_LEAF).collect();
         let everywhere = (0..self.leaves).map(|leaf| leaf * NODES_PER_LEAF).collect();
@@ -80,16 +80,16 @@ impl SoakArgs {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is not a time such as 40s, 30m or 8h");
-    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let invalid = || format!("{text:?} is not a time such as 40s, 30m or 8h");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(invalid)?;
     let seconds = match unit {
         "s" => 1,
         "m" => 60,
         "h" => 3600,
-        _ => return Err(wrong()),
+        _ => return Err(invalid()),
     };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
+    let number: u64 = number.parse().map_err(|_| invalid())?;
+    number.checked_mul(seconds).filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(invalid)
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_with_their_unit() {
+    fn durations_are_parsed_with_their_unit() {
         for (text, seconds) in [("40s", 40), ("30m", 1800), ("8h", 28_800)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
         }

@@ -1,4 +1,4 @@
-//! What is there beside what has to be there. Pure.
+//! Compares the observed state with the expected one. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,131 +6,146 @@ use eno_nbi_crds::{FINALIZER, Phase, VlanType};
 use eno_simulator::View;
 use serde_json::{Value, json};
 
-use super::choose::FIRST_VLAN;
+use super::action_generator::FIRST_VLAN;
+use super::callback_log::LiveObject;
 use super::fabric::{Carried, Fabric, Foreign};
-use super::look::{Seen, SeenNad, SeenObject};
-use super::model::{Attachment, End, Ends, World, service_name};
+use super::model::{Attachment, ExpectedObject, ExpectedObjects, World, service_name};
 use super::objects::{Objects, bridge_name, point_name};
-use super::told::Living;
+use super::observed::{ObservedNad, ObservedObject, ObservedState};
 
-/// The kinds of objects that come and go.
+/// The kinds of objects that are created and deleted.
 const KINDS: [&str; 5] =
     ["L2Service", "L2ServiceAttachment", "L2BridgeDomain", "ConnectionPoint", "NodePool"];
 
-/// All that has to be there.
-pub(super) struct Wanted<'a> {
+/// The expected state of all layers.
+pub(super) struct ExpectedState<'a> {
+    /// The requested objects.
     pub(super) world: &'a World,
-    pub(super) ends: &'a Ends,
+    /// The expected state of the objects.
+    pub(super) expected: &'a ExpectedObjects,
+    /// Manual changes of switches.
     pub(super) foreign: &'a Foreign,
+    /// The cables.
     pub(super) fabric: &'a Fabric,
+    /// The names of the objects.
     pub(super) objects: &'a Objects,
-    /// What stands before the ID in the name of a VLAN.
+    /// The prefix of VLAN names.
     pub(super) prefix: &'a str,
 }
 
-/// What an object has to say of itself.
+/// The expected fields of a status.
 #[derive(Debug, Default)]
-struct Saying {
-    words: Option<String>,
+struct ExpectedStatus {
+    message: Option<String>,
     granted: Option<u16>,
     points: BTreeSet<String>,
 }
 
-impl Wanted<'_> {
-    /// Everything that is not as it has to be.
-    pub(super) fn differences(&self, seen: &Seen) -> Vec<String> {
-        let mut wrong = Vec::new();
+impl ExpectedState<'_> {
+    /// All differences from the expected state.
+    pub(super) fn differences(&self, observed: &ObservedState) -> Vec<String> {
+        let mut violations = Vec::new();
         let mut known = BTreeSet::new();
-        let mut check = |name: String, phase: Phase, saying: &Saying, wrong: &mut Vec<String>| {
-            match seen.objects.get(&name) {
-                None => wrong.push(format!("{name} is not there")),
-                Some(object) => {
-                    wrong.extend(
-                        differs(object, phase, saying).into_iter().map(|why| format!("{name}: {why}")),
-                    );
+        let mut check =
+            |name: String, phase: Phase, expected_status: &ExpectedStatus, violations: &mut Vec<String>| {
+                match observed.objects.get(&name) {
+                    None => violations.push(format!("{name} is not there")),
+                    Some(object) => {
+                        violations.extend(
+                            object_differences(object, phase, expected_status)
+                                .into_iter()
+                                .map(|why| format!("{name}: {why}")),
+                        );
+                    }
                 }
-            }
-            known.insert(name);
-        };
-        for (service, end) in &self.ends.services {
-            let users = self.ends.attachments.values().filter_map(|end| end.realised.as_ref());
+                known.insert(name);
+            };
+        for (service, end) in &self.expected.services {
+            let users = self.expected.attachments.values().filter_map(|end| end.realised.as_ref());
             let users = users.filter(|user| user.services.contains(service));
-            let saying = Saying {
-                words: end.words.clone(),
+            let expected_status = ExpectedStatus {
+                message: end.message.clone(),
                 granted: end.realised.as_ref().map(|realised| realised.vid),
                 points: users.map(|user| point_name(user.point)).collect(),
             };
-            check(format!("L2Service {}", service_name(*service)), end.phase, &saying, &mut wrong);
+            check(
+                format!("L2Service {}", service_name(*service)),
+                end.phase,
+                &expected_status,
+                &mut violations,
+            );
         }
-        for (attachment, end) in &self.ends.attachments {
-            let saying = Saying { words: end.words.clone(), ..Saying::default() };
+        for (attachment, end) in &self.expected.attachments {
+            let expected_status =
+                ExpectedStatus { message: end.message.clone(), ..ExpectedStatus::default() };
             let name = self.objects.attachment_name(*attachment);
-            check(format!("L2ServiceAttachment {name}"), end.phase, &saying, &mut wrong);
+            check(format!("L2ServiceAttachment {name}"), end.phase, &expected_status, &mut violations);
         }
         for point in 0..self.world.points.len() {
             for kind in ["ConnectionPoint", "NodePool"] {
                 let name = format!("{kind} {}", point_name(point));
-                check(name, Phase::Ready, &Saying::default(), &mut wrong);
+                check(name, Phase::Ready, &ExpectedStatus::default(), &mut violations);
             }
         }
         for device in &self.fabric.switches {
             let name = format!("FabricDevice {device}");
-            let pending = seen.objects.get(&name).and_then(|object| object.status.pending_changes);
+            let pending = observed.objects.get(&name).and_then(|object| object.status.pending_changes);
             if pending.unwrap_or(0) != 0 {
-                wrong.push(format!("{name}: {} changes are pending", pending.unwrap_or(0)));
+                violations.push(format!("{name}: {} changes are pending", pending.unwrap_or(0)));
             }
-            check(name, Phase::Ready, &Saying::default(), &mut wrong);
+            check(name, Phase::Ready, &ExpectedStatus::default(), &mut violations);
         }
-        let left = seen.names_of(&KINDS).into_iter().filter(|name| !known.contains(*name));
-        wrong.extend(left.map(|name| format!("{name} is still there")));
-        self.check_nads(seen, &mut wrong);
-        let carried = self.fabric.carried(self.world, self.ends, self.foreign, self.prefix);
+        let leftover = observed.names_of(&KINDS).into_iter().filter(|name| !known.contains(*name));
+        violations.extend(leftover.map(|name| format!("{name} is still there")));
+        self.check_nads(observed, &mut violations);
+        let carried = self.fabric.carried(self.world, self.expected, self.foreign, self.prefix);
         for (switch, carried) in &carried {
-            match seen.switches.get(switch) {
-                None => wrong.push(format!("switch {switch} is not there")),
-                Some(view) => check_switch(switch, carried, view, &mut wrong),
+            match observed.switches.get(switch) {
+                None => violations.push(format!("switch {switch} is not there")),
+                Some(view) => check_switch(switch, carried, view, &mut violations),
             }
         }
-        wrong
+        violations
     }
 
-    /// How many ports list a VLAN that was taken away by hand and is none any more.
-    pub(super) fn listed_in_vain(&self, seen: &Seen) -> usize {
+    /// The number of ports that list a manually removed VLAN that does not exist any more.
+    pub(super) fn ports_with_stale_vlan(&self, observed: &ObservedState) -> usize {
         let taken = self.foreign.taken.iter();
         let ports = taken.filter_map(|(switch, vid)| {
-            let view = seen.switches.get(switch).filter(|view| !view.vlans.contains_key(vid))?;
+            let view = observed.switches.get(switch).filter(|view| !view.vlans.contains_key(vid))?;
             Some(view.ports.values().filter(|port| port.configured.contains(*vid)).count())
         });
         ports.sum()
     }
 
-    /// What the attachments and services have told of, by uid.
-    pub(super) fn living(seen: &Seen) -> BTreeMap<String, Living> {
-        let telling = seen.objects.iter().filter(|(name, _)| {
+    /// The attachments and services with their last transitions, by uid.
+    pub(super) fn live_objects(observed: &ObservedState) -> BTreeMap<String, LiveObject> {
+        let callback_objects = observed.objects.iter().filter(|(name, _)| {
             matches!(name.split_once(' '), Some(("L2Service" | "L2ServiceAttachment", _)))
         });
-        let living = telling.map(|(name, object)| {
+        let live_objects = callback_objects.map(|(name, object)| {
             let transitions = object.status.transitions.and_then(|number| u64::try_from(number).ok());
             let phase = object.status.phase.map_or("", Phase::as_str).to_owned();
-            let living = Living { name: name.clone(), transitions: transitions.unwrap_or(0), phase };
-            (object.uid.clone(), living)
+            let live_object = LiveObject { name: name.clone(), transitions: transitions.unwrap_or(0), phase };
+            (object.uid.clone(), live_object)
         });
-        living.collect()
+        live_objects.collect()
     }
 
-    fn check_nads(&self, seen: &Seen, wrong: &mut Vec<String>) {
+    fn check_nads(&self, observed: &ObservedState, violations: &mut Vec<String>) {
         let mut known = BTreeSet::new();
-        for (attachment, End { realised, .. }) in &self.ends.attachments {
+        for (attachment, ExpectedObject { realised, .. }) in &self.expected.attachments {
             let Some(realised) = realised else { continue };
             let name = self.objects.attachment_name(*attachment);
-            let owner = seen.objects.get(&format!("L2ServiceAttachment {name}")).map(|one| one.uid.clone());
-            let wanted = SeenNad {
+            let owner =
+                observed.objects.get(&format!("L2ServiceAttachment {name}")).map(|one| one.uid.clone());
+            let wanted = ObservedNad {
                 owners: owner.into_iter().collect(),
                 config: self.nad(&format!("a{attachment}"), realised),
             };
-            match seen.nads.get(&name) {
-                None => wrong.push(format!("NetworkAttachmentDefinition {name} is not there")),
-                Some(found) if *found != wanted => wrong.push(format!(
+            match observed.nads.get(&name) {
+                None => violations.push(format!("NetworkAttachmentDefinition {name} is not there")),
+                Some(found) if *found != wanted => violations.push(format!(
                     "NetworkAttachmentDefinition {name}: {:?} {} instead of {:?} {}",
                     found.owners, found.config, wanted.owners, wanted.config
                 )),
@@ -138,15 +153,15 @@ impl Wanted<'_> {
             }
             known.insert(name);
         }
-        let left = seen.nads.keys().filter(|name| !known.contains(*name));
-        wrong.extend(left.map(|name| format!("NetworkAttachmentDefinition {name} is still there")));
+        let leftover = observed.nads.keys().filter(|name| !known.contains(*name));
+        violations.extend(leftover.map(|name| format!("NetworkAttachmentDefinition {name} is still there")));
     }
 
     fn nad(&self, name: &str, attachment: &Attachment) -> Value {
         let bridge = self.world.points.get(attachment.point).map_or(0, |point| point.bridge);
         let mut config =
             json!({"cniVersion": "0.3.1", "name": name, "type": "ovs", "bridge": bridge_name(bridge)});
-        let services = attachment.services.iter().filter_map(|service| self.ends.services.get(service));
+        let services = attachment.services.iter().filter_map(|service| self.expected.services.get(service));
         let vids = services.filter_map(|end| end.realised.as_ref()).map(|realised| realised.vid);
         let vids: BTreeSet<u16> = vids.collect();
         match attachment.vlans {
@@ -160,68 +175,81 @@ impl Wanted<'_> {
     }
 }
 
-fn differs(object: &SeenObject, phase: Phase, saying: &Saying) -> Vec<String> {
-    let mut wrong = Vec::new();
+fn object_differences(
+    object: &ObservedObject,
+    phase: Phase,
+    expected_status: &ExpectedStatus,
+) -> Vec<String> {
+    let mut violations = Vec::new();
     let status = &object.status;
     let message = status.message.as_deref().unwrap_or_default();
     if status.phase != Some(phase) {
         let found = status.phase.map_or("nothing", Phase::as_str);
-        wrong.push(format!("it is {found} ({message}) instead of {phase}"));
-        return wrong;
+        violations.push(format!("it is {found} ({message}) instead of {phase}"));
+        return violations;
     }
     if !object.current {
-        wrong.push("its status is not about its present spec".to_owned());
+        violations.push("its status is not about its present spec".to_owned());
     }
-    let said = saying.words.as_deref().map_or(message.is_empty(), |words| message.contains(words));
-    if !said {
-        wrong.push(format!(
+    let matches =
+        expected_status.message.as_deref().map_or(message.is_empty(), |expected| message.contains(expected));
+    if !matches {
+        violations.push(format!(
             "it says {message:?} instead of {:?}",
-            saying.words.as_deref().unwrap_or_default()
+            expected_status.message.as_deref().unwrap_or_default()
         ));
     }
     if object.finalizers != [FINALIZER] {
-        wrong.push(format!("its finalizers are {:?}", object.finalizers));
+        violations.push(format!("its finalizers are {:?}", object.finalizers));
     }
     if object.deleting != (phase == Phase::Terminating) {
-        wrong.push(format!("its deletion was {}asked for", if object.deleting { "" } else { "not " }));
+        violations.push(format!("its deletion was {}asked for", if object.deleting { "" } else { "not " }));
     }
-    if status.granted_id != saying.granted {
-        wrong.push(format!("it has VLAN {:?} instead of {:?}", status.granted_id, saying.granted));
+    if status.granted_id != expected_status.granted {
+        violations
+            .push(format!("it has VLAN {:?} instead of {:?}", status.granted_id, expected_status.granted));
     }
     let points: BTreeSet<String> = status.connection_points.iter().cloned().collect();
-    if points != saying.points {
-        wrong.push(format!("it is on {points:?} instead of {:?}", saying.points));
+    if points != expected_status.points {
+        violations.push(format!("it is on {points:?} instead of {:?}", expected_status.points));
     }
-    wrong
+    violations
 }
 
-/// VLANs below those that are used here are from the factory. What a port lists of a VLAN that was taken away by hand, and
-/// that is none any more, is nobody's and does nothing.
-fn check_switch(name: &str, wanted: &Carried, view: &View, wrong: &mut Vec<String>) {
-    let used = |vid: &u16| *vid >= FIRST_VLAN;
-    let vlans = view.vlans.iter().filter(|(vid, _)| used(vid));
+/// Checks a switch. VLANs below [`FIRST_VLAN`] are factory defaults. A port may still list a manually removed VLAN:
+/// without the VLAN, the entry has no owner and no effect.
+fn check_switch(name: &str, wanted: &Carried, view: &View, violations: &mut Vec<String>) {
+    let is_managed = |vid: &u16| *vid >= FIRST_VLAN;
+    let vlans = view.vlans.iter().filter(|(vid, _)| is_managed(vid));
     let vlans: BTreeMap<u16, String> =
         vlans.map(|(vid, vlan)| (*vid, vlan.name.clone().unwrap_or_default())).collect();
     for vid in wanted.vlans.keys().chain(vlans.keys()).collect::<BTreeSet<_>>() {
         let (wanted, found) = (wanted.vlans.get(vid), vlans.get(vid));
         if wanted != found {
-            wrong.push(format!("switch {name}: VLAN {vid} is called {found:?} instead of {wanted:?}"));
+            violations.push(format!("switch {name}: VLAN {vid} is called {found:?} instead of {wanted:?}"));
         }
     }
-    let counts = |vid: &u16| !wanted.taken.contains(vid) || view.vlans.contains_key(vid);
+    let is_checked = |vid: &u16| !wanted.taken.contains(vid) || view.vlans.contains_key(vid);
     let none = BTreeSet::new();
     let ports = wanted.ports.keys().chain(view.ports.keys()).collect::<BTreeSet<_>>();
     for port in ports {
         let wanted = wanted.ports.get(port).unwrap_or(&none);
         let found = view.ports.get(port);
-        let configured: BTreeSet<u16> =
-            found.iter().flat_map(|port| port.configured.iter()).filter(used).filter(counts).collect();
-        let carried: BTreeSet<u16> = found.iter().flat_map(|port| port.vlans.iter()).filter(used).collect();
+        let configured: BTreeSet<u16> = found
+            .iter()
+            .flat_map(|port| port.configured.iter())
+            .filter(is_managed)
+            .filter(is_checked)
+            .collect();
+        let carried: BTreeSet<u16> =
+            found.iter().flat_map(|port| port.vlans.iter()).filter(is_managed).collect();
         for (what, found) in [("lists", &configured), ("carries", &carried)] {
             if found != wanted {
-                let more: Vec<_> = found.difference(wanted).collect();
-                let less: Vec<_> = wanted.difference(found).collect();
-                wrong.push(format!("switch {name}: port {port} {what} {more:?} too much and lacks {less:?}"));
+                let extra: Vec<_> = found.difference(wanted).collect();
+                let missing: Vec<_> = wanted.difference(found).collect();
+                violations.push(format!(
+                    "switch {name}: port {port} {what} {extra:?} too much and lacks {missing:?}"
+                ));
             }
         }
     }
@@ -234,8 +262,8 @@ mod tests {
 
     use super::*;
 
-    fn ready() -> SeenObject {
-        SeenObject {
+    fn ready() -> ObservedObject {
+        ObservedObject {
             uid: "u".to_owned(),
             current: true,
             finalizers: vec![FINALIZER.to_owned()],
@@ -245,20 +273,26 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_says_something_else_is_found() {
-        let saying = Saying { granted: Some(100), ..Saying::default() };
-        assert!(differs(&ready(), Phase::Ready, &saying).is_empty());
-        let late = SeenObject { current: false, ..ready() };
-        assert_eq!(differs(&late, Phase::Ready, &saying), ["its status is not about its present spec"]);
-        let words = Saying { words: Some("held by".to_owned()), ..saying };
-        assert_eq!(differs(&ready(), Phase::Ready, &words), [r#"it says "" instead of "held by""#]);
-        assert_eq!(differs(&ready(), Phase::Error, &words), ["it is ready () instead of error"]);
-        let bare = SeenObject { finalizers: Vec::new(), ..ready() };
-        assert_eq!(differs(&bare, Phase::Ready, &Saying::default()).len(), 2);
+    fn object_with_unexpected_status_is_found() {
+        let expected_status = ExpectedStatus { granted: Some(100), ..ExpectedStatus::default() };
+        assert!(object_differences(&ready(), Phase::Ready, &expected_status).is_empty());
+        let late = ObservedObject { current: false, ..ready() };
+        assert_eq!(
+            object_differences(&late, Phase::Ready, &expected_status),
+            ["its status is not about its present spec"]
+        );
+        let message = ExpectedStatus { message: Some("held by".to_owned()), ..expected_status };
+        assert_eq!(
+            object_differences(&ready(), Phase::Ready, &message),
+            [r#"it says "" instead of "held by""#]
+        );
+        assert_eq!(object_differences(&ready(), Phase::Error, &message), ["it is ready () instead of error"]);
+        let bare = ObservedObject { finalizers: Vec::new(), ..ready() };
+        assert_eq!(object_differences(&bare, Phase::Ready, &ExpectedStatus::default()).len(), 2);
     }
 
     #[test]
-    fn a_switch_that_has_more_or_less_is_found() {
+    fn switch_with_missing_or_extra_vlans_is_found() {
         let port = |vids: &[u16]| {
             let set: eno_simulator::VlanSet = vids.iter().copied().collect();
             PortView { vlans: set.clone(), configured: set, ..PortView::default() }
@@ -274,9 +308,9 @@ mod tests {
             taken: BTreeSet::from([100]),
         };
         let check = |wanted: &Carried| {
-            let mut wrong = Vec::new();
-            check_switch("leaf1", wanted, &view, &mut wrong);
-            wrong
+            let mut violations = Vec::new();
+            check_switch("leaf1", wanted, &view, &mut violations);
+            violations
         };
         assert!(check(&wanted).is_empty());
         wanted.ports.insert("e2".to_owned(), BTreeSet::from([101]));
@@ -292,22 +326,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_listed_of_a_vlan_that_was_taken_by_hand_is_nobodys() {
+    fn listed_ports_of_a_manually_removed_vlan_have_no_owner() {
         let set = |vids: &[u16]| vids.iter().copied().collect::<eno_simulator::VlanSet>();
         let port = PortView { vlans: set(&[1]), configured: set(&[1, 101]), ..PortView::default() };
         let mut view = View { vlans: BTreeMap::new(), ports: BTreeMap::from([("e1".to_owned(), port)]) };
         let mut wanted = Carried::default();
-        let wrong = |wanted: &Carried, view: &View| {
-            let mut wrong = Vec::new();
-            check_switch("leaf1", wanted, view, &mut wrong);
-            wrong
+        let violations = |wanted: &Carried, view: &View| {
+            let mut violations = Vec::new();
+            check_switch("leaf1", wanted, view, &mut violations);
+            violations
         };
-        assert_eq!(wrong(&wanted, &view), ["switch leaf1: port e1 lists [101] too much and lacks []"]);
+        assert_eq!(violations(&wanted, &view), ["switch leaf1: port e1 lists [101] too much and lacks []"]);
         wanted.taken.insert(101);
-        assert!(wrong(&wanted, &view).is_empty());
-        // It is one again, of whomever.
+        assert!(violations(&wanted, &view).is_empty());
+        // The VLAN exists again, under any owner.
         let named = VlanView { name: Some("others".to_owned()), status: "ACTIVE".to_owned() };
         view.vlans.insert(101, named);
-        assert_eq!(wrong(&wanted, &view).len(), 2);
+        assert_eq!(violations(&wanted, &view).len(), 2);
     }
 }

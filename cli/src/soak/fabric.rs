@@ -1,32 +1,32 @@
-//! Which switch ports carry what, worked out from the cables. Pure.
+//! Computes the VLANs of switch ports from the cables. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_simulator::{Boot, Topology};
 
-use super::model::{Ends, World};
+use super::model::{ExpectedObjects, World};
 
-/// A port of a switch, by both names.
+/// A port: name of the switch and of the port.
 pub(super) type Port = (String, String);
 
-/// What a switch has to run: its VLANs by name, and the VLANs on its ports.
+/// The expected configuration of a switch: VLANs with names, and the VLANs of each port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Carried {
     pub(super) vlans: BTreeMap<u16, String>,
     pub(super) ports: BTreeMap<String, BTreeSet<u16>>,
-    /// VLANs of ours that somebody took away ([`Foreign::taken`]).
+    /// The operator's VLANs that were removed manually ([`Foreign::taken`]).
     pub(super) taken: BTreeSet<u16>,
 }
 
-/// The cables of a leaf–spine.
+/// The cables of a leaf–spine fabric.
 #[derive(Debug, Clone)]
 pub(super) struct Fabric {
     pub(super) switches: Vec<String>,
-    /// The switches that come up with a configuration that was saved apart.
+    /// The switches with a separate startup configuration.
     pub(super) with_startup: BTreeSet<String>,
     nodes: Vec<Port>,
     gateway: Option<Port>,
-    /// Leaf first.
+    /// The links, each with the leaf's port first.
     links: Vec<(Port, Port)>,
 }
 
@@ -47,15 +47,16 @@ impl Fabric {
         }
     }
 
-    /// The port that a node hangs on.
+    /// The switch port of a node.
     pub(super) fn node(&self, node: usize) -> Option<&Port> {
         self.nodes.get(node)
     }
 
-    /// The ports that join these: between several leaves, all of their links, since every spine is on a shortest way.
-    fn joined(&self, ends: BTreeSet<&Port>) -> BTreeSet<Port> {
-        let leaves: BTreeSet<&String> = ends.iter().map(|(leaf, _)| leaf).collect();
-        let mut ports: BTreeSet<Port> = ends.into_iter().cloned().collect();
+    /// The ports that connect the endpoints. Between several leaves these are all of their links, since every spine is
+    /// on a shortest path.
+    fn joined(&self, endpoints: BTreeSet<&Port>) -> BTreeSet<Port> {
+        let leaves: BTreeSet<&String> = endpoints.iter().map(|(leaf, _)| leaf).collect();
+        let mut ports: BTreeSet<Port> = endpoints.into_iter().cloned().collect();
         if leaves.len() > 1 {
             let between = self.links.iter().filter(|((leaf, _), _)| leaves.contains(leaf));
             ports.extend(between.flat_map(|(leaf, spine)| [leaf.clone(), spine.clone()]));
@@ -63,11 +64,11 @@ impl Fabric {
         ports
     }
 
-    /// What every switch has to run.
+    /// The expected configuration of every switch.
     pub(super) fn carried(
         &self,
         world: &World,
-        ends: &Ends,
+        expected: &ExpectedObjects,
         foreign: &Foreign,
         prefix: &str,
     ) -> BTreeMap<String, Carried> {
@@ -78,9 +79,9 @@ impl Fabric {
             carried.vlans.insert(vid, name);
             carried.ports.entry(port.clone()).or_default().insert(vid);
         };
-        for (name, end) in &ends.services {
+        for (name, end) in &expected.services {
             let Some(service) = &end.realised else { continue };
-            let users = ends.attachments.values().filter_map(|end| end.realised.as_ref());
+            let users = expected.attachments.values().filter_map(|end| end.realised.as_ref());
             let points = users.filter(|user| user.services.contains(name)).map(|user| user.point);
             let members = points.filter_map(|point| world.points.get(point)).flat_map(|point| &point.members);
             let nodes = members.filter_map(|node| self.node(*node));
@@ -99,18 +100,18 @@ impl Fabric {
     }
 }
 
-/// What others did by hand.
+/// Manual changes of switches.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Foreign {
-    /// What they configured, which is to stay.
+    /// Foreign VLANs on ports, which must stay.
     pub(super) configured: BTreeSet<(Port, u16)>,
-    /// The VLANs of ours that they took from a switch. When the network leaves before the VLAN is put back, its ports go
-    /// on listing what is no VLAN any more: the name, which told that it is ours, is gone.
+    /// The operator's VLANs that were removed manually from a switch. If the network is deleted before the VLAN is
+    /// restored, its ports keep listing it. The VLAN's name, which marked it as the operator's, is gone.
     pub(super) taken: BTreeSet<(String, u16)>,
 }
 
 impl Foreign {
-    /// A switch came up again: what was configured by hand may be lost with the rest.
+    /// A switch has rebooted; a factory reset also loses the manual changes.
     pub(super) fn rebooted(&mut self, switch: &str, with: Boot) {
         if with == Boot::Factory {
             self.configured.retain(|((on, _), _)| on != switch);
@@ -134,13 +135,13 @@ mod tests {
         let fabric = Fabric::new(&Topology::leaf_spine(3, 2, 6));
         let point = Point { bridge: 0, members: members.iter().copied().collect() };
         let mut world = World { points: vec![point], ..World::default() };
-        world.take(&Action::CreateService(1, Service { vid: 100, out }));
+        world.record(&Action::CreateService(1, Service { vid: 100, out }));
         let services = BTreeSet::from([1]);
         let wanted = Attachment { services, point: 0, vlans: VlanType::Access, dpdk: false };
-        world.take(&Action::CreateAttachment(1, wanted));
+        world.record(&Action::CreateAttachment(1, wanted));
         let mut foreign = Foreign::default();
         foreign.configured.insert((("spine2".to_owned(), "Ethernet9".to_owned()), 3000));
-        let all = fabric.carried(&world, &world.ends(), &foreign, "eno-x-");
+        let all = fabric.carried(&world, &world.expected(), &foreign, "eno-x-");
         let ports = all.iter().flat_map(|(switch, carried)| {
             carried.ports.iter().map(move |(port, vids)| format!("{switch} {port} {vids:?}"))
         });
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn one_leaf_needs_no_spine() {
+    fn single_leaf_has_no_spine() {
         assert_eq!(
             carried(&[0, 1], false),
             ["leaf1 Ethernet1 {100}", "leaf1 Ethernet2 {100}", "spine2 Ethernet9 {3000}"]

@@ -1,30 +1,30 @@
-//! What goes wrong, when, and for how long. Pure.
+//! Plans faults: kind, time and duration. Pure.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::chance::Chance;
+use super::rng::SeededRng;
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// An engine is killed, and started again.
+    /// An engine is killed and restarted.
     EngineKilled,
-    /// An engine is stopped where it stands, and goes on.
+    /// An engine is paused and resumed.
     EnginePaused,
-    /// An instance of a driver is killed, and started again.
+    /// An instance of a driver is killed and restarted.
     DriverKilled,
-    /// An instance of a driver is stopped where it stands, and goes on.
+    /// An instance of a driver is paused and resumed.
     DriverPaused,
-    /// NATS is killed, and started again with what it has stored.
+    /// NATS is killed and restarted with its stored data.
     NatsKilled,
-    /// A switch can't be reached, or says nothing more in the middle of a session.
+    /// A switch is unreachable, or stops answering within a session.
     SwitchSilent,
-    /// A switch refuses every change, when it is edited or when it is committed.
+    /// A switch refuses every change, on edit or on commit.
     SwitchRefuses,
-    /// A switch is away, and comes up with what it has saved, or as it left the factory.
+    /// A switch reboots with its saved or its factory configuration.
     SwitchReboots,
-    /// Somebody takes a VLAN of ours from a switch, or all from a port.
+    /// A VLAN of the operator is removed manually from a switch, or all VLANs from a port.
     SwitchEdited,
 }
 
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// How often it comes beside the others: processes live for some rounds, so that they can be seen to grow.
+    /// Relative frequency. Faults that end processes are rare, so that processes live long enough to show growth.
     const fn weight(self) -> usize {
         match self {
             Self::NatsKilled => 1,
@@ -65,7 +65,7 @@ impl Fault {
         }
     }
 
-    /// For how many milliseconds, at least and at most.
+    /// Minimum and maximum duration in milliseconds.
     const fn lasts(self) -> (u64, u64) {
         match self {
             Self::EngineKilled | Self::DriverKilled | Self::NatsKilled => (0, 5000),
@@ -78,19 +78,19 @@ impl Fault {
     }
 }
 
-/// Which faults there are: `all`, `none`, or their names with commas between.
+/// The selected faults: `all`, `none`, or a comma-separated list of names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Faults(pub(super) Vec<Fault>);
 
-/// A word that names no fault.
+/// The name of no fault.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no fault {0:?}; there are all, none, and {known}", known = Fault::ALL.map(Fault::name).join(", "))]
-pub struct NoSuchFault(String);
+pub struct UnknownFault(String);
 
 impl FromStr for Faults {
-    type Err = NoSuchFault;
+    type Err = UnknownFault;
 
-    fn from_str(text: &str) -> Result<Self, NoSuchFault> {
+    fn from_str(text: &str) -> Result<Self, UnknownFault> {
         match text {
             "all" => return Ok(Self(Fault::ALL.to_vec())),
             "none" => return Ok(Self(Vec::new())),
@@ -100,7 +100,7 @@ impl FromStr for Faults {
         let named = text.split(',').map(str::trim);
         Ok(Self(
             named
-                .map(|name| find(name).ok_or_else(|| NoSuchFault(name.to_owned())))
+                .map(|name| find(name).ok_or_else(|| UnknownFault(name.to_owned())))
                 .collect::<Result<_, _>>()?,
         ))
     }
@@ -116,7 +116,7 @@ impl std::fmt::Display for Faults {
     }
 }
 
-/// How many there are of what can be struck.
+/// The numbers of possible targets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Targets {
     pub(super) engines: usize,
@@ -137,48 +137,49 @@ impl Targets {
     }
 }
 
-/// A fault at a time.
+/// A fault at a point in time.
 #[derive(Debug, Clone)]
-pub(super) struct Strike {
-    /// Since the round began.
+pub(super) struct PlannedFault {
+    /// Time since the start of the round.
     pub(super) at: Duration,
     pub(super) fault: Fault,
     pub(super) target: usize,
     pub(super) lasts: Duration,
-    /// For what is decided when it is seen how things are.
-    pub(super) chance: Chance,
+    /// Random numbers for decisions at the time of injection.
+    pub(super) rng: SeededRng,
 }
 
-/// The faults of a round of this length; `first`: each kind comes at least once.
+/// Plans the faults of a round of this length; `first`: each kind occurs at least once.
 pub(super) fn plan(
     faults: &Faults,
     targets: &Targets,
-    within: Duration,
+    length: Duration,
     first: bool,
-    chance: &mut Chance,
-) -> Vec<Strike> {
-    let mut due: Vec<Fault> = if first { faults.0.clone() } else { Vec::new() };
-    chance.shuffle(&mut due);
+    rng: &mut SeededRng,
+) -> Vec<PlannedFault> {
+    let mut remaining: Vec<Fault> = if first { faults.0.clone() } else { Vec::new() };
+    rng.shuffle(&mut remaining);
     let weighted: Vec<Fault> =
         faults.0.iter().flat_map(|fault| std::iter::repeat_n(*fault, fault.weight())).collect();
-    // Room for all.
-    let most = u64::try_from(within.as_millis()).unwrap_or(u64::MAX) / (faults.0.len().max(1) as u64 + 1);
-    let most = if first { most.clamp(1, 6000) } else { 6000 };
-    let mut strikes = Vec::new();
+    // In the first round, the gaps leave room for all kinds.
+    let longest_gap =
+        u64::try_from(length.as_millis()).unwrap_or(u64::MAX) / (faults.0.len().max(1) as u64 + 1);
+    let longest_gap = if first { longest_gap.clamp(1, 6000) } else { 6000 };
+    let mut planned = Vec::new();
     let mut at = Duration::ZERO;
     loop {
-        at += chance.millis(most / 4..=most);
-        let Some(fault) = due.pop().or_else(|| chance.pick(&weighted).copied()) else { return strikes };
-        if at >= within {
-            return strikes;
+        at += rng.millis(longest_gap / 4..=longest_gap);
+        let Some(fault) = remaining.pop().or_else(|| rng.pick(&weighted).copied()) else { return planned };
+        if at >= length {
+            return planned;
         }
-        let (least, most) = fault.lasts();
-        strikes.push(Strike {
+        let (min_millis, max_millis) = fault.lasts();
+        planned.push(PlannedFault {
             at,
             fault,
-            target: chance.below(targets.of(fault)),
-            lasts: chance.millis(least..=most),
-            chance: chance.fork(),
+            target: rng.below(targets.of(fault)),
+            lasts: rng.millis(min_millis..=max_millis),
+            rng: rng.fork(),
         });
     }
 }
@@ -192,7 +193,7 @@ mod tests {
     const TARGETS: Targets = Targets { engines: 2, drivers: 4, switches: 6 };
 
     #[test]
-    fn faults_are_read_as_they_are_written() {
+    fn fault_schedule_round_trips_through_text() {
         for text in ["all", "none", "nats-killed", "engine-killed,switch-edited"] {
             assert_eq!(text.parse::<Faults>().expect(text).to_string(), text);
         }
@@ -201,19 +202,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_round_has_each_kind() {
+    fn first_round_covers_each_fault_kind() {
         for seed in 0..50 {
             let all = Faults(Fault::ALL.to_vec());
-            let strikes = plan(&all, &TARGETS, Duration::from_secs(12), true, &mut Chance::new(seed));
-            let kinds: BTreeSet<Fault> = strikes.iter().map(|strike| strike.fault).collect();
-            assert_eq!(kinds.len(), Fault::ALL.len(), "seed {seed}: {strikes:?}");
-            assert!(strikes.iter().all(|strike| strike.at < Duration::from_secs(12)));
+            let planned = plan(&all, &TARGETS, Duration::from_secs(12), true, &mut SeededRng::new(seed));
+            let kinds: BTreeSet<Fault> = planned.iter().map(|planned| planned.fault).collect();
+            assert_eq!(kinds.len(), Fault::ALL.len(), "seed {seed}: {planned:?}");
+            assert!(planned.iter().all(|planned| planned.at < Duration::from_secs(12)));
         }
     }
 
     #[test]
-    fn none_is_none() {
-        let none = plan(&Faults(Vec::new()), &TARGETS, Duration::from_mins(1), true, &mut Chance::new(1));
+    fn fault_schedule_none_is_empty() {
+        let none = plan(&Faults(Vec::new()), &TARGETS, Duration::from_mins(1), true, &mut SeededRng::new(1));
         assert!(none.is_empty());
     }
 }

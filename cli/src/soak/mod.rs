@@ -1,27 +1,26 @@
-//! Load for as long as is wanted: objects come, change and go at random while things go wrong, and every layer is looked at
-//! again and again.
+//! A soak test: objects are created, changed and deleted at random under faults, and every layer is checked repeatedly.
 //!
-//! In rounds: networks are created, changed and deleted over many namespaces while processes and switches fail; then all
-//! that went wrong is put right, and once all is quiet, every object, NetworkAttachmentDefinition, switch and callback has
-//! to be what a model says ([`model`]). At the end everything is deleted, and nothing may be left, in NATS neither
-//! ([`streams`]). Processes must not grow ([`growth`]). A seed decides what is asked for and what goes wrong when.
+//! It works in rounds. Networks are created, changed and deleted over many namespaces while processes and switches
+//! fail. Then the faults are repaired. Once all is quiet, every object, NetworkAttachmentDefinition, switch and
+//! callback must match a model ([`model`]). At the end everything is deleted and nothing may remain, neither in NATS
+//! ([`streams`]). Processes must not grow ([`growth`]). A seed determines the actions and the faults.
 
+mod action_generator;
 mod args;
-mod chance;
+mod callback_log;
 mod check;
-mod choose;
 mod fabric;
 mod faults;
 mod growth;
-mod look;
+mod inject;
 mod model;
 mod objects;
-mod quiet;
+mod observed;
+mod quiescence;
 mod report;
+mod rng;
 mod round;
 mod streams;
-mod strike;
-mod told;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,18 +31,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use fabric::Fabric;
+use inject::{DRIVERS, ENGINES, FaultInjector};
 use report::Tally;
 use round::Soak;
-use strike::{DRIVERS, ENGINES, Striker};
 
 pub use args::SoakArgs;
-pub use faults::{Fault, Faults, NoSuchFault};
+pub use faults::{Fault, Faults, UnknownFault};
 
-/// What is counted, for whoever still wants to know when the rest was cut off.
+/// Counters that survive the cancellation of the run.
 #[derive(Debug, Clone, Default)]
-struct Counted(Arc<Mutex<Tally>>);
+struct SharedTally(Arc<Mutex<Tally>>);
 
-impl Counted {
+impl SharedTally {
     fn update(&self, change: impl FnOnce(&mut Tally)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -53,13 +52,13 @@ impl Counted {
     }
 }
 
-/// Runs it, and prints what was seen. An error says what was wrong.
+/// Runs the soak, and prints the report. An error describes the violations.
 pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = args.seed.unwrap_or_else(now);
     println!("{}", args.command(seed));
     let dir = tempfile::Builder::new().prefix("eno-soak-").tempdir().context("making a directory")?;
-    let tally = Counted::default();
+    let tally = SharedTally::default();
     let mut options = SandboxOptions::new(dir.path().join("sandbox"), Parts::from_env()?)?;
     options.topology = args.topology();
     let (prefix, restarts) = (format!("eno-{}-", options.cluster_id), tally.clone());
@@ -73,7 +72,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let started = async {
         let sandbox = Sandbox::start(options).await?;
         sandbox.admission_bound().await;
-        // The last of each role's names; the first runs already.
+        // Start the second instance of each role; the first one runs already.
         for (role, name) in
             [(Role::Engine, ENGINES[1]), (Role::DriverNetconf, DRIVERS[1]), (Role::DriverNad, DRIVERS[3])]
         {
@@ -83,7 +82,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     };
     let sandbox = tokio::select! {
         sandbox = started => sandbox?,
-        // The children go with the future.
+        // Dropping the future kills the children.
         () = stop.cancelled() => {
             println!("stopped before anything was done");
             return Ok(());
@@ -91,10 +90,10 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     };
     let http = reqwest::Client::new();
     let ended = {
-        let striker = Striker::new(&sandbox, &http, &fabric);
+        let injector = FaultInjector::new(&sandbox, &http, &fabric);
         let soak = async {
             let mut soak =
-                Soak::new(&args, seed, &sandbox, &http, &fabric, &striker, prefix, tally.clone()).await?;
+                Soak::new(&args, seed, &sandbox, &http, &fabric, &injector, prefix, tally.clone()).await?;
             Box::pin(soak.run()).await
         };
         let ended = tokio::select! {
@@ -102,8 +101,8 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
             ended = sandbox.supervise() => Some(Err(anyhow::anyhow!("{ended}"))),
             () = stop.cancelled() => None,
         };
-        // Who is paused can't be stopped.
-        striker.resume_all();
+        // A paused process can't be stopped.
+        injector.resume_all();
         ended
     };
     let panics = panics(&sandbox);
@@ -114,8 +113,9 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let result = match ended.unwrap_or(Ok(())) {
         Ok(()) if !panics.is_empty() => Err(anyhow::anyhow!("panics in logs:\n  {}", panics.join("\n  "))),
         Ok(()) if !stopped => {
-            let wrong: Vec<String> = tally.growth.judge().into_iter().flat_map(|grown| grown.wrong).collect();
-            if wrong.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("{}", wrong.join("; "))) }
+            let violations: Vec<String> =
+                tally.growth.evaluate().into_iter().flat_map(|grown| grown.violations).collect();
+            if violations.is_empty() { Ok(()) } else { Err(anyhow::anyhow!("{}", violations.join("; "))) }
         }
         result => result,
     };
@@ -127,16 +127,16 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Which process a line of the sandbox's report says to be restarted.
+/// The process that a line of the sandbox's report says is restarted.
 fn restarted(line: &str) -> Option<&str> {
     line.lines().find_map(|line| line.strip_prefix("restarting ")?.split(' ').next())
 }
 
-/// Lines of the processes' logs that tell of a panic.
+/// Lines with panics in the processes' logs.
 fn panics(sandbox: &Sandbox) -> Vec<String> {
     let mut found = Vec::new();
     for process in sandbox.info().processes {
-        // A process that has written nothing has no log.
+        // A process without output has no log.
         let Ok(bytes) = std::fs::read(&process.log) else { continue };
         let text = String::from_utf8_lossy(&bytes);
         let lines = text.lines().filter(|line| line.contains("panicked at"));
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarts_are_read_off_the_report() {
+    fn restart_counts_are_read_from_the_report() {
         assert_eq!(restarted("engine ended\nrestarting engine in 0.2 s"), Some("engine"));
         assert_eq!(restarted("FabricDevices ready (3.0 s)"), None);
     }

@@ -1,4 +1,4 @@
-//! The custom resources, and the changes of them.
+//! Creates, changes and deletes the custom resources.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ use super::model::{Action, Attachment, Point, Service, World, service_name};
 use crate::apply::{ApplyError, apply, apply_all, dynamic};
 
 const MANAGER: &str = "eno-soak";
-/// The network outside that services are led out to.
+/// The external PhysicalNetwork.
 const GATEWAY: &str = "dc-gw";
-/// How many objects are deleted at a time at the end.
+/// Maximum concurrent deletions at the end.
 const CONCURRENCY: usize = 16;
 
 pub(super) fn point_name(point: usize) -> String {
@@ -39,7 +39,7 @@ fn label(point: usize) -> String {
     format!("soak-pool-{point}")
 }
 
-/// How objects are made.
+/// Access to the custom resources.
 #[derive(Clone)]
 pub(super) struct Objects {
     client: Client,
@@ -56,18 +56,18 @@ impl Objects {
         format!("soak-{}", attachment % self.namespaces)
     }
 
-    /// `namespace/name` of an attachment.
+    /// The name of an attachment as `namespace/name`.
     pub(super) fn attachment_name(&self, attachment: usize) -> String {
         format!("{}/a{attachment}", self.namespace(attachment))
     }
 
-    /// Namespaces, pools with their nodes, and ConnectionPoints: all that is there from the beginning.
+    /// Creates namespaces, pools with their nodes, and ConnectionPoints, which exist from the beginning.
     pub(super) async fn prepare(&self, world: &World) -> anyhow::Result<()> {
         let namespaces = (0..self.namespaces).map(|namespace| Namespace {
             metadata: ObjectMeta { name: Some(self.namespace(namespace)), ..ObjectMeta::default() },
             ..Namespace::default()
         });
-        let mut objects = namespaces.map(|one| dynamic(&one)).collect::<Result<Vec<_>, _>>()?;
+        let mut objects = namespaces.map(|object| dynamic(&object)).collect::<Result<Vec<_>, _>>()?;
         for (number, point) in world.points.iter().enumerate() {
             for node in &point.members {
                 self.member(number, *node, true).await?;
@@ -79,7 +79,7 @@ impl Objects {
         Ok(())
     }
 
-    /// Asks for a change.
+    /// Performs an action.
     pub(super) async fn perform(&self, action: &Action, world: &World) -> anyhow::Result<()> {
         match action {
             Action::CreateService(name, wanted) | Action::ChangeService(name, wanted) => {
@@ -99,12 +99,13 @@ impl Objects {
         Ok(())
     }
 
-    /// Asks for the deletion of everything that is there, in no order.
+    /// Requests the deletion of everything, in no order.
     pub(super) async fn delete_all(&self, world: &World) -> anyhow::Result<()> {
-        let living = |deleting: bool| !deleting;
-        let services = world.services.iter().filter(|(_, one)| living(one.deleting)).map(|(name, _)| *name);
+        let is_live = |deleting: bool| !deleting;
+        let services =
+            world.services.iter().filter(|(_, object)| is_live(object.deleting)).map(|(name, _)| *name);
         let attachments =
-            world.attachments.iter().filter(|(_, one)| living(one.deleting)).map(|(name, _)| *name);
+            world.attachments.iter().filter(|(_, object)| is_live(object.deleting)).map(|(name, _)| *name);
         let services = stream::iter(services)
             .map(Ok)
             .try_for_each_concurrent(CONCURRENCY, |name| async move { self.delete_service(name).await });

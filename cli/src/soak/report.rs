@@ -1,4 +1,4 @@
-//! What was done and seen, as a table.
+//! The report of a run, as tables.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,21 +9,26 @@ use comfy_table::presets::UTF8_BORDERS_ONLY;
 use super::growth::Growth;
 use crate::receiver::Posts;
 
-/// All that is counted along the way.
+/// The counters of a run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
+    /// Number of actions, by kind.
     pub(super) actions: BTreeMap<&'static str, u64>,
+    /// Number of injected faults, by kind.
     pub(super) faults: BTreeMap<&'static str, u64>,
-    /// How long each quiet time took to come.
+    /// The time that each quiet time took to come.
     pub(super) quiet: Vec<Duration>,
+    /// Samples of the processes.
     pub(super) growth: Growth,
+    /// Number of callback posts.
     pub(super) posts: Posts,
+    /// Number of repeated callbacks.
     pub(super) repeated: u64,
-    /// Processes that ended by themselves and were started again.
+    /// Restarts of processes that exited by themselves.
     pub(super) restarts: BTreeMap<String, u64>,
-    /// Ports that list a VLAN that was taken away by hand, and that nothing tells to be ours any more.
-    pub(super) listed_in_vain: usize,
-    /// The most objects that there were at a quiet time.
+    /// Ports that list a manually removed VLAN that nothing marks as the operator's.
+    pub(super) ports_with_stale_vlan: usize,
+    /// Maximum number of objects at a quiet time.
     pub(super) most_objects: usize,
 }
 
@@ -48,7 +53,7 @@ impl Tally {
         let mut sorted = self.quiet.clone();
         sorted.sort();
         let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-        row("ports with a VLAN that was taken by hand", self.listed_in_vain.to_string());
+        row("ports with a VLAN that was taken by hand", self.ports_with_stale_vlan.to_string());
         row("time to quiet, median", format!("{:.1} s", median.as_secs_f64()));
         row("time to quiet, longest", format!("{:.1} s", longest.as_secs_f64()));
         row("callbacks posted", self.posts.all.to_string());
@@ -72,10 +77,10 @@ impl Tally {
             "last",
             "most",
             "grew by",
-            "judged by",
+            "evaluated by",
         ];
         table.load_style(UTF8_BORDERS_ONLY).set_header(header);
-        for grown in self.growth.judge() {
+        for grown in self.growth.evaluate() {
             let mib = |kib: u64| format!("{}.{}", kib / 1024, kib % 1024 * 10 / 1024);
             let by = grown.by.map_or_else(String::new, |(kib, files)| {
                 format!("{:+.1} MiB, {files:+.0} files", kib / 1024.0)
@@ -83,7 +88,7 @@ impl Tally {
             let mut row = vec![grown.name, grown.lives.to_string()];
             row.extend(grown.resident.map(mib));
             row.extend(grown.files.map(|files| files.to_string()));
-            row.extend([by, grown.judged.to_owned()]);
+            row.extend([by, grown.evaluated.to_owned()]);
             table.add_row(row);
         }
         table

@@ -1,4 +1,4 @@
-//! A run: round after round, and the end.
+//! A run: its rounds and the final deletion.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -10,46 +10,58 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SoakArgs;
-use super::chance::Chance;
+use super::callback_log::CallbackLog;
 use super::fabric::{self, Fabric};
+use super::inject::FaultInjector;
 use super::model::World;
 use super::objects::Objects;
-use super::strike::Striker;
-use super::told::Told;
-use super::{Counted, choose, faults};
-use crate::receiver::{Answer, Answers, Receiver};
+use super::rng::SeededRng;
+use super::{SharedTally, action_generator, faults};
+use crate::receiver::{Answer, AnswerPolicy, Receiver};
 use crate::sandbox::Sandbox;
 use crate::switch;
 
-/// How long is acted before all is to be quiet, in milliseconds, at least and at most.
-const ACTING: (u64, u64) = (30_000, 50_000);
-/// Between two actions, in milliseconds.
-const PAUSE: (u64, u64) = (10, 250);
-/// Of a hundred posts so many are answered badly.
-const BAD_ANSWERS: usize = 30;
-/// But one callback not more often, so that the time to quiet has a bound.
-const MOST_BAD: u32 = 3;
-/// The first VLAN ID that others configure by hand, and how many there are.
-const OTHERS: (u16, usize) = (3000, 900);
-/// VLANs of others on a switch, at most.
-const MOST_OTHERS: usize = 4;
+/// Duration of the actions of a round in milliseconds, minimum and maximum.
+const ACTING_MILLIS: (u64, u64) = (30_000, 50_000);
+/// Pause between two actions in milliseconds, minimum and maximum.
+const PAUSE_MILLIS: (u64, u64) = (10, 250);
+/// Percentage of callback posts that are answered with an error.
+const BAD_ANSWER_PERCENT: usize = 30;
+/// Maximum failures of one callback, which bounds the time to quiet.
+const MAX_BAD_ANSWERS: u32 = 3;
+/// The first VLAN ID of manual configuration, and the number of such IDs.
+const FOREIGN_VLANS: (u16, usize) = (3000, 900);
+/// Maximum foreign VLANs on a switch.
+const MAX_FOREIGN_VLANS: usize = 4;
 
 /// A run.
 pub(super) struct Soak<'a> {
+    /// The options.
     pub(super) args: &'a SoakArgs,
+    /// The sandbox.
     pub(super) sandbox: &'a Sandbox,
+    /// A client of probes, metrics and the switches' control API.
     pub(super) http: &'a reqwest::Client,
+    /// The cables.
     pub(super) fabric: &'a Fabric,
-    pub(super) striker: &'a Striker<'a>,
-    /// What stands before the ID in the name of a VLAN.
+    /// Injects the faults.
+    pub(super) injector: &'a FaultInjector<'a>,
+    /// The prefix of VLAN names.
     pub(super) prefix: String,
+    /// The receiver of callbacks.
     pub(super) receiver: Receiver,
+    /// Access to the custom resources.
     pub(super) objects: Objects,
+    /// The model.
     pub(super) world: World,
-    pub(super) told: Told,
-    pub(super) tally: Counted,
-    pub(super) chance: Chance,
-    pub(super) others: u16,
+    /// The callbacks received so far.
+    pub(super) callback_log: CallbackLog,
+    /// The counters.
+    pub(super) tally: SharedTally,
+    /// The random numbers of the run.
+    pub(super) rng: SeededRng,
+    /// Number of foreign VLANs configured so far.
+    pub(super) foreign_vlans: u16,
 }
 
 impl<'a> Soak<'a> {
@@ -60,44 +72,43 @@ impl<'a> Soak<'a> {
         sandbox: &'a Sandbox,
         http: &'a reqwest::Client,
         fabric: &'a Fabric,
-        striker: &'a Striker<'a>,
+        injector: &'a FaultInjector<'a>,
         prefix: String,
-        tally: Counted,
+        tally: SharedTally,
     ) -> anyhow::Result<Self> {
-        let mut chance = Chance::new(seed);
-        let receiver =
-            Receiver::start_with(answers(chance.fork())).await.context("listening for callbacks")?;
+        let mut rng = SeededRng::new(seed);
+        let receiver = Receiver::start_with(answers(rng.fork())).await.context("listening for callbacks")?;
         let objects = Objects::new(sandbox.client(), args.namespaces, receiver.url().to_owned());
-        let (world, told) = (args.world(), Told::default());
-        let others = 0;
+        let (world, callback_log) = (args.world(), CallbackLog::default());
+        let foreign_vlans = 0;
         Ok(Self {
             args,
             sandbox,
             http,
             fabric,
-            striker,
+            injector,
             prefix,
             receiver,
             objects,
             world,
-            told,
+            callback_log,
             tally,
-            chance,
-            others,
+            rng,
+            foreign_vlans,
         })
     }
 
     pub(super) async fn run(&mut self) -> anyhow::Result<()> {
         self.objects.prepare(&self.world).await?;
-        self.quiet("the beginning").await?;
+        self.until_quiescent("the beginning").await?;
         let began = Instant::now();
         let mut round = 0;
         while began.elapsed() < self.args.time {
             round += 1;
-            self.configure_others().await?;
+            self.configure_foreign_vlan().await?;
             self.act(round).await?;
             let acted = began.elapsed();
-            self.quiet(&format!("round {round}")).await?;
+            self.until_quiescent(&format!("round {round}")).await?;
             self.world.settle();
             let tally = self.tally.get();
             eprintln!(
@@ -113,21 +124,21 @@ impl<'a> Soak<'a> {
         }
         self.objects.delete_all(&self.world).await?;
         self.world = World::default();
-        self.quiet("the end, when everything is deleted").await
+        self.until_quiescent("the end, when everything is deleted").await
     }
 
-    /// Objects come, change and go while things go wrong; then what went wrong is put right.
+    /// Performs actions and injects faults for the length of a round, and then repairs the faults.
     async fn act(&mut self, round: usize) -> anyhow::Result<()> {
-        let mut chance = self.chance.fork();
+        let mut rng = self.rng.fork();
         // A short run has at least two rounds.
-        let within = chance.millis(ACTING.0..=ACTING.1).min(self.args.time / 3).max(Duration::from_secs(5));
-        let strikes =
-            faults::plan(&self.args.faults, &self.striker.targets(), within, round == 1, &mut chance);
+        let within =
+            rng.millis(ACTING_MILLIS.0..=ACTING_MILLIS.1).min(self.args.time / 3).max(Duration::from_secs(5));
+        let planned = faults::plan(&self.args.faults, &self.injector.targets(), within, round == 1, &mut rng);
         let (heal, began) = (&CancellationToken::new(), Instant::now());
-        let (striker, tally) = (self.striker, &self.tally);
-        let striking = try_join_all(strikes.iter().map(|strike| async move {
-            if striker.strike(strike, began, heal).await? {
-                tally.update(|tally| *tally.faults.entry(strike.fault.name()).or_default() += 1);
+        let (injector, tally) = (self.injector, &self.tally);
+        let injecting = try_join_all(planned.iter().map(|planned| async move {
+            if injector.inject(planned, began, heal).await? {
+                tally.update(|tally| *tally.faults.entry(planned.fault.name()).or_default() += 1);
             }
             anyhow::Ok(())
         }));
@@ -135,46 +146,46 @@ impl<'a> Soak<'a> {
         let acting = async {
             let mut at = Duration::ZERO;
             loop {
-                at += chance.millis(PAUSE.0..=PAUSE.1);
+                at += rng.millis(PAUSE_MILLIS.0..=PAUSE_MILLIS.1);
                 if at >= within {
                     break;
                 }
-                // Chance decides what is done, however long that takes.
-                let Some(action) = choose::next(world, &bounds, &mut chance) else { continue };
+                // The action is chosen before the wait, so that timing does not change the sequence.
+                let Some(action) = action_generator::next(world, &bounds, &mut rng) else { continue };
                 tokio::time::sleep_until(began + at).await;
-                world.take(&action);
+                world.record(&action);
                 objects.perform(&action, world).await.with_context(|| format!("{action:?}"))?;
                 tally.update(|tally| *tally.actions.entry(action.kind()).or_default() += 1);
             }
             heal.cancel();
             anyhow::Ok(())
         };
-        tokio::try_join!(striking, acting)?;
+        tokio::try_join!(injecting, acting)?;
         Ok(())
     }
 
-    /// Somebody configures a VLAN of theirs on a switch, by hand, while nobody else does anything: what is done by hand
-    /// during a change that is taken back is lost with it on a real switch too.
-    async fn configure_others(&mut self) -> anyhow::Result<()> {
-        // Its own, since how much of it is used is not decided by the seed.
-        let mut chance = self.chance.fork();
+    /// Configures a foreign VLAN on a switch while nothing else changes. On a real switch, too, a rollback loses manual
+    /// edits made during the change.
+    async fn configure_foreign_vlan(&mut self) -> anyhow::Result<()> {
+        // A separate sequence, since the number of values used here depends on timing.
+        let mut rng = self.rng.fork();
         let switches: Vec<_> = self
             .sandbox
             .switches()
             .iter()
             .filter(|info| !self.fabric.with_startup.contains(&info.name))
             .collect();
-        let Some(info) = chance.pick(&switches).copied() else { return Ok(()) };
-        let vid = OTHERS.0 + self.others;
+        let Some(info) = rng.pick(&switches).copied() else { return Ok(()) };
+        let vid = FOREIGN_VLANS.0 + self.foreign_vlans;
         let on =
             |all: &fabric::Foreign| all.configured.iter().filter(|((on, _), _)| *on == info.name).count();
-        let there = on(&self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner));
-        if there >= MOST_OTHERS || usize::from(self.others) >= OTHERS.1 {
+        let present = on(&self.injector.foreign.lock().unwrap_or_else(PoisonError::into_inner));
+        if present >= MAX_FOREIGN_VLANS || usize::from(self.foreign_vlans) >= FOREIGN_VLANS.1 {
             return Ok(());
         }
-        self.others += 1;
-        // On a port of ours too: the first ones lead to nodes, or to leaves.
-        let port = format!("Ethernet{}", 1 + chance.below(4));
+        self.foreign_vlans += 1;
+        // The port may be the operator's, too: the first ones lead to nodes or leaves.
+        let port = format!("Ethernet{}", 1 + rng.below(4));
         let edit = HandEdit {
             port: Some(port.clone()),
             mode: Some(PortMode::Trunk),
@@ -182,19 +193,21 @@ impl<'a> Soak<'a> {
             define_vlans: std::iter::once((vid, fabric::foreign_name(vid))).collect(),
             ..HandEdit::default()
         };
-        switch::by_hand(self.http, info, &edit).await.with_context(|| format!("editing {}", info.name))?;
-        let mut foreign = self.striker.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        switch::edit_manually(self.http, info, &edit)
+            .await
+            .with_context(|| format!("editing {}", info.name))?;
+        let mut foreign = self.injector.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         foreign.configured.insert(((info.name.clone(), port), vid));
         Ok(())
     }
 }
 
-/// Answers a part of all posts badly: half of those were taken all the same.
-fn answers(mut chance: Chance) -> Answers {
+/// Answers a part of all posts with an error; half of those are recorded all the same.
+fn answers(mut rng: SeededRng) -> AnswerPolicy {
     Box::new(move |_, failed| {
-        if failed >= MOST_BAD || !chance.percent(BAD_ANSWERS) {
+        if failed >= MAX_BAD_ANSWERS || !rng.percent(BAD_ANSWER_PERCENT) {
             Answer::Taken
-        } else if chance.percent(50) {
+        } else if rng.percent(50) {
             Answer::Refused
         } else {
             Answer::TakenAndRefused

@@ -1,5 +1,5 @@
-//! What NATS keeps beside what it has to keep. What is kept for somebody who is gone is kept for good, and is too little
-//! to be seen in the memory of nats-server.
+//! Checks the messages and consumers that NATS retains. A message for a deleted object would stay for good, and is too
+//! small to show in the memory of nats-server.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,7 +16,8 @@ use crate::sandbox::Sandbox;
 
 /// A bucket is a stream too.
 const CALLBACKS: &str = "KV_ENO_CALLBACKS";
-/// All streams, and how many read each at a time: every driver its commands, and the engine that leads the others.
+/// All streams with their number of consumers: each driver instance reads its commands, and the leading engine the
+/// others.
 const STREAMS: [(&str, usize); 8] = [
     (subject::COMMANDS, 5),
     (subject::RESULTS, 1),
@@ -27,21 +28,21 @@ const STREAMS: [(&str, usize); 8] = [
     ("KV_ENO_OWNERS", 0),
     (CALLBACKS, 1),
 ];
-/// By when NATS has to let us in.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Maximum time for a connection to NATS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many messages a stream keeps, and how many read it.
+/// The numbers of messages and consumers of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kept {
+pub(super) struct StreamState {
     messages: u64,
     consumers: usize,
 }
 
-/// By the name of the stream.
-pub(super) type AllKept = BTreeMap<&'static str, Kept>;
+/// The states by stream name.
+pub(super) type StreamStates = BTreeMap<&'static str, StreamState>;
 
-/// Connects as somebody who may look.
-pub(super) async fn reach(sandbox: &Sandbox) -> anyhow::Result<Connection> {
+/// Connects as the read-only user.
+pub(super) async fn connect_inspector(sandbox: &Sandbox) -> anyhow::Result<Connection> {
     let nats = sandbox.control_plane().nats();
     let args = NatsArgs {
         nats_url: nats.url.clone(),
@@ -50,46 +51,52 @@ pub(super) async fn reach(sandbox: &Sandbox) -> anyhow::Result<Connection> {
         nats_replicas: 1,
     };
     let stop = CancellationToken::new();
-    let connection = tokio::time::timeout(PATIENCE, connect(&args, "eno-cli", &stop)).await;
+    let connection = tokio::time::timeout(CONNECT_TIMEOUT, connect(&args, "eno-cli", &stop)).await;
     Ok(connection.context("NATS does not let us in")??)
 }
 
-/// Looks at all streams.
-pub(super) async fn look(connection: &Connection) -> anyhow::Result<AllKept> {
-    let kept = STREAMS.map(|(name, _)| async move {
+/// Reads the states of all streams.
+pub(super) async fn read(connection: &Connection) -> anyhow::Result<StreamStates> {
+    let states = STREAMS.map(|(name, _)| async move {
         let stream = connection.jetstream.get_stream(name).await;
         let stream = stream.with_context(|| format!("looking at stream {name}"))?;
         let state = &stream.cached_info().state;
-        anyhow::Ok((name, Kept { messages: state.messages, consumers: state.consumer_count }))
+        anyhow::Ok((name, StreamState { messages: state.messages, consumers: state.consumer_count }))
     });
-    Ok(try_join_all(kept).await?.into_iter().collect())
+    Ok(try_join_all(states).await?.into_iter().collect())
 }
 
-/// What is kept too much or too little. `targets`: how many switches and definitions there are, and how many there would
-/// be if each attachment had one; that of an attachment in error may be kept as what must not be there. `all_gone`: no
-/// object ever told of is left, and all is quiet for good, so that what ends with time ends while this is waited for: consumers
-/// of processes that were killed, and the marks of what was taken out.
-pub(super) fn differences(kept: &AllKept, targets: &RangeInclusive<usize>, all_gone: bool) -> Vec<String> {
-    let mut wrong = Vec::new();
+/// Violations in the streams. `targets`: the number of switches and definitions, up to their number if each attachment
+/// had a definition. A command may also say that a definition must not exist. `all_gone`: no object is left and all
+/// stays quiet, so this waits for what expires: consumers of killed processes, and delete markers.
+pub(super) fn differences(
+    states: &StreamStates,
+    targets: &RangeInclusive<usize>,
+    all_gone: bool,
+) -> Vec<String> {
+    let mut violations = Vec::new();
     for (name, readers) in STREAMS {
-        let Some(kept) = kept.get(name) else {
-            wrong.push(format!("stream {name} is not there"));
+        let Some(state) = states.get(name) else {
+            violations.push(format!("stream {name} is not there"));
             continue;
         };
         let of_targets = [subject::COMMANDS, subject::RESULTS].contains(&name);
-        let (least, most) = (*targets.start(), *targets.end());
-        if of_targets && !(least as u64..=most as u64).contains(&kept.messages) {
-            wrong.push(format!("stream {name} has {} messages for {least} to {most} targets", kept.messages));
+        let (min_targets, max_targets) = (*targets.start(), *targets.end());
+        if of_targets && !(min_targets as u64..=max_targets as u64).contains(&state.messages) {
+            violations.push(format!(
+                "stream {name} has {} messages for {min_targets} to {max_targets} targets",
+                state.messages
+            ));
         }
-        // How far the outbox was read.
-        if all_gone && name == CALLBACKS && kept.messages > 1 {
-            wrong.push(format!("stream {name} has {} messages for no object", kept.messages));
+        // One message holds the read position of the outbox.
+        if all_gone && name == CALLBACKS && state.messages > 1 {
+            violations.push(format!("stream {name} has {} messages for no object", state.messages));
         }
-        if all_gone && kept.consumers > readers {
-            wrong.push(format!("stream {name} has {} consumers for {readers} readers", kept.consumers));
+        if all_gone && state.consumers > readers {
+            violations.push(format!("stream {name} has {} consumers for {readers} readers", state.consumers));
         }
     }
-    wrong
+    violations
 }
 
 #[cfg(test)]
@@ -97,33 +104,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_for_nobody_is_found() {
-        let mut kept: AllKept =
-            STREAMS.map(|(name, consumers)| (name, Kept { messages: 1, consumers })).into();
+    fn retained_message_without_an_object_is_found() {
+        let mut states: StreamStates =
+            STREAMS.map(|(name, consumers)| (name, StreamState { messages: 1, consumers })).into();
         let targets = [subject::COMMANDS, subject::RESULTS];
-        let mut keep = |name: &'static str, messages, consumers| {
-            kept.insert(name, Kept { messages, consumers });
-            [differences(&kept, &(3..=4), false), differences(&kept, &(3..=4), true)]
+        let mut set_state = |name: &'static str, messages, consumers| {
+            states.insert(name, StreamState { messages, consumers });
+            [differences(&states, &(3..=4), false), differences(&states, &(3..=4), true)]
         };
         for name in targets {
-            keep(name, 3, 1);
+            set_state(name, 3, 1);
         }
-        assert!(keep(subject::HISTORY, 900, 0).concat().is_empty());
+        assert!(set_state(subject::HISTORY, 900, 0).concat().is_empty());
         assert_eq!(
-            keep(CALLBACKS, 2, 1),
+            set_state(CALLBACKS, 2, 1),
             [vec![], vec!["stream KV_ENO_CALLBACKS has 2 messages for no object".to_owned()]]
         );
-        keep(CALLBACKS, 0, 1);
+        set_state(CALLBACKS, 0, 1);
         assert_eq!(
-            keep(subject::TRANSITIONS, 900, 2),
+            set_state(subject::TRANSITIONS, 900, 2),
             [vec![], vec!["stream ENO_TRANSITIONS has 2 consumers for 1 readers".to_owned()]]
         );
-        keep(subject::TRANSITIONS, 900, 1);
-        assert!(keep(subject::RESULTS, 4, 1).concat().is_empty());
+        set_state(subject::TRANSITIONS, 900, 1);
+        assert!(set_state(subject::RESULTS, 4, 1).concat().is_empty());
         for messages in [2, 5] {
-            let found = keep(subject::RESULTS, messages, 1);
+            let found = set_state(subject::RESULTS, messages, 1);
             assert_eq!(found[0], [format!("stream ENO_RESULTS has {messages} messages for 3 to 4 targets")]);
         }
-        assert!(differences(&AllKept::new(), &(3..=4), false).len() == STREAMS.len());
+        assert!(differences(&StreamStates::new(), &(3..=4), false).len() == STREAMS.len());
     }
 }

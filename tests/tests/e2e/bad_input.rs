@@ -1,10 +1,10 @@
-//! What can't be done is answered by naming the field and the remedy, and disturbs nothing else.
+//! Invalid objects get a status that names the field and the remedy, and other objects are unaffected.
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase, Subnet};
-use eno_tests::{Wanted, shared};
+use eno_tests::{ExpectedStatus, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
 fn subnet(name: &str, more: &str) -> String {
     format!(
@@ -21,8 +21,8 @@ fn connection_point(name: &str, more: &str, cni: &str) -> String {
 }
 
 #[test]
-fn the_api_server_refuses_what_a_schema_can_say() {
-    shared(async |system| {
+fn schema_violations_are_refused_by_the_api_server() {
+    with_shared_sandbox(async |system| {
         let cases = [
             (service("bad-range", 4095, ""), &["SegmentationID", "4094"][..]),
             (service("bad-zero", 0, ""), &["SegmentationID", "1"]),
@@ -38,18 +38,18 @@ fn the_api_server_refuses_what_a_schema_can_say() {
             ),
             (subnet("bad-address", ", AllocationPool: [{Start: nowhere, End: 10.40.0.9}]"), &["Start"]),
         ];
-        for (yaml, words) in cases {
+        for (yaml, message_parts) in cases {
             let answer = system.refused(&yaml).await;
-            for word in words {
-                assert!(answer.contains(word), "{word:?} is not in {answer:?} for {yaml}");
+            for part in message_parts {
+                assert!(answer.contains(part), "{part:?} is not in {answer:?} for {yaml}");
             }
         }
     });
 }
 
 #[test]
-fn the_engine_says_what_a_service_lacks() {
-    shared(async |system| {
+fn service_status_names_the_missing_reference() {
+    with_shared_sandbox(async |system| {
         let good = service("lacks-good", 410, "PhysicalNW: [island-gw]");
         system.apply(&good).await;
         system.becomes::<L2Service>("lacks-good", Phase::Ready).await;
@@ -75,10 +75,10 @@ fn the_engine_says_what_a_service_lacks() {
                 &["Subnets", "family", "one of each"],
             ),
         ];
-        for (yaml, words) in &cases {
+        for (yaml, message_parts) in &cases {
             system.apply(yaml).await;
             let name = yaml.split("name: ").nth(1).and_then(|rest| rest.split(',').next()).expect("a name");
-            system.becomes::<L2Service>(name, Wanted { phase: Phase::Error, words }).await;
+            system.becomes::<L2Service>(name, ExpectedStatus { phase: Phase::Error, message_parts }).await;
         }
         system.apply("{apiVersion: eno.k8s.io/v1alpha1, kind: Subnet, metadata: {name: nosuch}, spec: {Type: v4, Ipam: \
                       whereabouts, Address: 10.41.0.0, Mask: 24}}").await;
@@ -94,8 +94,8 @@ fn the_engine_says_what_a_service_lacks() {
 }
 
 #[test]
-fn the_engine_says_what_is_wrong_with_subnets_and_connection_points() {
-    shared(async |system| {
+fn subnet_and_connection_point_status_names_the_invalid_field() {
+    with_shared_sandbox(async |system| {
         let subnets = [
             (subnet("wrong-route", ", Routes: [nosuch]"), &["Routes", "Route nosuch", "create it"][..]),
             (
@@ -107,10 +107,10 @@ fn the_engine_says_what_is_wrong_with_subnets_and_connection_points() {
                 &["AllocationPool"],
             ),
         ];
-        for (yaml, words) in &subnets {
+        for (yaml, message_parts) in &subnets {
             system.apply(yaml).await;
             let name = yaml.split("name: ").nth(1).and_then(|rest| rest.split('}').next()).expect("a name");
-            system.becomes::<Subnet>(name, Wanted { phase: Phase::Error, words }).await;
+            system.becomes::<Subnet>(name, ExpectedStatus { phase: Phase::Error, message_parts }).await;
             system.delete(yaml).await;
         }
         let points = [
@@ -135,20 +135,22 @@ fn the_engine_says_what_is_wrong_with_subnets_and_connection_points() {
                 &["SupportedCnis[0].Opts", "PoolName"],
             ),
         ];
-        for (yaml, words) in &points {
+        for (yaml, message_parts) in &points {
             system.apply(yaml).await;
             let name = yaml.split("name: ").nth(1).and_then(|rest| rest.split('}').next()).expect("a name");
-            system.becomes::<ConnectionPoint>(name, Wanted { phase: Phase::Error, words }).await;
+            system
+                .becomes::<ConnectionPoint>(name, ExpectedStatus { phase: Phase::Error, message_parts })
+                .await;
             system.delete(yaml).await;
         }
     });
 }
 
 #[test]
-fn the_engine_says_what_an_attachment_lacks() {
-    shared(async |system| {
+fn attachment_status_names_the_missing_reference() {
+    with_shared_sandbox(async |system| {
         system.namespace("unfit").await;
-        point(system, "unfit", &["node5"]).await;
+        create_connection_point(system, "unfit", &["node5"]).await;
         system.apply(&[service("unfit-a", 420, ""), service("unfit-b", 421, "")].concat()).await;
         system
             .apply(&connection_point(
@@ -201,17 +203,18 @@ fn the_engine_says_what_an_attachment_lacks() {
                 &["NetworkAttachmentDefinition", "taken"],
             ),
         ];
-        for (name, yaml, words) in &cases {
+        for (name, yaml, message_parts) in &cases {
             system.apply(yaml).await;
-            let wanted = Wanted { phase: Phase::Error, words };
+            let wanted = ExpectedStatus { phase: Phase::Error, message_parts };
             system.becomes::<L2ServiceAttachment>(&format!("unfit/{name}"), wanted).await;
         }
         let (_, config) = system.nad("unfit/taken", |_| true).await;
         assert_eq!(config["name"], "mine", "the foreign one is untouched");
         system.becomes::<L2ServiceAttachment>("unfit/good", Phase::Ready).await;
 
-        // The name gets free, and it is made without a further trigger, maybe before anyone sees it gone.
-        system.ask_to_delete(foreign).await;
+        // Once the name is free, the engine creates its definition without a further trigger, maybe before a watch
+        // shows the deletion.
+        system.request_deletion(foreign).await;
         system.becomes::<L2ServiceAttachment>("unfit/taken", Phase::Ready).await;
         let (_, config) = system.nad("unfit/taken", |_| true).await;
         assert_ne!(config["name"], "mine", "it is ours");
@@ -222,8 +225,8 @@ fn the_engine_says_what_an_attachment_lacks() {
 }
 
 #[test]
-fn a_callback_url_to_nowhere_hinders_nobody() {
-    shared(async |system| {
+fn unreachable_callback_url_does_not_block_the_service() {
+    with_shared_sandbox(async |system| {
         let network =
             service("nowhere-a", 430, "PhysicalNW: [island-gw], CallbackURL: 'http://127.0.0.1:1/gone'");
         system.apply(&network).await;
@@ -233,8 +236,8 @@ fn a_callback_url_to_nowhere_hinders_nobody() {
 }
 
 #[test]
-fn one_service_that_a_switch_refuses_does_not_spoil_the_others() {
-    shared(async |system| {
+fn rejected_service_does_not_block_the_others() {
+    with_shared_sandbox(async |system| {
         let fault =
             json!({"kind": "reject-edit", "vlan": 666, "message": "VLAN 666 is reserved for the beast"});
         system.fault("island", fault).await;
@@ -242,14 +245,14 @@ fn one_service_that_a_switch_refuses_does_not_spoil_the_others() {
             (600..800).map(|vid| service(&format!("many-{vid}"), vid, "PhysicalNW: [island-gw]")).collect();
         system.apply(&all).await;
         system.all_become::<L2Service>("many", 199, Phase::Ready).await;
-        let words = &["FabricDevice island", "VLAN 666", "reserved for the beast"][..];
-        system.becomes::<L2Service>("many-666", Wanted { phase: Phase::Error, words }).await;
+        let message_parts = &["FabricDevice island", "VLAN 666", "reserved for the beast"][..];
+        system.becomes::<L2Service>("many-666", ExpectedStatus { phase: Phase::Error, message_parts }).await;
         let view = system.view("island").await;
         let found = (600..800).filter(|vid| view.ports["Ethernet48"].vlans.contains(*vid)).count();
         assert_eq!(found, 199);
         assert!(!view.vlans.contains_key(&666));
         system.fault("island", json!({"kind": "clear"})).await;
-        system.ask_to_delete(&all).await;
+        system.request_deletion(&all).await;
         system.none_left::<L2Service>("many").await;
         system.until_without(600..800).await;
     });

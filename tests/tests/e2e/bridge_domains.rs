@@ -1,18 +1,18 @@
-//! An engine that writes L2BridgeDomains for fabric plugins.
+//! The engine option `--bridge-domains`, which writes L2BridgeDomains for fabric plugins.
 
 use eno_nbi_crds::{L2BridgeDomain, L2ServiceAttachment, Phase};
-use eno_tests::own;
+use eno_tests::with_own_sandbox;
 use kube::runtime::watcher;
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
 #[test]
-fn one_is_written_per_service_in_use() {
-    own(
+fn engine_writes_one_bridge_domain_per_service_in_use() {
+    with_own_sandbox(
         |options| options.engine_arguments.push("--bridge-domains".into()),
         async |system| {
             system.namespace("made").await;
-            point(system, "made", &["node1"]).await;
+            create_connection_point(system, "made", &["node1"]).await;
             let services = [service("made-a", 100, ""), service("made-unused", 101, "")].concat();
             let user = attachment("made", "a", "made", "made-a", "VlanType: access");
             system.apply(&[&*services, &*user].concat()).await;

@@ -1,4 +1,4 @@
-//! Callbacks by the engine as it runs, with the rights that it has.
+//! Callbacks that the engine posts with the rights that it has in a cluster.
 
 use std::sync::Arc;
 
@@ -6,21 +6,21 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use eno_nbi_crds::{CALLBACK_DELIVERED, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, shared};
+use eno_tests::{System, with_shared_sandbox};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
-type Seen = Arc<watch::Sender<Vec<HeaderMap>>>;
+type ReceivedHeaders = Arc<watch::Sender<Vec<HeaderMap>>>;
 
-/// Takes callbacks, keeps their headers, and passes the endpoint test.
-async fn endpoint() -> (String, Seen) {
+/// Starts an endpoint that accepts callbacks, records their headers, and passes the endpoint test.
+async fn endpoint() -> (String, ReceivedHeaders) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
     let url = format!("http://{}/callbacks", listener.local_addr().expect("its address"));
-    let seen = Seen::new(watch::Sender::new(Vec::new()));
+    let seen = ReceivedHeaders::new(watch::Sender::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let take = post(async move |headers: HeaderMap| {
         sink.send_modify(|seen| seen.push(headers));
@@ -40,7 +40,7 @@ fn secret(namespace: &str) -> String {
     )
 }
 
-async fn says(system: &System, name: &str, status: &str, reason: &str) -> String {
+async fn until_callback_condition(system: &System, name: &str, status: &str, reason: &str) -> String {
     let condition = |service: &L2Service| {
         let all = service.status.iter().flat_map(|status| &status.conditions);
         let mut all = all.filter(|condition| condition.type_ == CALLBACK_DELIVERED);
@@ -58,11 +58,11 @@ async fn says(system: &System, name: &str, status: &str, reason: &str) -> String
 }
 
 #[test]
-fn callbacks_are_signed_with_a_key_of_the_object_s_namespace() {
-    shared(async |system| {
+fn callbacks_are_signed_with_the_key_of_the_objects_namespace() {
+    with_shared_sandbox(async |system| {
         let (url, seen) = endpoint().await;
         system.namespace("sign").await;
-        point(system, "sign", &["node1"]).await;
+        create_connection_point(system, "sign", &["node1"]).await;
         let callback = format!("CallbackURL: '{url}', CallbackSecret: {{Name: eno-callback}}");
         let network = [
             secret("sign"),
@@ -74,8 +74,8 @@ fn callbacks_are_signed_with_a_key_of_the_object_s_namespace() {
         system.becomes::<L2ServiceAttachment>("sign/a", Phase::Ready).await;
         let tests: [&[&str]; 2] = [&[], &["--endpoint"]];
         for more in tests {
-            let words = [&["callbacks", "test", "l2sa/a", "-n", "sign"], more].concat();
-            assert_eq!(system.eno_json(&words, "", 0).await["delivered"], 1);
+            let arguments = [&["callbacks", "test", "l2sa/a", "-n", "sign"], more].concat();
+            assert_eq!(system.eno_json(&arguments, "", 0).await["delivered"], 1);
         }
         let mut changes = seen.subscribe();
         let tested =
@@ -91,35 +91,35 @@ fn callbacks_are_signed_with_a_key_of_the_object_s_namespace() {
 }
 
 #[test]
-fn what_can_t_be_delivered_is_said_and_kept_and_can_be_retried() {
-    shared(async |system| {
+fn undeliverable_callback_is_dead_lettered_and_can_be_retried() {
+    with_shared_sandbox(async |system| {
         let (url, seen) = endpoint().await;
         let network = service("undelivered-a", 441, "CallbackURL: 'http://169.254.169.254/latest/meta-data'");
         system.apply(&network).await;
-        let said = says(system, "undelivered-a", "False", "GivenUp").await;
-        assert!(said.contains("the address 169.254.169.254 is refused"), "{said}");
+        let message = until_callback_condition(system, "undelivered-a", "False", "GivenUp").await;
+        assert!(message.contains("the address 169.254.169.254 is refused"), "{message}");
         system.becomes::<L2Service>("undelivered-a", Phase::Ready).await;
         let listed = system.eno_json(&["callbacks", "list"], "", 0).await;
-        let of_it = |list: &Value| {
+        let count_of_service = |list: &Value| {
             let all = list.as_array().expect("a list").iter();
             all.filter(|one| one["name"] == "undelivered-a" || one["transition"]["name"] == "undelivered-a")
                 .count()
         };
-        assert_eq!(of_it(&listed["undelivered"]), 1, "{listed:#}");
-        let before = of_it(&listed["deadLetters"]);
+        assert_eq!(count_of_service(&listed["undelivered"]), 1, "{listed:#}");
+        let before = count_of_service(&listed["deadLetters"]);
         assert!(before >= 1, "{listed:#}");
 
         system.patch("L2Service", "undelivered-a", json!({"spec": {"CallbackURL": url}})).await;
         let retry = ["callbacks", "retry", "l2s/undelivered-a"];
         let mut answer = system.eno_json(&retry, "", 0).await;
         assert!(answer["delivered"].as_u64().is_some_and(|delivered| delivered >= 1), "{answer:#}");
-        says(system, "undelivered-a", "True", "Delivered").await;
+        until_callback_condition(system, "undelivered-a", "True", "Delivered").await;
         answer = system.eno_json(&retry, "", 0).await;
         assert_eq!((&answer["delivered"], &answer["dead"]), (&json!(0), &json!(0)));
         let ids: Vec<_> = seen.borrow().iter().map(|headers| headers["webhook-id"].clone()).collect();
         assert!(ids.len() >= before, "{ids:?}");
         let listed = system.eno_json(&["callbacks", "list"], "", 0).await;
-        assert_eq!(of_it(&listed["deadLetters"]), 0, "{listed:#}");
+        assert_eq!(count_of_service(&listed["deadLetters"]), 0, "{listed:#}");
         system.delete(&network).await;
     });
 }

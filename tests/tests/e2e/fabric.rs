@@ -1,25 +1,25 @@
-//! A fabric of several makes: changes that are made on all switches or on none, and what stands in their way.
+//! A fabric of four dialects: changes that all switches or none of them make, and failures of switches.
 
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, TransactionOutcome};
 use eno_simulator::{HandEdit, NodeInterface, Topology};
-use eno_tests::{Ports, System, Wanted, own};
+use eno_tests::{ExpectedStatus, Ports, System, with_own_sandbox};
 use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::e2e::{attachment, point, point_on, service};
+use crate::e2e::{attachment, create_connection_point, create_connection_point_on, service};
 
 const SWITCHES: [(&str, &str); 4] =
     [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];
 
-/// Runs a test on two leaves and two spines of four makes, with a node on each leaf and `dc-gw` on `leaf2`.
-fn mixed<F: AsyncFnOnce(&System)>(test: F) {
+/// Runs a test on two leaves and two spines of four dialects, with a node on each leaf and `dc-gw` on `leaf2`.
+fn with_mixed_fabric<F: AsyncFnOnce(&System)>(test: F) {
     let makes = SWITCHES.map(|(_, make)| make);
-    own(
+    with_own_sandbox(
         |options| options.topology = Topology::leaf_spine_of(2, 2, 2, &makes),
         async |system| {
             system.namespace("mix").await;
-            point(system, "mix", &["node1", "node2"]).await;
+            create_connection_point(system, "mix", &["node1", "node2"]).await;
             test(system).await;
         },
     );
@@ -41,20 +41,20 @@ fn ports() -> Ports<'static> {
     ])
 }
 
-/// A service between both nodes.
-fn between(vid: u16) -> String {
+/// The manifests of a service between both nodes.
+fn service_between_nodes(vid: u16) -> String {
     let name = format!("mix-{vid}");
     service(&name, vid, "") + &attachment("mix", &format!("a{vid}"), "mix", &name, "VlanType: access")
 }
 
-async fn becomes<'a>(system: &System, vid: u16, wanted: impl Into<Wanted<'a>>) {
+async fn becomes<'a>(system: &System, vid: u16, wanted: impl Into<ExpectedStatus<'a>>) {
     system.becomes::<L2ServiceAttachment>(&format!("mix/a{vid}"), wanted).await;
 }
 
-/// Waits until a switch has a VLAN, or does not have it.
-async fn until_there(system: &System, switch: &str, vid: u16, there: bool) {
-    let what = format!("VLAN {vid}: {there}");
-    system.until_view(switch, &what, |view| view.vlans.contains_key(&vid) == there).await;
+/// Waits until a switch has a VLAN, or until it lacks it.
+async fn until_vlan_presence(system: &System, switch: &str, vid: u16, present: bool) {
+    let what = format!("VLAN {vid}: {present}");
+    system.until_view(switch, &what, |view| view.vlans.contains_key(&vid) == present).await;
 }
 
 async fn until_device(
@@ -76,9 +76,9 @@ fn condition(device: &FabricDevice, kind: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_service_over_four_makes_comes_and_goes() {
-    mixed(async |system| {
-        let network = between(500);
+fn service_over_four_dialects_is_configured_and_removed() {
+    with_mixed_fabric(async |system| {
+        let network = service_between_nodes(500);
         system.apply(&network).await;
         becomes(system, 500, Phase::Ready).await;
         system.becomes::<L2Service>("mix-500", Phase::Ready).await;
@@ -108,7 +108,7 @@ fn a_service_over_four_makes_comes_and_goes() {
 
 /// A node's bond ends on a port of `leaf1`, and on a port of `leaf2` that is a member of a LAG there.
 #[test]
-fn a_bond_to_two_switches_has_the_network_on_both() {
+fn bond_across_two_switches_carries_the_vlan_on_both() {
     let mut topology = Topology::leaf_spine_of(2, 1, 2, &["openconfig", "junos", "srlinux"]);
     let bonded = &mut topology.nodes[0];
     bonded.interfaces.push(NodeInterface {
@@ -117,12 +117,12 @@ fn a_bond_to_two_switches_has_the_network_on_both() {
         port: "xe-0/0/7".to_owned(),
     });
     topology.switches[1].lags = [("ae7".to_owned(), vec!["xe-0/0/7".to_owned()])].into();
-    own(
+    with_own_sandbox(
         |options| options.topology = topology,
         async |system| {
             system.namespace("mix").await;
-            point_on(system, "mix", &["node1"], "eth1, eth2").await;
-            let network = between(520);
+            create_connection_point_on(system, "mix", &["node1"], "eth1, eth2").await;
+            let network = service_between_nodes(520);
             system.apply(&network).await;
             becomes(system, 520, Phase::Ready).await;
             let mut ports = Ports::from([("leaf1", "Ethernet1"), ("leaf2", "ae7")]);
@@ -136,21 +136,21 @@ fn a_bond_to_two_switches_has_the_network_on_both() {
 }
 
 #[test]
-fn what_one_switch_refuses_is_on_none_and_the_rest_is_ready() {
-    mixed(async |system| {
+fn rejected_change_is_on_no_switch_and_the_others_converge() {
+    with_mixed_fabric(async |system| {
         let refusal =
             json!({"kind": "reject-edit", "vlan": 502, "at": "commit", "message": "no room for it"});
         system.fault("spine1", refusal).await;
-        let network = [501, 502, 503].map(between).concat();
+        let network = [501, 502, 503].map(service_between_nodes).concat();
         system.apply(&network).await;
-        let refused = Wanted { phase: Phase::Error, words: &["spine1", "no room for it"] };
+        let refused = ExpectedStatus { phase: Phase::Error, message_parts: &["spine1", "no room for it"] };
         becomes(system, 502, refused).await;
         for vid in [501, 503] {
             becomes(system, vid, Phase::Ready).await;
             system.assert_vlan_on(vid, &ports()).await;
         }
         assert!(system.ports_of(502).await.is_empty(), "VLAN 502 is on no switch");
-        // The switch has room again.
+        // The switch accepts the change again.
         system.fault("spine1", json!({"kind": "clear"})).await;
         becomes(system, 502, Phase::Ready).await;
         system.assert_vlan_on(502, &ports()).await;
@@ -160,18 +160,18 @@ fn what_one_switch_refuses_is_on_none_and_the_rest_is_ready() {
 }
 
 #[test]
-fn a_dead_spine_stops_nobody_else_and_joins_when_it_is_back() {
-    mixed(async |system| {
+fn unreachable_spine_blocks_no_other_switch_and_catches_up() {
+    with_mixed_fabric(async |system| {
         system.fault("spine1", json!({"kind": "unreachable"})).await;
         until_device(system, "spine1", "not reachable", |device| {
             condition(device, "Reachable").is_some_and(|(status, _)| status == "False")
         })
         .await;
-        let network = between(510);
+        let network = service_between_nodes(510);
         system.apply(&network).await;
-        becomes(system, 510, Wanted { phase: Phase::Pending, words: &["spine1"] }).await;
+        becomes(system, 510, ExpectedStatus { phase: Phase::Pending, message_parts: &["spine1"] }).await;
         for switch in ["leaf1", "leaf2", "spine2"] {
-            until_there(system, switch, 510, true).await;
+            until_vlan_presence(system, switch, 510, true).await;
             system.until_confirmed(switch).await;
         }
         assert!(!system.view("spine1").await.vlans.contains_key(&510));
@@ -184,20 +184,20 @@ fn a_dead_spine_stops_nobody_else_and_joins_when_it_is_back() {
 }
 
 #[test]
-fn a_switch_that_dies_before_the_decision_makes_the_others_roll_back() {
-    mixed(async |system| {
-        // One that takes its time keeps the decision open.
+fn switch_lost_before_confirmation_rolls_back_the_others() {
+    with_mixed_fabric(async |system| {
+        // A slow switch keeps the confirmed commits of the others pending.
         system.fault("spine1", json!({"kind": "slow", "ms": 700})).await;
-        let network = between(520);
+        let network = service_between_nodes(520);
         system.apply(&network).await;
         for switch in ["leaf1", "leaf2"] {
-            until_there(system, switch, 520, true).await;
+            until_vlan_presence(system, switch, 520, true).await;
             assert!(system.is_pending(switch).await, "{switch} holds the change");
         }
         system.fault("leaf2", json!({"kind": "unreachable"})).await;
-        until_there(system, "leaf1", 520, false).await;
+        until_vlan_presence(system, "leaf1", 520, false).await;
         system.fault("spine1", json!({"kind": "clear"})).await;
-        becomes(system, 520, Wanted { phase: Phase::Pending, words: &["leaf2"] }).await;
+        becomes(system, 520, ExpectedStatus { phase: Phase::Pending, message_parts: &["leaf2"] }).await;
         system.fault("leaf2", json!({"kind": "clear"})).await;
         becomes(system, 520, Phase::Ready).await;
         system.assert_vlan_on(520, &ports()).await;
@@ -210,13 +210,13 @@ fn a_switch_that_dies_before_the_decision_makes_the_others_roll_back() {
 }
 
 #[test]
-fn the_driver_is_killed_while_changes_are_held() {
-    mixed(async |system| {
+fn pending_commits_converge_after_a_driver_crash() {
+    with_mixed_fabric(async |system| {
         system.fault("spine1", json!({"kind": "slow", "ms": 700})).await;
-        let network = between(530);
+        let network = service_between_nodes(530);
         system.apply(&network).await;
         for switch in ["leaf1", "leaf2"] {
-            until_there(system, switch, 530, true).await;
+            until_vlan_presence(system, switch, 530, true).await;
             assert!(system.is_pending(switch).await, "{switch} holds the change");
         }
         system.sandbox.kill_child("driver-netconf").await.expect("a child to kill");
@@ -233,13 +233,14 @@ fn the_driver_is_killed_while_changes_are_held() {
 }
 
 #[test]
-fn a_vlan_of_others_is_adopted_and_drift_is_shown_or_repaired() {
-    mixed(async |system| {
+fn foreign_vlan_is_adopted_and_drift_is_reported_or_repaired() {
+    with_mixed_fabric(async |system| {
         let define = HandEdit { define_vlans: [(540, "cameras".to_owned())].into(), ..HandEdit::default() };
-        system.by_hand("spine2", &define).await;
-        let network = [540, 541].map(between).concat();
+        system.edit_manually("spine2", &define).await;
+        let network = [540, 541].map(service_between_nodes).concat();
         system.apply(&network).await;
-        let refused = Wanted { phase: Phase::Error, words: &["spine2", "cameras", "not ours"] };
+        let refused =
+            ExpectedStatus { phase: Phase::Error, message_parts: &["spine2", "cameras", "not ours"] };
         becomes(system, 540, refused).await;
         becomes(system, 541, Phase::Ready).await;
         for switch in ["leaf1", "leaf2", "spine1"] {
@@ -257,7 +258,7 @@ fn a_vlan_of_others_is_adopted_and_drift_is_shown_or_repaired() {
         };
         system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Report"}})).await;
         system.becomes::<FabricDevice>("leaf2", Phase::Ready).await;
-        system.by_hand("leaf2", &away).await;
+        system.edit_manually("leaf2", &away).await;
         until_device(system, "leaf2", "drift", |device| {
             condition(device, "Drift").is_some_and(|(status, message)| {
                 status == "True" && message.contains("541") && message.contains("xe-0/0/49")
@@ -265,14 +266,14 @@ fn a_vlan_of_others_is_adopted_and_drift_is_shown_or_repaired() {
         })
         .await;
         assert!(!system.view("leaf2").await.ports["xe-0/0/49"].vlans.contains(541), "it is left as it is");
-        let said = |event: &Event| {
+        let reports_drift = |event: &Event| {
             let about = event.regarding.as_ref().and_then(|object| object.name.as_deref());
             let note = event.note.as_deref().unwrap_or_default();
             about == Some("leaf2") && note.contains("541") && note.contains("xe-0/0/49")
         };
         let drift = watcher::Config::default().fields("reason=Drift");
         let what = "an Event with the difference";
-        system.until::<Event>(system.all(), drift, what, |all| all.values().any(said)).await;
+        system.until::<Event>(system.all(), drift, what, |all| all.values().any(reports_drift)).await;
         system.patch("FabricDevice", "leaf2", json!({"spec": {"Drift": "Repair"}})).await;
         system.until_view("leaf2", "repaired", |view| view.ports["xe-0/0/49"].vlans.contains(541)).await;
         until_device(system, "leaf2", "no drift", |device| {

@@ -1,4 +1,4 @@
-//! Nothing is written when nothing changes.
+//! The operator writes nothing when nothing changes.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use eno_nbi_crds::{
     ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool, Phase,
     PhysicalNetwork, Route, Subnet,
 };
-use eno_tests::{System, alone};
+use eno_tests::{System, with_exclusive_sandbox};
 use futures::TryStreamExt as _;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
-/// How long it is watched.
-const WHILE: Duration = Duration::from_secs(5);
+/// Duration of the watches.
+const IDLE_PERIOD: Duration = Duration::from_secs(5);
 
 #[test]
 fn nothing_is_written_when_nothing_changes() {
-    alone(async |system| {
+    with_exclusive_sandbox(async |system| {
         system.namespace("idle").await;
-        point(system, "idle", &["node1", "node3"]).await;
+        create_connection_point(system, "idle", &["node1", "node3"]).await;
         let network = [
             service("idle-a", 310, "PhysicalNW: [dc-gw]"),
             attachment("idle", "a", "idle", "idle-a", "VlanType: access"),
@@ -30,14 +30,16 @@ fn nothing_is_written_when_nothing_changes() {
         .concat();
         system.apply(&network).await;
         system.becomes::<L2ServiceAttachment>("idle/a", Phase::Ready).await;
-        let told = |service: &L2Service| {
+        let is_reported = |service: &L2Service| {
             let status = service.status.as_ref();
             status.is_some_and(|s| s.phase == Some(Phase::Ready) && s.connection_points == ["idle"])
         };
         let config = watcher::Config::default().labels("test=idle");
-        system.until(system.all::<L2Service>(), config, "the last word", |all| all.values().any(told)).await;
+        system
+            .until(system.all::<L2Service>(), config, "the last word", |all| all.values().any(is_reported))
+            .await;
 
-        // What is only news is written a moment later: each switch's last change too.
+        // The engine writes merely informative status fields a moment later, such as each switch's last change.
         for switch in system.sandbox.switches() {
             let trace = system.eno_json(&["trace", &format!("fd/{}", switch.name)], "", 0).await;
             let of_driver =
@@ -46,14 +48,16 @@ fn nothing_is_written_when_nothing_changes() {
                 of_driver.filter_map(|entry| entry["text"].as_str()).filter(|text| text.contains(" added, "));
             let Some(last) = changes.next_back().map(str::to_owned) else { continue };
             let config = watcher::Config::default().fields(&format!("metadata.name={}", switch.name));
-            let told = |device: &FabricDevice| {
+            let is_reported = |device: &FabricDevice| {
                 let change = device.status.as_ref().and_then(|status| status.last_transaction.as_ref());
                 change.is_some_and(|c| {
                     last.starts_with(&format!("{} added, {} removed in {} ms", c.added, c.removed, c.took_ms))
                 })
             };
             system
-                .until(system.all::<FabricDevice>(), config, "the last change", |all| all.values().any(told))
+                .until(system.all::<FabricDevice>(), config, "the last change", |all| {
+                    all.values().any(is_reported)
+                })
                 .await;
         }
 
@@ -62,15 +66,15 @@ fn nothing_is_written_when_nothing_changes() {
             before.push(system.transactions(&switch.name).await);
         }
         tokio::join!(
-            quiet::<ConnectionPoint>(system, system.all()),
-            quiet::<FabricDevice>(system, system.all()),
-            quiet::<L2BridgeDomain>(system, system.all()),
-            quiet::<L2Service>(system, system.all()),
-            quiet::<L2ServiceAttachment>(system, system.all()),
-            quiet::<NodePool>(system, system.all()),
-            quiet::<PhysicalNetwork>(system, system.all()),
-            quiet::<Route>(system, system.all()),
-            quiet::<Subnet>(system, system.all()),
+            assert_no_writes::<ConnectionPoint>(system, system.all()),
+            assert_no_writes::<FabricDevice>(system, system.all()),
+            assert_no_writes::<L2BridgeDomain>(system, system.all()),
+            assert_no_writes::<L2Service>(system, system.all()),
+            assert_no_writes::<L2ServiceAttachment>(system, system.all()),
+            assert_no_writes::<NodePool>(system, system.all()),
+            assert_no_writes::<PhysicalNetwork>(system, system.all()),
+            assert_no_writes::<Route>(system, system.all()),
+            assert_no_writes::<Subnet>(system, system.all()),
         );
         for (switch, before) in system.sandbox.switches().iter().zip(before) {
             assert_eq!(system.transactions(&switch.name).await, before, "transactions of {}", switch.name);
@@ -79,13 +83,13 @@ fn nothing_is_written_when_nothing_changes() {
     });
 }
 
-/// Panics when an object of the kind is written within [`WHILE`].
-async fn quiet<K>(_: &System, api: Api<K>)
+/// Panics when an object of the kind is written within [`IDLE_PERIOD`].
+async fn assert_no_writes<K>(_: &System, api: Api<K>)
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     let version = api.list(&ListParams::default()).await.expect("a list").metadata.resource_version;
-    let mut params = WatchParams::default().timeout(u32::try_from(WHILE.as_secs()).expect("seconds"));
+    let mut params = WatchParams::default().timeout(u32::try_from(IDLE_PERIOD.as_secs()).expect("seconds"));
     params.bookmarks = false;
     let events = api.watch(&params, &version.unwrap_or_default()).await.expect("a watch");
     let events: Vec<WatchEvent<K>> = events.try_collect().await.expect("events until the time is over");

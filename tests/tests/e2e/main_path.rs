@@ -1,17 +1,17 @@
-//! From custom resources to the switches, NetworkAttachmentDefinitions and callbacks, and back to nothing.
+//! From custom resources to switches, NetworkAttachmentDefinitions and callbacks, and the removal of all of it.
 
 use std::collections::BTreeMap;
 
 use eno_nbi_crds::{FINALIZER, L2Service, L2ServiceAttachment, Phase, Subnet};
 use eno_simulator::{HandEdit, PortMode};
-use eno_tests::{Ports, Receiver, System, shared};
+use eno_tests::{Ports, Receiver, System, with_shared_sandbox};
 use kube::ResourceExt as _;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 use crate::e2e::{attachment, service};
 
-/// The ports of a service between `node1`, `node3` and the gateway: both spines are on the way.
+/// The ports of a service between `node1`, `node3` and the gateway; both spines are on the path.
 fn leaf_to_leaf() -> Ports<'static> {
     Ports::from([
         ("leaf1", "Ethernet1"),
@@ -28,7 +28,7 @@ fn leaf_to_leaf() -> Ports<'static> {
     ])
 }
 
-const PLACES: &str = include_str!("manifests/main_path.yaml");
+const CONNECTION_POINTS: &str = include_str!("manifests/main_path.yaml");
 
 fn services(callback: &str) -> String {
     let with_callback = |more: &str| format!("CallbackURL: '{callback}'{more}");
@@ -42,29 +42,29 @@ fn services(callback: &str) -> String {
 }
 
 fn attachments(callback: &str) -> String {
-    let made = |name: &str, vlan_type: &str, point: &str, services: &str| {
+    let new_attachment = |name: &str, vlan_type: &str, point: &str, services: &str| {
         let more = format!("VlanType: {vlan_type}, CallbackURL: '{callback}'");
         attachment("main", name, point, services, &more)
     };
     [
-        made("access", "access", "main-ovs", "main-100"),
-        made("selective", "selectivetrunk", "main-ovs", "main-101, main-102"),
-        made("trunk", "trunk", "main-vf", "main-103"),
+        new_attachment("access", "access", "main-ovs", "main-100"),
+        new_attachment("selective", "selectivetrunk", "main-ovs", "main-101, main-102"),
+        new_attachment("trunk", "trunk", "main-vf", "main-103"),
     ]
     .concat()
 }
 
 #[test]
-fn a_network_comes_and_goes() {
-    shared(async |system| {
+fn networks_reach_switches_pods_and_callbacks_and_are_removed() {
+    with_shared_sandbox(async |system| {
         let foreign = Foreign::configure(system).await;
         system.apply("{apiVersion: v1, kind: Namespace, metadata: {name: main}}").await;
         for node in ["node1", "node3"] {
             system.patch("Node", node, json!({"metadata": {"labels": {"main": "yes"}}})).await;
         }
         let receiver = Receiver::start().await;
-        // In steps, so that nothing is named before it is there, which would be an error until it is.
-        system.apply(PLACES).await;
+        // A reference to a missing object is an error until the object exists, so objects are applied in steps.
+        system.apply(CONNECTION_POINTS).await;
         for name in ["main-v4", "main-v6"] {
             system.becomes::<Subnet>(name, Phase::Ready).await;
         }
@@ -85,12 +85,12 @@ fn a_network_comes_and_goes() {
         for vid in 100..=102 {
             system.assert_vlan_on(vid, &leaf_to_leaf).await;
         }
-        let mut inside = leaf_to_leaf.clone();
-        inside.remove(&("leaf2", "Ethernet48"));
-        system.assert_vlan_on(103, &inside).await;
+        let mut without_gateway = leaf_to_leaf.clone();
+        without_gateway.remove(&("leaf2", "Ethernet48"));
+        system.assert_vlan_on(103, &without_gateway).await;
         foreign.assert_untouched(system).await;
 
-        the_networks_of_pods(system).await;
+        assert_pod_networks(system).await;
 
         let objects: Vec<String> = (100..=103)
             .map(|vid| format!("L2Service main-{vid}"))
@@ -98,18 +98,18 @@ fn a_network_comes_and_goes() {
             .collect();
         receiver.until(&objects, "ready").await;
 
-        system.delete(&[&*services, &*attachments, "\n---\n", PLACES].concat()).await;
+        system.delete(&[&*services, &*attachments, "\n---\n", CONNECTION_POINTS].concat()).await;
         system.until_without(100..=103).await;
         system.until(system.nads("main"), watcher::Config::default(), "no NAD", BTreeMap::is_empty).await;
         foreign.assert_untouched(system).await;
         receiver.until(&objects, "deleted").await;
         for object in &objects {
-            callbacks(&receiver, object);
+            assert_callbacks(&receiver, object);
         }
     });
 }
 
-async fn the_networks_of_pods(system: &System) {
+async fn assert_pod_networks(system: &System) {
     let (nad, access) = system.nad("main/access", |config| !config.is_null()).await;
     let owner = nad.owner_references().first().map(|owner| (owner.kind.as_str(), owner.name.as_str()));
     assert_eq!(owner, Some(("L2ServiceAttachment", "access")));
@@ -143,8 +143,8 @@ fn vlans_of(trunk: &Value) -> Vec<u64> {
     entries.iter().flat_map(of).collect()
 }
 
-/// Pending, ready, terminating, deleted, each once and numbered, each with the whole object.
-fn callbacks(receiver: &Receiver, object: &str) {
+/// Checks that each phase from pending to deleted was posted once, numbered, and with the whole object.
+fn assert_callbacks(receiver: &Receiver, object: &str) {
     let callbacks = receiver.of(object);
     let phases: Vec<_> = callbacks.iter().map(|callback| callback.phase.as_str()).collect();
     assert_eq!(phases, ["pending", "ready", "terminating", "deleted"], "{object}");
@@ -162,8 +162,7 @@ fn callbacks(receiver: &Receiver, object: &str) {
     }
 }
 
-/// What others have configured: VLAN 3000 on a trunk with a native VLAN that is ours to use as well, and an access
-/// port that is none of ours.
+/// Foreign configuration: VLAN 3000 on a trunk that the operator uses as well, and an access port outside its fabric.
 struct Foreign;
 
 impl Foreign {
@@ -181,14 +180,14 @@ impl Foreign {
             .into(),
             ..HandEdit::default()
         };
-        system.by_hand("leaf1", &trunk).await;
+        system.edit_manually("leaf1", &trunk).await;
         let access = HandEdit {
             port: Some("Ethernet10".to_owned()),
             mode: Some(PortMode::Access),
             access: Some(3001),
             ..HandEdit::default()
         };
-        system.by_hand("leaf1", &access).await;
+        system.edit_manually("leaf1", &access).await;
         Self
     }
 

@@ -1,31 +1,31 @@
-//! End-to-end tests through the Kubernetes API: a real control plane, the engine and the drivers as processes of
-//! their own with the rights of `deploy/`, and simulated switches. They share one sandbox; each minds its own names,
-//! namespaces and VLAN IDs.
+//! End-to-end tests through the Kubernetes API, with a real control plane and simulated switches. The engine and the
+//! drivers are processes with the rights of `deploy/`. The tests share one sandbox; each uses its own names, namespaces
+//! and VLAN IDs.
 
-mod asking;
 mod bad_devices;
 mod bad_input;
 mod bridge_domains;
 mod callbacks;
-mod changes;
-mod conflicts;
-mod crashes;
-mod deleting;
+mod deletion;
 mod fabric;
 mod idle;
+mod inspect_commands;
 mod main_path;
 mod ovs_fabric;
-mod reference;
+mod process_crashes;
+mod reference_manifests;
 mod revoked;
 mod roles;
-mod trunks;
-mod ways;
+mod trunk_isolation;
+mod unreachable_networks;
+mod updates;
+mod vlan_conflicts;
 
 use eno_nbi_crds::{ConnectionPoint, Phase};
 use eno_tests::System;
 use serde_json::json;
 
-/// The document of an L2Service; `more` is the rest of its spec.
+/// The manifest of an L2Service; `more` is the rest of its spec.
 fn service(name: &str, vid: u16, more: &str) -> String {
     let test = name.split('-').next().unwrap_or_default();
     format!(
@@ -34,7 +34,7 @@ fn service(name: &str, vid: u16, more: &str) -> String {
     )
 }
 
-/// The document of an L2ServiceAttachment; `more` is the rest of its spec, VlanType at least.
+/// The manifest of an L2ServiceAttachment; `more` is the rest of its spec, at least `VlanType`.
 fn attachment(namespace: &str, name: &str, point: &str, services: &str, more: &str) -> String {
     let test = namespace.split('-').next().unwrap_or_default();
     format!(
@@ -43,15 +43,15 @@ fn attachment(namespace: &str, name: &str, point: &str, services: &str, more: &s
     )
 }
 
-/// A NodePool and a ConnectionPoint of one name, with these nodes and the OVS bridge `br0`.
-async fn point(system: &System, name: &str, nodes: &[&str]) {
-    point_on(system, name, nodes, "eth1").await;
+/// Creates a NodePool and a ConnectionPoint of one name with these nodes and the OVS bridge `br0`.
+async fn create_connection_point(system: &System, name: &str, nodes: &[&str]) {
+    create_connection_point_on(system, name, nodes, "eth1").await;
 }
 
-/// The same with the NICs under the bridge, separated by commas.
-async fn point_on(system: &System, name: &str, nodes: &[&str], interfaces: &str) {
+/// Like [`create_connection_point`], with the bridge's NICs separated by commas.
+async fn create_connection_point_on(system: &System, name: &str, nodes: &[&str], interfaces: &str) {
     for node in nodes {
-        join(system, name, node).await;
+        add_node_to_pool(system, name, node).await;
     }
     let yaml = format!(
         "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
@@ -63,12 +63,12 @@ async fn point_on(system: &System, name: &str, nodes: &[&str], interfaces: &str)
     system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
 }
 
-/// Makes a node one of a pool's.
-async fn join(system: &System, pool: &str, node: &str) {
+/// Adds a node to a pool.
+async fn add_node_to_pool(system: &System, pool: &str, node: &str) {
     system.patch("Node", node, json!({"metadata": {"labels": {(format!("pool-{pool}")): "yes"}}})).await;
 }
 
-/// Takes a node out of a pool.
-async fn leave(system: &System, pool: &str, node: &str) {
+/// Removes a node from a pool.
+async fn remove_node_from_pool(system: &System, pool: &str, node: &str) {
     system.patch("Node", node, json!({"metadata": {"labels": {(format!("pool-{pool}")): null}}})).await;
 }

@@ -1,19 +1,19 @@
-//! Open vSwitch as the fabric: what the plugin of the reference implementation was told, imported, alone and behind
-//! switches that speak NETCONF.
+//! Open vSwitch as the fabric: the imported configuration of the reference implementation's plugin, alone and behind
+//! NETCONF switches.
 
 use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2Service, L2ServiceAttachment, NodePool, Phase};
-use eno_tests::{OpenVswitch, Ports, System, Wanted, shared};
+use eno_tests::{ExpectedStatus, OpenVswitch, Ports, System, with_shared_sandbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/manifests/ovs_plugin");
-/// The nodes of the plugin's lab, as it tells them apart.
+/// The nodes of the plugin's lab, each with its pool.
 const NODES: [(&str, &str); 2] = [("master0", "ovs-pool"), ("node0", "virtio-pool")];
-/// Where the NICs of the ConnectionPoint `cp-virtio` end.
+/// The ports of the NICs of the ConnectionPoint `cp-virtio`.
 const VIRTIO: [&str; 4] = ["vport13", "vport14", "vport15", "vport16"];
-/// Where that of `cp-br-trunk` ends.
+/// The port of the NIC of `cp-br-trunk`.
 const TRUNK: &str = "vport7";
 /// The port of `br-fabric` with a cable to `leaf1`, and that cable's other end.
 const UPLINK: &str = "uplink";
@@ -34,7 +34,7 @@ fn links() -> Vec<Link> {
 }
 
 /// The VLANs of every port of the plugin's lab that carries any.
-async fn carried(switch: &OpenVswitch) -> Vec<(String, Vec<u16>)> {
+async fn vlans_by_port(switch: &OpenVswitch) -> Vec<(String, Vec<u16>)> {
     let mut found = Vec::new();
     for port in links().into_iter().map(|link| link.switch_port).chain([UPLINK.to_owned()]) {
         let vlans = switch.vlans(&port).await;
@@ -49,7 +49,7 @@ fn on(ports: &[&str], vlans: &[u16]) -> Vec<(String, Vec<u16>)> {
     ports.iter().map(|port| ((*port).to_owned(), vlans.to_vec())).collect()
 }
 
-/// What `eno import` makes of the plugin's configuration.
+/// The output of `eno import` for the plugin's configuration.
 async fn imported(system: &System, address: &str) -> String {
     let files = ["fabricConf.yaml", "poolConf.yaml"].map(|name| format!("{FOLDER}/{name}"));
     let output = system.eno(&["import", "ovs-plugin", &files[0], &files[1], "--address", address], "").await;
@@ -57,7 +57,7 @@ async fn imported(system: &System, address: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The same with a cable from `br-fabric` to a leaf.
+/// The imported manifests with a cable from `br-fabric` to a leaf.
 fn with_uplink(imported: &str) -> String {
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(imported).expect("YAML");
     let bridge = documents.iter_mut().find(|document| document["metadata"]["name"] == "br-fabric");
@@ -66,8 +66,8 @@ fn with_uplink(imported: &str) -> String {
     documents.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n")
 }
 
-/// The ports of the leaf beside those that the sandbox gave it.
-fn leaf(ports: &Value) -> String {
+/// A manifest that adds ports to the sandbox's FabricDevice of the leaf.
+fn leaf_with_ports(ports: &Value) -> String {
     json!({
         "apiVersion": "eno.k8s.io/v1alpha1", "kind": "FabricDevice", "metadata": {"name": LEAF.0},
         "spec": {"Ports": ports},
@@ -77,8 +77,8 @@ fn leaf(ports: &Value) -> String {
 
 #[test]
 #[ignore = "needs root: Open vSwitch"]
-fn the_reference_plugins_lab_is_a_fabric() {
-    shared(async |system| {
+fn imported_reference_lab_works_as_a_fabric() {
+    with_shared_sandbox(async |system| {
         let switch = OpenVswitch::start().await;
         let ports = links().into_iter().map(|link| (link.switch_name, link.switch_port));
         switch.add_closed_ports(ports.chain([("br-fabric".to_owned(), UPLINK.to_owned())])).await;
@@ -103,17 +103,17 @@ fn the_reference_plugins_lab_is_a_fabric() {
             system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
         }
         system.namespace("ovsfab").await;
-        assert_eq!(carried(&switch).await, []);
+        assert_eq!(vlans_by_port(&switch).await, []);
 
-        alone(system, &switch).await;
-        behind_switches(system, &switch, &imported).await;
+        check_bridge_alone(system, &switch).await;
+        check_bridge_behind_switches(system, &switch, &imported).await;
 
         system.delete(&[&*imported, &*nodes].concat()).await;
     });
 }
 
-/// A network of nodes on the bridge comes and goes.
-async fn alone(system: &System, switch: &OpenVswitch) {
+/// Creates and deletes a network between nodes on the bridge.
+async fn check_bridge_alone(system: &System, switch: &OpenVswitch) {
     let network = [
         service("ovsfab-a", 470, ""),
         attachment("ovsfab", "bridge", "cp-br-trunk", "ovsfab-a", "VlanType: access"),
@@ -124,18 +124,18 @@ async fn alone(system: &System, switch: &OpenVswitch) {
     for name in ["ovsfab/bridge", "ovsfab/device"] {
         system.becomes::<L2ServiceAttachment>(name, Phase::Ready).await;
     }
-    assert_eq!(carried(switch).await, on(&[&[TRUNK], &VIRTIO[..]].concat(), &[470]));
+    assert_eq!(vlans_by_port(switch).await, on(&[&[TRUNK], &VIRTIO[..]].concat(), &[470]));
     let (_, bridge) = system.nad("ovsfab/bridge", |config| !config.is_null()).await;
     assert_eq!((&bridge["bridge"], &bridge["vlan"]), (&json!("br-trunk"), &json!(470)));
     system.delete(&network).await;
-    assert_eq!(carried(switch).await, []);
+    assert_eq!(vlans_by_port(switch).await, []);
 }
 
-/// A network of a node on the bridge and one on a leaf: the bridge, which can't take a change back, is left alone
-/// until the switches have theirs.
-async fn behind_switches(system: &System, switch: &OpenVswitch, imported: &str) {
-    point(system, "ovsmixed", &["node3"]).await;
-    system.apply(&leaf(&json!([{"Name": LEAF.1, "Device": "br-fabric", "Port": UPLINK}]))).await;
+/// Creates a network between a node on the bridge and one on a leaf. The bridge can't roll a change back, so it is
+/// changed only after the switches.
+async fn check_bridge_behind_switches(system: &System, switch: &OpenVswitch, imported: &str) {
+    create_connection_point(system, "ovsmixed", &["node3"]).await;
+    system.apply(&leaf_with_ports(&json!([{"Name": LEAF.1, "Device": "br-fabric", "Port": UPLINK}]))).await;
     system.apply(&with_uplink(imported)).await;
     for device in [LEAF.0, "br-fabric"] {
         system.becomes::<FabricDevice>(device, Phase::Ready).await;
@@ -152,9 +152,9 @@ async fn behind_switches(system: &System, switch: &OpenVswitch, imported: &str) 
     system.fault("leaf2", refusal).await;
     let edge = attachment("ovsfab", "edge", "ovsmixed", "ovsfab-b", "VlanType: access");
     system.apply(&edge).await;
-    let words = &["FabricDevice leaf2", "for the voice"][..];
-    system.becomes::<L2Service>("ovsfab-b", Wanted { phase: Phase::Error, words }).await;
-    assert_eq!(carried(switch).await, on(&VIRTIO, &[471]));
+    let message_parts = &["FabricDevice leaf2", "for the voice"][..];
+    system.becomes::<L2Service>("ovsfab-b", ExpectedStatus { phase: Phase::Error, message_parts }).await;
+    assert_eq!(vlans_by_port(switch).await, on(&VIRTIO, &[471]));
     assert_eq!(switch.configurations().await, before, "the bridge was changed though a switch refuses");
     system.fault("leaf2", json!({"kind": "clear"})).await;
 
@@ -175,13 +175,13 @@ async fn behind_switches(system: &System, switch: &OpenVswitch, imported: &str) 
         ("spine2", "Ethernet2"),
     ]);
     system.assert_vlan_on(471, &on_switches).await;
-    assert_eq!(carried(switch).await, on(&[&VIRTIO[..], &[UPLINK]].concat(), &[471]));
+    assert_eq!(vlans_by_port(switch).await, on(&[&VIRTIO[..], &[UPLINK]].concat(), &[471]));
     assert_eq!(switch.configurations().await, before + 1, "the bridge was changed once");
 
     system.delete(&[lab, edge].concat()).await;
     system.until_without([471]).await;
-    assert_eq!(carried(switch).await, []);
-    // Off the cable first: it would lead nowhere.
-    system.apply(&leaf(&json!([]))).await;
+    assert_eq!(vlans_by_port(switch).await, []);
+    // The cable goes first, since it would lead nowhere.
+    system.apply(&leaf_with_ports(&json!([]))).await;
     system.becomes::<FabricDevice>(LEAF.0, Phase::Ready).await;
 }

@@ -1,8 +1,8 @@
-//! `eno revoked`: who has what they may not use any more, and its end.
+//! `eno revoked`: pods that have a network without the permission to use it, and the removal of that network.
 
 use std::time::Duration;
 
-use eno_tests::{System, shared};
+use eno_tests::{System, with_shared_sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 const NAMESPACE: &str = "revoked";
 const LABEL: &str = "attach.eno.k8s.io/oam";
 
-/// A service account that may use attachments.
+/// The manifests of a service account that may use attachments.
 fn account(name: &str) -> String {
     format!(
         "\n---\n{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: {name}, namespace: {NAMESPACE}}}}}\n---\n\
@@ -33,18 +33,18 @@ fn pod(name: &str) -> Pod {
     serde_json::from_value(pod).expect("a pod")
 }
 
-/// Again and again until there is something.
-async fn at_last<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
+/// Polls until the probe returns something.
+async fn poll_until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
+    let polling = async {
         let mut ticks = tokio::time::interval(Duration::from_millis(200));
         loop {
             ticks.tick().await;
-            if let Some(found) = look().await {
+            if let Some(found) = probe().await {
                 return found;
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), looking)
+    tokio::time::timeout(Duration::from_mins(1), polling)
         .await
         .unwrap_or_else(|late| panic!("{what}: {late}"))
 }
@@ -55,21 +55,21 @@ async fn revoked(system: &System, more: &[&str]) -> Value {
 }
 
 #[test]
-fn who_may_not_use_a_network_any_more_loses_it() {
-    shared(async |system| {
+fn revoked_pod_is_listed_and_loses_its_network() {
+    with_shared_sandbox(async |system| {
         system.namespace(NAMESPACE).await;
         let client = system.sandbox.client();
         let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         for name in ["keeps", "loses"] {
             system.apply(&account(name)).await;
-            // Account and right are known to the API server's admission a moment later.
-            at_last("a pod is taken", async || pods.create(&PostParams::default(), &pod(name)).await.ok())
+            // The API server's admission knows a new account and its permission a moment later.
+            poll_until("a pod is taken", async || pods.create(&PostParams::default(), &pod(name)).await.ok())
                 .await;
         }
-        at_last("all may", async || (revoked(system, &[]).await == json!([])).then_some(())).await;
+        poll_until("all may", async || (revoked(system, &[]).await == json!([])).then_some(())).await;
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
         bindings.delete("loses", &DeleteParams::default()).await.expect("it goes");
-        let found = at_last("it is seen", async || {
+        let found = poll_until("it is seen", async || {
             let found = revoked(system, &[]).await;
             (found != json!([])).then_some(found)
         })
@@ -85,11 +85,15 @@ fn who_may_not_use_a_network_any_more_loses_it() {
         assert_eq!(labels("loses").await.into_keys().collect::<Vec<_>>(), ["app"]);
         assert!(labels("keeps").await.contains_key(LABEL));
         let events: Api<v1::Event> = Api::namespaced(client, NAMESPACE);
-        let is_told = |event: &v1::Event| {
+        let is_about_revocation = |event: &v1::Event| {
             let about = event.regarding.as_ref().and_then(|pod| pod.name.as_deref());
             event.reason.as_deref() == Some("UseRevoked") && about == Some("loses")
         };
-        system.until(events, watcher::Config::default(), "an Event", |all| all.values().any(is_told)).await;
+        system
+            .until(events, watcher::Config::default(), "an Event", |all| {
+                all.values().any(is_about_revocation)
+            })
+            .await;
         assert_eq!(revoked(system, &[]).await, json!([]));
         for name in ["keeps", "loses"] {
             let now = DeleteParams::default().grace_period(0);

@@ -1,21 +1,20 @@
-//! Each ClusterRole of `deploy/rbac` with each command of those that people run: what it shows, what it leaves out and says
-//! so, what it refuses.
+//! Each user-facing command under each ClusterRole of `deploy/rbac`: what it shows, reports as left out, and refuses.
 
 use std::path::Path;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, shared};
+use eno_tests::{System, with_shared_sandbox};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, point, service};
+use crate::e2e::{attachment, create_connection_point, service};
 
 const NAMESPACE: &str = "roles";
 const VID: u16 = 260;
-/// The kinds in the order in which they are named.
+/// The kinds in the order in which the commands list them.
 const KINDS: [&str; 12] = [
     "bridges",
     "connectionpoints",
@@ -31,24 +30,28 @@ const KINDS: [&str; 12] = [
     "subnets",
 ];
 
-/// What a role may.
+/// The permissions of a role.
 #[derive(Clone, Copy)]
 struct Role {
     name: &'static str,
-    /// Where it is bound: in one namespace, else in the cluster.
-    inside: bool,
-    /// What it may list.
+    /// True: bound in one namespace; false: bound in the cluster.
+    namespaced: bool,
+    /// The resources that it may list.
     reads: &'static [&'static str],
-    /// What it may apply.
+    /// The resources that it may apply.
     writes: &'static [&'static str],
 }
 
 const fn role(name: &'static str, reads: &'static [&'static str], writes: &'static [&'static str]) -> Role {
-    Role { name, inside: false, reads, writes }
+    Role { name, namespaced: false, reads, writes }
 }
 
-const fn inside(name: &'static str, reads: &'static [&'static str], writes: &'static [&'static str]) -> Role {
-    Role { name, inside: true, reads, writes }
+const fn namespaced(
+    name: &'static str,
+    reads: &'static [&'static str],
+    writes: &'static [&'static str],
+) -> Role {
+    Role { name, namespaced: true, reads, writes }
 }
 
 const NFVO: &[&str] = &["l2serviceattachments", "l2services", "routes", "subnets"];
@@ -76,22 +79,22 @@ const ROLES: [Role; 18] = [
     role("eno-admin", ALL_BUT_PODS, &KINDS),
     role("eno-viewer", ALL_BUT_PODS, &[]),
     role("eno-nfvo", NFVO, NFVO),
-    // It patches what is there and creates nothing.
+    // It patches existing objects and creates none.
     role("eno-engine", ALL, &[]),
     role("eno-driver-nad", &[], &[]),
-    inside("eno-attachment-admin", &["l2serviceattachments"], &["l2serviceattachments"]),
-    inside("eno-attachment-viewer", &["l2serviceattachments"], &[]),
-    inside("eno-attachment-user", &[], &[]),
-    inside("eno-podconfig-editor", &["podconfigs"], &["podconfigs"]),
-    inside("eno-podconfig-viewer", &["podconfigs"], &[]),
-    inside("eno-podconfig-user", &[], &[]),
-    inside("eno-podnetworkconfig-editor", &["podnetworkconfigs"], &["podnetworkconfigs"]),
-    inside("eno-podnetworkconfig-viewer", &["podnetworkconfigs"], &[]),
-    inside("eno-podnetworkconfig-user", &[], &[]),
-    inside("eno-bridge-editor", &["bridges"], &["bridges"]),
-    inside("eno-bridge-viewer", &["bridges"], &[]),
-    inside("eno-bridge-user", &[], &[]),
-    inside("eno-podnetwork-viewer", &[], &[]),
+    namespaced("eno-attachment-admin", &["l2serviceattachments"], &["l2serviceattachments"]),
+    namespaced("eno-attachment-viewer", &["l2serviceattachments"], &[]),
+    namespaced("eno-attachment-user", &[], &[]),
+    namespaced("eno-podconfig-editor", &["podconfigs"], &["podconfigs"]),
+    namespaced("eno-podconfig-viewer", &["podconfigs"], &[]),
+    namespaced("eno-podconfig-user", &[], &[]),
+    namespaced("eno-podnetworkconfig-editor", &["podnetworkconfigs"], &["podnetworkconfigs"]),
+    namespaced("eno-podnetworkconfig-viewer", &["podnetworkconfigs"], &[]),
+    namespaced("eno-podnetworkconfig-user", &[], &[]),
+    namespaced("eno-bridge-editor", &["bridges"], &["bridges"]),
+    namespaced("eno-bridge-viewer", &["bridges"], &[]),
+    namespaced("eno-bridge-user", &[], &[]),
+    namespaced("eno-podnetwork-viewer", &[], &[]),
 ];
 
 impl Role {
@@ -99,15 +102,15 @@ impl Role {
         self.reads.contains(&what)
     }
 
-    /// In the words of the commands.
-    fn left_out(self) -> Vec<String> {
+    /// The omissions as the commands report them.
+    fn expected_omissions(self) -> Vec<String> {
         let all = KINDS.into_iter().chain(["namespaces", "nodes", "pods"]);
-        let left_out = all.filter_map(|what| match (self.reads(what), self.inside) {
+        let expected_omissions = all.filter_map(|what| match (self.reads(what), self.namespaced) {
             (true, true) => Some(format!("{what} outside namespace {NAMESPACE}")),
             (true, false) => None,
             (false, _) => Some(what.to_owned()),
         });
-        left_out.collect()
+        expected_omissions.collect()
     }
 
     fn user(self) -> String {
@@ -125,7 +128,7 @@ impl Role {
             ..Subject::default()
         };
         let subjects = Some(vec![subject]);
-        if self.inside {
+        if self.namespaced {
             let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
             let binding = RoleBinding { metadata, role_ref, subjects };
             bindings.create(&PostParams::default(), &binding).await.expect("a RoleBinding");
@@ -136,7 +139,7 @@ impl Role {
         }
     }
 
-    /// The administrator's kubeconfig, in the name of somebody with this role, with the namespace of its context.
+    /// The administrator's kubeconfig, impersonating a user with this role, with the context's namespace set.
     fn kubeconfig(self, system: &System, dir: &Path) -> String {
         let text = std::fs::read_to_string(&system.sandbox.info().kubeconfig).expect("a kubeconfig");
         let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -148,14 +151,14 @@ impl Role {
     }
 }
 
-/// Runs commands in the name of somebody.
-struct As<'a> {
+/// Runs commands as a user with one role.
+struct CommandRunner<'a> {
     system: &'a System,
     role: Role,
     kubeconfig: String,
 }
 
-impl As<'_> {
+impl CommandRunner<'_> {
     async fn run(&self, arguments: &[&str], input: &str) -> (Option<i32>, Value, String) {
         let arguments = [arguments, &["--kubeconfig", &self.kubeconfig]].concat();
         let output = self.system.eno(&arguments, input).await;
@@ -163,30 +166,34 @@ impl As<'_> {
         (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or_default(), stderr)
     }
 
-    /// It works and says what it leaves out, to people and programs.
+    /// Runs a command that must succeed and report its omissions on standard error and in its JSON.
     async fn works(&self, arguments: &[&str], input: &str) -> Value {
-        let (code, told, stderr) = self.run(&[arguments, &["-o", "json"]].concat(), input).await;
+        let (code, output, stderr) = self.run(&[arguments, &["-o", "json"]].concat(), input).await;
         let name = self.role.name;
-        assert_eq!(code, Some(0), "{name}: {arguments:?}: {stderr}{told:#}");
-        let left_out = self.role.left_out();
+        assert_eq!(code, Some(0), "{name}: {arguments:?}: {stderr}{output:#}");
+        let expected_omissions = self.role.expected_omissions();
         let found: Vec<&str> =
-            told["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            output["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         assert!(
-            left_out.iter().all(|what| found.contains(&what.as_str())),
+            expected_omissions.iter().all(|what| found.contains(&what.as_str())),
             "{name}: {arguments:?}: {found:?}"
         );
-        assert_eq!(stderr.contains("left out"), !left_out.is_empty(), "{name}: {arguments:?}: {stderr}");
-        assert!(
-            left_out.is_empty() || stderr.contains(&left_out.join(", ")),
+        assert_eq!(
+            stderr.contains("left out"),
+            !expected_omissions.is_empty(),
             "{name}: {arguments:?}: {stderr}"
         );
-        told
+        assert!(
+            expected_omissions.is_empty() || stderr.contains(&expected_omissions.join(", ")),
+            "{name}: {arguments:?}: {stderr}"
+        );
+        output
     }
 
-    async fn refused(&self, arguments: &[&str], words: &str) {
+    async fn refused(&self, arguments: &[&str], message_parts: &str) {
         let (code, _, stderr) = self.run(arguments, "").await;
         assert_eq!(code, Some(1), "{}: {arguments:?}: {stderr}", self.role.name);
-        assert!(stderr.contains(words), "{}: {arguments:?}: {stderr}", self.role.name);
+        assert!(stderr.contains(message_parts), "{}: {arguments:?}: {stderr}", self.role.name);
     }
 
     async fn each_command(&self) {
@@ -208,18 +215,22 @@ impl As<'_> {
 
     async fn status(&self) {
         let all = self.works(&["status"], "").await;
-        let shown = |name: &str| {
+        let is_shown = |name: &str| {
             let rows = all["objects"].as_array().expect("a list");
             rows.iter().any(|row| row["object"] == name && row["phase"] == "ready")
         };
-        assert_eq!(shown("L2Service/roles-a"), self.role.reads("l2services"), "{all:#}");
-        assert_eq!(shown("L2ServiceAttachment/roles/a"), self.role.reads("l2serviceattachments"), "{all:#}");
+        assert_eq!(is_shown("L2Service/roles-a"), self.role.reads("l2services"), "{all:#}");
+        assert_eq!(
+            is_shown("L2ServiceAttachment/roles/a"),
+            self.role.reads("l2serviceattachments"),
+            "{all:#}"
+        );
         if !self.role.reads("l2serviceattachments") {
             return self
                 .refused(&["status", "l2sa/a"], "L2ServiceAttachment/roles/a: you may not read it")
                 .await;
         }
-        // Without -n it is the namespace of the kubeconfig.
+        // Without `-n` the command uses the kubeconfig's namespace.
         let one = self.works(&["status", "l2sa/a"], "").await;
         assert_eq!((&one["object"], &one["phase"]), (&json!("L2ServiceAttachment/roles/a"), &json!("ready")));
         let hops = one["switches"].as_array().into_iter().flatten();
@@ -247,10 +258,10 @@ impl As<'_> {
             assert_eq!(strings("leftOut").contains(&object.to_owned()), !reads, "{object}: {plan:#}");
             let by_schema = strings("checkedBySchema").contains(&object.to_owned());
             assert_eq!(by_schema, reads && !writes, "{}: {object}: {plan:#}", self.role.name);
-            let told = plan["objects"].as_array().expect("a list").iter().find(|one| one["kind"] == kind);
-            assert_eq!(told.map(|one| &one["act"]), reads.then_some(&json!("create")), "{object}: {plan:#}");
-            // What depends on something that was not read has no verdict.
-            let verdict = told.map(|one| one["after"]["phase"].as_str().unwrap_or("not known"));
+            let entry = plan["objects"].as_array().expect("a list").iter().find(|one| one["kind"] == kind);
+            assert_eq!(entry.map(|one| &one["act"]), reads.then_some(&json!("create")), "{object}: {plan:#}");
+            // An object that depends on unread objects has no predicted phase.
+            let verdict = entry.map(|one| one["after"]["phase"].as_str().unwrap_or("not known"));
             let known = if self.role.reads("nodes") { "ready" } else { "not known" };
             assert_eq!(verdict, reads.then_some(known), "{}: {object}: {plan:#}", self.role.name);
         }
@@ -281,7 +292,7 @@ impl As<'_> {
     }
 
     async fn adopt(&self) {
-        // Reading it comes first.
+        // The command reads the device before it patches it.
         let may = self.role.writes.contains(&"fabricdevices") || self.role.name == "eno-engine";
         if !may {
             return self.refused(&["adopt", "leaf1", "3999"], "forbidden").await;
@@ -294,19 +305,20 @@ impl As<'_> {
 }
 
 #[test]
-fn each_role_with_each_command() {
-    shared(async |system| {
+fn each_cluster_role_gets_what_it_may_read_from_each_command() {
+    with_shared_sandbox(async |system| {
         let client = system.sandbox.client();
-        let ours = ListParams::default().labels("app.kubernetes.io/part-of=eno");
-        let there = Api::<ClusterRole>::all(client.clone()).list(&ours).await.expect("ClusterRoles");
-        let mut there: Vec<String> = there.iter().map(ClusterRole::name_any).collect();
-        let mut tried: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
-        there.sort();
-        tried.sort_unstable();
-        assert_eq!(there, tried);
+        let of_operator = ListParams::default().labels("app.kubernetes.io/part-of=eno");
+        let deployed =
+            Api::<ClusterRole>::all(client.clone()).list(&of_operator).await.expect("ClusterRoles");
+        let mut deployed: Vec<String> = deployed.iter().map(ClusterRole::name_any).collect();
+        let mut listed: Vec<&str> = ROLES.iter().map(|role| role.name).collect();
+        deployed.sort();
+        listed.sort_unstable();
+        assert_eq!(deployed, listed);
 
         system.namespace(NAMESPACE).await;
-        point(system, "roles", &["node1"]).await;
+        create_connection_point(system, "roles", &["node1"]).await;
         let network =
             [service("roles-a", VID, ""), attachment(NAMESPACE, "a", "roles", "roles-a", "VlanType: access")]
                 .concat();
@@ -317,7 +329,7 @@ fn each_role_with_each_command() {
         for role in ROLES {
             role.bind(&client).await;
             let kubeconfig = role.kubeconfig(system, dir.path());
-            As { system, role, kubeconfig }.each_command().await;
+            CommandRunner { system, role, kubeconfig }.each_command().await;
         }
         system.delete(&network).await;
         system.until_without([VID]).await;

@@ -1,4 +1,4 @@
-//! What `make lanes` runs and `make test` does not: it waits for a takeover, tries many points, or makes much.
+//! Slow tests, which `make lanes` runs and `make test` skips: takeovers, crash points and large loads.
 
 mod crash;
 mod ha;

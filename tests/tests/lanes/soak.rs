@@ -1,4 +1,4 @@
-//! `eno soak`, in short and without faults: every layer is as it has to be.
+//! A short `eno soak` without faults: every layer must match the model.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// A start, two rounds, and the end, with time for a busy machine.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// Time for a start, two rounds and the end on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 fn soak(arguments: &[&str]) -> Child {
     let program = eno::programs::eno().expect("the program: cargo build --workspace --bins");
@@ -37,9 +37,9 @@ fn soak(arguments: &[&str]) -> Child {
 }
 
 #[tokio::test]
-async fn a_short_soak_finds_nothing_wrong() {
+async fn short_soak_reports_no_violations() {
     let running = soak(&["--for", "20s", "--seed", "7", "--faults", "none"]);
-    let output = timeout(PATIENCE, running.wait_with_output()).await.expect("it ends").expect("its output");
+    let output = timeout(TIMEOUT, running.wait_with_output()).await.expect("it ends").expect("its output");
     let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{errors}{out}");
     for figure in ["checkpoints", "callbacks posted", "nothing wrong"] {
@@ -48,7 +48,7 @@ async fn a_short_soak_finds_nothing_wrong() {
 }
 
 #[tokio::test]
-async fn a_soak_is_ended_early_by_ctrl_c() {
+async fn ctrl_c_ends_a_soak_with_a_report() {
     let mut running = soak(&["--for", "1h", "--faults", "none"]);
     let mut lines = BufReader::new(running.stderr.take().expect("a pipe")).lines();
     let begun = async {
@@ -59,7 +59,7 @@ async fn a_soak_is_ended_early_by_ctrl_c() {
         }
         panic!("it ended by itself");
     };
-    timeout(PATIENCE, begun).await.expect("it starts");
+    timeout(TIMEOUT, begun).await.expect("it starts");
     let pid = running.id().and_then(|pid| i32::try_from(pid).ok()).expect("it runs");
     kill(Pid::from_raw(pid), Signal::SIGINT).expect("a process");
     let mut out = String::new();
@@ -67,7 +67,7 @@ async fn a_soak_is_ended_early_by_ctrl_c() {
         running.stdout.take().expect("a pipe").read_to_string(&mut out).await.expect("text");
         running.wait().await.expect("its end")
     };
-    let status = timeout(PATIENCE, ending).await.expect("it ends");
+    let status = timeout(TIMEOUT, ending).await.expect("it ends");
     assert_eq!(status.code(), Some(0), "{out}");
     assert!(out.contains("stopped"), "{out}");
 }

@@ -1,10 +1,10 @@
-//! With a thousand attachments.
+//! Loss of streams, store and server with a thousand attachments.
 
 use std::path::PathBuf;
 
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{Receiver, System, own};
+use eno_tests::{Receiver, System, with_own_sandbox};
 use kube::runtime::watcher;
 
 use super::{nats, versions};
@@ -22,7 +22,7 @@ const STREAMS: [&str; 8] = [
     "KV_ENO_CALLBACKS",
 ];
 
-/// Services with their attachments, and the names by which they call back.
+/// The manifests of services with their attachments, and the objects' names in callbacks.
 fn networks(test: &str, first: u16, url: &str) -> (String, Vec<String>) {
     let (mut yaml, mut objects) = (String::new(), Vec::new());
     let spec = format!("CallbackURL: '{url}'");
@@ -51,9 +51,9 @@ async fn all_ready(system: &System, test: &str) {
     system.all_become::<L2ServiceAttachment>(test, ATTACHMENTS.into(), Phase::Ready).await;
 }
 
-/// NATS loses something while attachments are made, when all is done, and while they are deleted.
-async fn survives(system: &System, test: &str, first: u16, lose: impl AsyncFn()) {
-    system.point(test).await;
+/// Runs `lose` while attachments are created, when nothing is to do, and while they are deleted.
+async fn assert_survives(system: &System, test: &str, first: u16, lose: impl AsyncFn()) {
+    system.create_connection_point(test).await;
     let receiver = Receiver::start().await;
     let (yaml, objects) = networks(test, first, receiver.url());
     let some = async |count: usize| {
@@ -71,7 +71,7 @@ async fn survives(system: &System, test: &str, first: u16, lose: impl AsyncFn())
         assert_eq!(system.ports_of(vid).await.len(), 11, "the ports of VLAN {vid}");
     }
 
-    // With nothing to do: no switch is touched, and all is told once more.
+    // When idle, no switch is changed, and every callback is posted once more.
     let before = versions(system).await;
     receiver.forget();
     lose().await;
@@ -79,7 +79,7 @@ async fn survives(system: &System, test: &str, first: u16, lose: impl AsyncFn())
     all_ready(system, test).await;
     assert_eq!(versions(system).await, before, "a switch was configured anew");
 
-    tokio::join!(system.ask_to_delete(&yaml), async {
+    tokio::join!(system.request_deletion(&yaml), async {
         let config = watcher::Config::default().labels(&format!("test={test}"));
         let most = usize::from(ATTACHMENTS) / 4 * 3;
         let api = system.all::<L2ServiceAttachment>();
@@ -92,12 +92,12 @@ async fn survives(system: &System, test: &str, first: u16, lose: impl AsyncFn())
 }
 
 #[test]
-fn every_stream_is_deleted() {
-    own(
+fn networks_survive_deletion_of_every_stream() {
+    with_own_sandbox(
         |_| (),
         async |system| {
             let jetstream = nats(system, NatsUser::Admin).await;
-            survives(system, "streams", 1000, async || {
+            assert_survives(system, "streams", 1000, async || {
                 for stream in STREAMS {
                     jetstream.delete_stream(stream).await.expect("a stream to delete");
                 }
@@ -108,12 +108,12 @@ fn every_stream_is_deleted() {
 }
 
 #[test]
-fn the_store_is_lost_with_the_server() {
-    own(
+fn networks_survive_loss_of_the_jetstream_store() {
+    with_own_sandbox(
         |_| (),
         async |system| {
             let store: PathBuf = system.sandbox.control_plane().dir().join("nats/jetstream");
-            survives(system, "store", 1000, async || {
+            assert_survives(system, "store", 1000, async || {
                 let wipe = || std::fs::remove_dir_all(&store).expect("a store to remove");
                 system.restart_part_after("nats-server", wipe).await;
             })
@@ -123,12 +123,12 @@ fn the_store_is_lost_with_the_server() {
 }
 
 #[test]
-fn the_server_is_killed() {
-    own(
+fn networks_and_callbacks_survive_a_server_crash() {
+    with_own_sandbox(
         |_| (),
         async |system| {
             let receiver = Receiver::start().await;
-            system.point("server").await;
+            system.create_connection_point("server").await;
             let (yaml, objects) = networks("server", 1000, receiver.url());
             tokio::join!(system.apply(&yaml), async {
                 let config = watcher::Config::default().labels("test=server");

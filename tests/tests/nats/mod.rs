@@ -1,8 +1,8 @@
-//! What NATS holds is lost while there is much to do, and while there is nothing to do: everything comes back from
-//! Kubernetes, and only there. And what stands there may be no word of anybody's (`poison`).
+//! Loss of what NATS stores, under load and when idle: the engine restores everything from Kubernetes.
+//! `malformed_messages` covers messages that can't be parsed.
 
 mod lanes;
-mod poison;
+mod malformed_messages;
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, Phase};
-use eno_tests::{PATIENCE, System, own};
+use eno_tests::{System, TIMEOUT, with_own_sandbox};
 
-/// NATS as a part may use it.
+/// A connection to NATS with the credentials of one part.
 async fn nats(system: &System, user: NatsUser) -> Context {
     let info = system.sandbox.control_plane().nats();
     let seed = std::fs::read_to_string(info.seed_of(user)).expect("a seed");
@@ -23,7 +23,7 @@ async fn nats(system: &System, user: NatsUser) -> Context {
     jetstream::new(connection.expect("a connection"))
 }
 
-/// The count of changes of each switch.
+/// The number of changes of each switch.
 async fn versions(system: &System) -> BTreeMap<String, u64> {
     let mut versions = BTreeMap::new();
     for info in system.sandbox.switches() {
@@ -34,13 +34,13 @@ async fn versions(system: &System) -> BTreeMap<String, u64> {
     versions
 }
 
-/// A server that is killed may lose the last message of a subject along with the one before it.
+/// A killed server may lose the last message of a subject along with the one before it.
 #[test]
-fn commands_are_lost_with_the_server() {
-    own(
+fn lost_command_is_republished_without_a_switch_change() {
+    with_own_sandbox(
         |_| (),
         async |system| {
-            system.point("commands").await;
+            system.create_connection_point("commands").await;
             let jetstream = nats(system, NatsUser::Admin).await;
             let commands = jetstream.get_stream("ENO_COMMANDS").await.expect("a stream");
             let lost = "eno.v1.command.netconf.leaf1";
@@ -48,12 +48,12 @@ fn commands_are_lost_with_the_server() {
             commands.purge().filter(lost).await.expect("it is taken out");
             let before = versions(system).await;
             system.restart_part("nats-server").await;
-            let back = async {
+            let republished = async {
                 while commands.get_last_raw_message_by_subject(lost).await.is_err() {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(PATIENCE, back).await.expect("it is said again");
+            tokio::time::timeout(TIMEOUT, republished).await.expect("it is said again");
             system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
             assert_eq!(versions(system).await, before, "a switch was configured anew");
         },

@@ -1,18 +1,18 @@
-//! The agents as the DaemonSet of `deploy/` runs them: pods with its capabilities, seccomp profile, read-only root file
-//! system and mounts, from an image with our programs.
+//! The agents in pods of the DaemonSet of `deploy/`: its capabilities, seccomp profile, read-only root file system and
+//! mounts.
 
-use eno::sandbox::{AgentsAs, SandboxOptions};
+use eno::sandbox::{AgentMode, SandboxOptions};
 use eno_nbi_crds::{ConfigPhase, ConnectionPoint, L2ServiceAttachment, Phase, PodConfig};
-use eno_tests::{System, deployment, own, two_nodes};
+use eno_tests::{System, deployment, two_nodes, with_own_sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::nodes::configs::{configured, field};
 use crate::nodes::hot_plug::{addresses, attachment, network};
+use crate::nodes::pod_configs::{configured, field};
 
 const NODES: [&str; 2] = ["node1", "node2"];
-/// As the image has them.
+/// Paths of the programs in the image.
 const AGENT: &str = "usr/local/bin/eno-driver-node";
 const RESOLVER: &str = "usr/local/bin/eno-cri-resolver";
 const AGENTS: &str = "eno-node";
@@ -20,7 +20,7 @@ const AGENTS: &str = "eno-node";
 /// `CAP_NET_ADMIN` and `CAP_SYS_ADMIN` (capability.h: 12 and 21).
 const AGENT_CAPABILITIES: u64 = 1 << 12 | 1 << 21;
 
-/// The one process of a program on a node, which may do this and nothing more, whatever it runs.
+/// Checks that a node runs one process of a program, confined to these capabilities; returns its process id.
 async fn confined(system: &System, node: &str, program: &str, capabilities: u64) -> String {
     let (pid, status) = system.process(node, program).await;
     let value = |key: &str| {
@@ -30,13 +30,12 @@ async fn confined(system: &System, node: &str, program: &str, capabilities: u64)
     for set in ["CapPrm", "CapEff", "CapBnd"] {
         assert_eq!(u64::from_str_radix(value(set), 16), Ok(capabilities), "{set} of {program}");
     }
-    // A filter of system calls (proc_pid_status(5)), which nothing can take off again.
+    // Seccomp filters system calls (proc_pid_status(5)), and no new privileges lift that.
     assert_eq!((value("Seccomp"), value("NoNewPrivs")), ("2", "1"), "{program}");
     pid
 }
 
-/// A TAP device, for which the agent needs `/dev/net/tun`, and an interface with a kernel parameter, which is set below
-/// the mount of `/proc/sys/net`.
+/// A TAP device needs `/dev/net/tun`; an interface's kernel parameter needs the mount of `/proc/sys/net`.
 const EXTRA: &str = r#"
 apiVersion: podconfig.opdev.io/v1alpha1
 kind: PodConfig
@@ -49,12 +48,12 @@ spec:
 
 #[test]
 #[ignore = "needs root: real nodes"]
-fn pods_of_the_daemon_set_plumb_other_pods() {
+fn daemon_set_agents_configure_pod_interfaces() {
     let options = |options: &mut SandboxOptions| {
         two_nodes(options);
-        options.agents_as = AgentsAs::Pods;
+        options.agent_mode = AgentMode::Pods;
     };
-    own(options, async |system| {
+    with_own_sandbox(options, async |system| {
         for node in NODES {
             confined(system, node, AGENT, AGENT_CAPABILITIES).await;
             confined(system, node, RESOLVER, 0).await;
@@ -78,7 +77,7 @@ fn pods_of_the_daemon_set_plumb_other_pods() {
         each_reaches_the_others(system, 4).await;
         extras(system, 4).await;
 
-        // All of it goes from pods that go on running.
+        // All networks are removed from running pods.
         system.delete(EXTRA).await;
         for pod in pods.keys() {
             system.label("daemon", pod, "attach.eno.k8s.io/oam", None).await;
@@ -100,7 +99,7 @@ fn pods_of_the_daemon_set_plumb_other_pods() {
     });
 }
 
-/// Every pod has its own addresses on `net1`, and reaches those of a pod on the other node.
+/// Checks that every pod has its own addresses on `net1` and reaches the pods on the other node.
 async fn each_reaches_the_others(system: &System, count: usize) {
     let leases = addresses(system, "daemon/oam", count).await;
     assert_eq!(leases.len(), count, "{leases:?}");
@@ -115,7 +114,7 @@ async fn each_reaches_the_others(system: &System, count: usize) {
     }
 }
 
-/// Every pod has what the PodConfig says.
+/// Checks that every pod has the PodConfig's interfaces.
 async fn extras(system: &System, count: usize) {
     let object: PodConfig = configured(system, "daemon", "extra", |status| {
         status.phase == Some(ConfigPhase::Configured)
@@ -133,7 +132,7 @@ async fn extras(system: &System, count: usize) {
     }
 }
 
-/// Both of a node's processes die, and the kubelet starts them again, as confined as before.
+/// Kills both of a node's processes; the kubelet must restart them as confined as before.
 async fn killed_agents_come_back(system: &System) {
     let before = [
         confined(system, NODES[0], AGENT, AGENT_CAPABILITIES).await,

@@ -1,12 +1,12 @@
-//! An L2ServiceAttachment reaches running pods by a label.
+//! L2ServiceAttachments that a label adds to running pods.
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, deployment, on_nodes};
+use eno_tests::{System, deployment, with_shared_nodes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher;
 use serde_json::json;
 
-/// A bridge on all nodes, and a service on it with addresses for running pods, in a namespace of its own.
+/// The manifests of a namespace, a bridge on all nodes, and a service with addresses for running pods.
 pub fn network(name: &str, vid: u16) -> String {
     let third = vid % 250;
     format!(
@@ -53,7 +53,7 @@ pub fn attachment(namespace: &str, name: &str, more: &str) -> String {
     )
 }
 
-/// The addresses that the attachment's status gives the pods, by pod.
+/// The addresses of each pod in the attachment's status.
 pub async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String, Vec<String>)> {
     let (namespace, plain) = name.split_once('/').expect("namespace/name");
     let config = watcher::Config::default().fields(&format!("metadata.name={plain}"));
@@ -74,8 +74,8 @@ pub async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String,
 
 #[test]
 #[ignore = "needs root: real nodes"]
-fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
-    on_nodes(async |system| {
+fn pods_on_two_nodes_reach_each_other_through_two_switches() {
+    with_shared_nodes(async |system| {
         let network = network("plug", 100);
         system.apply(&network).await;
         system.becomes::<ConnectionPoint>("plug", Phase::Ready).await;
@@ -102,7 +102,7 @@ fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
         }
         let (first, other) = (&leases[0].0, leases[1].1[0].clone());
 
-        // One object shows what the pod has, and who asked for it.
+        // The PodNetwork shows the pod's interface and its owner.
         let view = system.pod_network("plug", first, |interfaces| !interfaces.is_empty()).await;
         let net1 = &view[0];
         assert_eq!((&*net1.owner.kind, &*net1.owner.name), ("L2ServiceAttachment", "oam"));
@@ -111,7 +111,7 @@ fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
         let leaf = system.view("leaf1").await;
         assert!(leaf.ports["Ethernet1"].vlans.contains(100), "{leaf:?}");
 
-        // A change of the service moves running pods to another VLAN, name and MAC kept.
+        // A changed VLAN moves running pods; interface name and MAC stay.
         let mac = |interfaces: &std::collections::BTreeMap<String, String>| {
             interfaces["net1"].split("link/ether ").nth(1).and_then(|rest| rest.get(..17)).map(str::to_owned)
         };
@@ -122,8 +122,8 @@ fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
         system.pings("plug", first, &other, true).await;
         assert_eq!(mac(&system.interfaces("plug", first).await), before);
 
-        // In use it stays; without users it goes, and the way with it.
-        system.ask_to_delete(&oam).await;
+        // An attachment in use stays; without users it is deleted, and its VLAN with it.
+        system.request_deletion(&oam).await;
         system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Terminating).await;
         system.pings("plug", first, &other, true).await;
         for pod in &pods {
@@ -145,8 +145,8 @@ fn two_pods_on_two_nodes_reach_each_other_through_two_switches() {
 
 #[test]
 #[ignore = "needs root: real nodes"]
-fn a_full_subnet_is_named_and_holds_up_nobody() {
-    on_nodes(async |system| {
+fn exhausted_subnet_is_reported_and_blocks_no_other_pod() {
+    with_shared_nodes(async |system| {
         let network = network("full", 120).replace("End: 10.120.0.19", "End: 10.120.0.10");
         let network = network.replace("Subnets: [full-v4, full-v6]", "Subnets: [full-v4]");
         let oam = attachment("full", "oam", "");
@@ -154,8 +154,8 @@ fn a_full_subnet_is_named_and_holds_up_nobody() {
         system.apply(&network).await;
         system.apply(&oam).await;
         system.apply(&cnf).await;
-        // The network is there for everyone; that one pod has no address is told of that pod.
-        let told = |attachment: &L2ServiceAttachment| {
+        // The network is ready for all pods; only the entry of the pod without an address has a message.
+        let is_reported = |attachment: &L2ServiceAttachment| {
             attachment.status.as_ref().is_some_and(|status| {
                 let pods = &status.pod_configurations;
                 let without = |pod: &&eno_nbi_crds::PodConfiguration| {
@@ -173,17 +173,18 @@ fn a_full_subnet_is_named_and_holds_up_nobody() {
         };
         let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), "full");
         let config = watcher::Config::default();
-        let mut found =
-            system.until(api.clone(), config.clone(), "one pod without", |all| all.values().any(told)).await;
+        let mut found = system
+            .until(api.clone(), config.clone(), "one pod without", |all| all.values().any(is_reported))
+            .await;
         let attachment = found.pop_first().expect("the attachment").1;
         let pods = attachment.status.map(|status| status.pod_configurations).unwrap_or_default();
-        let lucky = pods.iter().find(|pod| pod.message.is_none()).expect("one has the address");
+        let pod_with_address = pods.iter().find(|pod| pod.message.is_none()).expect("one has the address");
         system
-            .until_inside("full", &lucky.pod_name, &["ip", "addr", "show", "net0"], |output| {
+            .until_inside("full", &pod_with_address.pod_name, &["ip", "addr", "show", "net0"], |output| {
                 output.is_some_and(|text| text.contains("10.120.0.10/24"))
             })
             .await;
-        // The address comes free with its pod.
+        // The deletion of the pod frees its address.
         system.apply(&cnf.replace("\"replicas\":2", "\"replicas\":1")).await;
         let served = |attachment: &L2ServiceAttachment| {
             let pods = attachment.status.as_ref().map(|status| &status.pod_configurations);

@@ -1,13 +1,13 @@
-//! What the parts may do, what their pods may do, and what nobody gets to see.
+//! Permissions of the parts, confinement of their pods, and secrecy of credentials.
 
-mod account;
-mod canary;
-mod encrypted;
-mod flood;
-mod injection;
-mod lived;
+mod canaries;
+mod fairness;
+mod forbidden_requests;
+mod full_run;
+mod nats_tls;
+mod permissions;
 mod pod_security;
 mod quota;
-mod record;
-mod refused;
-mod rights;
+mod secrets_and_permissions;
+mod service_accounts;
+mod text_injection;

@@ -1,10 +1,10 @@
-//! Pods of `deploy/` where Kubernetes holds them to the Pod Security Standard `restricted`: all but the agent's.
+//! Pods of `deploy/` under the Pod Security Standard `restricted`, which all but the agent's must meet.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use eno_control_plane::parts::{Part, Parts};
-use eno_tests::{System, shared};
+use eno_tests::{System, with_shared_sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DynamicObject, PostParams};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub async fn rendered(folder: &str) -> Vec<DynamicObject> {
     serde_saphyr::from_multiple(&String::from_utf8_lossy(&output.stdout)).expect("objects")
 }
 
-/// The pods that a folder's workloads make: by the workload's name, their namespace and themselves.
+/// The pods of a folder's workloads: workload name, namespace and pod template.
 async fn pods(folder: &str) -> Vec<(String, String, Value)> {
     let all = rendered(folder).await.into_iter();
     all.filter_map(|object| {
@@ -39,7 +39,7 @@ async fn pods(folder: &str) -> Vec<(String, String, Value)> {
     .collect()
 }
 
-/// What the API server says about a pod in a namespace; it is not made.
+/// The API server's answer to a dry-run creation of a pod in a namespace.
 async fn admitted(system: &System, namespace: &str, template: &Value) -> Result<(), String> {
     let mut pod = template.clone();
     pod["metadata"]["generateName"] = json!("tried-");
@@ -53,7 +53,7 @@ async fn admitted(system: &System, namespace: &str, template: &Value) -> Result<
     }
 }
 
-/// The namespace and the account of the agents, without what makes their pods.
+/// Creates the namespace and the account of the agents without their DaemonSet.
 async fn prepare(system: &System) {
     for object in rendered("deploy/agent").await {
         let kind = object.types.as_ref().map(|types| types.kind.as_str()).unwrap_or_default();
@@ -64,8 +64,8 @@ async fn prepare(system: &System) {
 }
 
 #[test]
-fn all_pods_but_the_agents_are_admitted_as_restricted() {
-    shared(async |system| {
+fn all_pods_except_the_agent_meet_pod_security_restricted() {
+    with_shared_sandbox(async |system| {
         prepare(system).await;
         let all = [pods("deploy").await, pods("deploy/nats-cluster").await].concat();
         let names: BTreeSet<&str> = all.iter().map(|(name, ..)| name.as_str()).collect();
@@ -85,19 +85,19 @@ fn all_pods_but_the_agents_are_admitted_as_restricted() {
                 continue;
             }
             assert_eq!(namespace, "eno-system");
-            // Each of it matters: the namespace does hold its pods to the standard.
+            // Each of these settings matters: without it, the namespace refuses the pod.
             let weaker = [
                 ("/spec/securityContext/runAsNonRoot", "runAsNonRoot"),
                 ("/spec/securityContext/seccompProfile", "seccompProfile"),
                 ("/spec/containers/0/securityContext/allowPrivilegeEscalation", "allowPrivilegeEscalation"),
                 ("/spec/containers/0/securityContext/capabilities", "capabilities"),
             ];
-            for (pointer, word) in weaker {
+            for (pointer, part) in weaker {
                 let mut template = template.clone();
                 *template.pointer_mut(pointer).unwrap_or_else(|| panic!("{name}: {pointer}")) = Value::Null;
                 let answer = admitted(system, namespace, &template).await;
                 let refused = answer.as_ref().is_err_and(|answer| {
-                    answer.contains("violates PodSecurity \"restricted") && answer.contains(word)
+                    answer.contains("violates PodSecurity \"restricted") && answer.contains(part)
                 });
                 assert!(refused, "{name} without {pointer}: {answer:?}");
             }
@@ -105,10 +105,10 @@ fn all_pods_but_the_agents_are_admitted_as_restricted() {
     });
 }
 
-/// What the standard does not ask for.
+/// Restrictions beyond the Pod Security Standard.
 #[test]
-fn pods_have_no_more_than_they_use() {
-    shared(async |_| {
+fn pods_have_least_privilege() {
+    with_shared_sandbox(async |_| {
         for (name, _, template) in [pods("deploy").await, pods("deploy/nats-cluster").await].concat() {
             let spec = &template["spec"];
             let containers = spec["containers"].as_array().expect("containers");
@@ -121,9 +121,9 @@ fn pods_have_no_more_than_they_use() {
                 let image = container["image"].as_str().unwrap_or_default();
                 assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
             }
-            // Only who asks the API server something has a token.
-            let asks = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
-            assert_eq!(spec["automountServiceAccountToken"] == false, !asks, "{name}");
+            // Only pods that use the API server have a token.
+            let uses_api = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
+            assert_eq!(spec["automountServiceAccountToken"] == false, !uses_api, "{name}");
             let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
             let host: BTreeSet<_> =
                 volumes.iter().filter_map(|volume| volume["hostPath"]["path"].as_str()).collect();
@@ -149,18 +149,20 @@ fn pods_have_no_more_than_they_use() {
     });
 }
 
-/// The agent's pod is refused where the others are: its namespace is the one exception, and no other pod is in it.
+/// The agent's pod is refused in the other pods' namespace: its own is the one exception, and holds no other pod.
 #[test]
-fn the_agent_needs_its_own_namespace() {
-    shared(async |system| {
+fn agent_pod_is_refused_outside_its_namespace() {
+    with_shared_sandbox(async |system| {
         prepare(system).await;
         for (name, namespace, mut template) in pods("deploy").await {
             assert_eq!(namespace == "eno-node", name == AGENT, "{name}");
             if name == AGENT {
                 template["spec"]["serviceAccountName"] = json!("default");
                 let answer = admitted(system, "eno-system", &template).await;
-                let words = ["hostNetwork", "hostPath", "runAsNonRoot", "NET_ADMIN"];
-                let all = answer.as_ref().is_err_and(|answer| words.iter().all(|word| answer.contains(word)));
+                let message_parts = ["hostNetwork", "hostPath", "runAsNonRoot", "NET_ADMIN"];
+                let all = answer
+                    .as_ref()
+                    .is_err_and(|answer| message_parts.iter().all(|part| answer.contains(part)));
                 assert!(all, "{answer:?}");
             }
         }

@@ -1,21 +1,21 @@
-//! An initial file system: a `newc` archive of cpio, as the kernel unpacks it at boot (initramfs-buffer-format.rst in
-//! the kernel's documentation).
+//! Writes an initial RAM file system: a cpio archive in `newc` format, as the kernel unpacks it at boot
+//! (initramfs-buffer-format.rst of the kernel's documentation).
 
 use std::collections::BTreeSet;
 
 const FOLDER: u32 = 0o040_755;
 const FILE: u32 = 0o100_000;
 
-/// One that is being written.
+/// An archive that is being written.
 #[derive(Debug, Default)]
 pub struct Archive {
     bytes: Vec<u8>,
-    /// What is in it; the kernel takes the last of two, here the first stays.
+    /// The names of all entries. For duplicates the kernel takes the last entry; here the first stays.
     names: BTreeSet<String>,
 }
 
 impl Archive {
-    /// A folder, with those above it. Paths are absolute.
+    /// Adds a folder with its parents. Paths are absolute.
     pub fn folder(&mut self, path: &str) {
         let path = relative(path);
         for (end, _) in path.match_indices('/').chain([(path.len(), "")]) {
@@ -23,13 +23,13 @@ impl Archive {
         }
     }
 
-    /// A file with its permissions.
+    /// Adds a file with its permissions.
     pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) {
         self.folder_of(path);
         self.entry(relative(path), FILE | permissions, content);
     }
 
-    /// The whole.
+    /// The finished archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_once_and_before_what_is_in_them() {
+    fn archive_lists_each_folder_once_before_its_files() {
         let mut archive = Archive::default();
         archive.file("/usr/bin/ip", 0o755, b"ip");
         archive.file("/usr/bin/tc", 0o644, b"t");

@@ -1,4 +1,4 @@
-//! Test executables, built by cargo.
+//! Builds test executables with cargo.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::Message;
 
-/// Builds the integration tests of a package, where they aren't built yet; their executable. Everything is built along with it, as the tests of the
-/// whole workspace do: dependencies then have the features, and thus are the artefacts, that are there already.
+/// Builds the integration tests of a package if needed, and returns their executable. It builds the whole workspace's
+/// tests, so that dependencies have the same features and cached artefacts are reused.
 pub fn build(package: &str) -> Result<PathBuf> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--workspace", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
-    // What cargo tells this test of its own package would be taken for a change by build scripts that look at it.
+    // Build scripts that read these variables would take them for a change.
     for (name, _) in env::vars_os() {
         if name
             .to_str()

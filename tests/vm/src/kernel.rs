@@ -1,4 +1,4 @@
-//! The kernel: Debian's, as the package has it, not installed.
+//! Debian's kernel, unpacked from its package and not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,15 +19,15 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The one that `ENO_VM_KERNEL` names (a folder with a kernel package unpacked), else the newest in the cache
-    /// (`ENO_CACHE`, else `eno` in `XDG_CACHE_HOME`, else `~/.cache/eno`), else one that `apt-get` downloads into it.
+    /// Finds a kernel: in the folder `ENO_VM_KERNEL` (an unpacked kernel package), else the newest in the cache, else
+    /// downloaded by `apt-get` into it. The cache is `ENO_CACHE`, else `eno` in `XDG_CACHE_HOME`, else `~/.cache/eno`.
     pub fn get() -> Result<Self> {
         if let Some(folder) = env::var_os("ENO_VM_KERNEL") {
             return Self::at(Path::new(&folder));
         }
         let cache = cache()?.join("vm-kernel");
         fs::create_dir_all(&cache).with_context(|| format!("making {}", cache.display()))?;
-        // Tests that start at once download once.
+        // Concurrent tests download it once.
         let lock = fs::File::create(cache.join("lock"))?;
         lock.lock()?;
         if let Some(newest) = newest(&cache)? {
@@ -36,7 +36,7 @@ impl Kernel {
         Self::at(&download(&cache)?)
     }
 
-    /// The one that is unpacked there.
+    /// The kernel of an unpacked package.
     fn at(folder: &Path) -> Result<Self> {
         let boot = folder.join("boot");
         let entries = fs::read_dir(&boot).with_context(|| format!("no kernel in {}", boot.display()))?;
@@ -69,7 +69,7 @@ fn newest(cache: &Path) -> Result<Option<PathBuf>> {
     Ok(found.into_iter().max().map(|(_, path)| path))
 }
 
-/// Downloads the package and unpacks it into the cache; where.
+/// Downloads the package and unpacks it into the cache; returns the folder.
 fn download(cache: &Path) -> Result<PathBuf> {
     let hint = "the virtual machine needs Debian's kernel: it is had by apt-get on Debian (after `apt-get update`), \
                 or unpack a linux-image package and set ENO_VM_KERNEL to the folder";
@@ -85,13 +85,13 @@ fn download(cache: &Path) -> Result<PathBuf> {
     let file = fs::read_dir(folder.path())?.next().context("apt-get left nothing")??.path();
     let unpacked = folder.path().join("unpacked");
     run(Command::new("dpkg-deb").arg("-x").arg(&file).arg(&unpacked)).context(hint)?;
-    // Moved when it is whole.
+    // A rename makes only complete folders visible.
     let place = cache.join(package);
     fs::rename(&unpacked, &place)?;
     Ok(place)
 }
 
-/// Runs a program that must succeed; its output.
+/// Runs a program that must succeed; returns its output.
 fn run(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     if !output.status.success() {

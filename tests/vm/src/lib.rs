@@ -1,24 +1,23 @@
-//! Tests that need what the machine's kernel lacks, in a virtual machine.
+//! Runs tests in a virtual machine whose kernel has features that the machine's own lacks.
 //!
-//! Machines for tests and small hosts have kernels without 802.1Q, VLAN-filtering bridges, bonds, VRFs, tunnels or
-//! Open vSwitch. Here a test executable that is built anyway is run under a Debian kernel that has all of them: packed
-//! into an initial file system with the libraries and programs that it needs, booted by QEMU in software (no KVM, no
-//! root, no network), its output and its exit status carried out over serial lines. A boot takes two to three seconds.
+//! Kernels of test machines and small hosts lack 802.1Q, VLAN-filtering bridges, bonds, VRFs, tunnels or Open vSwitch.
+//! This crate runs an existing test executable under a Debian kernel with all of them. The executable is packed into an
+//! initial RAM file system with its libraries and programs. QEMU boots it in software (no KVM, no root, no network),
+//! and serial lines carry its output and exit status. A boot takes two to three seconds.
 //!
 //! ```text
 //! cargo test -p eno-vm-lane -- --include-ignored
 //! ```
 //!
-//! It needs `qemu-system-x86_64` and a static `busybox` (Debian: qemu-system-x86, busybox-static), and once `apt-get`,
-//! to get the kernel, which is unpacked into the cache and not installed ([`Kernel::get`]).
+//! It needs `qemu-system-x86_64` and a static `busybox` (Debian: qemu-system-x86, busybox-static). It needs `apt-get`
+//! once, to download the kernel, which is unpacked into the cache and not installed ([`Kernel::get`]).
 //!
-//! **To write a test for it:** an ordinary test that needs root, marked `#[ignore = "needs root: …"]`, which makes
-//! network namespaces of its own. Where a kernel lacks what it tests, it says so and returns; but where [`VARIABLE`]
-//! is set in the environment, nothing may be lacking and it goes on, so that it fails rather than passes unseen. Time
-//! passes five to twenty times as slowly for it: patience of ten seconds is not too much.
+//! **To write a test for it:** write an ordinary test that needs root, marked `#[ignore = "needs root: …"]`, with its
+//! own network namespaces. Where a kernel lacks a feature, the test prints that and returns. Where [`VARIABLE`] is set,
+//! the test must fail instead. Code runs five to twenty times slower here, so timeouts of ten seconds are not too long.
 //!
-//! **To register it:** an entry in `tests/lanes/mod.rs`: the package, the module of its tests, and the programs and files
-//! that it wants. It then runs as root with `--include-ignored`, one test at a time.
+//! **To register it:** add an entry to `tests/lanes/mod.rs` with the package, the module of its tests, and the programs
+//! and files that it needs. The tests run as root with `--include-ignored`, one at a time.
 
 mod archive;
 mod executable;
@@ -32,5 +31,5 @@ pub use kernel::Kernel;
 pub use machine::{Ended, Machine};
 pub use root::Root;
 
-/// Set in the environment of what runs in the machine.
+/// This environment variable is set in the virtual machine.
 pub const VARIABLE: &str = "ENO_VM_LANE";

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::VARIABLE;
 use crate::root::{Root, program};
 
-/// The first process: mounts, modules, the command, its end. Its standard output and error are the second serial
-/// line; the exit status goes to the third.
+/// The init process: mounts file systems, loads modules, runs the command and powers off. Standard output and error are
+/// the second serial line; the exit status goes to the third.
 const INIT: &str = r#"#!/bin/sh
 /bin/busybox --install -s /bin
 export PATH=/usr/bin:/bin HOME=/root TMPDIR=/tmp RUST_BACKTRACE=1
@@ -58,20 +58,20 @@ pub struct Ended {
 }
 
 impl Machine {
-    /// One that runs the lines of a shell script as root, with [`VARIABLE`] set.
+    /// A machine that runs the lines of a shell script as root, with [`VARIABLE`] set.
     pub fn new(root: Root, script: &str) -> Self {
         let command = format!("#!/bin/sh\nexport {VARIABLE}=1\n{script}\n");
         Self { root, command, memory_mib: 1024, limit: Duration::from_mins(5) }
     }
 
-    /// The longest that it may take, boot included; 5 minutes unless told otherwise.
+    /// Sets the time limit, boot included; the default is 5 minutes.
     #[must_use]
     pub fn limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// Boots it, shows what the command writes, and returns when the machine is off. An error is anything but the end
-    /// of the command: parts that are not installed, a kernel that doesn't boot, the limit.
+    /// Boots the machine, prints the command's output, and returns when the machine is off. Errors are missing
+    /// programs, a kernel that doesn't boot, and the time limit; a command that fails is none.
     pub fn run(self) -> Result<Ended> {
         let qemu = program("qemu-system-x86_64")?;
         let Self { mut root, command, memory_mib, limit } = self;
@@ -84,7 +84,7 @@ impl Machine {
 
         let begin = Instant::now();
         let child = Command::new(qemu)
-            // In software, so that it is the same wherever it runs.
+            // Software emulation behaves the same on every host.
             .args([
                 "-accel",
                 "tcg",
@@ -101,8 +101,8 @@ impl Machine {
             .arg(&kernel.image)
             .arg("-initrd")
             .arg(path("root.cpio"))
-            // A panic ends the machine. New namespaces are as where no tunnel's module is loaded: without `gre0`,
-            // `tunl0`, `sit0` and their like.
+            // A kernel panic ends the machine. New namespaces have no fallback tunnels such as `gre0`, `tunl0` and
+            // `sit0`.
             .args(["-append", "console=ttyS0 quiet panic=-1 oops=panic fb_tunnels=none"])
             .arg("-serial")
             .arg(format!("file:{}", path("console").display()))
@@ -114,7 +114,7 @@ impl Machine {
             .stderr(Stdio::piped())
             .spawn()
             .context("starting qemu-system-x86_64")?;
-        let mut guard = Killed(child);
+        let mut guard = KillOnDrop(child);
         let output = follow(&mut guard.0, begin + limit)?;
         let console = || fs::read_to_string(path("console")).unwrap_or_default();
         let Some(output) = output else {
@@ -126,28 +126,28 @@ impl Machine {
             Ok(125) => bail!("the machine can't be made ready:\n{output}\n{}", console()),
             Ok(status) => Ok(Ended { status, output, took: begin.elapsed() }),
             Err(_) => {
-                let mut said = String::new();
+                let mut stderr_text = String::new();
                 if let Some(stderr) = guard.0.stderr.as_mut() {
-                    io::Read::read_to_string(stderr, &mut said)?;
+                    io::Read::read_to_string(stderr, &mut stderr_text)?;
                 }
-                bail!("the machine ended before its command ({ended}) {said}\n{output}\n{}", console())
+                bail!("the machine ended before its command ({ended}) {stderr_text}\n{output}\n{}", console())
             }
         }
     }
 }
 
-/// A process that doesn't outlive the value.
-struct Killed(Child);
+/// A process that is killed on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Killed {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Unless it has ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Shows what the machine writes until it ends; all of it, or `None` at the deadline.
+/// Prints the machine's output until it ends; returns all of it, or `None` at the deadline.
 fn follow(child: &mut Child, deadline: Instant) -> Result<Option<String>> {
     let mut stdout = BufReader::new(child.stdout.take().context("no pipe")?);
     let (sender, lines) = mpsc::channel();

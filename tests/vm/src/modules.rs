@@ -1,4 +1,4 @@
-//! Kernel modules: which, and in what order.
+//! Kernel modules: selection and load order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-/// What the tests need and a kernel for clouds may have as modules.
+/// The modules that the tests need, if they are not built in.
 pub const WANTED: [&str; 21] = [
     "8021q",
     "bonding",
@@ -49,7 +49,7 @@ pub fn find(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// The wanted modules and those that they depend on, each after those. `depends` tells what one depends on.
+/// The wanted modules and their dependencies, in load order. `depends` returns a module's dependencies.
 pub fn in_order(
     wanted: &[&str],
     mut depends: impl FnMut(&str) -> Result<Vec<String>>,
@@ -57,29 +57,29 @@ pub fn in_order(
     fn visit(
         name: &str,
         depends: &mut impl FnMut(&str) -> Result<Vec<String>>,
-        begun: &mut BTreeSet<String>,
+        visiting: &mut BTreeSet<String>,
         order: &mut Vec<String>,
     ) -> Result<()> {
         if order.iter().any(|done| done == name) {
             return Ok(());
         }
-        if !begun.insert(name.to_owned()) {
+        if !visiting.insert(name.to_owned()) {
             bail!("module {name} depends on itself");
         }
         for dependency in depends(name).with_context(|| format!("module {name}"))? {
-            visit(&dependency, depends, begun, order)?;
+            visit(&dependency, depends, visiting, order)?;
         }
         order.push(name.to_owned());
         Ok(())
     }
-    let (mut begun, mut order) = (BTreeSet::new(), Vec::new());
+    let (mut visiting, mut order) = (BTreeSet::new(), Vec::new());
     for name in wanted {
-        visit(name, &mut depends, &mut begun, &mut order)?;
+        visit(name, &mut depends, &mut visiting, &mut order)?;
     }
     Ok(order)
 }
 
-/// What a module says that it depends on: the text `depends=a,b` of its `.modinfo`.
+/// The dependencies of a module: the text `depends=a,b` of its `.modinfo`.
 pub fn dependencies(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(begin) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_after_what_it_depends_on() {
+    fn modules_load_after_their_dependencies() {
         let depends = |name: &str| -> Result<Vec<String>> {
             Ok(match name {
                 "bridge" => vec!["stp".into(), "llc".into()],
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn dependencies_as_modules_write_them() {
+    fn module_dependencies_are_parsed() {
         assert_eq!(dependencies(b"\x7fELF\0license=GPL\0depends=nf-nat,stp\0name=x\0"), ["nf_nat", "stp"]);
         assert!(dependencies(b"\x7fELF\0depends=\0").is_empty());
         assert!(dependencies(b"\x7fELF").is_empty());

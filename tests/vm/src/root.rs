@@ -1,4 +1,4 @@
-//! The machine's root file system: what it runs, and what that needs.
+//! The machine's root file system: programs, libraries and modules.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,7 @@ use crate::archive::Archive;
 use crate::kernel::Kernel;
 use crate::modules;
 
-/// A root file system in the making: busybox, a shell, a few modules, and what is added.
+/// A root file system under construction: busybox, a shell, kernel modules, and added files.
 #[derive(Debug)]
 pub struct Root {
     archive: Archive,
@@ -21,7 +21,7 @@ pub struct Root {
 }
 
 impl Root {
-    /// One for this kernel, with busybox, a shell and the modules.
+    /// A root file system for this kernel, with busybox, a shell and the modules.
     pub fn new(kernel: Kernel) -> Result<Self> {
         let mut root = Self { archive: Archive::default(), kernel, libraries: BTreeSet::new() };
         let busybox = program("busybox")?;
@@ -29,7 +29,7 @@ impl Root {
             bail!("{} is not static: install busybox-static", busybox.display());
         }
         root.file(&busybox, "/bin/busybox")?;
-        // Not busybox's own shell, which takes its own `ip` before that on PATH.
+        // Busybox's shell would prefer its own `ip` to the one on `PATH`.
         root.executable(&program("dash")?, "/bin/sh")?;
         for folder in
             ["/dev", "/proc", "/sys", "/tmp", "/run", "/etc", "/root", "/var/lib", "/usr/sbin", "/sbin"]
@@ -57,13 +57,13 @@ impl Root {
         Ok(())
     }
 
-    /// A program from this machine's `PATH` (or `/usr/sbin`, `/sbin`), with its libraries.
+    /// Adds a program from this machine's `PATH` (or `/usr/sbin`, `/sbin`) with its libraries.
     pub fn program(&mut self, name: &str) -> Result<()> {
         let path = program(name)?;
         self.executable(&path, &format!("/usr/bin/{name}"))
     }
 
-    /// An executable at a place of its own, without debug information, with its libraries.
+    /// Adds an executable at a path, without debug information, with its libraries.
     pub fn executable(&mut self, path: &Path, at: &str) -> Result<()> {
         for library in libraries(path)? {
             if self.libraries.insert(library.clone()) {
@@ -74,14 +74,14 @@ impl Root {
         let stripped = tempfile::NamedTempFile::new()?;
         let status =
             Command::new("strip").args(["--strip-debug", "-o"]).arg(stripped.path()).arg(path).status();
-        // What can't be stripped (a script, a program of Go) goes as it is.
+        // Scripts and Go programs can't be stripped and are copied unchanged.
         let is_stripped = status.context("strip (Debian: binutils)")?.success();
         let content = fs::read(if is_stripped { stripped.path() } else { path })?;
         self.archive.file(at, 0o755, &content);
         Ok(())
     }
 
-    /// A file with its permissions.
+    /// Adds a file with its permissions.
     pub fn file(&mut self, path: &Path, at: &str) -> Result<()> {
         let content = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
         let permissions = fs::metadata(path)?.permissions().mode() & 0o777;
@@ -89,7 +89,7 @@ impl Root {
         Ok(())
     }
 
-    /// A file with this text.
+    /// Adds a file with this text.
     pub fn text(&mut self, at: &str, permissions: u32, text: &str) {
         self.archive.file(at, permissions, text.as_bytes());
     }
@@ -100,7 +100,7 @@ impl Root {
     }
 }
 
-/// A program of this machine.
+/// Finds a program of this machine; the error names its Debian package.
 pub(crate) fn program(name: &str) -> Result<PathBuf> {
     let package = match name {
         "busybox" => "busybox-static",
@@ -119,15 +119,15 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not installed (Debian: apt-get install {package})"))
 }
 
-/// The shared libraries of an executable, the dynamic loader among them; of a static one, none.
+/// The shared libraries of an executable and its dynamic loader; none for a static one.
 fn libraries(executable: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(executable).output().context("ldd (Debian: libc-bin)")?;
     parse_ldd(&String::from_utf8_lossy(&output.stdout))
         .with_context(|| format!("the libraries of {}", executable.display()))
 }
 
-/// Reads `libc.so.6 => /lib/…/libc.so.6 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`. Of a static executable ldd
-/// names no path.
+/// Parses `libc.so.6 => /lib/…/libc.so.6 (0x…)` and `/lib64/ld-linux-x86-64.so.2 (0x…)`. For a static executable, ldd
+/// prints no path.
 fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
     if let Some(missing) = text.lines().find(|line| line.contains("not found")) {
         bail!("{}", missing.trim());
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_as_ldd_names_them() {
+    fn ldd_output_is_parsed() {
         let text = "\tlinux-vdso.so.1 (0x00007ffe)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f12)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f14)\n";
         let expected = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_package() {
+    fn missing_program_is_named_with_its_package() {
         assert_eq!(program("sh").unwrap().file_name().unwrap(), "sh");
         let error = program("eno-no-such-program").unwrap_err().to_string();
         assert!(error.ends_with("is not installed (Debian: apt-get install eno-no-such-program)"), "{error}");

@@ -1,3 +1,3 @@
-//! Tests of other crates, on a kernel that has what the machine's own may lack.
+//! Tests of other crates on a kernel with all features.
 
 mod lanes;

@@ -1,22 +1,22 @@
-//! Several engines and several instances of each driver: who dies, leaves or is stopped is followed by another one, and
-//! whoever goes on after a while does no harm.
+//! Several engines and several instances of each driver: a standby takes over, and a resumed former leader does no
+//! harm.
 
-mod drivers;
-mod late_words;
-mod leaders;
-mod nats;
+mod cluster_id_upgrade;
+mod driver_failover;
+mod engine_failover;
+mod late_writes;
+mod nats_outage;
 mod networks;
-mod parts;
-mod upgrade;
+mod processes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A successor of an engine that died or was stopped is at work within this time.
+/// Maximum time from the leader's crash or pause until the standby is synced.
 const AFTER_DEATH: Duration = Duration::from_secs(15);
 
-/// One after the other: what is measured is how long something takes.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Runs these tests one after the other, since they measure durations.
+fn serialize_tests() -> MutexGuard<'static, ()> {
+    static LOCK: Mutex<()> = Mutex::new(());
+    LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! Networks with callbacks, as many as are wanted.
+//! A number of networks with callbacks.
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{Receiver, System};
 use kube::runtime::watcher;
 
-/// Services with an attachment each, at a point.
+/// Services with an attachment each, at one ConnectionPoint.
 pub struct Networks {
-    /// Their label `test`, and the beginning of their names.
+    /// The value of their label `test`, and the prefix of their names.
     pub test: String,
     yaml: String,
     objects: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// So many, with the VLANs from `first` on, that call back to `receiver`.
+    /// `count` services with the VLANs from `first` on, which call back to `receiver`.
     pub fn new(point: &str, test: &str, first: u16, count: u16, receiver: &Receiver) -> Self {
         let (mut yaml, mut objects) = (String::new(), Vec::new());
         let spec = format!("CallbackURL: '{}'", receiver.url());
@@ -34,33 +34,33 @@ impl Networks {
         Self { test: test.to_owned(), yaml, objects, count: count.into(), first }
     }
 
-    /// Asks for them.
+    /// Applies the manifests.
     pub async fn apply(&self, system: &System) {
         system.apply(&self.yaml).await;
     }
 
-    /// Waits until some are under way.
-    pub async fn under_way(&self, system: &System) {
+    /// Waits until a quarter of the attachments exist.
+    pub async fn until_created(&self, system: &System) {
         let config = watcher::Config::default().labels(&format!("test={}", self.test));
         let some = self.count.div_ceil(4);
         let api = system.all::<L2ServiceAttachment>();
         system.until(api, config, "some attachments", |all| all.len() >= some).await;
     }
 
-    /// Waits until all are ready, on the switches too, and have said so.
+    /// Waits until all are ready and configured on switches, and have posted the phase.
     pub async fn ready(&self, system: &System, receiver: &Receiver) {
         system.all_become::<L2Service>(&self.test, self.count, Phase::Ready).await;
         system.all_become::<L2ServiceAttachment>(&self.test, self.count, Phase::Ready).await;
         receiver.until(&self.objects, "ready").await;
-        let last = self.first + u16::try_from(self.count - 1).expect("a few");
-        for vid in [self.first, last] {
+        let last_message = self.first + u16::try_from(self.count - 1).expect("a few");
+        for vid in [self.first, last_message] {
             assert_eq!(system.ports_of(vid).await.len(), 11, "the ports of VLAN {vid}");
         }
     }
 
-    /// Deletes them, and waits until nothing is left of them.
+    /// Deletes them, and waits until objects and VLANs are gone.
     pub async fn delete(&self, system: &System, receiver: &Receiver) {
-        system.ask_to_delete(&self.yaml).await;
+        system.request_deletion(&self.yaml).await;
         system.none_left::<L2ServiceAttachment>(&self.test).await;
         system.none_left::<L2Service>(&self.test).await;
         let count = u16::try_from(self.count).expect("a few");
@@ -68,7 +68,7 @@ impl Networks {
         receiver.until(&self.objects, "deleted").await;
     }
 
-    /// Every callback came, and in order.
+    /// Checks that every callback came, in order.
     pub fn assert_callbacks(&self, receiver: &Receiver) {
         for object in &self.objects {
             let callbacks = receiver.of(object);

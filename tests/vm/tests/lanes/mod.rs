@@ -1,4 +1,4 @@
-//! What runs in the virtual machine.
+//! Tests that run in the virtual machine.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use eno_control_plane::parts::{Part, Parts};
 use eno_vm_lane::{Ended, Kernel, Machine, Root, build};
 
 /// The integration tests of one module.
-struct Lane {
+struct TestModule {
     package: &'static str,
-    /// As a filter on a test executable's command line, such as `host::`.
+    /// A module filter for the test executable, such as `host::`.
     module: &'static str,
-    /// Programs of this machine that the tests call.
+    /// Programs of this machine that the tests run.
     programs: &'static [&'static str],
 }
 
@@ -23,29 +23,29 @@ fn root() -> Root {
     root
 }
 
-/// Runs a lane, with what `prepare` adds; it must pass and not be empty.
-fn run(lane: &Lane, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
-    let executable = build(lane.package).expect("the tests");
+/// Runs a lane after `prepare` has added files; at least one test must run, and all must pass.
+fn run(test_module: &TestModule, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
+    let executable = build(test_module.package).expect("the tests");
     let mut root = root();
     root.executable(&executable, "/tests").expect("the tests");
-    for program in lane.programs {
+    for program in test_module.programs {
         root.program(program).expect("a program");
     }
     prepare(&mut root);
-    let script = format!("{environment} /tests --include-ignored --test-threads=1 {}", lane.module);
+    let script = format!("{environment} /tests --include-ignored --test-threads=1 {}", test_module.module);
     let ended =
         Machine::new(root, &script).limit(Duration::from_mins(10)).run().expect("the virtual machine");
-    println!("{} {} took {:?}", lane.package, lane.module, ended.took);
+    println!("{} {} took {:?}", test_module.package, test_module.module, ended.took);
     assert_eq!(ended.status, 0, "{}", ended.output);
     assert!(ended.output.contains("test result: ok."), "{}", ended.output);
     assert!(!ended.output.contains(" 0 passed"), "no test ran: {}", ended.output);
     ended
 }
 
-/// What the machine is for: each of these can be made in it.
+/// The link kinds that the machine's kernel must support.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn the_kernel_has_every_kind_of_link() {
+fn vm_kernel_supports_every_link_kind() {
     const SCRIPT: &str = "
 set -e
 ip netns add pod
@@ -80,23 +80,23 @@ n -o link show | wc -l
 
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn a_failure_in_the_machine_is_one_here() {
+fn failure_in_the_vm_fails_the_test() {
     let ended = Machine::new(root(), "echo out; echo err >&2; exit 7").run().expect("the virtual machine");
     assert_eq!((ended.status, &*ended.output), (7, "out\nerr\n"));
 }
 
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn a_machine_that_hangs_is_ended() {
+fn hanging_vm_is_killed() {
     let hangs = Machine::new(root(), "sleep 1000").limit(Duration::from_secs(1)).run();
     assert!(hangs.unwrap_err().to_string().starts_with("no end after 1s"));
 }
 
-/// Each kind of NetworkAttachmentDefinition through the real CNI plugin.
+/// Each kind of NetworkAttachmentDefinition with the real CNI plugin.
 #[tokio::test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-async fn nad_cnitool() {
-    let lane = Lane { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
+async fn nad_driver_tests_pass_in_the_vm() {
+    let test_module = TestModule { package: "eno-driver-nad", module: "cnitool::", programs: &["ping"] };
     let parts = Parts::from_env().expect("the parts' cache");
     let mut programs = Vec::new();
     for part in [
@@ -111,9 +111,9 @@ async fn nad_cnitool() {
     ] {
         programs.push(parts.get(part).await.expect("a CNI plugin"));
     }
-    let ended = run(&lane, "ENO_CACHE=/cache", |root| {
+    let ended = run(&test_module, "ENO_CACHE=/cache", |root| {
         for path in programs {
-            // Found in the cache, as outside: by the folder's name.
+            // The cache in the machine has the same layout: each program in its version's folder.
             let place: Vec<_> = path.iter().rev().take(2).map(|part| part.to_string_lossy()).collect();
             let at = format!("/cache/{}/{}", place[1], place[0]);
             root.executable(&path, &at).expect("a CNI plugin");
@@ -122,20 +122,20 @@ async fn nad_cnitool() {
     assert!(ended.output.contains("\n0 not carried by this kernel"), "{}", ended.output);
 }
 
-/// The networks of a node, in the kernel.
+/// Host networks in the kernel.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn node_host() {
+fn node_driver_host_tests_pass_in_the_vm() {
     run(&node("host::"), "", |_| ());
 }
 
-/// The networks of running pods, every kind of link.
+/// Networks of running pods with every kind of link.
 #[test]
 #[ignore = "needs qemu-system-x86 and busybox-static"]
-fn node_pods() {
+fn node_driver_pod_tests_pass_in_the_vm() {
     run(&node("pods::"), "", |_| ());
 }
 
-fn node(module: &'static str) -> Lane {
-    Lane { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
+fn node(module: &'static str) -> TestModule {
+    TestModule { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
 }

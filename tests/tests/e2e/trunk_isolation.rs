@@ -1,0 +1,58 @@
+//! An open trunk excludes VLANs of services that are closed to the trunk's namespace.
+
+use eno_nbi_crds::{L2ServiceAttachment, Phase};
+use eno_tests::{ExpectedStatus, with_shared_sandbox};
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::e2e::{attachment, create_connection_point, service};
+
+#[test]
+fn open_trunk_and_restricted_service_exclude_each_other() {
+    with_shared_sandbox(async |system| {
+        system.namespace("trk-a").await;
+        system.namespace("trk-b").await;
+        create_connection_point(system, "trk", &["node3"]).await;
+        let network = [
+            service("trk-open", 481, ""),
+            service("trk-closed", 482, "Namespaces: {matchLabels: {kubernetes.io/metadata.name: trk-b}}"),
+            attachment("trk-a", "t", "trk", "trk-open", "VlanType: trunk"),
+            attachment("trk-b", "b", "trk", "trk-closed", "VlanType: access"),
+        ]
+        .concat();
+        system.apply(&network).await;
+        let of_operator = ListParams::default().labels("test=trk");
+        let mut both = system.all::<L2ServiceAttachment>().list(&of_operator).await.expect("a list").items;
+        both.sort_by_key(|one| (one.metadata.creation_timestamp.clone(), one.metadata.uid.clone()));
+        let names = both.iter().map(|one| {
+            let part = |text: &Option<String>| text.clone().unwrap_or_default();
+            format!("{}/{}", part(&one.metadata.namespace), part(&one.metadata.name))
+        });
+        let [older, younger] = &*names.collect::<Vec<_>>() else { panic!("two attachments") };
+        let refused =
+            || ExpectedStatus { phase: Phase::Error, message_parts: &["namespace trk-a", "TrunkNamespaces"] };
+        system.becomes::<L2ServiceAttachment>(older, Phase::Ready).await;
+        system.becomes::<L2ServiceAttachment>(younger, refused()).await;
+
+        let consent = |selector: Value| json!({ "spec": { "TrunkNamespaces": selector } });
+        let own = json!({ "matchLabels": { "kubernetes.io/metadata.name": "trk-a" } });
+        system.patch("ConnectionPoint", "trk", consent(own)).await;
+        system.becomes::<L2ServiceAttachment>(younger, Phase::Ready).await;
+        system.nad(younger, |config| !config.is_null()).await;
+
+        system.patch("ConnectionPoint", "trk", consent(Value::Null)).await;
+        system.becomes::<L2ServiceAttachment>(younger, refused()).await;
+        let nads = system.nads(younger.split('/').next().unwrap_or_default());
+        system
+            .until(
+                nads,
+                kube::runtime::watcher::Config::default(),
+                "no definition",
+                std::collections::BTreeMap::is_empty,
+            )
+            .await;
+        system.becomes::<L2ServiceAttachment>(older, Phase::Ready).await;
+        system.delete(&network).await;
+        system.until_without([481, 482]).await;
+    });
+}

@@ -1,0 +1,69 @@
+//! A service is not ready while no switch port leads to its PhysicalNetwork.
+
+use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, PhysicalNetwork};
+use eno_tests::{ExpectedStatus, Ports, with_shared_sandbox};
+use serde_json::json;
+
+use crate::e2e::{attachment, create_connection_point, service};
+
+const MESSAGE: &str = "PhysicalNetwork way-gw: no switch port leads there";
+
+/// A manifest that adds ports to the sandbox's FabricDevice of `spine2`.
+fn spine_with_ports(ports: &str) -> String {
+    format!(
+        "{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: spine2}}, spec: {{Ports: [{ports}]}}}}"
+    )
+}
+
+#[test]
+fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
+    with_shared_sandbox(async |system| {
+        let outside = "{apiVersion: eno.k8s.io/v1alpha1, kind: PhysicalNetwork, metadata: {name: way-gw}, spec: \
+                       {SegmentationIDs: ['1-4094']}}";
+        system.apply(outside).await;
+        system.namespace("way").await;
+        create_connection_point(system, "way", &["node3"]).await;
+        let network = [
+            service("way-a", 480, "PhysicalNW: [way-gw]"),
+            attachment("way", "a", "way", "way-a", "VlanType: access"),
+        ]
+        .concat();
+        let plan = system.eno_json(&["plan", "-f", "-"], &network, 0).await;
+        for object in plan["objects"].as_array().expect("a list") {
+            assert_eq!(object["after"], json!({"phase": "pending", "message": MESSAGE}), "{object:#}");
+        }
+        system.apply(&network).await;
+        let wanted = || ExpectedStatus { phase: Phase::Pending, message_parts: &[MESSAGE] };
+        system.becomes::<L2Service>("way-a", wanted()).await;
+        system.becomes::<L2ServiceAttachment>("way/a", wanted()).await;
+
+        system.patch("PhysicalNetwork", "way-gw", json!({"spec": {"Unmanaged": true}})).await;
+        system.becomes::<L2Service>("way-a", Phase::Ready).await;
+        system.becomes::<L2ServiceAttachment>("way/a", Phase::Ready).await;
+        system.patch("PhysicalNetwork", "way-gw", json!({"spec": {"Unmanaged": null}})).await;
+        system.becomes::<L2Service>("way-a", wanted()).await;
+
+        system.apply(&spine_with_ports("{Name: Ethernet32, PhysicalNW: way-gw}")).await;
+        system.becomes::<L2Service>("way-a", Phase::Ready).await;
+        system.becomes::<L2ServiceAttachment>("way/a", Phase::Ready).await;
+        let path = [
+            ("leaf2", "Ethernet1"),
+            ("leaf2", "Ethernet50"),
+            ("spine2", "Ethernet2"),
+            ("spine2", "Ethernet32"),
+        ];
+        system.assert_vlan_on(480, &Ports::from(path)).await;
+        let config = kube::runtime::watcher::Config::default().fields("metadata.name=way-gw");
+        let shown = |network: &PhysicalNetwork| {
+            network.status.as_ref().is_some_and(|status| status.switch_ports == ["spine2:Ethernet32"])
+        };
+        let what = "its switch ports";
+        system.until(system.all::<PhysicalNetwork>(), config, what, |all| all.values().any(shown)).await;
+
+        system.delete(&network).await;
+        system.until_without([480]).await;
+        system.apply(&spine_with_ports("")).await;
+        system.becomes::<FabricDevice>("spine2", Phase::Ready).await;
+        system.delete(outside).await;
+    });
+}

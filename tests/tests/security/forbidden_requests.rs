@@ -1,0 +1,304 @@
+//! Requests of the parts outside their permissions: each is refused and changes nothing.
+
+use eno_tests::{System, with_shared_sandbox};
+use http::{Method, Request};
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
+
+const FOREIGN_OBJECTS: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: refused-tenant}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: refused-nkeys, namespace: eno-system}
+stringData: {engine.seed: none}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: refused-login, namespace: eno-devices}
+stringData: {username: none, password: none}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: refused-own, namespace: refused-tenant}
+stringData: {key: none}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: refused-map, namespace: refused-tenant}
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: Route
+metadata: {name: refused-route}
+spec: {Prefix: 192.0.2.0, Mask: 24, NextHop: 192.0.2.1}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: refused-nad, namespace: refused-tenant}
+spec: {config: '{}'}
+---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: refused-lease, namespace: eno-system}
+spec: {holderIdentity: another}
+";
+
+const ROUTE: &str = "/apis/eno.k8s.io/v1alpha1/routes";
+const NADS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/refused-tenant/network-attachment-definitions";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// Restricted reads: the path, and the accounts that may read it.
+const READS: &[(&str, &[Account])] = &[
+    ("/api/v1/secrets", &[]),
+    ("/api/v1/namespaces/eno-system/secrets", &[]),
+    ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", &[]),
+    ("/api/v1/namespaces/refused-tenant/secrets/refused-own", &[]),
+    ("/api/v1/namespaces/eno-devices/secrets", &[]),
+    ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", &[]),
+    ("/api/v1/namespaces/eno-devices/secrets/refused-login", &[NETCONF]),
+    ("/api/v1/namespaces/refused-tenant/configmaps", &[]),
+    ("/api/v1/namespaces/refused-tenant/pods?limit=1", &[ENGINE]),
+    ("/api/v1/namespaces/refused-tenant/pods/one", &[]),
+    ("/api/v1/namespaces/refused-tenant/pods/one/log", &[]),
+    ("/api/v1/namespaces/refused-tenant/pods/one/exec?command=sh", &[]),
+    ("/api/v1/nodes?limit=1", &[ENGINE]),
+    ("/api/v1/nodes/node1", &[]),
+    ("/api/v1/nodes/node1/proxy/pods", &[]),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices?limit=1", &[ENGINE]),
+    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", &[]),
+    ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", &[]),
+    ("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions?limit=1", &[NAD]),
+    ("/metrics", &[]),
+    ("/logs", &[]),
+];
+
+/// Writes that no account may make; those to existing objects would change them.
+fn writes() -> Vec<(Method, String, Value)> {
+    let pod = json!({
+        "metadata": { "name": "mine", "namespace": "refused-tenant" },
+        "spec": { "containers": [{ "name": "c", "image": "nothing.invalid/c:1" }] },
+    });
+    let binding = json!({
+        "metadata": { "name": "mine" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "eno-engine", "namespace": "eno-system" }],
+    });
+    let token = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let all = json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
+    let data = json!({ "data": { "key": "AAAA" } });
+    let tenant = "/api/v1/namespaces/refused-tenant";
+    let write = |method: Method, path: String, body: Value| (method, path, body);
+    vec![
+        write(Method::POST, format!("{tenant}/pods"), pod),
+        write(Method::DELETE, format!("{tenant}/pods/one"), json!({})),
+        write(Method::DELETE, tenant.to_owned(), json!({})),
+        write(Method::PATCH, format!("{tenant}/secrets/refused-own"), data.clone()),
+        write(Method::PATCH, "/api/v1/namespaces/eno-devices/secrets/refused-login".into(), data.clone()),
+        write(Method::DELETE, "/api/v1/namespaces/eno-devices/secrets/refused-login".into(), json!({})),
+        write(
+            Method::POST,
+            "/api/v1/namespaces/eno-system/secrets".into(),
+            json!({ "metadata": { "name": "mine" } }),
+        ),
+        write(Method::PATCH, format!("{tenant}/configmaps/refused-map"), data),
+        write(Method::POST, "/api/v1/namespaces/eno-system/serviceaccounts/eno-engine/token".into(), token),
+        write(Method::DELETE, "/api/v1/nodes/node1".into(), json!({})),
+        write(Method::PATCH, format!("{RBAC}/clusterroles/eno-engine"), all),
+        write(Method::POST, format!("{RBAC}/clusterrolebindings"), binding.clone()),
+        write(Method::POST, format!("{RBAC}/namespaces/eno-system/rolebindings"), binding),
+        write(Method::DELETE, format!("{ROUTE}/refused-route"), json!({})),
+        write(Method::DELETE, ROUTE.to_owned(), json!({})),
+        write(Method::PUT, format!("{ROUTE}/refused-route/status"), json!({})),
+        write(Method::POST, ROUTE.to_owned(), json!({ "metadata": { "name": "mine" } })),
+        write(Method::DELETE, NADS.to_owned(), json!({})),
+        write(Method::PUT, format!("{NADS}/refused-nad"), json!({})),
+        write(
+            Method::PATCH,
+            "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease".into(),
+            json!({ "spec": { "holderIdentity": "me" } }),
+        ),
+        write(
+            Method::DELETE,
+            "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/eno-engine".into(),
+            json!({}),
+        ),
+        write(
+            Method::DELETE,
+            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/eno-use".into(),
+            json!({}),
+        ),
+        write(
+            Method::DELETE,
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/l2services.eno.k8s.io".into(),
+            json!({}),
+        ),
+    ]
+}
+
+/// The HTTP status of the answer to a request.
+async fn request_status(client: &Client, method: &Method, path: &str, body: Option<&Value>) -> u16 {
+    let media_type =
+        if *method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let request = Request::builder().method(method).uri(path).header("content-type", media_type).body(body);
+    match client.request_text(request.expect("a request")).await {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(error) => panic!("{method} {path}: {error}"),
+    }
+}
+
+/// The objects that must not change, as one text.
+async fn snapshot(system: &System) -> String {
+    let client = system.sandbox.client();
+    let paths = [
+        "/api/v1/namespaces/eno-system/secrets/refused-nkeys".to_owned(),
+        "/api/v1/namespaces/eno-devices/secrets/refused-login".to_owned(),
+        "/api/v1/namespaces/refused-tenant/secrets/refused-own".to_owned(),
+        "/api/v1/namespaces/refused-tenant/configmaps/refused-map".to_owned(),
+        "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease".to_owned(),
+        format!("{RBAC}/clusterroles/eno-engine"),
+        format!("{ROUTE}/refused-route"),
+        format!("{NADS}/refused-nad"),
+    ];
+    let mut all = String::new();
+    for path in paths {
+        let request = Request::get(&path).body(Vec::new()).expect("a request");
+        all += &client.request_text(request).await.unwrap_or_else(|error| panic!("{path}: {error}"));
+        all.push('\n');
+    }
+    all
+}
+
+#[test]
+fn requests_outside_the_permissions_are_forbidden() {
+    with_shared_sandbox(async |system| {
+        system.namespace("refused-tenant").await;
+        system.apply(FOREIGN_OBJECTS).await;
+        system.becomes::<eno_nbi_crds::Route>("refused-route", eno_nbi_crds::Phase::Ready).await;
+        let before = snapshot(system).await;
+        let mut violations = Vec::new();
+        for account in Account::ALL {
+            let client = account.client(system).await;
+            for (path, allowed) in READS {
+                let code = request_status(&client, &Method::GET, path, None).await;
+                if (code != 403) != allowed.contains(&account) {
+                    violations.push(format!("{} GET {path}: {code}", account.1));
+                }
+            }
+            for (method, path, body) in writes() {
+                let code = request_status(&client, &method, &path, Some(&body)).await;
+                if code != 403 {
+                    violations.push(format!("{} {method} {path}: {code}", account.1));
+                }
+            }
+        }
+        assert!(violations.is_empty(), "not refused, or refused wrongly:\n{}", violations.join("\n"));
+        assert_eq!(snapshot(system).await, before);
+        for account in [OVS_FABRIC, AGENT, DEFAULT] {
+            assert!(
+                READS.iter().all(|(_, allowed)| !allowed.contains(&account)),
+                "{account:?} reads nothing"
+            );
+        }
+        system.delete(FOREIGN_OBJECTS).await;
+    });
+}
+
+/// A sample Deployment like the engine's.
+fn sample() -> Value {
+    json!({
+        "metadata": {
+            "name": "refused-sample",
+            "ownerReferences": [{
+                "apiVersion": "podconfig.opdev.io/v1alpha1", "kind": "PodConfig", "name": "p", "uid": "u", "controller": true,
+            }],
+        },
+        "spec": {
+            "selector": { "matchLabels": { "podconfig": "p" } },
+            "template": {
+                "metadata": { "labels": { "podconfig": "p" } },
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "securityContext": { "runAsNonRoot": true, "runAsUser": 65532 },
+                    "containers": [{
+                        "name": "c",
+                        "image": "nothing.invalid/c:1",
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// Admission policies restrict the engine's role to its uses.
+#[test]
+fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
+    with_shared_sandbox(async |system| {
+        let route = "{apiVersion: eno.k8s.io/v1alpha1, kind: Route, metadata: {name: refused-spec}, spec: {Prefix: \
+                     192.0.2.0, Mask: 24, NextHop: 192.0.2.1}}";
+        system.apply(route).await;
+        system.becomes::<eno_nbi_crds::Route>("refused-spec", eno_nbi_crds::Phase::Ready).await;
+        system.namespace("refused-samples").await;
+        let engine = ENGINE.client(system).await;
+        let patch_status = async |patch: Value| {
+            request_status(&engine, &Method::PATCH, &format!("{ROUTE}/refused-spec?dryRun=All"), Some(&patch))
+                .await
+        };
+        assert_eq!(
+            patch_status(json!({ "metadata": { "finalizers": ["eno.k8s.io/engine", "a.example/b"] } })).await,
+            200
+        );
+        let patches = [
+            json!({ "spec": { "NextHop": "192.0.2.2" } }),
+            json!({ "metadata": { "labels": { "a": "b" } } }),
+            json!({ "metadata": { "annotations": { "eno.k8s.io/forget": "true" } } }),
+        ];
+        for patch in patches {
+            assert_eq!(patch_status(patch.clone()).await, 403, "{patch}");
+        }
+
+        let path = "/apis/apps/v1/namespaces/refused-samples/deployments?dryRun=All";
+        let create_status = async |change: &dyn Fn(&mut Value)| {
+            let mut deployment = sample();
+            change(&mut deployment);
+            request_status(&engine, &Method::POST, path, Some(&deployment)).await
+        };
+        assert_eq!(create_status(&|_| ()).await, 200);
+        let pod = "/spec/template/spec";
+        let changes = [
+            ("/metadata", "ownerReferences", json!([])),
+            (pod, "automountServiceAccountToken", json!(true)),
+            (pod, "serviceAccountName", json!("admin")),
+            (pod, "volumes", json!([{ "name": "v", "secret": { "secretName": "s" } }])),
+            (pod, "initContainers", json!([{ "name": "i", "image": "nothing.invalid/c:1" }])),
+            (pod, "hostNetwork", json!(true)),
+            (pod, "hostPID", json!(true)),
+            (pod, "nodeName", json!("node1")),
+            (pod, "securityContext", json!({})),
+            ("/spec/template/spec/containers/0", "env", json!([{ "name": "A", "value": "b" }])),
+            ("/spec/template/spec/containers/0", "envFrom", json!([{ "secretRef": { "name": "s" } }])),
+            ("/spec/template/spec/containers/0", "securityContext", json!({ "privileged": true })),
+            (
+                "/spec/template/spec/containers/0/securityContext",
+                "capabilities",
+                json!({ "drop": ["ALL"], "add": ["NET_ADMIN"] }),
+            ),
+        ];
+        for (at, key, value) in changes {
+            let code = create_status(&|deployment| {
+                deployment.pointer_mut(at).expect("a place")[key] = value.clone();
+            })
+            .await;
+            assert_eq!(code, 403, "{at}/{key}: {value}");
+        }
+        system.delete(route).await;
+    });
+}

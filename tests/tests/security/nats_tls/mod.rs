@@ -1,0 +1,130 @@
+//! NATS with the TLS configuration of `deploy/nats-tls`, as `kubectl apply -k deploy/` applies it, run on this machine.
+
+mod metrics;
+mod rendered_manifests;
+mod routes;
+
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use eno::sandbox::Role;
+use eno_control_plane::NatsUser;
+use eno_nbi_crds::{L2ServiceAttachment, Phase};
+use eno_tests::{TIMEOUT, with_own_sandbox};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use self::rendered_manifests::{Certificates, NatsServers, RenderedManifests};
+
+/// Runs the engine and a driver with the environment of their Deployments.
+#[test]
+fn attachment_becomes_ready_over_tls() {
+    with_own_sandbox(
+        |_| (),
+        async |system| {
+            let manifests = RenderedManifests::of("deploy").await;
+            let servers = NatsServers::start(&manifests, 1).await;
+            let mut programs = Vec::new();
+            for role in [Role::Engine, Role::DriverNad] {
+                system.sandbox.stop_child(role.name()).await.expect("a part that runs");
+                let kubeconfig = system.sandbox.control_plane().kubeconfig_for(&role.user(), None);
+                let deployment = format!("eno-{}", role.name());
+                programs.push(servers.program(&manifests, &deployment, &kubeconfig.expect("a kubeconfig")));
+            }
+            system.namespace("encrypted").await;
+            let network = "
+apiVersion: eno.k8s.io/v1alpha1
+kind: L2Service
+metadata: {name: encrypted}
+spec: {SegmentationID: 820}
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: ConnectionPoint
+metadata: {name: encrypted}
+spec: {SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{\"BridgeName\": \"br0\"}'}]}
+---
+apiVersion: eno.k8s.io/v1alpha1
+kind: L2ServiceAttachment
+metadata: {name: one, namespace: encrypted}
+spec: {ConnectionPoint: encrypted, L2Services: [encrypted], VlanType: access}
+";
+            system.apply(network).await;
+            system.becomes::<L2ServiceAttachment>("encrypted/one", Phase::Ready).await;
+            system.nad("encrypted/one", |configuration| configuration["vlan"] == 820).await;
+        },
+    );
+}
+
+/// Every part uses TLS, verifies the servers, and does not see their private key.
+#[tokio::test]
+async fn nats_clients_mount_the_ca_and_not_the_server_key() {
+    let manifests = RenderedManifests::of("deploy").await;
+    let parts = [
+        ("eno-engine", NatsUser::Engine, "tls://eno-nats:4222"),
+        ("eno-driver-netconf", NatsUser::DriverNetconf, "tls://eno-nats:4222"),
+        ("eno-driver-ovs-fabric", NatsUser::DriverOvsFabric, "tls://eno-nats:4222"),
+        ("eno-driver-nad", NatsUser::DriverNad, "tls://eno-nats:4222"),
+        ("eno-agent", NatsUser::Agent, "tls://eno-nats.eno-system.svc:4222"),
+    ];
+    assert_eq!(manifests.clients(), parts.map(|(name, ..)| name).into());
+    for (name, user, url) in parts {
+        let environment = manifests.environment(name);
+        assert_eq!(environment["ENO_NATS_URL"], url, "{name}");
+        let secret_at = |variable: &str| manifests.secret_at(name, &environment[variable]);
+        assert_eq!(secret_at("ENO_NATS_CA"), ("eno-nats-tls".to_owned(), "ca.crt".to_owned()), "{name}");
+        let seed = ("eno-nats".to_owned(), format!("{}.seed", user.name()));
+        assert_eq!(secret_at("ENO_NATS_CREDENTIALS"), seed, "{name}");
+        assert_eq!(manifests.keys_of(name, "eno-nats-tls"), ["ca.crt"], "{name}");
+        assert_eq!(manifests.keys_of(name, "eno-nats"), [seed.1], "{name}");
+    }
+}
+
+/// The error of a connection attempt that must fail.
+async fn connect_error(options: ConnectOptions, url: &str) -> String {
+    let options = options.require_tls(true).connection_timeout(TIMEOUT);
+    match options.connect(url).await {
+        Ok(_) => panic!("{url} lets in who is to be refused"),
+        Err(error) => format!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn plaintext_clients_and_untrusted_servers_are_refused() {
+    let manifests = RenderedManifests::of("deploy").await;
+    let servers = NatsServers::start(&manifests, 1).await;
+    let options = || ConnectOptions::with_nkey(servers.seed(NatsUser::Agent));
+    let url = servers.url(0);
+
+    let known = options().add_root_certificates(servers.certificates.authority());
+    let known = known.require_tls(true).connection_timeout(TIMEOUT).connect(&url).await;
+    known.expect("a connection").flush().await.expect("an answer");
+
+    // The client has no CA, another CA, or uses a name that is not in the certificate.
+    connect_error(options(), &url).await;
+    let foreign = Certificates::new();
+    let error_text = connect_error(options().add_root_certificates(foreign.authority()), &url).await;
+    assert!(error_text.contains("UnknownIssuer") || error_text.contains("BadSignature"), "{error_text}");
+    let known = options().add_root_certificates(servers.certificates.authority());
+    let error_text = connect_error(known, &url.replace("localhost", "127.0.0.1")).await;
+    assert!(error_text.contains("NotValidForName"), "{error_text}");
+
+    // The client's nkey is valid, but plaintext is refused.
+    let stream = TcpStream::connect(servers.client_address(0)).await.expect("it listens");
+    let mut stream = BufReader::new(stream);
+    let mut greeting = String::new();
+    stream.read_line(&mut greeting).await.expect("a greeting");
+    let info: serde_json::Value =
+        serde_json::from_str(greeting.strip_prefix("INFO ").expect("INFO")).expect("JSON");
+    assert_eq!(info["tls_required"], true);
+    let connect_message = servers.connect_message(NatsUser::Agent, info["nonce"].as_str().expect("a nonce"));
+    stream.get_mut().write_all(connect_message.as_bytes()).await.expect("it reads");
+    let mut rest = Vec::new();
+    // A reset connection ends the answer, too.
+    let _ = timeout(TIMEOUT, stream.read_to_end(&mut rest)).await.expect("it hangs up");
+    let rest = String::from_utf8_lossy(&rest);
+    assert!(!rest.contains("PONG") && !rest.contains("+OK"), "{rest}");
+}
+
+/// Interval of polls of conditions without a notification.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);

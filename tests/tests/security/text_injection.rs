@@ -1,0 +1,209 @@
+//! Text with a special meaning in XML, JSON, OVSDB, a shell, a path or a terminal, in every text field. The API server
+//! refuses it, except in the listed fields.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_nbi_crds::{ConnectionPoint, L2ServiceAttachment, Phase, crds};
+use eno_tests::{System, with_shared_sandbox};
+use futures::{StreamExt as _, stream};
+use http::Request;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+#[path = "../../../nbi-crds/tests/apiserver/accepted.rs"]
+mod accepted;
+
+const INJECTED_TEXTS: [&str; 14] = [
+    "\"><inject xmlns=\"x\"/><a b=\"",
+    "]]>]]>",
+    "a&amp;b",
+    "\",\"type\":\"host-device\",\"x\":\"",
+    "$(reboot)",
+    "`reboot`",
+    "a;reboot",
+    "../../etc/passwd",
+    "--force",
+    "a\nb",
+    "a\u{0}b",
+    "a\u{1b}[2J",
+    "a\u{202e}b",
+    "ä",
+];
+
+/// Fields that accept some of these texts, by kind and path, and why the text is harmless there.
+const UNRESTRICTED_FIELDS: &[(&str, &str)] = &[
+    ("ConnectionPoint Description", "nobody reads it but people"),
+    ("PhysicalNetwork Description", "nobody reads it but people"),
+    ("PodNetworkConfig Name", "nobody reads it but people"),
+    ("PodNetworkConfig name", "nobody reads it but people"),
+    ("PodNetworkConfig additionalNetworks/*/networkDescription", "nobody reads it but people"),
+    (
+        "FabricDevice Ports/*/Name",
+        "printable ASCII as the device spells it, escaped in XML and in OVSDB's JSON",
+    ),
+    ("FabricDevice Ports/*/Lag", "the same"),
+    ("FabricDevice Ports/*/Port", "it is compared with the names of ports"),
+    ("NodePool NodeSelector/matchExpressions/*/key", "it is compared with labels of nodes"),
+    ("NodePool NodeSelector/matchExpressions/*/values/*", "they are compared with labels of nodes"),
+    ("NodePool NodeSelector/matchLabels/a", "it is compared with labels of nodes"),
+    ("PhysicalNetwork Namespaces/matchLabels/tenant", "it is compared with labels of namespaces"),
+    (
+        "PodConfig networkAttachments/*/alias",
+        "the engine refuses control characters; netlink carries it as bytes",
+    ),
+    (
+        "PodConfig networkAttachments/*/sysctls/net.ipv4.conf.IFNAME.rp_filter",
+        "engine and agent take numbers only",
+    ),
+];
+
+/// A field without list indices: `FabricDevice Ports/*/Name`.
+fn field(kind: &str, pointer: &str) -> String {
+    let parts = pointer.split('/').skip(1);
+    let parts = parts.map(|part| if part.parse::<usize>().is_ok() { "*" } else { part });
+    format!("{kind} {}", parts.collect::<Vec<_>>().join("/"))
+}
+
+/// Collects the JSON pointers of all texts in a value.
+fn text_pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::String(_) => found.push(at.to_owned()),
+        Value::Array(all) => {
+            for (n, one) in all.iter().enumerate() {
+                text_pointers(one, &format!("{at}/{n}"), found);
+            }
+        }
+        Value::Object(all) => {
+            for (key, one) in all {
+                text_pointers(one, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Whether the API server would accept an object with this spec.
+async fn is_accepted(client: &Client, kind: &str, spec: &Value) -> bool {
+    let crd = crds().into_iter().find(|crd| crd.spec.names.kind == kind).expect("a kind of ours");
+    let (group, version) = (&crd.spec.group, &crd.spec.versions[0].name);
+    let namespace = if crd.spec.scope == "Namespaced" { "namespaces/default/" } else { "" };
+    let path = format!("/apis/{group}/{version}/{namespace}{}?dryRun=All", crd.spec.names.plural);
+    let object = json!({
+        "apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": { "name": "tried" }, "spec": spec,
+    });
+    let request =
+        Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
+    match client.request_text(request.expect("a request")).await {
+        Ok(_) => true,
+        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => false,
+        Err(error) => panic!("{kind} {spec}: {error}"),
+    }
+}
+
+#[test]
+fn api_server_refuses_injected_text_except_in_listed_fields() {
+    with_shared_sandbox(async |system| {
+        let client = system.sandbox.client();
+        let mut tries = BTreeMap::new();
+        for (kind, spec) in accepted::ACCEPTED {
+            let spec: Value = serde_saphyr::from_str(spec).expect("YAML");
+            let mut pointers = Vec::new();
+            text_pointers(&spec, "", &mut pointers);
+            for pointer in pointers {
+                tries.entry(field(kind, &pointer)).or_insert_with(|| (*kind, spec.clone(), pointer));
+            }
+        }
+        assert!(tries.len() > 60, "{} fields", tries.len());
+        let accepted_texts = stream::iter(&tries)
+            .flat_map(|(field, (kind, spec, pointer))| {
+                stream::iter(INJECTED_TEXTS.map(move |text| (field, *kind, spec, pointer, text)))
+            })
+            .map(async |(field, kind, spec, pointer, text)| {
+                let mut spec = spec.clone();
+                *spec.pointer_mut(pointer).expect("the place of a text") = json!(text);
+                is_accepted(&client, kind, &spec).await.then_some((field.as_str(), text))
+            })
+            .buffer_unordered(16)
+            .filter_map(async |is_accepted| is_accepted)
+            .collect::<BTreeSet<_>>()
+            .await;
+        let mut by_field: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (field, text) in accepted_texts {
+            by_field.entry(field).or_default().push(text);
+        }
+        let unrestricted: BTreeSet<&str> = UNRESTRICTED_FIELDS.iter().map(|(field, _)| *field).collect();
+        let found: BTreeSet<&str> = by_field.keys().copied().collect();
+        assert_eq!(found, unrestricted, "{by_field:#?}");
+    });
+}
+
+/// A CNI's options are JSON in a text, which the API server does not parse. The engine refuses them, and nothing of
+/// them reaches a NetworkAttachmentDefinition.
+#[test]
+fn engine_refuses_injected_text_in_cni_options() {
+    with_shared_sandbox(async |system| {
+        system.namespace("inject").await;
+        let service = "{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {name: inject}, spec: \
+                       {SegmentationID: 700}}";
+        system.apply(service).await;
+        let mut all = vec![service.to_owned()];
+        let mut names = Vec::new();
+        for (number, text) in INJECTED_TEXTS.iter().enumerate() {
+            for (cni, key) in [("ovs", "BridgeName"), ("host-device", "PoolName")] {
+                let name = format!("inject-{cni}-{number}");
+                all.extend(point_and_attachment(&name, cni, &json!({ key: text }).to_string()));
+                names.push(name);
+            }
+        }
+        for yaml in &all {
+            system.apply(yaml).await;
+        }
+        let mut failures = Vec::new();
+        for name in &names {
+            let point = until_decided(system, name).await;
+            let status = point.status.clone().unwrap_or_default();
+            let message = status.message.unwrap_or_default();
+            if status.phase != Some(Phase::Error) || !message.contains("Opts") {
+                failures.push(format!("{name}: {:?} {message}", point.spec.supported_cnis));
+            }
+            system.becomes::<L2ServiceAttachment>(&format!("inject/{name}"), Phase::Error).await;
+        }
+        let nads = system.nads("inject").list(&kube::api::ListParams::default()).await.expect("a list");
+        assert_eq!(nads.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), Vec::<String>::new());
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+        for yaml in all.iter().rev() {
+            system.request_deletion(yaml).await;
+        }
+        system.delete(service).await;
+    });
+}
+
+fn point_and_attachment(name: &str, cni: &str, options: &str) -> [String; 2] {
+    let vlan_type = if cni == "ovs" { "access" } else { "trunk" };
+    let point = json!({
+        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "ConnectionPoint", "metadata": { "name": name },
+        "spec": { "SupportedCnis": [{ "Name": cni, "SupportedInterfaceTypes": ["kernel"], "Opts": options }] },
+    });
+    let attachment = json!({
+        "apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2ServiceAttachment",
+        "metadata": { "name": name, "namespace": "inject" },
+        "spec": { "ConnectionPoint": name, "L2Services": ["inject"], "VlanType": vlan_type },
+    });
+    [point.to_string(), attachment.to_string()]
+}
+
+/// Waits until the engine has found a ConnectionPoint ready or in error.
+async fn until_decided(system: &System, name: &str) -> ConnectionPoint {
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let decided = |point: &ConnectionPoint| {
+        let phase = point.status.as_ref().and_then(|status| status.phase);
+        matches!(phase, Some(Phase::Ready | Phase::Error))
+    };
+    let mut found = system
+        .until(system.all::<ConnectionPoint>(), config, &format!("ConnectionPoint {name} decided"), |all| {
+            all.values().any(decided)
+        })
+        .await;
+    found.pop_first().expect("it").1
+}
