@@ -189,8 +189,7 @@ pub async fn commands(
 pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
     let mut found = BTreeMap::new();
     let visit = |message: &Message, info: &Info<'_>| {
-        if let Some((_, target)) =
-            driver_and_target(&message.subject).filter(|_| !message.payload.is_empty())
+        if let Some((_, target)) = driver_and_target(&message.subject).filter(|_| !message.payload.is_empty())
         {
             let last = found.entry(target).or_default();
             *last = info.stream_sequence.max(*last);

@@ -5,7 +5,9 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
-use eno_schemas::{Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject};
+use eno_schemas::{
+    Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject,
+};
 
 use crate::stream_reader;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use eno_schemas::{Command, Report, decode, encode, subject};
+use eno_schemas::{Command, Report, Subject, decode, encode, subject};
 use futures::StreamExt;
 
 use super::NatsServer;
@@ -34,8 +34,11 @@ impl Engine {
 
     /// Publishes any payload as the command of a target.
     pub async fn raw(&self, driver: &str, target: &str, payload: impl Into<Vec<u8>>) {
-        let sent =
-            self.connection.jetstream.publish(subject::command(driver, target), payload.into().into()).await;
+        let sent = self
+            .connection
+            .jetstream
+            .publish(Subject::command(driver, target).to_string(), payload.into().into())
+            .await;
         sent.expect("a connection").await.expect("an acknowledgement");
     }
 
@@ -53,7 +56,7 @@ impl Engine {
             let consumer = results
                 .create_consumer(pull::Config {
                     deliver_policy: DeliverPolicy::LastPerSubject,
-                    filter_subject: subject::result(driver, target),
+                    filter_subject: Subject::result(driver, target).to_string(),
                     ack_policy: AckPolicy::None,
                     ..pull::Config::default()
                 })

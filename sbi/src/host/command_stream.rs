@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
 use async_nats::jetstream::{Message, stream};
-use eno_schemas::{Command, Generation, PayloadKind, decode, subject};
+use eno_schemas::{Command, Generation, PayloadKind, Subject, SubjectKind, decode, subject};
 use futures::StreamExt;
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -147,33 +147,33 @@ impl CommandFilter {
     /// The consumer's filter subject.
     fn subject(&self) -> String {
         match &self.target {
-            Some(target) => subject::command(&self.driver, target),
-            None => format!("eno.v1.command.{}.*", subject::token(&self.driver)),
+            Some(target) => Subject::command(&self.driver, target).to_string(),
+            None => SubjectKind::Command.of_driver(&self.driver),
         }
     }
 
     fn parse(&self, message: &Message, position: u64) -> Event {
-        let token = message.subject.rsplit('.').next().unwrap_or_default();
+        let target = || target_of(&message.subject);
         let invalid = |target: String, reason: String| {
             let generation = parse_generation(&message.payload);
             Event::Invalid(target, position, InvalidCommand { generation, reason })
         };
         if is_stream_readout(message.headers.as_ref()) {
             return invalid(
-                decode_token(token),
+                target(),
                 "the message was read out of a stream, and so is not the engine's word".into(),
             );
         }
         let command: Command = match decode(&message.payload) {
             Ok(command) => command,
-            Err(error) => return invalid(decode_token(token), error.to_string()),
+            Err(error) => return invalid(target(), error.to_string()),
         };
-        if subject::command(&command.driver, &command.target) != message.subject.as_str() {
+        if Subject::command(&command.driver, &command.target).to_string() != message.subject.as_str() {
             let reason = format!(
                 "command message for target {:?} of driver {:?} came on subject {}",
                 command.target, command.driver, message.subject
             );
-            return invalid(decode_token(token), reason);
+            return invalid(target(), reason);
         }
         let kind = command.desired.kind();
         if !self.kinds.contains(&kind) {
@@ -200,27 +200,12 @@ fn parse_generation(payload: &[u8]) -> Option<Generation> {
     serde_json::from_slice::<Message>(payload).ok().map(|message| message.generation)
 }
 
-/// Decodes a subject token to a name, the inverse of [`subject::token`]. Invalid escapes are kept as they
-/// are.
-fn decode_token(token: &str) -> String {
-    let mut bytes = Vec::with_capacity(token.len());
-    let mut rest = token.as_bytes();
-    while let [first, others @ ..] = rest {
-        let escaped = match (first, others) {
-            (b'=', [high, low, after @ ..]) => {
-                hex_digit(*high).zip(hex_digit(*low)).map(|(high, low)| (high << 4 | low, after))
-            }
-            _ => None,
-        };
-        let (byte, after) = escaped.unwrap_or((*first, others));
-        bytes.push(byte);
-        rest = after;
+/// The target of a subject of commands; a text that is no such subject: its last token.
+fn target_of(subject: &str) -> String {
+    match subject.parse() {
+        Ok(Subject::Command(name)) => name.target.into_owned(),
+        _ => subject.rsplit('.').next().unwrap_or_default().to_owned(),
     }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex_digit(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]
@@ -228,11 +213,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subject_tokens_decode_to_names() {
-        for text in ["leaf1", "ns/a*>b", "é =", "=", "=2", "=zz", ""] {
-            assert_eq!(decode_token(&subject::token(text)), text);
+    fn target_is_read_from_the_subject() {
+        for target in ["leaf1", "ns/a*>b", "é =", "=", "=2", "=zz", ""] {
+            assert_eq!(target_of(&Subject::command("netconf", target).to_string()), target);
         }
-        assert_eq!(decode_token("=2"), "=2");
+        assert_eq!(target_of("eno.v1.command.netconf.=2"), "=2");
     }
 
     #[test]

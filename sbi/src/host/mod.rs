@@ -15,7 +15,7 @@ mod target_leases;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_schemas::{DriverHello, MessageError};
+use eno_schemas::{DriverHello, MessageError, Subject, SubjectKind};
 use futures::StreamExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -156,9 +156,9 @@ pub async fn run<D: Driver>(
         let subscribed = connection.client.subscribe(subject.clone()).await;
         subscribed.map_err(|source| HostError::Subscribe { subject, source: source.into() })
     };
-    let forget_messages = subscribe(nats::forget_subject(&identity.name)).await?;
-    let preview_requests = subscribe(preview::subject_filter(&identity.name)).await?;
-    let released = subscribe(target_leases::released_subject(&identity.name)).await?;
+    let forget_messages = subscribe(Subject::forget(&identity.name).to_string()).await?;
+    let preview_requests = subscribe(SubjectKind::Preview.of_driver(&identity.name)).await?;
+    let released = subscribe(Subject::released(&identity.name).to_string()).await?;
 
     let mut background = JoinSet::new();
     let (command_events_in, command_events) = mpsc::channel(256);

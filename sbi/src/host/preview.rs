@@ -4,8 +4,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{Client, Message, Subject};
-use eno_schemas::{Command, Desired, Device, Failure, Preview, decode, encode, subject};
+use async_nats::{Client, Message};
+use eno_schemas::{Command, Desired, Device, Failure, Preview, Subject, decode, encode};
 use futures::FutureExt as _;
 use tracing::debug;
 
@@ -17,17 +17,12 @@ pub(super) const MAX_CONCURRENT: usize = 16;
 /// Time limit of one preview.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// The subject filter of preview requests for any target of a driver.
-pub(super) fn subject_filter(driver: &str) -> String {
-    format!("eno.v1.preview.{}.*", subject::token(driver))
-}
-
 /// The command to preview, and the reply subject.
-pub(super) fn parse_request(message: Message) -> Option<(Command, Subject)> {
+pub(super) fn parse_request(message: Message) -> Option<(Command, async_nats::Subject)> {
     let reply = message.reply?;
     match decode::<Command>(&message.payload) {
         // The NATS permission is per target, so the subject must match the command's target.
-        Ok(command) if *message.subject == *subject::preview(&command.driver, &command.target) => {
+        Ok(command) if *message.subject == Subject::preview(&command.driver, &command.target).to_string() => {
             Some((command, reply))
         }
         Ok(command) => {

@@ -3,7 +3,7 @@
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
-use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, decode, encode, subject};
+use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, Subject, decode, encode, subject};
 use tracing::debug;
 
 use crate::nats::{Connection, has_command};
@@ -112,7 +112,7 @@ impl Publisher {
             source,
         };
         let bytes = encode(report)?;
-        let subject = subject::result(&report.driver, &report.target);
+        let subject = Subject::result(&report.driver, &report.target).to_string();
         loop {
             let known = record.stored.is_some();
             // Taken, so that a cancelled publish leaves the record unknown.
@@ -169,7 +169,7 @@ impl Publisher {
     pub async fn append_to_history(&self, report: &Report) -> Result<(), ReportError> {
         let bytes = encode(report)?;
         let length = bytes.len();
-        let subject = subject::history(&report.driver, &report.target);
+        let subject = Subject::history(&report.driver, &report.target).to_string();
         let sent = match self.connection.jetstream.publish(subject, bytes.into()).await {
             Ok(sent) => sent.await,
             Err(error) => Err(error),
@@ -212,7 +212,7 @@ impl Publisher {
             .get_stream_no_info(subject::RESULTS)
             .await
             .map_err(|error| server(error.into()))?;
-        match results.direct_get_last_for_subject(subject::result(driver, target)).await {
+        match results.direct_get_last_for_subject(Subject::result(driver, target).to_string()).await {
             Ok(message) => Ok(Stored { position: message.sequence, report: decode(&message.payload).ok() }),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => {
                 Ok(Stored { position: 0, report: None })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::Subscriber;
 use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
-use eno_schemas::subject;
+use eno_schemas::{Subject, subject};
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::mpsc;
@@ -66,14 +66,8 @@ struct LeaseManager {
     events: mpsc::UnboundedSender<LeaseEvent>,
 }
 
-/// The subject on which instances of a driver announce released leases. It only makes a takeover quicker:
-/// instances retry missing leases anyway.
-pub(super) fn released_subject(driver: &str) -> String {
-    format!("eno.v1.released.{}", subject::token(driver))
-}
-
 /// Acquires and renews the requested leases until `requests` ends, then releases all. `released` is the
-/// subscription to [`released_subject`].
+/// subscription to [`Subject::Released`].
 pub(super) async fn run(
     connection: Connection,
     (driver, instance): (String, String),
@@ -236,8 +230,10 @@ impl LeaseManager {
             debug!(%error, %name, "releasing");
             return;
         }
-        let published =
-            self.connection.client.publish(released_subject(&self.driver), name.to_owned().into());
+        let published = self
+            .connection
+            .client
+            .publish(Subject::released(&self.driver).to_string(), name.to_owned().into());
         if let Err(error) = published.await {
             debug!(%error, %name, "telling that it is released");
         }

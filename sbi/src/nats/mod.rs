@@ -20,7 +20,7 @@ pub use credentials::{Credentials, CredentialsError};
 pub use health::NatsHealth;
 pub use stream_readout::is_stream_readout;
 pub use streams::{StreamError, ensure_streams};
-pub use target::{ForgetError, forget_subject, forget_target, has_command};
+pub use target::{ForgetError, forget_target, has_command};
 
 /// Interval of pings on a silent connection. After three unanswered pings the connection counts as lost, and
 /// other servers are tried.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_nats::jetstream::context::{CreateKeyValueErrorKind, CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode, kv};
-use eno_schemas::subject;
+use eno_schemas::{SubjectKind, subject};
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 /// Lifetime of presence and ownership keys after their last renewal.
@@ -62,10 +62,10 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), 
 }
 
 fn streams(replicas: usize) -> Vec<Config> {
-    let base = |name: &str, kind: &str, description: &str| Config {
+    let base = |name: &str, kind: SubjectKind, description: &str| Config {
         name: name.into(),
         description: Some(description.into()),
-        subjects: vec![format!("eno.v1.{kind}.>")],
+        subjects: vec![kind.all()],
         retention: RetentionPolicy::Limits,
         discard: DiscardPolicy::Old,
         storage: StorageType::File,
@@ -79,25 +79,32 @@ fn streams(replicas: usize) -> Vec<Config> {
     let last_value = |config: Config| Config { max_messages_per_subject: 1, ..config };
     let week = |config: Config| Config { max_age: WEEK, ..config };
     vec![
-        last_value(base(subject::COMMANDS, "command", "The desired state of each target")),
+        last_value(base(subject::COMMANDS, SubjectKind::Command, "The desired state of each target")),
         Config {
             // Direct reads carry the subject in the request's subject, so that permissions can restrict each
             // driver to its own.
             allow_direct: true,
-            ..last_value(base(subject::RESULTS, "result", "What was last read back from each target"))
+            ..last_value(base(
+                subject::RESULTS,
+                SubjectKind::Result,
+                "What was last read back from each target",
+            ))
         },
         Config {
             allow_direct: true,
             duplicate_window: DEDUPE_WINDOW,
-            ..week(base(subject::TRANSITIONS, "transition", "The outbox: phase changes of 7 days"))
+            ..week(base(subject::TRANSITIONS, SubjectKind::Transition, "The outbox: phase changes of 7 days"))
         },
-        Config { max_bytes: HISTORY_BYTES, ..week(base(subject::HISTORY, "history", "Reports of 7 days")) },
+        Config {
+            max_bytes: HISTORY_BYTES,
+            ..week(base(subject::HISTORY, SubjectKind::History, "Reports of 7 days"))
+        },
         Config {
             max_bytes: DEAD_LETTER_BYTES,
             max_age: MONTH,
             // A message that is repeated after a crash is stored once.
             duplicate_window: DEDUPE_WINDOW,
-            ..base(subject::DEAD_LETTERS, "dead", "Callbacks that were given up")
+            ..base(subject::DEAD_LETTERS, SubjectKind::DeadLetter, "Callbacks that were given up")
         },
     ]
 }

@@ -1,7 +1,7 @@
 //! The command and report of one target in the streams.
 
 use async_nats::jetstream::stream::Stream;
-use eno_schemas::subject;
+use eno_schemas::{Subject, subject};
 use futures::TryStreamExt as _;
 
 use super::Connection;
@@ -14,11 +14,6 @@ pub struct ForgetError {
     driver: String,
     target: String,
     source: async_nats::Error,
-}
-
-/// The core NATS subject that carries the names of removed targets to a driver.
-pub fn forget_subject(driver: &str) -> String {
-    format!("eno.v1.forget.{}", subject::token(driver))
 }
 
 /// Purges a target's command, notifies the drivers, and purges its report. A driver that misses the
@@ -35,15 +30,15 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
         stream.purge().filter(subject).await?;
         Ok(())
     };
-    purge(subject::COMMANDS, subject::command(driver, target))
+    purge(subject::COMMANDS, Subject::command(driver, target).to_string())
         .await
         .map_err(|source| failed("purging the command", source))?;
     connection
         .client
-        .publish(forget_subject(driver), target.to_owned().into())
+        .publish(Subject::forget(driver).to_string(), target.to_owned().into())
         .await
         .map_err(|source| failed("telling the end", source.into()))?;
-    purge(subject::RESULTS, subject::result(driver, target))
+    purge(subject::RESULTS, Subject::result(driver, target).to_string())
         .await
         .map_err(|source| failed("purging the report", source))
 }
@@ -55,6 +50,6 @@ pub async fn has_command(
     target: &str,
 ) -> Result<bool, async_nats::Error> {
     let commands: Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    let mut found = commands.info_with_subjects(subject::command(driver, target)).await?;
+    let mut found = commands.info_with_subjects(Subject::command(driver, target).to_string()).await?;
     Ok(found.try_next().await?.is_some())
 }

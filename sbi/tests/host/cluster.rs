@@ -99,7 +99,8 @@ async fn retry_until_ok<T, E: std::fmt::Display>(
 async fn publish_command(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
         let command = command(&format!("t{n}"), 1, sequence);
-        let (subject, payload) = (subject::command(DRIVER, &command.target), encode(&command).unwrap());
+        let (subject, payload) =
+            (Subject::command(DRIVER, &command.target).to_string(), encode(&command).unwrap());
         retry_until_ok("publishing", async || {
             engine.jetstream.publish(subject.clone(), payload.clone().into()).await?.await
         })
@@ -109,7 +110,7 @@ async fn publish_command(engine: &Connection, sequence: u64) {
 
 async fn until_reported(engine: &Connection, sequence: u64) {
     for n in 0..TARGETS {
-        let subject = subject::result(DRIVER, &format!("t{n}"));
+        let subject = Subject::result(DRIVER, &format!("t{n}")).to_string();
         retry_until_ok("waiting for a report", async || {
             let stream = engine.jetstream.get_stream(subject::RESULTS).await?;
             let report: Report = decode(&stream.get_last_raw_message_by_subject(&subject).await?.payload)?;

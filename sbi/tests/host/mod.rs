@@ -10,7 +10,8 @@ use std::time::Duration;
 use async_nats::jetstream::kv;
 use eno_schemas::{
     Applied, ChangeReport, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Generation, Item,
-    NadDesired, NadOwner, Note, Outcome, PayloadKind, Preview, Report, Transaction, decode, encode, subject,
+    NadDesired, NadOwner, Note, Outcome, PayloadKind, Preview, Report, Subject, Transaction, decode, encode,
+    subject,
 };
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
@@ -392,7 +393,7 @@ async fn purged_target_is_forgotten_and_may_be_recreated() {
     engine.command(&command("ns/a.b", 1, 1)).await;
     engine.report(DRIVER, "ns/a.b", done(1)).await;
     // A false forget message is ignored.
-    let subject = nats::forget_subject(DRIVER);
+    let subject = Subject::forget(DRIVER).to_string();
     engine.connection.client.publish(subject, "ns/a.b".into()).await.unwrap();
     engine.command(&command("ns/a.b", 1, 2)).await;
     engine.report(DRIVER, "ns/a.b", done(2)).await;
@@ -413,7 +414,8 @@ async fn invalid_message_is_rejected_and_blocks_no_other_target() {
     // A valid command that a server read out of a stream.
     let mut headers = async_nats::HeaderMap::new();
     headers.insert(async_nats::header::NATS_STREAM, "ENO_RESULTS");
-    let (subject, payload) = (subject::command(DRIVER, "e"), encode(&command("e", 1, 1)).unwrap());
+    let (subject, payload) =
+        (Subject::command(DRIVER, "e").to_string(), encode(&command("e", 1, 1)).unwrap());
     let jetstream = &engine.connection.jetstream;
     jetstream.publish_with_headers(subject, headers, payload.into()).await.unwrap().await.unwrap();
     engine.command(&command("d", 1, 1)).await;

@@ -30,7 +30,7 @@ async fn preview_reads_only_the_commanded_device() {
     engine.report(DRIVER, "b", done(1)).await;
 
     let client = server.connect("anyone").await.client;
-    let at = |target: &str| subject::preview(DRIVER, target);
+    let at = |target: &str| Subject::preview(DRIVER, target).to_string();
     let of_a = |change: &dyn Fn(&mut Device)| {
         changed("a", &|device| {
             device.credential = Some("a".into());

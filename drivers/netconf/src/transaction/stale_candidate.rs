@@ -27,9 +27,12 @@ impl<S: Session> Transaction<'_, S> {
         // The session may have had another command than this one, with other ports.
         let Ok(observed) = self.parse_pair(&all, &Inventory::new()) else { return Ok(false) };
         let observed = if self.dialect.needs_inventory() {
-            let interfaces_of_both = observed.iter().flat_map(|observed| observed.ports.keys().map(String::as_str));
+            let interfaces_of_both =
+                observed.iter().flat_map(|observed| observed.ports.keys().map(String::as_str));
             let interfaces_of_both = interfaces_of_both.chain(interfaces(self.desired)).collect();
-            let inventory = self.parse_inventory(self.request_inventory(&interfaces_of_both).await?, &interfaces_of_both).await?;
+            let inventory = self
+                .parse_inventory(self.request_inventory(&interfaces_of_both).await?, &interfaces_of_both)
+                .await?;
             self.parse_pair(&all, &inventory)?
         } else {
             observed
@@ -101,7 +104,8 @@ fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig
     let ports = || {
         let unknown = ObservedPort::default();
         changed_ports(running, candidate).all(|name| {
-            let [before, after] = [running, candidate].map(|observed| observed.ports.get(name).unwrap_or(&unknown));
+            let [before, after] =
+                [running, candidate].map(|observed| observed.ports.get(name).unwrap_or(&unknown));
             port_differs_in_own_vlans_only(before, after, &ours)
         })
     };
@@ -109,7 +113,10 @@ fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig
 }
 
 /// The ports that are not the same in both.
-fn changed_ports<'a>(running: &'a ObservedConfig, candidate: &'a ObservedConfig) -> impl Iterator<Item = &'a str> {
+fn changed_ports<'a>(
+    running: &'a ObservedConfig,
+    candidate: &'a ObservedConfig,
+) -> impl Iterator<Item = &'a str> {
     let names = running.ports.keys().chain(candidate.ports.keys());
     names.filter(|name| running.ports.get(*name) != candidate.ports.get(*name)).map(String::as_str)
 }

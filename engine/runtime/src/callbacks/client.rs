@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use eno_sbi::nats::Connection;
-use eno_schemas::{CallbackAnswer, CallbackRequest, DeadLetter, Subject, SubjectKind, decode, encode, subject};
+use eno_schemas::{
+    CallbackAnswer, CallbackRequest, DeadLetter, Subject, SubjectKind, decode, encode, subject,
+};
 use futures::TryStreamExt as _;
 
 use super::condition::time;

@@ -450,7 +450,8 @@ async fn dead_letter(
         error: error.to_owned(),
     };
     let transition = &letter.transition;
-    let subject = Subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name).to_string();
+    let subject =
+        Subject::dead_letter(&transition.kind, transition.namespace.as_deref(), &transition.name).to_string();
     let message = PublishMessage::build().payload(encode(&letter)?.into()).message_id(&transition.id);
     let published = context.connection.jetstream.send_publish(subject.clone(), message).await;
     let stored = match published {

@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use async_nats::Subject;
 use eno_core::{Key, Name};
-use eno_schemas::{CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, decode, encode, subject};
+use eno_schemas::{
+    CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, decode, encode, subject,
+};
 use jiff::Timestamp;
 use reqwest::Url;
 use serde_json::json;

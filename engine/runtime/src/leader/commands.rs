@@ -44,7 +44,9 @@ impl Leader {
         let answer = match report.outcome {
             Outcome::Progress { .. } => None,
             Outcome::Applied => Some(DriverAnswer::Applied),
-            Outcome::Held => Some(DriverAnswer::Held { refused: self.engine.rejects_planned_change(&target, &report) }),
+            Outcome::Held => {
+                Some(DriverAnswer::Held { refused: self.engine.rejects_planned_change(&target, &report) })
+            }
             Outcome::RolledBack { .. } => Some(DriverAnswer::RolledBack),
             Outcome::Failed(ref failure) if failure.retryable => Some(DriverAnswer::WillRetry),
             Outcome::Failed(_) => Some(DriverAnswer::Failed),
