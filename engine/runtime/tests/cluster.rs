@@ -9,7 +9,7 @@ use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_engine::lease::{Candidate, TERM, Times};
 use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork, crds};
-use eno_schemas::{Subject, Transition, decode};
+use eno_schemas::{Subject, Transition, decode, subject};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -80,7 +80,7 @@ pub(super) fn failed(reason: &str, retryable: bool) -> Preview {
 }
 
 /// Sends a reply.
-pub(super) async fn reply(client: &Client, preview: &Preview, inbox: Subject) {
+pub(super) async fn reply(client: &Client, preview: &Preview, inbox: async_nats::Subject) {
     let sent = match encode(preview) {
         Ok(bytes) => client.publish(inbox, bytes.into()).await.map_err(async_nats::Error::from),
         Err(error) => Err(error.into()),
