@@ -50,14 +50,19 @@ pub struct Options {
 
 /// Configures switches over NETCONF.
 pub struct NetconfDriver {
+    /// The configuration.
     options: Options,
+    /// The cached state of devices, by target.
     devices: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Device>>>>,
     /// Permits for connections to devices that answered last time, or are new.
     connecting: Semaphore,
     /// Permits for connections to devices that did not answer.
     connecting_to_lost: Semaphore,
+    /// The periodic reads.
     audits: Arc<AuditSchedule>,
+    /// The delays after lost sessions.
     reconnects: Arc<ReconnectPacer>,
+    /// The sender of targets to reconcile again.
     changed: mpsc::UnboundedSender<String>,
     /// The receiver of [`Driver::changed`], which takes it once.
     changes: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -115,9 +120,13 @@ impl ReportedPriorState {
 
 /// An open session and its parameters.
 struct OpenSession {
+    /// The session.
     session: SshSession,
+    /// The device of the command that opened it.
     endpoint: eno_schemas::Device,
+    /// The dialect of the device.
     dialect: &'static dyn Dialect,
+    /// How transactions run on the device.
     profile: Profile,
     /// No transaction has run in it, so a commit of an earlier session may be pending.
     fresh: bool,

@@ -1,4 +1,4 @@
-//! What holds for any bytes that a device may send, for the fuzz targets and their corpus.
+//! Properties of any bytes that a device may send, for the fuzz targets and their corpus.
 
 use crate::dialect::DIALECTS;
 use crate::framing::{Decoder, Framing};
@@ -8,12 +8,12 @@ use crate::plan::Inventory;
 use crate::reply::{classify, errors};
 use crate::text::Text;
 
-/// A stream of bytes gives the same messages, or the same end, however it is split. The first byte says which
-/// framing is used, and where it is split.
+/// A stream of bytes decodes to the same messages and the same end, however it is split. The first byte selects the
+/// framing and the length of the parts.
 ///
 /// # Panics
 ///
-/// When it does not.
+/// When the property does not hold.
 pub fn framing(data: &[u8]) {
     let Some((first, bytes)) = data.split_first() else { return };
     let framing = if first % 2 == 0 { Framing::EndOfMessage } else { Framing::Chunked };
@@ -22,7 +22,7 @@ pub fn framing(data: &[u8]) {
     let parts = decode(framing, bytes.chunks(step));
     assert_eq!(whole, parts, "split every {step} bytes");
     let (messages, broken) = whole;
-    // What was read can be written, and is read as the same again.
+    // Decoded messages are the same after encoding and decoding.
     let messages: Vec<String> = match framing {
         Framing::EndOfMessage => messages,
         // An empty message has no chunk.
@@ -35,7 +35,7 @@ pub fn framing(data: &[u8]) {
     assert_eq!(decode(framing, [written.as_slice()]), (messages, false), "the stream was broken: {broken}");
 }
 
-/// All messages, and whether it then broke.
+/// All messages, and whether the framing broke after them.
 fn decode<'a>(framing: Framing, parts: impl IntoIterator<Item = &'a [u8]>) -> (Vec<String>, bool) {
     let mut decoder = Decoder::new();
     decoder.switch(framing);
@@ -53,7 +53,7 @@ fn decode<'a>(framing: Framing, parts: impl IntoIterator<Item = &'a [u8]>) -> (V
     (messages, false)
 }
 
-/// No message makes a parser panic, and none takes one for two things.
+/// No message makes a parser panic.
 pub fn xml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let text = &Text::from(text);

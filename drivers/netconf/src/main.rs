@@ -40,7 +40,7 @@ struct Args {
 }
 
 impl Args {
-    /// A device must not take back a commit while a reply to what is to be read, or to the confirmation, may still
+    /// The device must not roll back a commit while the reply to the read-back, or to the confirmation, may still
     /// come.
     fn check(&self) -> anyhow::Result<()> {
         let Self { confirm_timeout, rpc_timeout, .. } = self;

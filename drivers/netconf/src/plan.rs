@@ -264,8 +264,11 @@ fn adoption_refusal(vid: VlanId, current: &ObservedVlan, name: &str, adopt: &Vla
 }
 
 struct PortContext<'a> {
+    /// The interface.
     name: &'a str,
+    /// The listed ports of the interface.
     ports: &'a [&'a FabricPort],
+    /// Its observed state.
     current: &'a ObservedPort,
     /// The port memory of the command.
     before: Option<&'a PortBefore>,
@@ -273,6 +276,7 @@ struct PortContext<'a> {
     restored: VlanSet,
     /// VLANs of ours that are left on it and carry nothing.
     orphaned_vlans: VlanSet,
+    /// An empty list of a trunk carries every VLAN, or is refused.
     empty_opens: bool,
     /// Drift is repaired and not only reported.
     repair: bool,

@@ -101,9 +101,13 @@ pub type Notified = Box<dyn Fn(&Text) + Send + Sync>;
 
 /// A session over a byte stream. Dropping it closes the stream.
 pub struct StreamSession {
+    /// The device's `<hello>`.
     hello: Hello,
+    /// The sender of requests.
     requests: Requests,
+    /// Maximum time for each reply.
     limit: Duration,
+    /// True when the session has ended.
     closed: watch::Receiver<bool>,
     _reader: AbortOnDropHandle<()>,
     _writer: AbortOnDropHandle<()>,

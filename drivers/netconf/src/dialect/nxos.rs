@@ -7,9 +7,9 @@
 //! empty for none, so an empty one is what is left when our last VLAN goes.
 //!
 //! - Interfaces may be named as on the command line too: `Ethernet1/1`, `port-channel10`.
-//! - An access port of VLAN 1 is as the factory made it, and becomes a trunk when it is to carry something. A routed
-//!   port (`layer` is `Layer3`) counts as another's access port: it is switched only where the FabricDevice says
-//!   `Mode: trunk`.
+//! - An access port of VLAN 1 is in the factory configuration, and becomes a trunk with its first VLAN. A routed port
+//!   (`layer` is `Layer3`) counts as a foreign access port: only `Mode: trunk` of the FabricDevice makes it a
+//!   switched port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -35,14 +35,14 @@ const AGGR: &str = "System/intf-items/aggr-items/AggrIf-list";
 /// The VLAN of access ports and of untagged frames where none is set.
 const DEFAULT_VLAN: &str = "vlan-1";
 
-/// The leaves of an interface that matter.
+/// The leaves of an interface that the dialect reads.
 const LEAVES: &str = "<layer/><mode/><trunkVlans/><accessVlan/><nativeVlan/>";
-/// What is remembered of an interface that was no trunk: layer, mode and list.
+/// The setting of an interface that is no trunk: layer, mode and list.
 const SWITCHING: &str = "switching";
-/// A word there for a leaf that is not set, and one for a leaf without text.
+/// Placeholders in that setting: for an unset leaf, and for a leaf without text.
 const NOT_SET: &str = "-";
 const EMPTY: &str = "none";
-/// Of a trunk nothing is.
+/// The value of that setting for a trunk.
 const IS_TRUNK: &str = "trunk";
 
 /// The dialect.
@@ -54,7 +54,7 @@ impl Dialect for NxOs {
         "nxos-experimental"
     }
 
-    /// Below OpenConfig, which such devices speak too.
+    /// Below OpenConfig, which such devices support too.
     fn score(&self, hello: &Hello) -> u32 {
         if hello.has_module(DEVICE) { 5 } else { 0 }
     }
@@ -92,7 +92,7 @@ impl Dialect for NxOs {
         Ok(inventory)
     }
 
-    /// All port channels, for their members.
+    /// Selects all port channels, since they list their members.
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
         let mut filter = format!(
             "<System xmlns=\"{DEVICE}\"><bd-items><bd-items><BD-list><fabEncap/><name/><adminSt/><BdState/></BD-list>\
@@ -173,7 +173,7 @@ impl Dialect for NxOs {
     }
 
     fn locate_error(&self, error: &RpcError, _: &ObservedConfig, changes: &Changes) -> Option<ChangeUnit> {
-        // `vlan-100` is how the model writes a VID, and interfaces may be named otherwise than in the model.
+        // The model writes a VID as `vlan-100`, and commands may name interfaces otherwise than the model.
         let mut error = error.clone();
         for text in [&mut error.path, &mut error.message].into_iter().flatten() {
             *text = text.replace("'vlan-", "'").replace("\"vlan-", "\"").replace("vlan-", "vlan ");
@@ -187,12 +187,12 @@ impl Dialect for NxOs {
         }
         let of_list = error.path.as_ref().is_some_and(|path| path.ends_with("trunkVlans"));
         let unit = locate_error(&error, changes, &Keys { vlan: &["fabEncap"], interface: "id" });
-        // The list is one leaf: which VLAN on it is refused, or that all are, is found by trying.
+        // The list is one leaf, so bisection finds the refused VLANs.
         unit.filter(|unit| !of_list || !matches!(unit, ChangeUnit::Port(_)))
     }
 }
 
-/// Writing to memory can't fail, hence the results that are dropped in this file.
+/// Writing to memory can't fail, so results of `write!` are dropped in this file.
 fn change_port(xml: &mut Text, tagged: &VlanSet, change: &PortChange) {
     if let Some(before) = change.restore.get(SWITCHING) {
         let mut words = before.as_deref().unwrap_or_default().split(' ');
@@ -231,7 +231,7 @@ fn id(name: &str) -> String {
     lower
 }
 
-/// How an interface may be named.
+/// The names that a command may use for an interface.
 fn names(id: &str) -> Vec<String> {
     let mut names = vec![id.to_owned()];
     for (long, short) in [("Ethernet", "eth"), ("port-channel", "po")] {
@@ -246,12 +246,17 @@ fn list_of(id: &str) -> &'static str {
 
 #[derive(Default)]
 struct Parser {
+    /// VLANs by VID.
     vlans: BTreeMap<VlanId, ObservedVlan>,
+    /// The VLAN being parsed.
     vlan: Bd,
+    /// Interfaces by each of their names.
     ports: BTreeMap<String, ObservedPort>,
+    /// The interface being parsed.
     port: Port,
-    /// Port channels by the interfaces in them.
+    /// Port channels by member.
     members: BTreeMap<String, String>,
+    /// The first invalid leaf.
     bad: Option<ParseError>,
 }
 
@@ -262,15 +267,22 @@ struct Bd {
     suspended: bool,
 }
 
-/// The leaves of an interface; empty is how many devices write what is not set.
+/// The leaves of an interface. Many devices return an unset leaf as an empty one.
 #[derive(Default)]
 struct Port {
+    /// `id`, such as `eth1/1`.
     id: String,
+    /// `layer`: `Layer2` or `Layer3`.
     layer: String,
+    /// `mode`, such as `trunk`.
     mode: String,
+    /// `trunkVlans`; `None`: unset.
     trunk: Option<String>,
+    /// `accessVlan`, such as `vlan-1`.
     access: String,
+    /// `nativeVlan`, such as `vlan-1`.
     native: String,
+    /// Members of a port channel, by id.
     members: Vec<String>,
 }
 

@@ -27,7 +27,7 @@ const NETWORK_INSTANCE: &str = "http://openconfig.net/yang/network-instance";
 const NETWORK_INSTANCE_TYPES: &str = "http://openconfig.net/yang/network-instance-types";
 const IANA_IF_TYPE: &str = "urn:ietf:params:xml:ns:yang:iana-if-type";
 
-/// The instance to make where there is none.
+/// The name of the network-instance that is created on a device without one.
 const DEFAULT_INSTANCE: &str = "default";
 
 /// The dialect.
@@ -53,7 +53,7 @@ impl Dialect for OpenConfig {
         for vid in vlans.iter() {
             let _ = write!(entries, "<vlan><vlan-id>{vid}</vlan-id><config/></vlan>");
         }
-        // An empty list would select all of it.
+        // An empty `<vlans/>` would select all VLANs.
         let vlans = if entries.is_empty() { String::new() } else { format!("<vlans>{entries}</vlans>") };
         Some(filter(&vlans, interfaces))
     }
@@ -107,7 +107,7 @@ impl Dialect for OpenConfig {
     }
 }
 
-/// `vlans`: what is selected of each instance besides what it is.
+/// The subtree filter. `vlans`: the selection of each network-instance beside its name and type.
 fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
     let mut filter = format!(
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name/><config><type/></config>{vlans}\
@@ -117,7 +117,7 @@ fn filter(vlans: &str, interfaces: &BTreeSet<&str>) -> String {
     filter
 }
 
-/// What matters of these interfaces.
+/// Selects the configuration of these interfaces that the dialect reads.
 fn push_ports(filter: &mut String, interfaces: &BTreeSet<&str>) {
     push_interfaces(filter, interfaces, |filter| {
         filter.push_str("<config><name/><type/></config>");
@@ -132,7 +132,7 @@ fn push_ports(filter: &mut String, interfaces: &BTreeSet<&str>) {
     });
 }
 
-/// Writing to memory can't fail, hence the results that are dropped in this file.
+/// Writing to memory can't fail, so results of `write!` are dropped in this file.
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, content: impl Fn(&mut String)) {
     if interfaces.is_empty() {
         return;
@@ -154,7 +154,7 @@ fn scope(namespace: &str) -> Scope {
     }
 }
 
-/// Builds the normal form while the reply streams by.
+/// Builds the observed configuration while the reply streams by.
 #[derive(Default)]
 struct Parser {
     instances: Vec<Instance>,
@@ -202,7 +202,7 @@ impl Parser {
         let Some(instance) = self.instances.last_mut() else { return };
         match rest {
             "name" => text.clone_into(&mut instance.name),
-            // An identity: the prefix is the device's choice.
+            // An identityref, of which the device chooses the prefix.
             "config/type" => instance.default = text.rsplit(':').next() == Some("DEFAULT_INSTANCE"),
             "vlans/vlan/vlan-id" => text.clone_into(&mut self.vlan.0),
             "vlans/vlan/config/name" => self.vlan.1.name = Some(text.to_owned()),
@@ -380,7 +380,7 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
         }
         ModeChange::Drop => xml.push_str("<interface-mode nc:operation=\"remove\"/>"),
     }
-    // An entry that holds a VLAN to remove goes whole, and what else it held comes back.
+    // An entry with a VLAN to remove is removed whole, and its other VLANs are added again.
     let (gone, back) = split_entries(&current.tagged, &change.remove);
     for entry in gone {
         let _ = write!(xml, "<trunk-vlans nc:operation=\"remove\">{}</trunk-vlans>", range_text(entry));
@@ -391,7 +391,7 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
     let _ = write!(xml, "</config></switched-vlan></{holder}></interface>");
 }
 
-/// The entries that hold a VLAN of `remove`, and what else they hold.
+/// The entries with a VLAN of `remove`, and their other VLANs.
 fn split_entries(entries: &[(VlanId, VlanId)], remove: &VlanSet) -> (Vec<(VlanId, VlanId)>, VlanSet) {
     let mut gone = Vec::new();
     let mut back = VlanSet::EMPTY;

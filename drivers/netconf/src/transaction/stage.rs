@@ -224,9 +224,13 @@ fn is_locked(errors: &RpcErrors) -> bool {
 }
 
 struct Trials<'a, 'b, S> {
+    /// The transaction.
     transaction: &'a Transaction<'b, S>,
+    /// The state under the locks.
     observed: &'a ObservedConfig,
+    /// The operation up to which a part has to succeed.
     depth: Depth,
+    /// The units that are excluded already.
     base: &'a Exclusions,
     /// The errors of the whole change.
     first_refusal: &'a RpcErrors,

@@ -27,12 +27,17 @@ pub struct Model {
 /// An element.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
+    /// Its namespace.
     namespace: String,
+    /// Its local name.
     pub name: String,
+    /// Its text.
     pub text: String,
+    /// `nc:operation`, in an edit.
     operation: Option<String>,
     /// Junos: the element is deactivated; in an edit, whether it is to be.
     inactive: Option<bool>,
+    /// Its child elements.
     pub children: Vec<Node>,
 }
 

@@ -13,17 +13,17 @@ use eno_schemas::{VlanId, VlanSet};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) database: u32,
-    /// Its VIDs as the device writes them: they are part of its name.
+    /// Its VIDs as the device writes them; they are part of its key.
     pub(super) text: String,
     pub(super) vids: VlanSet,
-    /// Most entries say the same of the same ports: those that follow each other share it.
+    /// Registrations by port number. Successive entries with equal registrations share them.
     pub(super) ports: Arc<BTreeMap<u32, Registration>>,
 }
 
-/// A leaf that is not set, in what is remembered.
+/// Placeholder for an unset leaf in remembered registrations.
 const NOT_SET: &str = "-";
 
-/// What an entry says of a port.
+/// The registration of a port in an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registration {
     /// `registrar-admin-control`
@@ -33,7 +33,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// A leaf's word, which is mostly one of a few.
+    /// The value of a leaf, without an allocation for known values.
     pub(super) fn word(text: &str) -> Cow<'static, str> {
         const WORDS: [&str; 6] =
             ["fixed-new-ignored", "fixed-new-propagated", "forbidden", "normal", "tagged", "untagged"];
@@ -41,12 +41,12 @@ impl Registration {
         known.map_or_else(|| Cow::Owned(text.to_owned()), Cow::Borrowed)
     }
 
-    /// What we write.
+    /// The registration that the driver writes.
     pub(super) fn ours() -> Self {
         Self { control: Some("fixed-new-ignored".into()), transmitted: Some("tagged".into()) }
     }
 
-    /// The port is a member, whatever its neighbour says.
+    /// The port is a member, whatever its neighbour registers.
     pub(super) fn is_fixed(&self) -> bool {
         self.control.as_deref().is_some_and(|control| control.starts_with("fixed-"))
     }
@@ -60,14 +60,14 @@ impl Registration {
     }
 }
 
-/// A change of what entries say of ports, by VID.
+/// Changes of port registrations for one VID, by port number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PortChanges {
     pub(super) set: BTreeMap<u32, Registration>,
     pub(super) remove: Vec<u32>,
 }
 
-/// What static entries say of a port otherwise than we do: `normal/tagged=10-20;forbidden/-=30`.
+/// The registrations of a port that differ from the driver's: `normal/tagged=10-20;forbidden/-=30`.
 pub(super) fn registrations_text(entries: &[Entry], number: u32) -> Option<String> {
     let mut by_kind: BTreeMap<String, VlanSet> = BTreeMap::new();
     for entry in entries {
@@ -85,7 +85,7 @@ pub(super) fn registrations_text(entries: &[Entry], number: u32) -> Option<Strin
     (!texts.is_empty()).then(|| texts.join(";"))
 }
 
-/// What such a text says of a VID.
+/// The registration of a VID in such a text.
 pub(super) fn registration_of(text: &str, vid: VlanId) -> Option<Registration> {
     let of_it = |part: &&str| {
         part.split_once('=').and_then(|(_, of)| vids(of)).is_some_and(|vids| vids.contains(vid))
@@ -109,7 +109,7 @@ pub(super) fn vids(text: &str) -> Option<VlanSet> {
     Some(vids)
 }
 
-/// As [`vids`] reads it.
+/// The inverse of [`vids`].
 pub(super) fn vids_text(vids: &VlanSet) -> String {
     let mut text = String::new();
     for (first, last) in vids.ranges() {
@@ -124,10 +124,10 @@ pub(super) fn vids_text(vids: &VlanSet) -> String {
     text
 }
 
-/// The edit of a component's entries that changes `changes`, as the content of `<filtering-database>`.
+/// The content of `<filtering-database>` that applies `changes` to a component's entries.
 pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -> Text {
     let mut xml = Text::new();
-    // Where nothing says otherwise, in the database that is there.
+    // New entries go to the first database that exists.
     let database = entries.iter().map(|entry| entry.database).min().unwrap_or(0);
     let changed: VlanSet = changes.keys().copied().collect();
     for entry in entries.iter().filter(|entry| entry.vids.len() > 1) {
@@ -146,7 +146,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
         let own = with_it.iter().find(of_it);
         let mut ports = BTreeMap::new();
         for entry in &with_it {
-            // Its own entry stays as it is but for what is added and removed.
+            // The VID's own entry keeps its ports but for those that are added and removed.
             for (number, registration) in entry.ports.iter() {
                 if own.is_none_or(|own| !own.ports.contains_key(number)) {
                     ports.entry(*number).or_insert_with(|| registration.clone());
@@ -157,7 +157,7 @@ pub(super) fn edit(entries: &[Entry], changes: &BTreeMap<VlanId, PortChanges>) -
             ports.remove(number);
         }
         ports.extend(change.set.iter().map(|(number, registration)| (*number, registration.clone())));
-        // Another entry of it alone, in another database, says the same of the port.
+        // Entries of the VID alone in other databases lose the removed ports too.
         for other in with_it.iter().filter(of_it).filter(|other| own.is_none_or(|own| own != *other)) {
             write_removal(&mut xml, other, &change.remove);
         }
@@ -189,7 +189,7 @@ fn remove(xml: &mut Text, database: u32, vids: &str) {
     );
 }
 
-/// Takes ports off an entry, which goes with its last one.
+/// Removes ports from an entry, or the entry with its last port.
 fn write_removal(xml: &mut Text, entry: &Entry, gone: &[u32]) {
     let gone: Vec<u32> = gone.iter().copied().filter(|number| entry.ports.contains_key(number)).collect();
     if gone.is_empty() {

@@ -1,20 +1,20 @@
 //! IEEE 802.1Q: ieee802-dot1q-bridge, ietf-interfaces (IEEE Std 802.1Q; YangModels/yang, standard/ieee).
 //!
-//! In each bridge component VLANs are `bridge-vlan/vlan[vid]`, and which ports carry them is said by the static
-//! `filtering-database/vlan-registration-entry[database-id][vids]/port-map[port-ref]`, where ports are numbers that
-//! only the state tells (`interface/bridge-port/port-number`). Beyond what holds for all dialects:
+//! The VLANs of a bridge component are `bridge-vlan/vlan[vid]`. The static
+//! `filtering-database/vlan-registration-entry[database-id][vids]/port-map[port-ref]` lists the ports that carry
+//! them. Ports are numbers, which only the operational state has (`interface/bridge-port/port-number`). Beyond the
+//! rules of all dialects:
 //! - A port carries a VID tagged when a static entry has it with a fixed registration and `vlan-transmitted` tagged.
 //!   A VID that an entry forbids or sends untagged on a port is taken there.
-//! - An entry is named by its VIDs, which may be many: one of them is changed by taking it out of the entry, which
-//!   is then written anew without it, and giving it an entry of its own with what it had.
-//! - Untagged frames are of the VLAN `pvid`, which is 1 where nothing is said; so every port has a native VLAN. A port
-//!   that admits no tagged frames is an access port.
-//! - A VID without a static entry is no open door by itself: without one, the registration is Normal (802.1Q 8.8.2),
-//!   and only MVRP adds members. The door in is another one: without ingress filtering (8.6.2), which is off by
-//!   default, a port takes frames of VLANs that it is no member of. It is switched on with the first VLAN on a port,
-//!   and is what it was after the last one.
-//! - A VLAN exists in a component if it is listed there, or if a port that we know nothing of is in an entry for its
-//!   VID. VLANs are made in every component that has a listed port (without any, in the first), and deleted in every one.
+//! - The key of an entry is its list of VIDs. To change one VID, the driver replaces the entry by one without it, and
+//!   gives the VID an entry of its own with its registrations.
+//! - Untagged frames belong to the VLAN `pvid`, by default 1, so every port has a native VLAN. A port that admits no
+//!   tagged frames is an access port.
+//! - A VID without a static entry has the registration Normal (802.1Q 8.8.2), to which only MVRP adds members.
+//!   Without ingress filtering (8.6.2), which is off by default, a port accepts frames of VLANs that it is not a
+//!   member of. The driver switches filtering on with the first VLAN on a port, and restores it after the last one.
+//! - A VLAN exists in a component if it is listed there, or if an entry for its VID has an unknown port. VLANs are
+//!   created in every component that has a listed port (without any, in the first), and deleted in every one.
 
 mod entries;
 mod parse;
@@ -37,14 +37,14 @@ use crate::xml::{NETCONF, Scope, Step, escape, walk};
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
 const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
 
-/// The leaves of `bridge-port` that matter.
+/// The leaves of `bridge-port` that the dialect reads.
 const BRIDGE_PORT: &str =
     "<bridge-name/><component-name/><pvid/><acceptable-frame/><enable-ingress-filtering/>";
 /// Values of `acceptable-frame`.
 const UNTAGGED_ONLY: &str = "admit-only-untagged-and-priority-tagged";
 const ALL_FRAMES: &str = "admit-all-frames";
-/// What is remembered of a port: whether it filters, whether it admitted untagged frames only, and what entries said of
-/// it otherwise than we do.
+/// Settings of a port: ingress filtering, whether it admits untagged frames only, and registrations that differ from
+/// the driver's.
 const FILTERING: &str = "enable-ingress-filtering";
 const ONLY_UNTAGGED: &str = "only-untagged";
 const REGISTRATIONS: &str = "registrations";
@@ -53,35 +53,35 @@ const REGISTRATIONS: &str = "registrations";
 #[derive(Clone, Copy, Debug)]
 pub struct Ieee8021Q;
 
-/// Where things are that [`ObservedConfig`] speaks of.
+/// The location of the VLANs and ports of an [`ObservedConfig`] on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BridgeLayout {
     components: Vec<Component>,
-    /// By name: where the port is.
+    /// Ports by name.
     ports: BTreeMap<String, PortLocation>,
 }
 
-/// A component of a bridge that knows VLANs.
+/// A VLAN-aware component of a bridge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Component {
     bridge: String,
     name: String,
-    /// VLANs are to exist here: it has a listed port.
+    /// VLANs are created in the component: it has a listed port, or none has.
     holds_vlans: bool,
-    /// The names of the VLANs that are listed.
+    /// The listed VLANs, with their names.
     vlans: BTreeMap<VlanId, Option<String>>,
     /// The static VLAN registration entries.
     entries: Vec<Entry>,
 }
 
-/// Where a port is.
+/// The location of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PortLocation {
-    /// Which of the components.
+    /// The index of its component.
     component: usize,
-    /// Its number there.
+    /// Its port number in the component.
     number: u32,
-    /// It admits no tagged frames.
+    /// The port admits no tagged frames.
     untagged_only: bool,
 }
 
@@ -91,7 +91,7 @@ impl Dialect for Ieee8021Q {
     }
 
     fn score(&self, hello: &Hello) -> u32 {
-        // Below vendors' models: many devices announce it for the sake of other parts of 802.1.
+        // Below vendors' models, since many devices announce it for other parts of 802.1.
         if hello.has_module(BRIDGE) && hello.has_module(INTERFACES) { 5 } else { 0 }
     }
 
@@ -201,7 +201,7 @@ fn layout(observed: &ObservedConfig) -> Option<&BridgeLayout> {
     }
 }
 
-/// Writing to memory can't fail, hence the results that are dropped in this dialect.
+/// Writing to memory can't fail, so results of `write!` are dropped in this dialect.
 fn push_interfaces(filter: &mut String, interfaces: &BTreeSet<&str>, leaves: &str, of_port: &str) {
     if interfaces.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Reading 802.1Q bridges.
+//! Parses 802.1Q bridges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, S
 use crate::text::Text;
 use crate::xml::{Step, walk};
 
-/// The VID of untagged frames where nothing is said.
+/// The default of `pvid`.
 const DEFAULT_PVID: u16 = 1;
 
 pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
@@ -27,32 +27,46 @@ pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfi
     }
 }
 
-/// Collects what the reply says while it streams by.
+/// Collects bridges and interfaces while the reply streams by.
 #[derive(Default)]
 struct Parser {
+    /// The name of the bridge being parsed.
     bridge: String,
+    /// The component being parsed.
     component: Component,
-    /// The component's type says that it knows no VLANs.
+    /// The component is not VLAN-aware, by its type.
     unaware: bool,
+    /// The VLAN-aware components.
     components: Vec<Component>,
+    /// The registration entry being parsed.
     entry: Entry,
-    /// Of the entry.
+    /// The registrations of the entry, by port number.
     ports: BTreeMap<u32, Registration>,
+    /// `entry-type` of the entry is `static`.
     is_static: bool,
+    /// The port number and registration being parsed.
     port_map: (u32, Registration),
+    /// The VID and name being parsed.
     vlan: (String, Option<String>),
+    /// The interface being parsed, with its name.
     interface: (String, BridgePort),
+    /// The interfaces by name.
     interfaces: BTreeMap<String, BridgePort>,
+    /// The first invalid leaf.
     bad: Option<ParseError>,
 }
 
 #[derive(Clone, Default)]
 struct BridgePort {
+    /// `bridge-name`
     bridge: Option<String>,
+    /// `component-name`
     component: Option<String>,
+    /// `pvid`
     pvid: Option<u32>,
+    /// `acceptable-frame` admits no tagged frames.
     untagged_only: bool,
-    /// `acceptable-frame` says that it admits all.
+    /// `acceptable-frame` is `admit-all-frames`.
     admits_all: bool,
     /// `enable-ingress-filtering`
     filtering: Option<String>,
@@ -95,7 +109,7 @@ impl Parser {
         }
     }
 
-    /// `None`: it can't be read.
+    /// `None`: the value is invalid.
     fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
         let (name, port) = &mut self.interface;
         match path {
@@ -139,7 +153,7 @@ impl Parser {
             "bridge-vlan/vlan/name" => self.vlan.1 = Some(text.to_owned()),
             "bridge-vlan/vlan" => {
                 let (vid, name) = std::mem::take(&mut self.vlan);
-                // From 4096 on they are VLANs of the bridge alone, without a VID.
+                // VLANs from 4096 on are local to the bridge and have no VID.
                 let vid: u32 = vid.parse().ok()?;
                 if let Ok(vid) = VlanId::new(u16::try_from(vid).unwrap_or(u16::MAX)) {
                     self.component.vlans.insert(vid, name.filter(|name| !name.is_empty()));
@@ -225,7 +239,7 @@ impl Parser {
     }
 }
 
-/// Where a port is, or what it is instead.
+/// The location of a port, or the reason why it has none.
 fn location(
     components: &[Component],
     port: &BridgePort,
@@ -244,7 +258,7 @@ fn location(
     Ok(PortLocation { component, number, untagged_only: port.untagged_only })
 }
 
-/// What the entries say of a port.
+/// Adds the registrations of the entries to a port.
 fn registered(
     mut port: ObservedPort,
     bridge_port: &BridgePort,
@@ -311,7 +325,7 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, ObservedVlan> {
                 None => {
                     vlans.insert(vid, ObservedVlan { name, active: true, rename_blocker: None });
                 }
-                // One that is not ours in any of them is not ours.
+                // A VLAN that is foreign in one component is foreign.
                 Some(vlan) if vlan.name != name => {
                     if is_ours_by_form(vid, vlan.name.as_deref()) {
                         vlan.name = name;
@@ -324,7 +338,7 @@ fn vlans(layout: &BridgeLayout) -> BTreeMap<VlanId, ObservedVlan> {
     for (vid, vlan) in &mut vlans {
         vlan.active = vlan_components.iter().all(|(_, component)| component.vlans.contains_key(vid));
     }
-    // Elsewhere only what may be ours, so that it can be deleted.
+    // Of other components only VLANs under our names count, so that they can be deleted.
     for component in layout.components.iter().filter(|component| !component.holds_vlans) {
         for (vid, name) in &component.vlans {
             if is_ours_by_form(*vid, name.as_deref()) {

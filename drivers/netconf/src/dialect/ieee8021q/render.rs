@@ -1,4 +1,4 @@
-//! Writing 802.1Q bridges.
+//! Renders changes of 802.1Q bridges.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub(super) fn render(layout: &BridgeLayout, observed: &ObservedConfig, changes: 
         }
     }
     let none = BTreeMap::new();
-    // By bridge.
+    // Components by bridge.
     let mut components: BTreeMap<&str, Text> = BTreeMap::new();
     for (at, component) in layout.components.iter().enumerate() {
         let entries = edit(&component.entries, by_component.get(&at).unwrap_or(&none));
@@ -76,7 +76,7 @@ fn vlans(component: &Component, observed: &ObservedConfig, changes: &Changes) ->
             let _ = write!(xml, "<vlan><vid>{vid}</vid><name>{}</name></vlan>", escape(name));
         }
     }
-    // In another component the VID may be somebody else's.
+    // In another component the VID may be foreign.
     let is_it = |vid: &VlanId| {
         let name = observed.vlans.get(vid).map(|vlan| &vlan.name);
         name.is_some_and(|name| component.vlans.get(vid) == Some(name))
@@ -87,7 +87,7 @@ fn vlans(component: &Component, observed: &ObservedConfig, changes: &Changes) ->
     xml
 }
 
-/// Ports that become trunks, which take no frames of VLANs that they do not carry, and ports that are what they were.
+/// Renders ports that become trunks, with ingress filtering, and ports whose settings are restored.
 fn render_interfaces(xml: &mut Text, layout: &BridgeLayout, changes: &Changes) {
     let is_changed = |change: &PortChange| {
         !change.restore.is_empty() || change.mode == ModeChange::Trunk && !change.was_trunk()

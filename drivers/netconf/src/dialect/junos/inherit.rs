@@ -1,7 +1,7 @@
-//! What is in effect: groups and interface ranges merged in, names of VLANs resolved.
+//! Computes the effective configuration: applies groups and interface ranges, and resolves names of VLANs.
 //!
-//! A setting of the interface itself comes before one of an interface range, that before one of a group, and a group
-//! that is applied nearer before one applied farther out; lists of members are joined.
+//! Settings of the interface itself take precedence, then those of interface ranges, then those of groups, nearer
+//! ones first. Lists of members are joined.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
-/// How many interfaces the `*` at the end of an interface range's member may stand for.
+/// Maximum interfaces that a `*` at the end of an interface range's member stands for.
 const MAX_PORTS_PER_CARD: u16 = 128;
 
-/// The entries of a list of members.
+/// VLANs of a list of members: ranges, both ends inclusive.
 type Ranges = Vec<(VlanId, VlanId)>;
 
-/// Works out what is in effect.
+/// Computes the effective configuration.
 pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
     let mut layout = Layout::default();
     let vlans = Vlans::new(main, groups);
@@ -47,7 +47,7 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
                     active: !vlan.inactive,
                     rename_blocker: rename_blocker(vlan, *own, named.contains(vlan.name.as_str())),
                 };
-                // Two may have the same VID when one is deactivated.
+                // Two VLANs may have the same VID if one is deactivated.
                 if observed.get(&vid).is_none_or(|other: &ObservedVlan| current.active && !other.active) {
                     let description = vlan.description.clone();
                     layout.vlans.insert(vid, VlanSource { own: *own, description });
@@ -67,7 +67,7 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
     }
 }
 
-/// Why a VLAN can't be renamed, which on Junos is to delete one and to make another.
+/// The reason against renaming a VLAN, if any. On Junos a rename deletes the VLAN and creates another.
 fn rename_blocker(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
     let why = if !own {
         "it comes from a group"
@@ -84,7 +84,7 @@ fn rename_blocker(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
 }
 
 struct Vlans<'a> {
-    /// And whether it is of the configuration itself.
+    /// Each VLAN, and whether it is of the configuration itself.
     all: Vec<(&'a Vlan, bool)>,
     by_name: BTreeMap<&'a str, Ranges>,
 }
@@ -105,7 +105,7 @@ impl<'a> Vlans<'a> {
         Self { all, by_name }
     }
 
-    /// The members that VLANs list themselves, by interface.
+    /// The names of the VLANs that list an interface, by interface.
     fn listed(&self) -> BTreeMap<&'a str, Vec<String>> {
         let mut listed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (vlan, _) in self.all.iter().filter(|(vlan, _)| !vlan.inactive) {
@@ -119,7 +119,7 @@ impl<'a> Vlans<'a> {
         listed
     }
 
-    /// What an entry of a list of members means; nothing when no such VLAN exists.
+    /// The VLANs of an entry of a list of members; empty if no such VLAN exists.
     fn resolve(&self, text: &str) -> Ranges {
         match range(text) {
             Some(range) => vec![range],
@@ -128,7 +128,7 @@ impl<'a> Vlans<'a> {
     }
 }
 
-/// The interfaces that are configured, also those that only an interface range or a VLAN names.
+/// The configured interfaces, with those that only an interface range or a VLAN names.
 fn all_ports<'a>(main: &'a Layer, listed: &BTreeMap<&str, Vec<String>>) -> Vec<Cow<'a, Port>> {
     let known: BTreeSet<&str> = main.ports.iter().map(|port| port.name.as_str()).collect();
     let members = main.ranges.iter().flat_map(|range| {
@@ -143,7 +143,7 @@ fn all_ports<'a>(main: &'a Layer, listed: &BTreeMap<&str, Vec<String>>) -> Vec<C
     ports
 }
 
-/// What comes to an interface from elsewhere, in order of precedence.
+/// The settings that an interface inherits, by precedence.
 fn inherited(port: &Port, main: &Layer, groups: &[Layer], listed: Option<&Vec<String>>) -> Settings {
     let mut all = Settings { members: listed.cloned().unwrap_or_default(), ..Settings::default() };
     let mut add = |more: &Settings| {
@@ -209,7 +209,7 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     observed.settings = settings(port, &entries, own.mode.or(inherited.mode));
     observed.has_unresolved_members = members().any(|text| text != ALL && vlans.resolve(text).is_empty());
     let native = own.native.as_ref().or(inherited.native.as_ref());
-    // 0 stands for priority tags.
+    // 0 means priority tags.
     observed.native = native.and_then(|text| match vlans.resolve(text).as_slice() {
         [(first, last)] if first == last => Some(*first),
         _ => None,
@@ -217,16 +217,16 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     let all = members().any(|text| text == ALL);
     observed.open_by_inheritance = inherited.members.iter().any(|text| text == ALL);
     match own.mode.or(inherited.mode) {
-        // Without members it carries nothing.
+        // A trunk without members carries no VLAN.
         Some(Mode::Trunk) => (observed.mode, observed.open) = (Some(Mode::Trunk), all),
-        // Without a mode and without members it is as the factory made it.
+        // A port without mode and members is in the factory configuration.
         None if members().next().is_none() => {}
         Some(Mode::Access) | None => {
             observed.mode = Some(Mode::Access);
             observed.access = observed.tagged.first().map(|(first, _)| *first);
             observed.tagged.clear();
             observed.inherited = VlanSet::EMPTY;
-            // As members of a trunk they would mean something else, `all` above all.
+            // On a trunk the inherited members would mean something else, above all `all`.
             if !inherited.members.is_empty() {
                 let what =
                     "is an access port by a group, an interface range or a VLAN's list, which is not changed";
@@ -246,8 +246,8 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     (observed, entries)
 }
 
-/// What a VLAN of ours brings to an interface of the configuration's own, or takes from it. What is made is gone again
-/// when what holds it goes.
+/// The settings that our VLANs add to an interface's own configuration, or remove from it. A container that is
+/// removed takes along what was added within.
 fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'static str, Setting> {
     let own = &port.settings;
     let switching =
@@ -259,7 +259,7 @@ fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'st
         let text = own.mode_leaf.filter(|leaf| *leaf == name).map(|_| own.mode_text.as_str());
         Setting::of(text, text.is_none_or(|text| text == "trunk"))
     };
-    // Of a trunk each VLAN is known by itself.
+    // Members of a trunk are restored VLAN by VLAN.
     let members = (mode != Some(Mode::Trunk) && !own.members.is_empty()).then(|| own.members.join("\n"));
     [
         (INTERFACE, current(port.listed, interface)),
@@ -280,17 +280,17 @@ fn range(text: &str) -> Option<(VlanId, VlanId)> {
     (first <= last).then_some((first, last))
 }
 
-/// As Junos writes it.
+/// The text of a range in Junos.
 pub(super) fn range_text((first, last): (VlanId, VlanId)) -> String {
     if first == last { first.to_string() } else { format!("{first}-{last}") }
 }
 
-/// All from `first` to `last`.
+/// All VIDs from `first` to `last`.
 pub(super) fn ids(first: VlanId, last: VlanId) -> impl Iterator<Item = VlanId> {
     (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok())
 }
 
-/// Whether a name in a group, which may be a wildcard in angle brackets, is that of `name`.
+/// Whether `pattern`, a name in a group or a wildcard in angle brackets, matches `name`.
 pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix('<').and_then(|rest| rest.strip_suffix('>')) {
         Some(pattern) => glob(pattern, name),
@@ -298,7 +298,7 @@ pub(super) fn matches_name(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Wildcards: `*`, `?`, and `[…]` of characters and ranges of them.
+/// Matches wildcards: `*`, `?`, and `[…]` of characters and ranges of them.
 fn glob(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
@@ -325,7 +325,8 @@ fn in_set(set: &str, c: char) -> bool {
     spans || chars.contains(&c)
 }
 
-/// The interfaces that a member of an interface range is for certain; of a `*` at its end, those that may be.
+/// The interfaces that a member of an interface range names. A `*` at its end gives all candidates, any other
+/// wildcard none.
 fn wildcard(name: &str) -> Vec<String> {
     match name.strip_suffix('*') {
         Some(card) if card.ends_with('/') && !card.contains(['*', '?', '[']) => {

@@ -1,4 +1,4 @@
-//! Which part of a change a Junos error is about.
+//! Locates the unit of a change that a Junos error is about.
 //!
 //! `error-path` is no instance identifier but the words of the configuration mode, such as `[edit interfaces xe-0/0/1
 //! unit 0 family ethernet-switching vlan]`; `bad-element` is a word or a statement, such as `vlan-id 4094`.
@@ -8,7 +8,7 @@ use eno_schemas::VlanId;
 use crate::plan::{ChangeUnit, Changes, ObservedConfig};
 use crate::reply::RpcError;
 
-/// By the words of path, bad element and message, in this order.
+/// Searches path, bad element and message, in this order.
 pub(super) fn locate_error(
     error: &RpcError,
     observed: &ObservedConfig,
@@ -56,7 +56,7 @@ fn named(word: &str, observed: &ObservedConfig, changes: &Changes) -> Option<Vla
     })
 }
 
-/// A VID after a word that says so. The whole of a range is nobody's fault.
+/// A VID after a keyword. A range is ignored, since it does not tell which of its VIDs is refused.
 fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
     let touched = changes.vlans();
     let after_keyword = words.iter().zip(words.iter().skip(1)).filter(|(word, _)| {

@@ -1,18 +1,19 @@
 //! Junos as on QFX switches: the native model (`junos-qfx-conf-*`, Juniper/yang), with enhanced layer-2 software.
 //!
-//! VLANs: `/configuration/vlans/vlan[name]/vlan-id`. Ports: `/configuration/interfaces/interface[name]/unit[name='0']
-//! /family/ethernet-switching/{interface-mode,vlan/members}`, LAGs too (`ae0`). A member is a VLAN's name, its VID, a
-//! range `100-200`, or `all`; we write VIDs and ranges. The schema has trunks without members, and a commit refuses
-//! them: when our last VLAN goes, so does the mode, and the family with it if nothing else is set there. Where it is
-//! remembered what there was before our first VLAN, what was not there goes, up to the interface.
+//! VLANs: `/configuration/vlans/vlan[name]/vlan-id`. Ports: `family/ethernet-switching/{interface-mode,vlan/members}`
+//! of `/configuration/interfaces/interface[name]/unit[name='0']`, LAGs too (`ae0`). A member is a VLAN's name, its
+//! VID, a range `100-200`, or `all`; the driver writes VIDs and ranges. A commit refuses trunks without members. So
+//! our last VLAN takes the mode with it, and the family if nothing else is set there. With port memory, everything
+//! goes that was not there before our first VLAN, up to the interface.
 //!
-//! What `<get-config>` shows is what was written: groups (`apply-groups`), interface ranges and what is deactivated
-//! are worked out here, as far as VLANs and ports go. Not read: other routing instances and logical systems.
+//! `<get-config>` returns the configuration as written. The dialect itself applies groups (`apply-groups`), interface
+//! ranges and deactivation to VLANs and ports. Other routing instances and logical systems are not read.
 //!
-//! The schema lets a VLAN go that an interface still names, also one that is not listed; the plan keeps such a VLAN.
+//! The schema allows to delete a VLAN that an interface still names, also an unlisted one; the plan keeps such a
+//! VLAN.
 //!
-//! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`), so
-//! everything that is removed here was seen before, under the lock.
+//! Juniper documents `create`, `delete` and `replace` as the operations of an `<edit-config>` (not `remove`). So the
+//! driver removes only what it has read under the lock.
 
 mod inherit;
 mod locate_error;
@@ -32,7 +33,7 @@ use crate::reply::RpcError;
 use crate::text::Text;
 use crate::xml::{Scope, Step, escape, walk};
 
-/// What a device announces that speaks Junos' own protocol.
+/// The capability of Junos' own protocol.
 const JUNOS: &str = "http://xml.juniper.net/netconf/junos/1.0";
 /// The namespace of a configuration in Junos' own protocol.
 const XNM: &str = "http://xml.juniper.net/xnm/1.1/xnm";
@@ -52,8 +53,8 @@ pub const EX: Junos = Junos { family: Some("junos-ex") };
 /// Junos OS Evolved, and devices without modules of their own: `http://yang.juniper.net/junos/conf/…`.
 pub const COMMON: Junos = Junos { family: Some("junos") };
 
-/// What is remembered of an interface: what there was of it, down to the family, the leaf for the mode, which is called
-/// otherwise in older versions, and the members of an access port.
+/// Settings of an interface: whether it, its unit 0 and the family exist, the leaf for the mode by its newer and its
+/// older name, and the members of an access port.
 const INTERFACE: &str = "interface";
 const UNIT: &str = "unit";
 const SWITCHING: &str = "ethernet-switching";
@@ -64,12 +65,12 @@ const MEMBERS: &str = "members";
 /// The member that stands for every VLAN.
 const ALL: &str = "all";
 
-/// How the device writes what was read.
+/// Details of the configuration that rendering needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Of VLANs, by VID.
+    /// VLANs by VID.
     vlans: BTreeMap<VlanId, VlanSource>,
-    /// Of interfaces, without what they inherit.
+    /// Interfaces by name, without inherited settings.
     ports: BTreeMap<String, SwitchingFamily>,
 }
 
@@ -78,16 +79,16 @@ pub struct Layout {
 struct SwitchingFamily {
     /// The list of members.
     entries: Vec<Entry>,
-    /// The leaf that says the mode.
+    /// The leaf that sets the mode.
     mode: Option<&'static str>,
-    /// It has more than a mode and members.
+    /// It has other settings than mode and members.
     has_other_settings: bool,
 }
 
-/// A VLAN.
+/// The source of a VLAN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct VlanSource {
-    /// It is not from a group.
+    /// The VLAN is not from a group.
     own: bool,
     description: Option<String>,
 }
@@ -104,7 +105,7 @@ enum Entry {
 }
 
 impl Entry {
-    /// The VLANs that it tells.
+    /// The VLANs of the entry, if they are known.
     fn vids(&self) -> Option<(VlanId, VlanId)> {
         match self {
             Self::Range(first, last) | Self::Text(first, last, _) => Some((*first, *last)),
@@ -112,7 +113,7 @@ impl Entry {
         }
     }
 
-    /// As it is written.
+    /// The entry as written.
     fn text(&self) -> String {
         match self {
             Self::Range(first, last) => inherit::range_text((*first, *last)),
@@ -151,7 +152,7 @@ impl Dialect for Junos {
         Some(Profile { locks: if candidate { &["candidate"] } else { profile.locks }, ..profile })
     }
 
-    /// Of all interfaces: about one that does not exist it is an error to ask.
+    /// Requests all interfaces, since a request for a missing one fails.
     fn inventory_request(&self) -> Option<String> {
         Some("<get-interface-information><terse/></get-interface-information>".to_owned())
     }
@@ -182,8 +183,8 @@ impl Dialect for Junos {
         Ok(inventory)
     }
 
-    /// All interfaces: names of VLANs are looked for on those that were not asked for too. Of groups only what may
-    /// be inherited here, for they may hold secrets.
+    /// Selects all interfaces, since unlisted ones may refer to VLANs by name. Of groups it selects only VLANs and
+    /// interfaces, since groups may hold secrets.
     fn filter(&self, _: &BTreeSet<&str>) -> String {
         let (root, vlans) = (self.namespace("root"), self.namespace("vlans"));
         let parts =

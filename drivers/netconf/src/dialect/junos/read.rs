@@ -1,4 +1,4 @@
-//! Reading a Junos configuration as it is written, without what groups and interface ranges add to it.
+//! Parses a Junos configuration as written, without applying groups and interface ranges.
 
 use std::cell::Cell;
 
@@ -18,62 +18,75 @@ pub(super) struct Layer {
     pub(super) groups_for_vlans: Vec<String>,
     /// The groups that apply to its interfaces.
     pub(super) groups_for_ports: Vec<String>,
+    /// Entries of `vlans`.
     pub(super) vlans: Vec<Vlan>,
+    /// Entries of `interfaces`.
     pub(super) ports: Vec<Port>,
+    /// Entries of `interface-range`.
     pub(super) ranges: Vec<Range>,
 }
 
 /// An entry of `vlans`.
 #[derive(Debug, Default)]
 pub(super) struct Vlan {
+    /// Its name, which is its key.
     pub(super) name: String,
-    /// Of `vlan-id` or `vlan-id-list`, as they are written.
+    /// The VIDs of `vlan-id` or `vlan-id-list`, as written.
     pub(super) ids: Vec<String>,
-    /// They are a list.
+    /// The VIDs are of `vlan-id-list`.
     pub(super) list: bool,
+    /// `description`
     pub(super) description: Option<String>,
-    /// Deactivated: it is there and has no effect.
+    /// The VLAN is deactivated: it exists without effect.
     pub(super) inactive: bool,
-    /// It has more than a name, a description and VIDs.
+    /// The VLAN has other settings than name, description and VIDs.
     pub(super) has_other_settings: bool,
-    /// Logical interfaces that are listed as its members.
+    /// Logical interfaces that the VLAN lists as its members.
     pub(super) interfaces: Vec<String>,
+    /// The groups that apply to the VLAN.
     pub(super) applied_groups: Vec<String>,
 }
 
 /// An interface, or what an interface range gives to its members.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Port {
+    /// Its name, or a wildcard in a group.
     pub(super) name: String,
-    /// It is an entry of the configuration's own.
+    /// The interface has an entry of its own.
     pub(super) listed: bool,
-    /// It has more than unit 0.
+    /// The interface has other settings than unit 0.
     pub(super) has_other_settings: bool,
+    /// Its switching settings.
     pub(super) settings: Settings,
+    /// The groups that apply to the interface.
     pub(super) applied_groups: Vec<String>,
+    /// `apply-groups-except`
     pub(super) excepted_groups: Vec<String>,
 }
 
-/// What is set of switching on an interface and its unit 0.
+/// The switching settings of an interface and its unit 0.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the interface")]
 pub(super) struct Settings {
+    /// The mode.
     pub(super) mode: Option<Mode>,
-    /// The leaf that says the mode.
+    /// The leaf that sets the mode.
     pub(super) mode_leaf: Option<&'static str>,
-    /// What it says.
+    /// The text of that leaf.
     pub(super) mode_text: String,
-    /// There is a unit 0.
+    /// Unit 0 exists.
     pub(super) unit: bool,
-    /// It has more than the family ethernet-switching.
+    /// Unit 0 has other settings than the family ethernet-switching.
     pub(super) unit_has_other_settings: bool,
-    /// It has that family.
+    /// Unit 0 has that family.
     pub(super) switching: bool,
-    /// Its family ethernet-switching has more than a mode and members.
+    /// The family has other settings than mode and members.
     pub(super) has_other_settings: bool,
     /// Another family of unit 0.
     pub(super) other_family: Option<String>,
+    /// The list of members, as written.
     pub(super) members: Vec<String>,
+    /// `native-vlan-id`, as written.
     pub(super) native: Option<String>,
     /// The LAG that it is a member of.
     pub(super) bundle: Option<String>,
@@ -107,8 +120,8 @@ pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
     Ok((reader.main, reader.groups))
 }
 
-/// Replies bear namespaces by model and version; older versions leave them out. What is deactivated counts as absent,
-/// but for VLANs, whose names are taken all the same.
+/// Namespaces differ by model and version, and older versions omit them. Deactivated elements count as absent, except
+/// VLANs, whose names stay in use.
 fn scope(element: &Element<'_>, inactive_vlan: &Cell<bool>) -> Scope {
     let envelope = element.within.is_empty() && matches!(element.name(), "rpc-reply" | "data");
     if element.namespace == NETCONF && envelope {
@@ -136,7 +149,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// `skipped`: something of the interface that is there was not read.
+    /// `skipped`: an element of the interface was not read.
     fn step(&mut self, step: &Step<'_>, inactive_vlan: &Cell<bool>, skipped: &Cell<bool>) {
         let (path, text) = match step {
             Step::Enter(path) => (path, None),
@@ -275,7 +288,7 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
             if super::inherit::matches_name(&name, "0") {
                 of_unit.unit = true;
                 let settings = &mut port.settings;
-                // The leaf of the interface is the one that counts where both are there.
+                // The leaf of the interface takes precedence.
                 let native = settings.native.take().or(of_unit.native);
                 let bundle = settings.bundle.take();
                 *settings = Settings { native, bundle, ..of_unit };

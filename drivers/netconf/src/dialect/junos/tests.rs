@@ -19,7 +19,7 @@ fn hello(uris: &[&str]) -> Hello {
     Hello::new(uris.iter().map(|uri| (*uri).to_owned()), None)
 }
 
-/// As a switch answers that is not set up for YANG.
+/// The reply of a switch without YANG-compliant configuration.
 const PLAIN_REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:base:1.0"
   xmlns:junos="http://xml.juniper.net/junos/18.2R1/junos" message-id="4">
 <data>
@@ -178,7 +178,7 @@ fn yang_compliant_replies_are_parsed_by_namespace() {
              <family><ethernet-switching><interface-mode>trunk</interface-mode><vlan><members>b</members></vlan></ethernet-switching>\
              </family></unit></interface></interfaces></configuration></nc:data></nc:rpc-reply>"
         );
-        // Whatever was expected of it.
+        // The parser accepts any of the namespaces, whatever the hello announced.
         let observed = PLAIN.parse(&reply.into(), &Inventory::new()).unwrap();
         assert!(!observed.vlans[&vid(5)].active && observed.vlans[&vid(6)].active);
         assert_eq!(observed.ports["et-0/0/0"].tagged(), set("6"));

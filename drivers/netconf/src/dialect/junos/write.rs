@@ -1,4 +1,4 @@
-//! Writing a change.
+//! Renders a change.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use crate::plan::{Changes, Mode, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
-/// Writing to memory can't fail, hence the results that are dropped in this file.
+/// Renders `changes`. Writing to memory can't fail, so results of `write!` are dropped in this file.
 pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes) -> Text {
     let none = Layout::default();
     let layout = match &observed.layout {
@@ -59,7 +59,7 @@ fn create_vlan(
     let current = observed.vlans.get(&vid);
     let mut was_inactive = current.is_some_and(|vlan| !vlan.active);
     let mut description = None;
-    // Its name is its key: to rename it is to delete it and to make another.
+    // The name is the key, so a rename deletes the VLAN and creates another.
     if let Some(old) = current.and_then(|vlan| vlan.name.as_deref()).filter(|old| *old != name) {
         let _ = write!(xml, "<vlan nc:operation=\"delete\"><name>{}</name></vlan>", escape(old));
         description = layout.vlans.get(&vid).and_then(|known| known.description.as_deref());
@@ -85,10 +85,10 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamil
     for entry in &family.entries {
         let all: VlanSet = entry.vids().into_iter().flat_map(|(first, last)| ids(first, last)).collect();
         if converted || change.close && entry.text() == ALL {
-            // As members of a trunk they would mean something else.
+            // On a trunk the members of an access port would mean something else.
             gone.insert(entry.text());
         } else if !all.intersection(&change.remove).is_empty() {
-            // It goes whole, and what else it held comes back.
+            // The entry is removed whole, and its other VLANs are added again.
             gone.insert(entry.text());
             back = back.union(&all.difference(&change.remove));
         }
@@ -97,7 +97,7 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamil
     if let Some(members) = change.restore.get(MEMBERS) {
         added.extend(members.iter().flat_map(|members| members.split('\n')).map(str::to_owned));
     }
-    // An access port's VLAN may be one that the trunk is to carry.
+    // The VLAN of an access port may be desired on the trunk.
     let stays: Vec<String> = gone.intersection(&added).cloned().collect();
     for text in stays {
         gone.remove(&text);
@@ -129,7 +129,7 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamil
         };
     }
     if modes.count() > 0 {
-        // It is what it was.
+        // The mode is restored.
     } else if change.mode == ModeChange::Trunk {
         let leaf = family.mode.unwrap_or(INTERFACE_MODE);
         let _ = write!(xml, "<{leaf}>trunk</{leaf}>");

@@ -1,19 +1,20 @@
 //! SR Linux: srl_nokia-interfaces, srl_nokia-interfaces-vlans, srl_nokia-network-instance (nokia/srlinux-yang-models).
 //!
-//! There is no VLAN as such: VIDs are local to a port. A VLAN of ours is a network-instance of type `mac-vrf` under
-//! the VLAN's name, and on each of its ports a bridged subinterface with that VID, of which the index is the VID
-//! too where that is free. Whose is what, beyond what holds for all dialects:
-//! - A VID on a listed port that leads to another mac-vrf is a foreign VLAN under that one's name. If there is a
-//!   mac-vrf for the VID as well, the VID is taken on that port alone; so are VIDs in ranges, in routed
-//!   subinterfaces, and as outer tags.
-//! - A bridged subinterface of one VID that belongs to no network-instance carries nothing. When its VLAN is wanted
-//!   on its port it is used as it is, which is how a mac-vrf that was deleted by hand comes back. It stays when the VLAN
-//!   goes if it was there before ours were on the port. One that bears our name as its description is ours: without its
-//!   VLAN it was left by a device or a driver that died, and goes.
-//! - Without `vlan-tagging`, a port's only subinterface takes all frames, whatever their tags. If it is bridged, the
-//!   port is an access port; made a trunk, that subinterface becomes the one for untagged frames.
-//! - A mac-vrf can't be renamed. One that is adopted is replaced by one of our name with the same interfaces, in
-//!   one edit; it can't be adopted if it has settings that would be lost.
+//! VIDs are local to a port. A VLAN of ours is a network-instance of type `mac-vrf` under the VLAN's name, with a
+//! bridged subinterface of that VID on each of its ports. The index of the subinterface is the VID if that is free.
+//! Ownership, beyond the rules of all dialects:
+//! - A VID of a listed port in another mac-vrf is a foreign VLAN under the name of that mac-vrf. If the VID has a
+//!   mac-vrf of its own, it is taken on that port alone. VIDs in ranges, in routed subinterfaces and as outer tags
+//!   are taken too.
+//! - A bridged subinterface of one VID in no network-instance carries nothing. The driver uses it when its VLAN is
+//!   desired on the port, such as after somebody deleted the mac-vrf. It stays after the VLAN if it was there before
+//!   our first VLAN on the port. A subinterface with our name as its description is ours: without its VLAN it is left
+//!   from a crash, and is removed.
+//! - Without `vlan-tagging`, the only subinterface of a port receives all frames, whatever their tags. If it is
+//!   bridged, the port is an access port. On a port that becomes a trunk it becomes the subinterface for untagged
+//!   frames.
+//! - A mac-vrf can't be renamed. Adoption replaces it by one of our name with the same interfaces, in one edit. A
+//!   mac-vrf with settings that would be lost can't be adopted.
 
 mod parse;
 mod render;
@@ -35,15 +36,15 @@ use crate::xml::{NETCONF, Scope, Step, escape, walk};
 const INTERFACES: &str = "urn:nokia.com:srlinux:chassis:interfaces";
 const VLANS: &str = "urn:nokia.com:srlinux:chassis:interfaces-vlans";
 const NETWORK_INSTANCE: &str = "urn:nokia.com:srlinux:net-inst:network-instance";
-/// What all modules' namespaces begin with.
+/// The prefix of the namespaces of all modules.
 const SRLINUX: &str = "urn:nokia.com:srlinux:";
 
-/// The parts of a mac-vrf that are not its interfaces: their presence forbids to replace it by another.
+/// Settings of a mac-vrf that forbid to replace it by another.
 const SETTINGS: [&str; 6] =
     ["vxlan-interface", "protocols", "bridge-table", "connection-point", "multicast-routing", "mtu"];
 
-/// What is remembered of a port: `vlan-tagging`, the index of its subinterface for untagged frames where it has one, and
-/// the VIDs of subinterfaces that were in no network-instance.
+/// Settings of a port: `vlan-tagging`, the index of its subinterface for untagged frames, and the VIDs of
+/// subinterfaces that were in no network-instance.
 const TAGGING: &str = "vlan-tagging";
 const UNTAGGED: &str = "untagged";
 const ORPHANS: &str = "subinterfaces";
@@ -52,10 +53,10 @@ const ORPHANS: &str = "subinterfaces";
 #[derive(Clone, Copy, Debug)]
 pub struct SrLinux;
 
-/// Where things are that [`ObservedConfig`] speaks of.
+/// The location of the VLANs and ports of an [`ObservedConfig`] on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SrLinuxLayout {
-    /// The mac-vrf that is the VLAN of a VID.
+    /// The mac-vrf of each VLAN.
     vrfs: BTreeMap<VlanId, Vrf>,
     ports: BTreeMap<String, Subinterfaces>,
 }
@@ -73,7 +74,7 @@ struct Vrf {
 enum Member {
     /// Port and index of the subinterface, as `ethernet-1/1.100`; the port's name is shared.
     Subinterface(Arc<str>, u32),
-    /// Named otherwise.
+    /// Any other name.
     Other(Arc<str>),
 }
 
@@ -91,13 +92,13 @@ impl fmt::Display for Member {
 struct Subinterfaces {
     /// `vlan-tagging` is true.
     tagging: bool,
-    /// All indices.
+    /// The indices of all subinterfaces.
     used: BTreeSet<u32>,
     /// The bridged subinterfaces of one VID each that are in the VLAN of that VID, or in none.
     vlans: BTreeMap<VlanId, Subinterface>,
     /// The bridged subinterfaces of a port without `vlan-tagging`.
     whole: BTreeSet<u32>,
-    /// Those for untagged frames of a port with it.
+    /// The subinterfaces for untagged frames of a port with `vlan-tagging`.
     untagged: BTreeSet<u32>,
 }
 
@@ -108,14 +109,14 @@ struct Subinterface {
     attached: Attachment,
 }
 
-/// How a subinterface is in its mac-vrf.
+/// How a mac-vrf refers to a subinterface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Attachment {
-    /// It is in none.
+    /// No mac-vrf has it.
     None,
-    /// Under the name of its port and its index.
+    /// By port and index.
     Usual,
-    /// Under another name.
+    /// By another name.
     Named(Arc<str>),
 }
 
@@ -126,7 +127,7 @@ impl Dialect for SrLinux {
 
     fn score(&self, hello: &Hello) -> u32 {
         let all = [INTERFACES, VLANS, NETWORK_INSTANCE].iter().all(|module| hello.has_module(module));
-        // Above OpenConfig, which such devices may speak as well, mapped to this.
+        // Above OpenConfig, which such devices may support by mapping it to this model.
         if all { 20 } else { 0 }
     }
 
@@ -209,7 +210,7 @@ impl Dialect for SrLinux {
     }
 }
 
-/// The VID of the subinterface that a port has, or gets, under this index.
+/// The VID of the subinterface that a port has, or gets, at this index.
 fn vid_of(observed: &ObservedConfig, port: &str, index: &str) -> Option<VlanId> {
     let index: u32 = index.parse().ok()?;
     let current = layout(observed).and_then(|layout| layout.ports.get(port));
@@ -238,8 +239,8 @@ fn layout(observed: &ObservedConfig) -> Option<&SrLinuxLayout> {
     }
 }
 
-/// Writing to memory can't fail, hence the results that are dropped in this dialect.
-/// What matters of a port.
+/// The selection of a port's content. Writing to memory can't fail, so results of `write!` are dropped in this
+/// dialect.
 fn port_content() -> String {
     format!(
         "<vlan-tagging xmlns=\"{VLANS}\"/><breakout-mode/><ethernet><aggregate-id/></ethernet>\

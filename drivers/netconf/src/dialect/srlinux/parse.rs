@@ -1,4 +1,4 @@
-//! Reading SR Linux.
+//! Parses SR Linux configurations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn parse(reply: &Text) -> Result<ObservedConfig, ParseError> {
     }
 }
 
-/// Collects what the reply says while it streams by.
+/// Collects network-instances and interfaces while the reply streams by.
 #[derive(Default)]
 struct Parser {
     instances: Vec<Instance>,
@@ -32,7 +32,7 @@ struct Parser {
     bad: Option<ParseError>,
 }
 
-/// Names of ports that occur many times, once each.
+/// Interned names of ports.
 #[derive(Default)]
 struct Names(BTreeSet<Arc<str>>);
 
@@ -60,13 +60,17 @@ impl Names {
 
 #[derive(Default)]
 struct Instance {
+    /// Its name.
     name: String,
     /// Its type, without a prefix.
     kind: String,
+    /// `admin-state` is `disable`.
     disabled: bool,
+    /// `description`
     description: Option<String>,
+    /// Its interfaces.
     interfaces: Vec<Attached>,
-    /// What else it has.
+    /// Its other settings.
     settings: BTreeSet<String>,
 }
 
@@ -76,7 +80,7 @@ struct Attached {
     reference: Option<Box<Reference>>,
 }
 
-/// `interface-ref`, instead of a name that says it.
+/// `interface-ref`, which replaces a name with port and index.
 #[derive(Default)]
 struct Reference {
     interface: Option<String>,
@@ -85,12 +89,17 @@ struct Reference {
 
 #[derive(Default)]
 struct Interface {
+    /// Its name.
     name: String,
+    /// `vlan-tagging` is true.
     tagging: bool,
-    /// The leaf is set.
+    /// The leaf `vlan-tagging` is set.
     tagging_set: bool,
+    /// It has a `breakout-mode`.
     is_broken_out: bool,
+    /// `aggregate-id`: the LAG that it is a member of.
     aggregate: Option<String>,
+    /// Its subinterfaces.
     subinterfaces: Vec<Sub>,
 }
 
@@ -100,7 +109,7 @@ struct Sub {
     /// Its type, without a prefix; `None`: bridged.
     kind: Option<Box<str>>,
     encap: Option<Encap>,
-    /// The cluster and the VID in its description, if that is a name of ours.
+    /// The cluster and the VID in its description, if that has the form of our names.
     name_in_description: Option<(Arc<str>, VlanId)>,
 }
 
@@ -176,7 +185,7 @@ impl Instance {
             ("interface" | "interface/interface-ref", _) => {}
             (path, _) => {
                 let top = path.split('/').next().unwrap_or(path);
-                // An empty container says nothing.
+                // An empty container has no effect.
                 if SETTINGS.contains(&top) && (path != top || !text.is_empty()) {
                     self.settings.insert(top.to_owned());
                 } else if let Some(of_interface) = path.strip_prefix("interface/")
@@ -214,7 +223,7 @@ impl Interface {
         }
     }
 
-    /// `None`: it can't be read.
+    /// `None`: the value is invalid.
     fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
             "name" => text.clone_into(&mut self.name),
@@ -273,7 +282,7 @@ impl Sub {
     }
 }
 
-/// What the first VLAN of ours changes, and subinterfaces that it may take.
+/// The settings that our first VLAN changes, and the subinterfaces that our VLANs may use.
 fn settings(
     interface: &Interface,
     layout: &Subinterfaces,
@@ -288,7 +297,7 @@ fn settings(
         .map(|(vid, _)| *vid)
         .collect();
     let known = layout.vlans.len() - orphans.len() + usize::from(untagged.is_some());
-    // Every other subinterface needs it.
+    // Any other subinterface needs `vlan-tagging`.
     let tagging_is_ours =
         !interface.tagging_set || interface.tagging && interface.subinterfaces.len() == known;
     let tagging = interface.tagging_set.then(|| interface.tagging.to_string());
@@ -302,7 +311,7 @@ fn settings(
     .into()
 }
 
-/// A VID, or one of the words for several.
+/// Parses a VID, or a keyword for several.
 fn tag(text: &str, of: impl Fn(VlanId) -> Encap) -> Option<Encap> {
     match text {
         "any" | "optional" => Some(Encap::Any),
@@ -310,19 +319,19 @@ fn tag(text: &str, of: impl Fn(VlanId) -> Encap) -> Option<Encap> {
     }
 }
 
-/// Without a prefix, which is the device's choice.
+/// An identity without its prefix, which the device chooses.
 fn identity(text: &str) -> String {
     text.rsplit(':').next().unwrap_or(text).to_owned()
 }
 
-/// What belongs where.
+/// The network-instances of a device, with their subinterfaces and VLANs.
 struct Device {
     instances: Vec<Instance>,
-    /// By port and index of a subinterface: the network-instance, and which of its interfaces that is.
+    /// By port and index of a subinterface: the network-instance, and the position among its interfaces.
     instances_by_subinterface: BTreeMap<Arc<str>, BTreeMap<u32, (u32, u32)>>,
-    /// The network-instance that is the VLAN of a VID.
+    /// The network-instance of each VLAN.
     vlans: BTreeMap<VlanId, usize>,
-    /// Why a VLAN can't get another name.
+    /// Reasons against renaming VLANs.
     rename_blocker: BTreeMap<VlanId, String>,
 }
 
@@ -341,7 +350,7 @@ impl Device {
             }
         }
         let named = |(at, instance): (usize, &Instance)| Some((vid_of_name(&instance.name)?, at));
-        // Of several the first by name.
+        // Of several network-instances for a VID, the first by name counts.
         let vlans = instances.iter().enumerate().rev().filter_map(named).collect();
         Self { instances, instances_by_subinterface, vlans, rename_blocker: BTreeMap::new() }
     }
@@ -371,7 +380,7 @@ impl Device {
             let rename_blocker = self.rename_blocker(*vid, instance);
             vlans.insert(*vid, ObservedVlan { name: Some(name), active: !instance.disabled, rename_blocker });
         }
-        // There is no room for all of them twice.
+        // Freed early, since a full device has too many to keep twice.
         self.instances_by_subinterface.clear();
         let vrfs = self.instances.into_iter().map(|instance| {
             let interfaces: Arc<[Member]> =
@@ -395,7 +404,7 @@ impl Device {
         }
     }
 
-    /// Adds the VLANs that are foreign mac-vrfs: those of the VIDs that lead to them from a port.
+    /// Adds foreign mac-vrfs as the VLANs of the VIDs that ports have in them.
     fn find_foreign(&mut self, interfaces: &[Interface]) {
         let mut found: BTreeMap<usize, BTreeSet<VlanId>> = BTreeMap::new();
         for interface in interfaces.iter().filter(|interface| interface.tagging) {
@@ -482,8 +491,8 @@ impl Device {
         (port, layout)
     }
 
-    /// The VLAN of frames without a tag: known when the mac-vrf's name tells its VID. Its VID, or those of a foreign
-    /// one, are taken on the port.
+    /// The VLAN of untagged frames, known if the mac-vrf's name has its VID. The VIDs of the mac-vrf are taken on the
+    /// port.
     fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort) -> Option<VlanId> {
         let (at, _) = self.network_instance_of(&interface.name, sub.index)?;
         let vlans = self.vlans.iter().filter(|(_, vlan)| **vlan == at);
@@ -493,7 +502,7 @@ impl Device {
         (self.vlans.get(&vid) == Some(&at)).then_some(vid)
     }
 
-    /// A subinterface of a port with `vlan-tagging`.
+    /// Adds a subinterface of a port with `vlan-tagging`.
     fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort, layout: &mut Subinterfaces) {
         let name = format!("{}.{}", interface.name, sub.index);
         let network_instance = self.network_instance_of(&interface.name, sub.index);

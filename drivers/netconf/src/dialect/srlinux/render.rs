@@ -1,4 +1,4 @@
-//! Writing SR Linux.
+//! Renders changes of SR Linux.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
 use crate::xml::escape;
 
-/// The indices of subinterfaces that are no VIDs.
+/// Indices of subinterfaces that are not VIDs.
 const FREE_INDICES: std::ops::RangeInclusive<u32> = 4096..=9999;
 
 const REMOVE: &str = " nc:operation=\"remove\"";
@@ -56,14 +56,14 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
     xml
 }
 
-/// What happens to the interfaces of a mac-vrf, by their names there.
+/// Changes of a mac-vrf's interfaces, by their names in it.
 #[derive(Default)]
 struct Members {
     add: Vec<Member>,
     remove: Vec<Member>,
 }
 
-/// The index that each VID to add has or gets.
+/// The subinterface index of each VID to add, existing or new.
 fn indices(current: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32> {
     let mut used = current.used.clone();
     let mut indices = BTreeMap::new();
@@ -77,7 +77,7 @@ fn indices(current: &Subinterfaces, change: &PortChange) -> BTreeMap<VlanId, u32
         indices.insert(vid, index);
     }
     for vid in others {
-        // There are more of them than subinterfaces that a port can have.
+        // A port can't have as many subinterfaces as there are free indices.
         let mut free = FREE_INDICES;
         let Some(index) = free.find(|index| !used.contains(index)) else { break };
         used.insert(index);
@@ -121,13 +121,13 @@ fn render_port<'a>(
                 );
             }
         }
-        // It stays while a subinterface needs it, such as the one for untagged frames.
+        // `vlan-tagging` stays while another subinterface needs it, such as the one for untagged frames.
         ModeChange::Drop if current.used.len() == change.remove.len() => {
             let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>");
         }
         ModeChange::Drop | ModeChange::Keep => {}
     }
-    // What was in no network-instance before our first VLAN stays.
+    // Subinterfaces that were in no network-instance before our first VLAN stay.
     let orphans: VlanSet = change.former(ORPHANS).and_then(|text| text.parse().ok()).unwrap_or_default();
     for sub in change.remove.difference(&orphans).iter().filter_map(|vid| current.vlans.get(&vid)) {
         let _ =
@@ -150,7 +150,7 @@ fn render_port<'a>(
     xml.push_str("</interface>");
 }
 
-/// One VLAN: made, given our name, deleted, or only changed.
+/// Renders one VLAN: created, replaced under our name, deleted, or with changed interfaces.
 fn render_vrf(
     xml: &mut Text,
     current: Option<&Vrf>,
