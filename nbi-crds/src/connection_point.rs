@@ -1,7 +1,6 @@
 //! ConnectionPoint: where pods of some nodes meet the fabric.
 
-use std::fmt;
-
+use eno_schemas::{CniName, InterfaceType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -88,77 +87,4 @@ pub struct SupportedCni {
         )])
     )]
     pub opts: Option<String>,
-}
-
-/// The CNI plugins that an attachment can be made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum CniName {
-    /// A port of an Open vSwitch bridge (ovs-cni).
-    Ovs,
-    /// A device moved into the pod.
-    HostDevice,
-    /// A macvlan interface on a master.
-    Macvlan,
-    /// A port of a Linux bridge.
-    Bridge,
-    /// A VLAN subinterface of a master.
-    Vlan,
-    /// An ipvlan interface on a master.
-    Ipvlan,
-    /// A virtual function of an SR-IOV NIC.
-    Sriov,
-    /// A vhost-user or memif port of a userspace switch.
-    Userspace,
-}
-
-impl CniName {
-    /// As written in a spec.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ovs => "ovs",
-            Self::HostDevice => "host-device",
-            Self::Macvlan => "macvlan",
-            Self::Bridge => "bridge",
-            Self::Vlan => "vlan",
-            Self::Ipvlan => "ipvlan",
-            Self::Sriov => "sriov",
-            Self::Userspace => "userspace",
-        }
-    }
-}
-
-impl fmt::Display for CniName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// How a pod uses its interface.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum InterfaceType {
-    /// Through the kernel's network stack.
-    #[default]
-    Kernel,
-    /// Through DPDK, past the kernel.
-    Dpdk,
-}
-
-impl InterfaceType {
-    /// As written in a spec.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::Dpdk => "dpdk",
-        }
-    }
-}
-
-impl fmt::Display for InterfaceType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }

@@ -1,5 +1,6 @@
 //! FabricDevice: a switch that a driver manages.
 
+use eno_schemas::{Drift, PortMode};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -86,7 +87,7 @@ pub struct FabricDeviceSpec {
     #[schemars(schema_with = "host_key")]
     pub host_key: Option<String>,
     /// What to do when somebody else changed what is ours on the device.
-    #[serde(default)]
+    #[serde(default, with = "DriftSpelling")]
     pub drift: Drift,
     /// Seconds after which the device is read again though nothing was heard of it, to find what was changed by another
     /// hand; a quarter more or less, so that not all devices are read at once. Absent: as the driver is told by its flag
@@ -132,11 +133,11 @@ pub struct Credentials {
     pub secret_name: String,
 }
 
-/// What to do when the device no longer holds what is ours as it was set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Drift {
+/// The spelling of [`Drift`] in a FabricDevice.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Drift")]
+enum DriftSpelling {
     /// Set it again.
-    #[default]
     Repair,
     /// Leave it and say so in status.
     Report,
@@ -161,6 +162,7 @@ pub struct FabricPort {
     pub name: String,
     /// Set to trunk to let the engine turn a port in access mode into a trunk; otherwise such a port is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "port_mode")]
     pub mode: Option<PortMode>,
     /// The link aggregation group on this device that the port is a member of; VLANs are set on the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,14 +188,6 @@ pub struct FabricPort {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "port_name")]
     pub port: Option<String>,
-}
-
-/// The mode that the engine may put a port in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum PortMode {
-    /// Tagged VLANs.
-    Trunk,
 }
 
 /// Where a port leads.
@@ -286,6 +280,11 @@ fn address(_: &mut SchemaGenerator) -> Schema {
             ),
         ],
     })
+}
+
+/// The one mode that a spec can ask for.
+fn port_mode(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["trunk"] })
 }
 
 fn host_key(_: &mut SchemaGenerator) -> Schema {

@@ -1,13 +1,12 @@
 //! L2ServiceAttachment: L2Services brought to the pods of a namespace.
 
-use std::fmt;
-
+use eno_schemas::{CniName, InterfaceType, VlanType};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CallbackFormat, CallbackSecret, CniName, InterfaceType, schema};
+use crate::{CallbackFormat, CallbackSecret, schema};
 
 /// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -70,33 +69,4 @@ pub struct L2ServiceAttachmentSpec {
     /// What is posted to CallbackURL; absent: Object.
     #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
     pub callback_format: Option<CallbackFormat>,
-}
-
-/// How the VLANs of an attachment reach the pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum VlanType {
-    /// One VLAN, untagged.
-    Access,
-    /// Everything that the bridge or NIC carries, tagged: see TrunkNamespaces of the ConnectionPoint.
-    Trunk,
-    /// The VLANs of the named L2Services only, tagged.
-    SelectiveTrunk,
-}
-
-impl VlanType {
-    /// As written in a spec.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Access => "access",
-            Self::Trunk => "trunk",
-            Self::SelectiveTrunk => "selectivetrunk",
-        }
-    }
-}
-
-impl fmt::Display for VlanType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }

@@ -30,14 +30,13 @@ mod status;
 mod subnet;
 
 pub use callback::{CallbackFormat, CallbackSecret};
-pub use connection_point::{CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, SupportedCni};
+pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
 pub use crds::crds;
-pub use fabric_device::{
-    Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PortMode, PortPeer, PortPeerError,
-};
+pub use eno_schemas::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType};
+pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort, PortPeer, PortPeerError};
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
 pub use l2_service::{L2Service, L2ServiceSpec};
-pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec, VlanType};
+pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec};
 pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
 pub use pods::{
@@ -50,8 +49,8 @@ pub use pods::{
 };
 pub use resource::EnoResource;
 pub use route::{Route, RouteSpec};
-pub use status::{LastTransaction, Phase, PortBefore, Status, TransactionOutcome};
-pub use subnet::{Dns, IpPool, IpType, Ipam, Subnet, SubnetSpec};
+pub use status::{LastTransaction, PortBefore, Status};
+pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
 
 /// The API group of all kinds except those for running pods.
 pub const GROUP: &str = "eno.k8s.io";

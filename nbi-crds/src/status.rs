@@ -1,49 +1,14 @@
 //! The status that all kinds share.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use eno_schemas::{ChangeOutcome, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{Lease, PodConfiguration, schema};
-
-/// Where an object is on its way to the wire and back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Seen; something that it needs is not done yet.
-    Pending,
-    /// Everything that realises it has confirmed it.
-    Ready,
-    /// It can't be done; the message names the hop and the remedy.
-    Error,
-    /// Deleted by a client, and still in use or being cleaned up.
-    Terminating,
-    /// Verifiably gone. Seen only in the last callback and transition.
-    Deleted,
-}
-
-impl Phase {
-    /// As written in status.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Ready => "ready",
-            Self::Error => "error",
-            Self::Terminating => "terminating",
-            Self::Deleted => "deleted",
-        }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// A change that was made on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -66,7 +31,7 @@ pub struct LastTransaction {
     #[schemars(range(min = 0))]
     pub removed: i64,
     /// How it ended: confirmed or rolled-back.
-    pub outcome: TransactionOutcome,
+    pub outcome: ChangeOutcome,
 }
 
 /// What a port of a switch was like before it carried a VLAN of ours.
@@ -88,17 +53,6 @@ pub struct PortBefore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20480))]
     pub vlans: Option<String>,
-}
-
-/// How a change of a device ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TransactionOutcome {
-    /// It is there.
-    #[default]
-    Confirmed,
-    /// It was taken back.
-    RolledBack,
 }
 
 /// What the engine reports about an object.

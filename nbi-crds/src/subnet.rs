@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use eno_schemas::Ipam;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,35 +129,6 @@ pub struct Dns {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::domains::<32>")]
     pub search: Vec<String>,
-}
-
-/// The IPAM plugins that can hand out a subnet's addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ipam {
-    /// Unique in the cluster.
-    Whereabouts,
-    /// Unique on each node among the pods of one L2ServiceAttachment.
-    HostLocal,
-    /// The first address of AllocationPool, for each pod.
-    Static,
-}
-
-impl Ipam {
-    /// As written in a spec and as the `type` of a CNI `ipam`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Whereabouts => "whereabouts",
-            Self::HostLocal => "host-local",
-            Self::Static => "static",
-        }
-    }
-}
-
-impl fmt::Display for Ipam {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 /// The version of IP.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::{VlanError, VlanId, VlanSet};
+use crate::{Drift, VlanError, VlanId, VlanSet};
 
 /// The complete desired state of one switch, as far as it is ours: every VLAN that we make there and every port
 /// that a FabricDevice lists. VLANs and ports that are not named here are not ours and are left alone.
@@ -56,17 +56,6 @@ pub struct Device {
     /// VLANs that exist there under another name and are adopted when they are desired: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub adopt: VlanSet,
-}
-
-/// What a driver does when the device no longer holds what it verified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Drift {
-    /// Repair it and report it.
-    #[default]
-    Repair,
-    /// Only report it.
-    Report,
 }
 
 /// A VLAN that is to exist on a switch, under the name [`vlan_name`]. On the wire a text, `100 L2Service/blue`: there

@@ -19,6 +19,7 @@ pub mod subject;
 mod sysctl;
 mod transition;
 mod vlan;
+mod vocabulary;
 
 pub use callback::{CallbackAction, CallbackAnswer, CallbackRequest, DeadLetter};
 pub use codec::{Message, MessageError, decode, encode, schema_of};
@@ -26,11 +27,9 @@ pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{
-    Device, Drift, FabricDesired, FabricPort, FabricVlan, PortBefore, PortMode, is_vlan_name, vlan_name,
+    Device, FabricDesired, FabricPort, FabricVlan, PortBefore, PortMode, is_vlan_name, vlan_name,
 };
-pub use nad::{
-    Cni, Dns, InterfaceType, Ipam, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment,
-};
+pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{
     AppliedLink, AppliedNetwork, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath,
     Parent, PathMtu, PodLink, PodRoute, PodRule, PortVlans, PrimaryLink, TunDevice, Tunnel, Uplink,
@@ -42,5 +41,6 @@ pub use report::{
 };
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
-pub use transition::{Phase, Transition};
+pub use transition::Transition;
 pub use vlan::{VlanError, VlanId, VlanSet};
+pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, VlanType};

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{VlanId, VlanSet};
+use crate::{InterfaceType, Ipam, VlanId, VlanSet};
 
 /// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), said by what it is for; the driver renders its CNI
 /// configuration. `attachment: None`: it must not exist.
@@ -118,19 +118,6 @@ pub enum Cni {
     },
 }
 
-/// What kind of interface a pod gets.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum InterfaceType {
-    /// A kernel network interface.
-    #[default]
-    Kernel,
-    /// A device or socket for a user-space stack.
-    Dpdk,
-}
-
 /// One subnet of an access attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -149,18 +136,6 @@ pub struct NadSubnet {
     /// Resolver settings.
     #[serde(default, skip_serializing_if = "Dns::is_empty")]
     pub dns: Dns,
-}
-
-/// Who hands out addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ipam {
-    /// whereabouts, cluster-wide.
-    Whereabouts,
-    /// host-local, per node.
-    HostLocal,
-    /// static: the pool's first address.
-    Static,
 }
 
 /// An inclusive range of addresses, `start` ≤ `end`, both in the subnet.

@@ -1,37 +1,9 @@
 //! Transitions in the outbox.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The life of an object as its client sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Dependencies or targets are not done yet.
-    Pending,
-    /// Every target that realises it has confirmed it.
-    Ready,
-    /// It can't be done; the message names the hop.
-    Error,
-    /// Deleted, and still in use or being cleaned up.
-    Terminating,
-    /// Verifiably gone.
-    Deleted,
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Pending => "pending",
-            Self::Ready => "ready",
-            Self::Error => "error",
-            Self::Terminating => "terminating",
-            Self::Deleted => "deleted",
-        })
-    }
-}
+use crate::Phase;
 
 /// One phase change, kept in `ENO_TRANSITIONS` before it is visible in the object's status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

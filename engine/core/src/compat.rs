@@ -1,8 +1,8 @@
 //! Which CNI plugin can give which VLAN type to which kind of interface.
 
-use eno_schemas::InterfaceType;
+use eno_schemas::{CniName, InterfaceType, VlanType};
 
-use crate::spec::{AttachmentSpec, Cause, CniName, ConnectionPointSpec, Invalid, SupportedCni, VlanType};
+use crate::spec::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, SupportedCni};
 
 /// True when the plugin can do it: the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use eno_schemas::{
-    Applied, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Item, Note,
-    Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VLAN_TAKEN_OFF, VlanId, VlanSet,
+    Applied, ChangeOutcome, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan,
+    Failure, Item, Note, Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
 use crate::changes::{Changes, Extent, Owners};
 use crate::event::Config;
 use crate::spec::DeviceSpec;
-use crate::status::{ChangeOutcome, LastTransaction, PortMemory};
+use crate::status::{LastTransaction, PortMemory};
 use crate::topology::Indices;
-use crate::{Key, Name};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Name};
 
 /// Maximum bytes of notes of one kind that a condition shows.
 const MAX_NOTE_BYTES: usize = 4000;
@@ -21,6 +21,16 @@ const MAX_NOTE_BYTES: usize = 4000;
 /// The kind of note by which a driver reports that another cluster uses our cluster ID. The driver then removes
 /// nothing from the switch.
 const CLUSTER_ID_CLASH: &str = "ClusterIDClash";
+
+/// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
+const NOTED_CONDITIONS: [ConditionType; 6] = [
+    ConditionType::ClusterIdClash,
+    ConditionType::Drift,
+    ConditionType::NoConfirmedCommit,
+    ConditionType::OpenTrunk,
+    ConditionType::StartupNotSaved,
+    ConditionType::VlanTakenOff,
+];
 
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
@@ -741,13 +751,23 @@ impl DeviceTarget {
             })
     }
 
-    /// The conditions of the device: type, status, reason and message.
-    pub fn conditions(&self) -> Vec<(&'static str, bool, &'static str, String)> {
+    /// The conditions of the device.
+    pub fn conditions(&self) -> Vec<ConditionState> {
         let mut conditions = Vec::new();
         if self.last_answered.is_some() {
             conditions.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
-                Some(failure) => ("Reachable", false, "Unreachable", failure.reason.clone()),
-                None => ("Reachable", true, "Answers", String::new()),
+                Some(failure) => ConditionState::new(
+                    ConditionType::Reachable,
+                    false,
+                    ConditionReason::Unreachable,
+                    failure.reason.clone(),
+                ),
+                None => ConditionState::new(
+                    ConditionType::Reachable,
+                    true,
+                    ConditionReason::Answers,
+                    String::new(),
+                ),
             });
         }
         if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
@@ -755,23 +775,27 @@ impl DeviceTarget {
         }
         if self.held {
             let message = "its change is held until every switch of the transaction has verified its own";
-            conditions.push(("Held", true, "Transaction", message.into()));
+            conditions.push(ConditionState::new(
+                ConditionType::Held,
+                true,
+                ConditionReason::Transaction,
+                message,
+            ));
         }
-        for kind in
-            [CLUSTER_ID_CLASH, "Drift", "NoConfirmedCommit", "OpenTrunk", "StartupNotSaved", VLAN_TAKEN_OFF]
-        {
+        for kind in NOTED_CONDITIONS {
             let notes: Vec<&str> = self
                 .notes
                 .iter()
-                .filter(|note| note.kind == kind)
+                .filter(|note| note.kind == kind.as_ref())
                 .map(|note| note.message.as_str())
                 .collect();
             if !notes.is_empty() {
-                let repaired = self.repaired.as_ref().filter(|_| kind == "Drift");
+                let repaired = self.repaired.as_ref().filter(|_| kind == ConditionType::Drift);
                 let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
-                conditions.push((kind, true, "ReportedByDriver", listed(&notes) + &when));
-            } else if kind == "Drift" && self.known {
-                conditions.push((kind, false, "AsWanted", String::new()));
+                let message = listed(&notes) + &when;
+                conditions.push(ConditionState::new(kind, true, ConditionReason::ReportedByDriver, message));
+            } else if kind == ConditionType::Drift && self.known {
+                conditions.push(ConditionState::new(kind, false, ConditionReason::AsWanted, ""));
             }
         }
         conditions
@@ -812,23 +836,23 @@ fn has_other_lags(before: &[FabricPort], now: &[FabricPort]) -> bool {
     now.iter().any(other)
 }
 
-fn rollback_condition(rollback: Rollback) -> (&'static str, bool, &'static str, String) {
+fn rollback_condition(rollback: Rollback) -> ConditionState {
     match rollback {
         Rollback::Persistent => {
             let message = "the device takes a change back by itself unless it is confirmed in time; changes that \
                            touch several devices are confirmed on all or taken back on all";
-            ("CanRollBack", true, "Persistent", message.into())
+            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Persistent, message)
         }
         Rollback::Session => {
             let message = "the device takes a change back by itself when the session ends or it is not confirmed in \
                            time; changes that touch several devices are confirmed on all or taken back on all";
-            ("CanRollBack", true, "Session", message.into())
+            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Session, message)
         }
         Rollback::None => {
             let message = "what was changed can't be taken back: a change that fails midway is undone or completed \
                            by later ones, and one that touches several devices follows once those that can hold \
                            theirs have confirmed";
-            ("CanRollBack", false, "NotSupported", message.into())
+            ConditionState::new(ConditionType::CanRollBack, false, ConditionReason::NotSupported, message)
         }
     }
 }

@@ -4,6 +4,7 @@
 
 mod changes;
 pub mod compat;
+mod condition;
 mod engine;
 mod event;
 mod fabric;
@@ -21,9 +22,10 @@ mod status;
 mod subnets;
 mod topology;
 
+pub use condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use engine::{Engine, TransactionGroup};
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
 pub use key::{Key, Kind, Name, Target};
 pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};
-pub use status::{ChangeOutcome, Condition, LastTransaction, PortMemory, Status};
+pub use status::{LastTransaction, PortMemory, Status};

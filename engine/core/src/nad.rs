@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{
     Cni, Desired, Failure, InterfaceType, NadDesired, NadOwner, NadVlans, Outcome, Report, VlanAttachment,
-    VlanId,
+    VlanId, VlanType,
 };
 
-use crate::spec::{Plugin, VlanType};
+use crate::spec::Plugin;
 use crate::{Key, Name};
 
 /// The state of one NAD.

@@ -7,11 +7,13 @@ mod pods;
 use std::fmt;
 use std::net::IpAddr;
 
-use eno_schemas::{Device, Dns, InterfaceType, Ipam, OvsDatapath, Pool, PortMode, VlanId, VlanSet};
+use eno_schemas::{
+    CniName, Device, Dns, InterfaceType, Ipam, OvsDatapath, Pool, PortMode, VlanId, VlanSet, VlanType,
+};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, Kind, Name, Selector};
+use crate::{ConditionReason, Key, Kind, Name, Selector};
 
 pub use pods::{BridgeSpec, PodLinkSpec, PodLinksSpec, PrimarySpec};
 
@@ -64,16 +66,16 @@ pub enum Cause {
 
 impl Cause {
     /// The reason of a condition.
-    pub fn reason(self) -> &'static str {
+    pub fn reason(self) -> ConditionReason {
         match self {
-            Self::Spec => "Invalid",
-            Self::Incompatible => "Incompatible",
-            Self::ReferenceNotFound => "ReferenceNotFound",
-            Self::ReferenceNotReady => "ReferenceNotReady",
-            Self::ReferenceTerminating => "ReferenceTerminating",
-            Self::IdConflict => "IDConflict",
-            Self::NameConflict => "NameConflict",
-            Self::NotPermitted => "NotPermitted",
+            Self::Spec => ConditionReason::Invalid,
+            Self::Incompatible => ConditionReason::Incompatible,
+            Self::ReferenceNotFound => ConditionReason::ReferenceNotFound,
+            Self::ReferenceNotReady => ConditionReason::ReferenceNotReady,
+            Self::ReferenceTerminating => ConditionReason::ReferenceTerminating,
+            Self::IdConflict => ConditionReason::IdConflict,
+            Self::NameConflict => ConditionReason::NameConflict,
+            Self::NotPermitted => ConditionReason::NotPermitted,
         }
     }
 }
@@ -207,67 +209,6 @@ impl AttachmentSpec {
     /// The MTU of the pod's interface where `chosen` makes it.
     pub fn mtu(&self, chosen: &SupportedCni) -> Option<u32> {
         self.mtu.or(chosen.mtu)
-    }
-}
-
-/// How a pod sees its VLANs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum VlanType {
-    /// One VLAN, untagged.
-    Access,
-    /// All VLANs of the connection point, tagged.
-    Trunk,
-    /// The VLANs of the named services, tagged.
-    SelectiveTrunk,
-}
-
-impl VlanType {
-    /// As the manifest spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Access => "access",
-            Self::Trunk => "trunk",
-            Self::SelectiveTrunk => "selectivetrunk",
-        }
-    }
-}
-
-/// The CNI plugins that a ConnectionPoint can offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CniName {
-    /// ovs-cni.
-    Ovs,
-    /// host-device.
-    HostDevice,
-    /// macvlan.
-    Macvlan,
-    /// bridge.
-    Bridge,
-    /// vlan.
-    Vlan,
-    /// ipvlan.
-    Ipvlan,
-    /// sriov-cni.
-    Sriov,
-    /// The userspace plugin.
-    Userspace,
-}
-
-impl CniName {
-    /// As the manifest spells it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ovs => "ovs",
-            Self::HostDevice => "host-device",
-            Self::Macvlan => "macvlan",
-            Self::Bridge => "bridge",
-            Self::Vlan => "vlan",
-            Self::Ipvlan => "ipvlan",
-            Self::Sriov => "sriov",
-            Self::Userspace => "userspace",
-        }
     }
 }
 

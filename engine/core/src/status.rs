@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
+use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
 use crate::spec::Spec;
-use crate::{Name, PodEntry};
+use crate::{Condition, Name, PodEntry};
 
 /// The status of an object, as the runtime writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,28 +69,4 @@ pub struct LastTransaction {
     pub change: ChangeReport,
     /// How it ended.
     pub outcome: ChangeOutcome,
-}
-
-/// How a change of a device ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChangeOutcome {
-    /// It is there.
-    Confirmed,
-    /// It was rolled back.
-    RolledBack,
-}
-
-/// One condition of a status, as `metav1.Condition`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// In CamelCase.
-    pub kind: &'static str,
-    /// Its status: True or False.
-    pub holds: bool,
-    /// In CamelCase.
-    pub reason: &'static str,
-    /// A message for people.
-    pub message: String,
-    /// Since when, RFC 3339.
-    pub since: Name,
 }

@@ -35,7 +35,7 @@ fn ready_attachment(usable: bool) -> (World, Key) {
 }
 
 fn foreign_pods_message(w: &World, key: &Key) -> Option<String> {
-    let found = w.statuses[key].conditions.iter().find(|condition| condition.kind == "ForeignPods");
+    let found = w.statuses[key].conditions.iter().find(|condition| condition.kind.as_ref() == "ForeignPods");
     found.map(|condition| condition.message.clone())
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use eno_core::{Key, Target};
+use eno_core::{ConditionReason, Key, Target};
 use eno_schemas::{Applied, Desired, Drift, Item, Note, Outcome, Phase, VlanSet};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
@@ -50,7 +50,11 @@ fn reported_drift_degrades_affected_objects() {
     let expected =
         "FabricDevice leaf1: VLAN 100 on port e1 was changed by another hand; with Drift: Report it stays so";
     for key in [&s, &a] {
-        assert_eq!(degraded(&w, key), (Phase::Ready, Some(("Drift", expected.to_owned()))), "{key}");
+        assert_eq!(
+            degraded(&w, key),
+            (Phase::Ready, Some((ConditionReason::Drift, expected.to_owned()))),
+            "{key}"
+        );
     }
     report_leaf1(&mut w, false);
     assert_eq!((degraded(&w, &s), degraded(&w, &a)), ((Phase::Ready, None), (Phase::Ready, None)));

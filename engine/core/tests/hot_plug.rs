@@ -1,8 +1,10 @@
 //! Hot-plug: attachments that are plugged into running pods.
 
-use eno_core::spec::{CniName, RouteSpec, Spec, VlanType};
+use eno_core::spec::{RouteSpec, Spec};
 use eno_core::{Key, Kind, Object};
-use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId};
+use eno_schemas::{
+    CniName, HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId, VlanType,
+};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
@@ -102,7 +104,7 @@ fn pod_that_cannot_be_plugged_has_a_problem_in_status() {
     assert_eq!(w.phase(&a), Phase::Ready, "the attachment is ready for other pods");
     let problem = pod_entry(&w, &a, "x").problem.clone().unwrap();
     assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
-    let condition = w.statuses[&a].conditions.iter().find(|c| c.kind == "PodsReady").unwrap();
+    let condition = w.statuses[&a].conditions.iter().find(|c| c.kind.as_ref() == "PodsReady").unwrap();
     assert!(!condition.holds && condition.message.starts_with("Pod x: Subnet sn has no"));
     w.apply(with_pool(Some(("10.1.0.9", "10.1.0.9"))));
     w.settle();

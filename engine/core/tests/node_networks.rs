@@ -18,7 +18,7 @@ fn host_network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
 }
 
 fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
-    status.conditions.iter().find(|c| c.kind == kind).map(|c| (c.holds, c.message.clone()))
+    status.conditions.iter().find(|c| c.kind.as_ref() == kind).map(|c| (c.holds, c.message.clone()))
 }
 
 fn point_offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {

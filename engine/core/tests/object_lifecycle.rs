@@ -283,7 +283,7 @@ fn unreachable_switch_degrades_but_does_not_fail() {
     w.report_unreachable(&leaf1);
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready);
-    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind == "Degraded" && c.holds));
+    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind.as_ref() == "Degraded" && c.holds));
     w.apply(service("s2", 101, &["dc"]));
     let b = w.apply(attachment("b", &["s2"], "cp"));
     w.settle();
@@ -292,7 +292,7 @@ fn unreachable_switch_degrades_but_does_not_fail() {
     w.silent.clear();
     w.settle();
     assert_eq!(w.phase(&b), Phase::Ready);
-    assert!(!w.statuses[&a].conditions.iter().any(|c| c.kind == "Degraded"));
+    assert!(!w.statuses[&a].conditions.iter().any(|c| c.kind.as_ref() == "Degraded"));
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn attachment_without_switch_ports_needs_only_its_nad() {
     let a = w.apply(attachment("a", &["s"], "only"));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready);
-    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind == "FabricManaged" && !c.holds));
+    assert!(w.statuses[&a].conditions.iter().any(|c| c.kind.as_ref() == "FabricManaged" && !c.holds));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Links and addresses of running pods by PodConfig, PodNetworkConfig and Bridge.
 
 use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
-use eno_core::{Event, Kind, Object};
+use eno_core::{ConditionReason, Event, Kind, Object};
 use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection, VlanId};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
@@ -244,11 +244,11 @@ fn path_mtu_below_the_link_mtu_is_a_condition() {
     let path = |interface: &str, mtu, overhead| PathMtu { interface: interface.into(), mtu, overhead };
     let expected = "Pod a on Node node1: eth0 has an MTU of 9000, but cni0 on its way has 1500 (and 1 more)";
     let found = path_mtu_condition(Some(("PodConfig/c/eth0", path("cni0", 1500, 0))));
-    assert_eq!(found, Some((false, "TooSmall", expected.to_owned())));
+    assert_eq!(found, Some((false, ConditionReason::TooSmall, expected.to_owned())));
     let expected = "Pod a on Node node1: link pc0 has an MTU of 1500, and 50 bytes more in its tunnel, but eth0 on its \
                  way has 1500 (and 1 more)";
     let found = path_mtu_condition(Some(("PodConfig/c/pc0", path("eth0", 1500, 50))));
-    assert_eq!(found, Some((false, "TooSmall", expected.to_owned())));
+    assert_eq!(found, Some((false, ConditionReason::TooSmall, expected.to_owned())));
     assert_eq!(path_mtu_condition(None), None);
 }
 

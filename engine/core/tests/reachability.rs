@@ -69,7 +69,7 @@ fn ready() -> (Phase, String) {
 }
 
 fn condition<'a>(status: &'a Status, kind: &str) -> Option<(bool, &'a str)> {
-    status.conditions.iter().find(|c| c.kind == kind).map(|c| (c.holds, &*c.message))
+    status.conditions.iter().find(|c| c.kind.as_ref() == kind).map(|c| (c.holds, &*c.message))
 }
 
 const NO_PORT: &str = "PhysicalNetwork dc: no switch port leads there";

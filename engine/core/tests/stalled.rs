@@ -1,8 +1,8 @@
 //! The condition Stalled and the reasons of the condition Ready.
 
-use eno_core::spec::{Cause, CniName, Invalid, PhysicalNetworkSpec, Spec, VlanType};
+use eno_core::spec::{Cause, Invalid, PhysicalNetworkSpec, Spec};
 use eno_core::{Event, Key, Kind, Name, Selector, Target};
-use eno_schemas::{Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanId};
+use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanId, VlanType};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
@@ -11,11 +11,11 @@ const START: &str = "2026-01-01T00:00:00Z";
 const LATER: &str = "2026-01-01T00:01:00Z";
 
 /// The reason of the condition Ready, and whether the condition Stalled holds.
-fn reason_and_stalled(w: &World, key: &Key) -> (&'static str, Option<bool>) {
+fn reason_and_stalled<'a>(w: &'a World, key: &Key) -> (&'a str, Option<bool>) {
     let status = &w.statuses[key];
     let ready = condition(status, "Ready").unwrap();
     assert!(!ready.holds, "{key} is ready");
-    (ready.reason, condition(status, "Stalled").map(|stalled| stalled.holds))
+    (ready.reason.as_ref(), condition(status, "Stalled").map(|stalled| stalled.holds))
 }
 
 /// A minute passes, and all deadlines are exceeded.
@@ -92,10 +92,15 @@ fn recoverable_error_is_stalled_after_a_minute() {
         w.now = START.into();
         let key = w.apply(object);
         w.settle();
-        assert_eq!(reason_and_stalled(&w, &key), (cause.reason(), Some(false)), "{key}: {}", w.message(&key));
+        assert_eq!(
+            reason_and_stalled(&w, &key),
+            (cause.reason().as_ref(), Some(false)),
+            "{key}: {}",
+            w.message(&key)
+        );
         assert!(w.deadlines.contains(&(key.clone(), START.into())), "{key}");
         minute_passes(&mut w);
-        assert_eq!(reason_and_stalled(&w, &key), (cause.reason(), Some(true)), "{key}");
+        assert_eq!(reason_and_stalled(&w, &key), (cause.reason().as_ref(), Some(true)), "{key}");
         assert_eq!(&*condition(&w.statuses[&key], "Stalled").unwrap().since, LATER);
         assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "Stalled is not a transition");
     }
@@ -177,7 +182,7 @@ fn restart_keeps_the_deadline() {
     w.settle();
     assert_eq!((&w.statuses, &w.deadlines), (&before, &Vec::<(Key, Name)>::new()));
     // Without the condition, as from an older engine, a new engine starts the deadline.
-    w.statuses.get_mut(&s).unwrap().conditions.retain(|condition| condition.kind != "Stalled");
+    w.statuses.get_mut(&s).unwrap().conditions.retain(|condition| condition.kind.as_ref() != "Stalled");
     w.restart();
     w.settle();
     assert_eq!(w.deadlines, [(s, LATER.into())]);

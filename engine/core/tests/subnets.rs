@@ -1,8 +1,8 @@
 //! Validation of Subnets and Routes, and addresses with more than one allocator.
 
-use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec, VlanType};
+use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec};
 use eno_core::{Condition, Key, Kind, Object, Selector};
-use eno_schemas::{Ipam, Phase, Pool};
+use eno_schemas::{Ipam, Phase, Pool, VlanType};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
@@ -41,7 +41,7 @@ fn pools(w: &World, name: &str) -> Option<Vec<String>> {
 }
 
 fn condition<'a>(w: &'a World, key: &Key, kind: &str) -> Option<&'a Condition> {
-    w.statuses[key].conditions.iter().find(|condition| condition.kind == kind)
+    w.statuses[key].conditions.iter().find(|condition| condition.kind.as_ref() == kind)
 }
 
 #[test]
@@ -221,13 +221,16 @@ fn nad_without_free_addresses_is_not_created() {
     let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
                    HotPlugPool or widen its AllocationPool";
     let reported = condition(&w, &a, "AddressesAssigned").unwrap();
-    assert_eq!((reported.holds, reported.reason, &*reported.message), (false, "NoneLeft", problem));
+    assert_eq!((reported.holds, reported.reason.as_ref(), &*reported.message), (false, "NoneLeft", problem));
     assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "running pods still get an address");
     w.restart();
     w.settle();
     assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
-    assert_eq!(condition(&w, &a, "AddressesAssigned").map(|reported| reported.reason), Some("NoneLeft"));
+    assert_eq!(
+        condition(&w, &a, "AddressesAssigned").map(|reported| reported.reason.as_ref()),
+        Some("NoneLeft")
+    );
     w.apply(edit_subnet(&all, |spec| spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.253")));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
@@ -248,7 +251,7 @@ fn host_local_ipam_sets_addresses_unique_condition() {
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     let reported = condition(&w, &a, "AddressesUnique").unwrap();
     assert_eq!(
-        (reported.holds, reported.reason, &*reported.message),
+        (reported.holds, reported.reason.as_ref(), &*reported.message),
         (
             false,
             "PerNode",
@@ -273,13 +276,19 @@ fn host_local_ipam_sets_addresses_unique_condition() {
     for key in [&a, &b] {
         let reported = condition(&w, key, "AddressesUnique").unwrap();
         let others = "pods of this attachment and of others on the Subnet get the same addresses";
-        assert!(reported.reason == "PerAttachment" && reported.message.contains(others), "{reported:?}");
+        assert!(
+            reported.reason.as_ref() == "PerAttachment" && reported.message.contains(others),
+            "{reported:?}"
+        );
     }
     w.delete(&b);
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
     one(&mut w, "node2");
-    assert_eq!(condition(&w, &a, "AddressesUnique").map(|reported| reported.reason), Some("PerNode"));
+    assert_eq!(
+        condition(&w, &a, "AddressesUnique").map(|reported| reported.reason.as_ref()),
+        Some("PerNode")
+    );
     w.apply(subnet("sn", "10.1.0.0/24"));
     w.settle();
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
@@ -351,7 +360,10 @@ fn subnets_of_trunks_are_assigned_by_the_pod() {
         }));
         w.settle();
         let reported = condition(&w, &b, "AddressesAssigned").unwrap();
-        assert_eq!((w.phase(&b), reported.holds, reported.reason), (Phase::Ready, false, "SetByPod"));
+        assert_eq!(
+            (w.phase(&b), reported.holds, reported.reason.as_ref()),
+            (Phase::Ready, false, "SetByPod")
+        );
         assert!(
             reported.message.contains(vlan_type.as_str()) && reported.message.ends_with("itself: Subnets sn")
         );

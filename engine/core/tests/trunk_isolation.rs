@@ -2,9 +2,9 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and t are attachments of those names")]
 
-use eno_core::spec::{AttachmentSpec, Plugin, Spec, SupportedCni, VlanType};
+use eno_core::spec::{AttachmentSpec, Plugin, Spec, SupportedCni};
 use eno_core::{Event, Key, Kind, Labels, Name, Object, Selector};
-use eno_schemas::{InterfaceType, Phase};
+use eno_schemas::{InterfaceType, Phase, VlanType};
 use proptest::prelude::*;
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
@@ -63,9 +63,12 @@ fn allowing_trunks(w: &World, point: &str, number: Option<u8>) -> Object {
     })
 }
 
-fn reason(w: &World, key: &Key) -> &'static str {
+fn reason<'a>(w: &'a World, key: &Key) -> &'a str {
     let conditions = &w.statuses[key].conditions;
-    conditions.iter().find(|condition| condition.kind == "Ready").map_or("", |condition| condition.reason)
+    conditions
+        .iter()
+        .find(|condition| condition.kind.as_ref() == "Ready")
+        .map_or("", |condition| condition.reason.as_ref())
 }
 
 fn is_refused(w: &World, key: &Key) -> bool {

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Kind, LastTransaction, LinkEntry, Name, PodEntry, PortMemory, Status};
+use eno_core::{Kind, LastTransaction, LinkEntry, Name, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::{Phase, PortBefore};
 use serde::Serialize;
@@ -35,9 +35,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if !status.conditions.is_empty() {
         let conditions = status.conditions.iter().map(|condition| {
             json!({
-                "type": condition.kind,
+                "type": condition.kind.as_ref(),
                 "status": if condition.holds { "True" } else { "False" },
-                "reason": condition.reason,
+                "reason": condition.reason.as_ref(),
                 "message": condition.message,
                 "lastTransitionTime": &*condition.since,
                 "observedGeneration": status.observed_generation,
@@ -163,10 +163,7 @@ fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
         took_ms: i64::try_from(change.took_ms).unwrap_or(i64::MAX),
         added: change.added.into(),
         removed: change.removed.into(),
-        outcome: match outcome {
-            ChangeOutcome::Confirmed => crds::TransactionOutcome::Confirmed,
-            ChangeOutcome::RolledBack => crds::TransactionOutcome::RolledBack,
-        },
+        outcome: *outcome,
     }
 }
 
@@ -287,8 +284,8 @@ mod tests {
     use std::sync::Arc;
 
     use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
-    use eno_core::{Condition, Name};
-    use eno_schemas::{ChangeReport, DeviceInfo, Rollback, VlanId};
+    use eno_core::{Condition, ConditionReason, ConditionType, Name};
+    use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
 
     use super::*;
 
@@ -304,9 +301,9 @@ mod tests {
             message: "all hops confirmed".into(),
             observed_generation: 3,
             conditions: vec![Condition {
-                kind: "Ready",
+                kind: ConditionType::Ready,
                 holds: true,
-                reason: "Confirmed",
+                reason: ConditionReason::Confirmed,
                 message: String::new(),
                 since: "2026-01-02T03:04:05Z".into(),
             }],

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use eno_schemas::{Ipam, NadRoute, NadSubnet, Pool};
+use eno_schemas::{Ipam, NadRoute, NadSubnet, Pool, VlanType};
 
 use crate::podnet::ipam::PoolKey;
-use crate::spec::{AttachmentSpec, Invalid, RouteSpec, Spec, SubnetSpec, VlanType};
+use crate::spec::{AttachmentSpec, Invalid, RouteSpec, Spec, SubnetSpec};
 use crate::subnets::{ipam_pools, next_hop_problem};
-use crate::{Key, Kind, Name};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
 
 use super::Engine;
 use super::evaluate::Evaluation;
@@ -173,7 +173,12 @@ impl Engine {
                     "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
                     spec.vlan_type.as_str()
                 );
-                evaluation.conditions.push(("AddressesAssigned", false, "SetByPod", message));
+                evaluation.conditions.push(ConditionState::new(
+                    ConditionType::AddressesAssigned,
+                    false,
+                    ConditionReason::SetByPod,
+                    message,
+                ));
             }
             return;
         }
@@ -181,7 +186,12 @@ impl Engine {
             let message = format!(
                 "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
             );
-            evaluation.conditions.push(("AddressesAssigned", false, "NoneLeft", message));
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::AddressesAssigned,
+                false,
+                ConditionReason::NoneLeft,
+                message,
+            ));
         }
         let subnets = self.nad_subnets(spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
@@ -189,15 +199,16 @@ impl Engine {
         };
         let point = &spec.connection_point;
         let (reason, others) = if self.points.get(point).is_some_and(|point| point.has_several_nodes) {
-            ("PerNode", format!("pods on different nodes of ConnectionPoint {point}"))
+            (ConditionReason::PerNode, format!("pods on different nodes of ConnectionPoint {point}"))
         } else if self.attachments_on(name).any(|other| other != key) {
-            ("PerAttachment", "pods of this attachment and of others on the Subnet".into())
+            (ConditionReason::PerAttachment, "pods of this attachment and of others on the Subnet".into())
         } else {
             return;
         };
         let message =
             format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
-        evaluation.conditions.push(("AddressesUnique", false, reason, message));
+        let unique = ConditionState::new(ConditionType::AddressesUnique, false, reason, message);
+        evaluation.conditions.push(unique);
     }
 
     /// The attachments whose NetworkAttachmentDefinitions take addresses from a Subnet.

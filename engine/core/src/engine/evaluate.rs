@@ -8,7 +8,7 @@ use crate::fabric::{DeviceTarget, HopState};
 use crate::nad::NadState;
 use crate::spec::{AttachmentSpec, Cause, Spec};
 use crate::topology::Ports;
-use crate::{Condition, Effect, Key, Kind, Name, Status};
+use crate::{Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, Name, Status};
 
 use super::inputs::Inputs;
 use super::record::Record;
@@ -39,11 +39,11 @@ pub(super) struct Evaluation {
     pub inputs: Option<u64>,
     /// Its endpoints can't reach each other.
     pub gap: bool,
-    /// Further conditions: type, status, reason and message.
-    pub conditions: Vec<(&'static str, bool, &'static str, String)>,
+    /// Further conditions.
+    pub conditions: Vec<ConditionState>,
     /// The parts of its path, each with its condition type and what hinders it: whether it was refused, and the
     /// message.
-    pub hops: Vec<(&'static str, Option<(bool, String)>)>,
+    pub hops: Vec<(ConditionType, Option<(bool, String)>)>,
     /// The message when the object is gone, such as what may be left on nodes that are not ready.
     pub final_message: String,
 }
@@ -86,7 +86,7 @@ impl Evaluation {
     }
 
     /// Adds the findings about one part of the path.
-    fn add_hop(&mut self, kind: &'static str, part: Self) {
+    fn add_hop(&mut self, kind: ConditionType, part: Self) {
         let hindered = part.refused.clone().map(|message| (true, message));
         self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|message| (false, message)))));
         part.refused.into_iter().for_each(|message| self.reject(message, !part.permanent));
@@ -210,8 +210,8 @@ impl Engine {
                 }
                 let mut nodes = Evaluation::default();
                 self.evaluate_hosts(key, &mut nodes, &mut inputs);
-                evaluation.add_hop("FabricReady", fabric);
-                evaluation.add_hop("NodesReady", nodes);
+                evaluation.add_hop(ConditionType::FabricReady, fabric);
+                evaluation.add_hop(ConditionType::NodesReady, nodes);
             }
         }
         if key.kind == Kind::L2ServiceAttachment {
@@ -221,7 +221,12 @@ impl Engine {
                 if self.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
-                    evaluation.conditions.push(("FabricManaged", false, "NoFabricDevice", message));
+                    evaluation.conditions.push(ConditionState::new(
+                        ConditionType::FabricManaged,
+                        false,
+                        ConditionReason::NoFabricDevice,
+                        message,
+                    ));
                 }
                 self.note_addresses(key, spec, &mut evaluation);
                 self.note_trunk(spec, &mut evaluation);
@@ -229,9 +234,9 @@ impl Engine {
             }
             let mut nad = Evaluation::default();
             self.evaluate_nad(key, &mut nad, &mut inputs);
-            evaluation.add_hop("NADReady", nad);
+            evaluation.add_hop(ConditionType::NadReady, nad);
             self.evaluate_pods(key, &mut evaluation);
-            evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != "NodesReady");
+            evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != ConditionType::NodesReady);
         } else {
             evaluation.hops.clear();
         }
@@ -519,29 +524,30 @@ fn conditions(
 ) -> Vec<Condition> {
     let last = &record.status;
     let reason = match phase {
-        Phase::Ready => "Confirmed",
-        Phase::Pending => "Waiting",
-        Phase::Error if evaluation.refused.is_some() => "Refused",
+        Phase::Ready => ConditionReason::Confirmed,
+        Phase::Pending => ConditionReason::Waiting,
+        Phase::Error if evaluation.refused.is_some() => ConditionReason::Refused,
         Phase::Error => evaluation.cause.unwrap_or_default().reason(),
-        Phase::Terminating => "Terminating",
-        Phase::Deleted => "Deleted",
+        Phase::Terminating => ConditionReason::Terminating,
+        Phase::Deleted => ConditionReason::Deleted,
     };
     let mut all = evaluation.conditions.clone();
     for (kind, hindered) in &evaluation.hops {
         all.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
-            None => (*kind, true, "Confirmed", String::new()),
+            None => ConditionState::new(*kind, true, ConditionReason::Confirmed, ""),
             Some((refused, message)) => {
-                (*kind, false, if *refused { "Refused" } else { "Waiting" }, message.clone())
+                let reason = if *refused { ConditionReason::Refused } else { ConditionReason::Waiting };
+                ConditionState::new(*kind, false, reason, message.as_str())
             }
         });
     }
-    all.push(("Ready", phase == Phase::Ready, reason, message.to_owned()));
-    let unreachable = evaluation.unreachable.as_ref().map(|message| ("Unreachable", message));
-    let degraded = unreachable.or_else(|| Some(("Drift", evaluation.drifted.as_ref()?)));
+    all.push(ConditionState::new(ConditionType::Ready, phase == Phase::Ready, reason, message));
+    let unreachable = evaluation.unreachable.as_ref().map(|message| (ConditionReason::Unreachable, message));
+    let degraded = unreachable.or_else(|| Some((ConditionReason::Drift, evaluation.drifted.as_ref()?)));
     if let Some((reason, message)) = degraded.filter(|_| phase == Phase::Ready) {
-        all.push(("Degraded", true, reason, message.clone()));
+        all.push(ConditionState::new(ConditionType::Degraded, true, reason, message.as_str()));
     }
-    let conditions = all.into_iter().map(|(kind, holds, reason, message)| {
+    let conditions = all.into_iter().map(|ConditionState { kind, holds, reason, message }| {
         let before =
             last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
         let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());

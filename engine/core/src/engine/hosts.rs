@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use eno_schemas::{Report, VlanId};
+use eno_schemas::{Report, VlanId, VlanType};
 
 use crate::fabric::HopState;
 use crate::hosts::Demand;
 use crate::node::{NodeTarget, ReportChange};
 use crate::podnet::PodState;
 use crate::shape::{self, Shape};
-use crate::spec::{Cause, ConnectionPointSpec, Invalid, Plugin, Spec, VlanType};
+use crate::spec::{Cause, ConnectionPointSpec, Invalid, Plugin, Spec};
 use crate::{Effect, Key, Kind, Name, Target, compat};
 
 use super::Engine;

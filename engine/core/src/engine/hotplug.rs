@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId};
+use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
 
 use crate::podnet::ipam::{PoolKey, Source};
 use crate::podnet::template::{AddressNeed, Template, link_id};
 use crate::podnet::{self, Claim, PodState};
 use crate::shape::name_problem;
-use crate::spec::{AttachmentSpec, Plugin, Spec, VlanType};
+use crate::spec::{AttachmentSpec, Plugin, Spec};
 use crate::{Key, Kind, Name, compat};
 
 use super::Engine;

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eno_schemas::{Phase, VlanAttachment, VlanId};
+use eno_schemas::{Phase, VlanAttachment, VlanId, VlanType};
 
 use crate::compat;
 use crate::fabric::DeviceTarget;
 use crate::ids::VlanScope;
 use crate::nad::{self, NadTarget};
-use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec, VlanType};
+use crate::spec::{AttachmentSpec, BridgeDomainSpec, DeviceSpec, ServiceSpec, Spec};
 use crate::topology::{Indices, Ports, Topology, add_ports};
 use crate::{Effect, Key, Kind, Labels, Name, PortMemory, Target};
 

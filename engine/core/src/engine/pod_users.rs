@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Key, Name};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Name};
 
 use super::Engine;
 use super::evaluate::Evaluation;
@@ -81,7 +81,12 @@ impl Engine {
                 "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
                  from being deleted; namespaceIsolation of Multus refuses such pods"
             );
-            evaluation.conditions.push(("ForeignPods", true, "NotUsableFrom", message));
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::ForeignPods,
+                true,
+                ConditionReason::NotUsableFrom,
+                message,
+            ));
         }
     }
 }

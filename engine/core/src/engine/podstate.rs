@@ -8,7 +8,10 @@ use ipnet::IpNet;
 use crate::node::LinkState;
 use crate::podnet::template::{self, shared_master};
 use crate::podnet::{Entry, Grant, PodState, Provider};
-use crate::{Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry, PodInterface, PodView};
+use crate::{
+    ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry,
+    PodInterface, PodView,
+};
 
 use super::Engine;
 use super::evaluate::Evaluation;
@@ -74,9 +77,15 @@ impl Engine {
             return;
         }
         evaluation.conditions.push(match (pods.refused, pods.waiting) {
-            (Some(message), _) => ("PodsReady", false, "Refused", message),
-            (None, Some(message)) => ("PodsReady", false, "Waiting", message),
-            (None, None) => ("PodsReady", true, "Confirmed", String::new()),
+            (Some(message), _) => {
+                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Refused, message)
+            }
+            (None, Some(message)) => {
+                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Waiting, message)
+            }
+            (None, None) => {
+                ConditionState::new(ConditionType::PodsReady, true, ConditionReason::Confirmed, String::new())
+            }
         });
         evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
     }
@@ -101,7 +110,12 @@ impl Engine {
             others => format!(" (and {others} more)"),
         };
         let message = format!("Pod {pod} on Node {node}: {message}{others}");
-        evaluation.conditions.push(("PathMTU", false, "TooSmall", message));
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::PathMtu,
+            false,
+            ConditionReason::TooSmall,
+            message,
+        ));
     }
 
     fn progress(&self, key: &Key, uid: &Name, entry: &Entry) -> PodProgress {

@@ -7,12 +7,11 @@
 
 use eno_schemas::Phase;
 
-use crate::{Condition, Effect, Key, Name};
+use crate::{Condition, ConditionReason, ConditionType, Effect, Key, Name};
 
 use super::Engine;
 use super::record::Record;
 
-const STALLED: &str = "Stalled";
 const TRANSIENT_MESSAGE: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
 
 impl Engine {
@@ -40,7 +39,7 @@ impl Engine {
 /// The condition of an object in error. `permanent`: only another spec helps.
 pub(super) fn condition(
     record: &Record,
-    reason: &'static str,
+    reason: ConditionReason,
     message: &str,
     permanent: bool,
     now: &Name,
@@ -53,10 +52,11 @@ pub(super) fn condition(
     let exceeded = record.deadline.as_ref().is_some_and(|(_, exceeded)| *exceeded);
     let holds = permanent || before.is_some_and(|before| before.holds || exceeded);
     let since = before.filter(|before| before.holds == holds).map_or(now, |before| &before.since).clone();
-    let (reason, message) = if holds { (reason, message) } else { ("Recoverable", TRANSIENT_MESSAGE) };
-    Condition { kind: STALLED, holds, reason, message: message.to_owned(), since }
+    let (reason, message) =
+        if holds { (reason, message) } else { (ConditionReason::Recoverable, TRANSIENT_MESSAGE) };
+    Condition { kind: ConditionType::Stalled, holds, reason, message: message.to_owned(), since }
 }
 
 fn stalled(record: &Record) -> Option<&Condition> {
-    record.status.conditions.iter().find(|condition| condition.kind == STALLED)
+    record.status.conditions.iter().find(|condition| condition.kind == ConditionType::Stalled)
 }

@@ -7,9 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, ServiceSpec, Spec, VlanType};
+use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, ServiceSpec, Spec};
 use crate::topology::Ports;
-use crate::{Key, Kind, Name, compat};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name, compat};
+use eno_schemas::VlanType;
 
 use super::Engine;
 use super::bridges::carriers;
@@ -314,6 +315,11 @@ impl Engine {
              of ConnectionPoint {}; name the NICs in its Interfaces",
             spec.connection_point
         );
-        evaluation.conditions.push(("TrunkChecked", false, "NICsUnknown", message));
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::TrunkChecked,
+            false,
+            ConditionReason::NicsUnknown,
+            message,
+        ));
     }
 }

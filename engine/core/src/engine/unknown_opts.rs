@@ -1,7 +1,7 @@
 //! The condition UnknownOpts: keys in `Opts` of a ConnectionPoint that have no effect. It is no error: the object is
 //! as ready as without them.
 
-use crate::Key;
+use crate::{ConditionReason, ConditionState, ConditionType, Key};
 
 use super::Engine;
 use super::evaluate::Evaluation;
@@ -11,7 +11,12 @@ impl Engine {
     pub(super) fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
         let unknown = self.records.get(key).filter(|record| !record.deleting);
         if let Some(message) = unknown.and_then(|record| record.unknown_opts.as_deref()) {
-            evaluation.conditions.push(("UnknownOpts", true, "UnknownKey", message.to_owned()));
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::UnknownOpts,
+                true,
+                ConditionReason::UnknownKey,
+                message.to_owned(),
+            ));
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::compat;
 use crate::ids::VlanScope;
-use crate::spec::{
-    AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec, VlanType,
-};
+use eno_schemas::VlanType;
+
+use crate::spec::{AttachmentSpec, BridgeDomainSpec, Cause, ConnectionPointSpec, Invalid, ServiceSpec, Spec};
 use crate::{Effect, Key, Kind, Name};
 
 use super::Engine;

@@ -523,7 +523,7 @@ fn applied_by_node(
 
 /// The condition Ready agrees with the phase, and only objects in error have the condition Stalled.
 fn assert_conditions_consistent(key: &Key, status: &Status) {
-    let kinds: Vec<&str> = status.conditions.iter().map(|condition| condition.kind).collect();
+    let kinds: Vec<&str> = status.conditions.iter().map(|condition| condition.kind.as_ref()).collect();
     assert!(kinds.is_sorted_by(|a, b| a < b), "{key}: {kinds:?}");
     let ready = condition(status, "Ready").unwrap();
     let (is_ready, is_error) = (status.phase == Some(Phase::Ready), status.phase == Some(Phase::Error));

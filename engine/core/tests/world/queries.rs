@@ -38,5 +38,5 @@ pub fn find_pod_entry<'a>(w: &'a World, key: &Key, pod: &str) -> Option<&'a PodE
 }
 
 pub fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
-    status.conditions.iter().find(|condition| condition.kind == kind)
+    status.conditions.iter().find(|condition| condition.kind.as_ref() == kind)
 }

@@ -75,11 +75,24 @@ async fn write(client: &Client, notice: &Notice) -> WriteOutcome {
     }
 }
 
+/// The reason of the condition.
+#[derive(Clone, Copy, strum::Display)]
+enum Reason {
+    Delivered,
+    NotWanted,
+    Retrying,
+    GivenUp,
+}
+
 fn condition(notice: &Notice) -> Value {
     let Undelivered { generation, counter, delivered, attempts, next_try, error, since, .. } = &notice.about;
     let (status, reason, message, at) = match notice.recovered {
-        Some((Some(counter), at)) => ("True", "Delivered", format!("callback {counter} was delivered"), at),
-        Some((None, at)) => ("True", "NotWanted", "the object has no CallbackURL any more".to_owned(), at),
+        Some((Some(counter), at)) => {
+            ("True", Reason::Delivered, format!("callback {counter} was delivered"), at)
+        }
+        Some((None, at)) => {
+            ("True", Reason::NotWanted, "the object has no CallbackURL any more".to_owned(), at)
+        }
         None => {
             let end = error.floor_char_boundary(MAX_MESSAGE_LEN);
             let last = match delivered {
@@ -88,17 +101,20 @@ fn condition(notice: &Notice) -> Value {
             };
             let failed = format!("callback {counter} was not taken at try {attempts}: {}", &error[..end]);
             match next_try {
-                Some(at) => {
-                    ("False", "Retrying", format!("{failed}; the next is at {}{last}", time(*at)), *since)
-                }
-                None => ("False", "GivenUp", format!("{failed}; it is given up{last}"), *since),
+                Some(at) => (
+                    "False",
+                    Reason::Retrying,
+                    format!("{failed}; the next is at {}{last}", time(*at)),
+                    *since,
+                ),
+                None => ("False", Reason::GivenUp, format!("{failed}; it is given up{last}"), *since),
             }
         }
     };
     let mut condition = json!({
         "type": CALLBACK_DELIVERED,
         "status": status,
-        "reason": reason,
+        "reason": reason.to_string(),
         "message": message,
         "lastTransitionTime": time(at),
     });

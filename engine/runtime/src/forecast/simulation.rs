@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_core::spec::Spec;
-use eno_core::{Config, Effect, Engine, Event, Key, Kind, Name, Object, PodView, Status, Target};
+use eno_core::{
+    ConditionType, Config, Effect, Engine, Event, Key, Kind, Name, Object, PodView, Status, Target,
+};
 use eno_schemas::{
     Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
     Phase, Report, VlanSet,
@@ -260,7 +262,7 @@ fn object(key: &Key, source: &DynamicObject, cluster: &ClusterState) -> Object {
 }
 
 fn reports_unreachable(status: &Status) -> bool {
-    status.conditions.iter().any(|condition| condition.kind == "Reachable" && !condition.holds)
+    status.conditions.iter().any(|condition| condition.kind == ConditionType::Reachable && !condition.holds)
 }
 
 /// The report of an agent that carried out everything.

@@ -1,12 +1,12 @@
 //! ConnectionPoints: `Opts` is JSON text, whose keys depend on the CNI plugin.
 
-use eno_core::spec::{CniName, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
+use eno_core::spec::{ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 use eno_nbi_crds as crds;
-use eno_schemas::OvsDatapath;
+use eno_schemas::{CniName, OvsDatapath};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{interface_name, link, simple_kinds};
+use super::{interface_name, link};
 
 /// The keys of all plugins, except [`MTU`]. Other keys belong to plugins of other implementations.
 #[derive(Default, Deserialize)]
@@ -53,7 +53,7 @@ pub(super) fn unknown_opts(spec: &Value) -> Option<String> {
     let cnis = spec["SupportedCnis"].as_array().into_iter().flatten().enumerate();
     let mut messages: Vec<String> = cnis
         .filter_map(|(index, cni)| {
-            let name = crds::CniName::deserialize(&cni["Name"]).ok().map(simple_kinds::cni)?;
+            let name = CniName::deserialize(&cni["Name"]).ok()?;
             let opts: Map<String, Value> = serde_json::from_str(cni["Opts"].as_str()?).ok()?;
             let unknown = |(key, value): (&String, &Value)| {
                 if keys(name).contains(&key.as_str()) {
@@ -132,11 +132,11 @@ fn supported(index: usize, source: &crds::SupportedCni) -> Result<SupportedCni, 
         Invalid::new(&field, problem)
     };
     let mut opts: Map<String, Value> = serde_json::from_str(text).map_err(unreadable)?;
-    let name = simple_kinds::cni(source.name);
+    let name = source.name;
     let mtu = opts.remove(MTU).filter(|value| !value.is_null() && keys(name).contains(&MTU));
     let opts = Opts::deserialize(Value::Object(opts)).map_err(unreadable)?;
     Ok(SupportedCni {
-        interfaces: source.supported_interface_types.iter().copied().map(simple_kinds::interface).collect(),
+        interfaces: source.supported_interface_types.clone(),
         plugin: plugin(&field, name, opts)?,
         // [`unknown_opts`] reports unusable values.
         mtu: mtu.and_then(|value| mtu_of(&field, &value).ok()),

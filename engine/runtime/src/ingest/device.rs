@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use eno_core::spec::{DevicePort, DeviceSpec, Invalid, LeadsTo};
 use eno_nbi_crds as crds;
-use eno_schemas::{Device, Drift, PortMode, VlanSet};
+use eno_schemas::{Device, VlanSet};
 
 use super::interface_name;
 
@@ -28,10 +28,7 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
             dialect: source.dialect,
             credential: source.credentials.map(|credentials| credentials.secret_name),
             host_key: source.host_key,
-            drift: match source.drift {
-                crds::Drift::Repair => Drift::Repair,
-                crds::Drift::Report => Drift::Report,
-            },
+            drift: source.drift,
             audit_interval: source.audit_interval.map(audit_interval).transpose()?,
             adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
         },
@@ -64,10 +61,7 @@ fn parse_port(index: usize, source: &crds::FabricPort) -> Result<DevicePort, Inv
         };
     Ok(DevicePort {
         name: source.name.as_str().into(),
-        mode: match source.mode {
-            Some(crds::PortMode::Trunk) => PortMode::Trunk,
-            None => PortMode::Keep,
-        },
+        mode: source.mode.unwrap_or_default(),
         lag: source.lag.as_deref().map(Into::into),
         leads_to,
     })

@@ -1,11 +1,10 @@
 //! Kinds whose fields need little more than deserialisation.
 
 use eno_core::spec::{
-    AttachmentSpec, BridgeDomainSpec, CniName, Invalid, NodePoolSpec, PhysicalNetworkSpec, ServiceSpec,
-    VlanType,
+    AttachmentSpec, BridgeDomainSpec, Invalid, NodePoolSpec, PhysicalNetworkSpec, ServiceSpec,
 };
 use eno_nbi_crds as crds;
-use eno_schemas::{InterfaceType, VlanSet};
+use eno_schemas::{VlanSet, VlanType};
 
 use super::{names, optional_selector, selector, vlan};
 
@@ -24,11 +23,7 @@ pub(super) fn service(source: &crds::L2ServiceSpec) -> Result<ServiceSpec, Inval
 
 pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<AttachmentSpec, Invalid> {
     let services = names("L2Services", &source.l2_services)?;
-    let vlan_type = match source.vlan_type {
-        crds::VlanType::Access => VlanType::Access,
-        crds::VlanType::Trunk => VlanType::Trunk,
-        crds::VlanType::SelectiveTrunk => VlanType::SelectiveTrunk,
-    };
+    let vlan_type = source.vlan_type;
     if services.is_empty() {
         return Err(Invalid::new("L2Services", "is empty; name at least one L2Service"));
     }
@@ -42,32 +37,12 @@ pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<Attac
     Ok(AttachmentSpec {
         services,
         connection_point: source.connection_point.as_str().into(),
-        interface: interface(source.pod_interface_type),
+        interface: source.pod_interface_type,
         vlan_type,
-        implementation: source.implementation.map(cni),
+        implementation: source.implementation,
         mtu: source.mtu.map(u32::from),
         usable_from: optional_selector("UsableFrom", source.usable_from.as_ref())?,
     })
-}
-
-pub(super) fn interface(source: crds::InterfaceType) -> InterfaceType {
-    match source {
-        crds::InterfaceType::Kernel => InterfaceType::Kernel,
-        crds::InterfaceType::Dpdk => InterfaceType::Dpdk,
-    }
-}
-
-pub(super) fn cni(source: crds::CniName) -> CniName {
-    match source {
-        crds::CniName::Ovs => CniName::Ovs,
-        crds::CniName::HostDevice => CniName::HostDevice,
-        crds::CniName::Macvlan => CniName::Macvlan,
-        crds::CniName::Bridge => CniName::Bridge,
-        crds::CniName::Vlan => CniName::Vlan,
-        crds::CniName::Ipvlan => CniName::Ipvlan,
-        crds::CniName::Sriov => CniName::Sriov,
-        crds::CniName::Userspace => CniName::Userspace,
-    }
 }
 
 pub(super) fn bridge_domain(source: &crds::L2BridgeDomainSpec) -> Result<BridgeDomainSpec, Invalid> {

@@ -1,10 +1,10 @@
 //! Reads back a status that the engine wrote, at the first sight of an object.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use eno_core::spec::Spec;
-use eno_core::{ChangeOutcome, Condition, Kind, LastTransaction, Name, PodEntry, PortMemory, Status};
+use eno_core::{Condition, Kind, LastTransaction, Name, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 use serde::Deserialize as _;
@@ -42,7 +42,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         change_notifications: source.change_notifications,
     };
     Status {
-        phase: source.phase.map(phase),
+        phase: source.phase,
         message: source.message.unwrap_or_default(),
         observed_generation: source.observed_generation.unwrap_or_default(),
         conditions: conditions(source.conditions),
@@ -80,10 +80,7 @@ fn last_transaction(source: crds::LastTransaction) -> LastTransaction {
             added: u32::try_from(source.added).unwrap_or_default(),
             removed: u32::try_from(source.removed).unwrap_or_default(),
         },
-        outcome: match source.outcome {
-            crds::TransactionOutcome::Confirmed => ChangeOutcome::Confirmed,
-            crds::TransactionOutcome::RolledBack => ChangeOutcome::RolledBack,
-        },
+        outcome: source.outcome,
     }
 }
 
@@ -107,9 +104,9 @@ fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condit
     let own = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
     let conditions = own.filter_map(|condition| {
         Some(Condition {
-            kind: intern(&condition.type_)?,
+            kind: condition.type_.parse().ok()?,
             holds: condition.status == "True",
-            reason: intern(&condition.reason)?,
+            reason: condition.reason.parse().ok()?,
             message: condition.message,
             since: Name::from(condition.last_transition_time.0.to_string()),
         })
@@ -150,16 +147,6 @@ fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
     pods
 }
 
-fn phase(source: crds::Phase) -> Phase {
-    match source {
-        crds::Phase::Pending => Phase::Pending,
-        crds::Phase::Ready => Phase::Ready,
-        crds::Phase::Error => Phase::Error,
-        crds::Phase::Terminating => Phase::Terminating,
-        crds::Phase::Deleted => Phase::Deleted,
-    }
-}
-
 fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
     Some(match source {
         crds::ConfigPhase::Unset => return None,
@@ -169,22 +156,4 @@ fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
         crds::ConfigPhase::Terminating => Phase::Terminating,
         crds::ConfigPhase::Deleted => Phase::Deleted,
     })
-}
-
-/// Interns condition types and reasons, which are a small fixed set. Texts of other writers are interned up to a
-/// limit, so that memory stays bounded.
-fn intern(text: &str) -> Option<&'static str> {
-    static INTERNED: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
-    const MAX_INTERNED: usize = 1024;
-    let mut texts = INTERNED.lock().unwrap_or_else(PoisonError::into_inner);
-    let texts = texts.get_or_insert_default();
-    if let Some(known) = texts.get(text) {
-        return Some(known);
-    }
-    if texts.len() >= MAX_INTERNED || text.len() > 256 {
-        return None;
-    }
-    let text: &'static str = Box::leak(text.to_owned().into_boxed_str());
-    texts.insert(text);
-    Some(text)
 }

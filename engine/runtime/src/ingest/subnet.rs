@@ -33,11 +33,7 @@ pub(super) fn subnet(source: crds::SubnetSpec) -> Result<SubnetSpec, Invalid> {
         }
     }
     Ok(SubnetSpec {
-        ipam: match source.ipam {
-            crds::Ipam::Whereabouts => Ipam::Whereabouts,
-            crds::Ipam::HostLocal => Ipam::HostLocal,
-            crds::Ipam::Static => Ipam::Static,
-        },
+        ipam: source.ipam,
         network,
         allocation_pool,
         hot_plug_pool,
@@ -65,7 +61,7 @@ fn network(address: IpAddr, mask: u8) -> Result<IpNet, Invalid> {
 }
 
 /// Checks that pods can get addresses of a network: it has host addresses beyond those that the IPAM plugin needs.
-fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
+fn check_network(network: &IpNet, ipam: Ipam) -> Result<(), Invalid> {
     let is_of_hosts = match network.network() {
         IpAddr::V4(ip) => !(ip.octets()[0] == 0 || ip.is_loopback() || ip.is_multicast()),
         IpAddr::V6(ip) => {
@@ -79,7 +75,7 @@ fn check_network(network: &IpNet, ipam: crds::Ipam) -> Result<(), Invalid> {
         return Err(Invalid::new("Address", problem));
     }
     // whereabouts and host-local refuse networks of two addresses.
-    let host_bits = if ipam == crds::Ipam::Static { 1 } else { 2 };
+    let host_bits = if ipam == Ipam::Static { 1 } else { 2 };
     let max_prefix = network.max_prefix_len() - host_bits;
     if network.prefix_len() > max_prefix {
         let problem = format!(

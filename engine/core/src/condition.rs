@@ -1,0 +1,196 @@
+//! The conditions of a status: `metav1.Condition` with the types and reasons that the engine writes.
+
+use strum::{AsRefStr, Display, EnumString};
+
+use crate::Name;
+
+/// The `type` of a condition. The order is that of the texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, Display, EnumString)]
+#[cfg_attr(test, derive(strum::VariantArray))]
+pub enum ConditionType {
+    /// Pods get their addresses from the attachment's Subnets.
+    AddressesAssigned,
+    /// No two pods get the same address.
+    AddressesUnique,
+    /// A change of the device can be rolled back.
+    CanRollBack,
+    /// Another cluster uses this cluster's identifier on the device.
+    #[strum(serialize = "ClusterIDClash")]
+    ClusterIdClash,
+    /// The object is ready, and a target of it fails now.
+    Degraded,
+    /// The device differs from what was verified on it.
+    Drift,
+    /// FabricDevices have the ports of the attachment's ConnectionPoint.
+    FabricManaged,
+    /// The switches on the path are done.
+    FabricReady,
+    /// Pods that may not use the attachment use it.
+    ForeignPods,
+    /// The device holds a change until its transaction is decided.
+    Held,
+    /// The NetworkAttachmentDefinition is done.
+    #[strum(serialize = "NADReady")]
+    NadReady,
+    /// The device lacks the NETCONF confirmed commit.
+    NoConfirmedCommit,
+    /// The nodes on the path are done.
+    NodesReady,
+    /// A trunk on the device carries every VLAN.
+    OpenTrunk,
+    /// Every link on the path carries the MTU of the interface.
+    #[strum(serialize = "PathMTU")]
+    PathMtu,
+    /// The running pods have what the object gives them.
+    PodsReady,
+    /// The device answers.
+    Reachable,
+    /// The phase is `ready`.
+    Ready,
+    /// The error stays until something changes (kstatus).
+    Stalled,
+    /// The device's startup configuration lacks the last change.
+    StartupNotSaved,
+    /// The trunk was checked against closed L2Services.
+    TrunkChecked,
+    /// `Opts` has keys without effect.
+    UnknownOpts,
+    /// ENO took a VLAN off a list of others.
+    VlanTakenOff,
+}
+
+/// The `reason` of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, Display, EnumString)]
+pub enum ConditionReason {
+    /// The device answers.
+    Answers,
+    /// The device has what is desired.
+    AsWanted,
+    /// Every target has confirmed it.
+    Confirmed,
+    /// The object is gone.
+    Deleted,
+    /// Somebody else changed the device.
+    Drift,
+    /// Another object holds the VLAN ID.
+    #[strum(serialize = "IDConflict")]
+    IdConflict,
+    /// No plugin of the ConnectionPoint fits.
+    Incompatible,
+    /// The spec is invalid.
+    Invalid,
+    /// Another object holds the name.
+    NameConflict,
+    /// Which NICs a pool has is not known.
+    #[strum(serialize = "NICsUnknown")]
+    NicsUnknown,
+    /// No FabricDevice has the ports.
+    NoFabricDevice,
+    /// The Subnet has no free address.
+    NoneLeft,
+    /// A selector does not admit the namespace.
+    NotPermitted,
+    /// The device can't do it.
+    NotSupported,
+    /// `UsableFrom` does not admit the pod's namespace.
+    NotUsableFrom,
+    /// Addresses are unique within one attachment only.
+    PerAttachment,
+    /// Addresses are unique within one node only.
+    PerNode,
+    /// The confirmed commit survives the session (RFC 6241, 8.4).
+    Persistent,
+    /// The error may pass.
+    Recoverable,
+    /// A named object does not exist.
+    ReferenceNotFound,
+    /// A named object is not ready.
+    ReferenceNotReady,
+    /// A named object is being deleted.
+    ReferenceTerminating,
+    /// A target refused it.
+    Refused,
+    /// The driver reported it.
+    ReportedByDriver,
+    /// The confirmed commit ends with the session (RFC 4741, 8.4).
+    Session,
+    /// The pod sets its addresses itself.
+    SetByPod,
+    /// The object is being deleted.
+    Terminating,
+    /// A link on the path has a smaller MTU.
+    TooSmall,
+    /// A transaction is not decided yet.
+    Transaction,
+    /// A key is not known.
+    UnknownKey,
+    /// The device does not answer.
+    Unreachable,
+    /// A target has not confirmed it yet.
+    Waiting,
+}
+
+/// A condition without its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionState {
+    /// Its type.
+    pub kind: ConditionType,
+    /// Its status: `True` or `False`.
+    pub holds: bool,
+    /// Its reason.
+    pub reason: ConditionReason,
+    /// Its message; empty: none.
+    pub message: String,
+}
+
+impl ConditionState {
+    /// A condition of this type.
+    pub fn new(
+        kind: ConditionType,
+        holds: bool,
+        reason: ConditionReason,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { kind, holds, reason, message: message.into() }
+    }
+}
+
+/// One condition of a status, as `metav1.Condition`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Its type.
+    pub kind: ConditionType,
+    /// Its status: `True` or `False`.
+    pub holds: bool,
+    /// Its reason.
+    pub reason: ConditionReason,
+    /// Its message; empty: none.
+    pub message: String,
+    /// The time at which `holds` last changed, RFC 3339.
+    pub since: Name,
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantArray as _;
+
+    use super::*;
+
+    #[test]
+    fn texts_of_types_and_reasons_are_those_of_the_api() {
+        for (kind, text) in [
+            (ConditionType::NadReady, "NADReady"),
+            (ConditionType::PathMtu, "PathMTU"),
+            (ConditionType::ClusterIdClash, "ClusterIDClash"),
+            (ConditionType::VlanTakenOff, eno_schemas::VLAN_TAKEN_OFF),
+        ] {
+            assert_eq!(kind.to_string(), text);
+            assert_eq!(text.parse(), Ok(kind));
+        }
+        assert_eq!(ConditionReason::IdConflict.to_string(), "IDConflict");
+        assert_eq!("NICsUnknown".parse(), Ok(ConditionReason::NicsUnknown));
+        assert!("Somebody's".parse::<ConditionType>().is_err());
+        let texts = ConditionType::VARIANTS.iter().map(ToString::to_string);
+        assert!(texts.is_sorted(), "statuses list conditions in this order");
+    }
+}

@@ -1,0 +1,209 @@
+//! The words that custom resources and messages share. Parsed specs and messages use these types directly.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr};
+
+/// Where an object is on its way to the wire and back.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Phase {
+    /// Seen; something that it needs is not done yet.
+    Pending,
+    /// Everything that realises it has confirmed it.
+    Ready,
+    /// It can't be done; the message names the hop and the remedy.
+    Error,
+    /// Deleted by a client, and still in use or being cleaned up.
+    Terminating,
+    /// Verifiably gone. Seen only in the last callback and transition.
+    Deleted,
+}
+
+/// How the VLANs of an attachment reach the pod.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum VlanType {
+    /// One VLAN, untagged.
+    Access,
+    /// Everything that the bridge or NIC carries, tagged: see TrunkNamespaces of the ConnectionPoint.
+    Trunk,
+    /// The VLANs of the named L2Services only, tagged.
+    SelectiveTrunk,
+}
+
+/// The CNI plugins that an attachment can be made with.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum CniName {
+    /// A port of an Open vSwitch bridge (ovs-cni).
+    Ovs,
+    /// A device moved into the pod.
+    HostDevice,
+    /// A macvlan interface on a master.
+    Macvlan,
+    /// A port of a Linux bridge.
+    Bridge,
+    /// A VLAN subinterface of a master.
+    Vlan,
+    /// An ipvlan interface on a master.
+    Ipvlan,
+    /// A virtual function of an SR-IOV NIC.
+    Sriov,
+    /// A vhost-user or memif port of a userspace switch.
+    Userspace,
+}
+
+/// How a pod uses its interface.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum InterfaceType {
+    /// Through the kernel's network stack.
+    #[default]
+    Kernel,
+    /// Through DPDK, past the kernel.
+    Dpdk,
+}
+
+/// The IPAM plugins that can hand out a subnet's addresses.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    IntoStaticStr,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum Ipam {
+    /// Unique in the cluster.
+    Whereabouts,
+    /// Unique on each node among the pods of one L2ServiceAttachment.
+    HostLocal,
+    /// The first address of AllocationPool, for each pod.
+    Static,
+}
+
+/// What to do when the device no longer holds what is ours as it was set. Messages spell it in lower case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Drift {
+    /// Set it again.
+    #[default]
+    Repair,
+    /// Leave it and say so in status.
+    Report,
+}
+
+/// How a change of a device ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChangeOutcome {
+    /// It is there.
+    #[default]
+    Confirmed,
+    /// It was taken back.
+    RolledBack,
+}
+
+macro_rules! as_str {
+    ($($name:ident)*) => {$(
+        impl $name {
+            /// As a spec, a status and a message spell it.
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+    )*};
+}
+
+as_str! { Phase VlanType CniName InterfaceType Ipam }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_those_of_json() {
+        fn check<T: Copy + Serialize + std::fmt::Display>(all: &[T]) {
+            for one in all {
+                assert_eq!(serde_json::to_value(one).unwrap(), one.to_string());
+            }
+        }
+        check(&[Phase::Pending, Phase::Terminating]);
+        check(&[VlanType::Access, VlanType::SelectiveTrunk]);
+        check(&[CniName::Ovs, CniName::HostDevice]);
+        check(&[InterfaceType::Kernel, InterfaceType::Dpdk]);
+        check(&[Ipam::HostLocal, Ipam::Static]);
+        assert_eq!(VlanType::SelectiveTrunk.as_str(), "selectivetrunk");
+    }
+}
