@@ -72,7 +72,7 @@ pub struct NetconfDriver {
 #[derive(Default)]
 struct Device {
     open_session: Option<OpenSession>,
-    /// The [content] of the desired state at the last verification, with its deviations.
+    /// The [content hash](content_hash) of the desired state at the last verification, with its deviations.
     verified: Option<(String, KnownDeviations)>,
     /// The device did not answer the last connection attempt.
     lost: bool,

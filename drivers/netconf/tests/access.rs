@@ -106,7 +106,7 @@ async fn private_key_authenticates() {
 }
 
 #[tokio::test]
-async fn device_with_unknown_model_is_reported() {
+async fn unknown_dialect_is_reported() {
     let bench = Bench::start(|_| ()).await;
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     desired.device.dialect = Some("klingon".into());

@@ -343,7 +343,7 @@ async fn each_of_few_refused_items_is_rejected() {
 }
 
 #[tokio::test]
-async fn device_that_refuses_everything_is_not_retried_forever() {
+async fn device_that_refuses_everything_fails_without_retry() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     leaf.inject(refuse(RejectEdit {

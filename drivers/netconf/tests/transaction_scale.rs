@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if std::env::args().any(|argument| argument == "--list") {
-        println!("a_full_device_in_50_mb: test");
+        println!("full_device_fits_in_50_mb: test");
         return ExitCode::SUCCESS;
     }
     // Each dialect gets a process of its own, since the kernel counts peak memory by process.

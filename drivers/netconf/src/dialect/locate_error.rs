@@ -13,7 +13,7 @@ pub(super) struct Keys {
     pub(super) interface: &'static str,
 }
 
-/// Locates by the [error path](RpcError::place) first, then by the words of `error-message`.
+/// Locates by the [error path](RpcError::location) first, then by the words of `error-message`.
 pub(super) fn locate_error(error: &RpcError, changes: &Changes, keys: &Keys) -> Option<ChangeUnit> {
     let mut named = Named::default();
     for (key, value) in predicates(error.location().unwrap_or_default()) {

@@ -110,7 +110,7 @@ impl<S: Session> Transaction<'_, S> {
         };
         let ended = self.session.ended();
         tokio::select! {
-            verdict = self.work.hold(verified) => Ok((verdict, held_since.elapsed())),
+            outcome = self.work.hold(verified) => Ok((outcome, held_since.elapsed())),
             reason = probing => Err(TransactionError::LostWhileHeld { reason }),
             () = ended => Err(TransactionError::LostWhileHeld { reason: "the session ended".to_owned() }),
         }

@@ -6,8 +6,8 @@
 //! get-config                                             nothing to do: that was all; left out where this session
 //!                                                        verified another command before
 //! lock running | lock candidate | get-config             the difference is worked out again under the locks
-//! discard-changes | edit-config | validate               refused: leave out what the errors name, or bisect
-//! commit confirmed, persist | get-config                 read back; what is not there is left out, or all taken back
+//! discard-changes | edit-config | validate               refused: exclude the items that the errors name, or bisect
+//! commit confirmed, persist | get-config                 read back; missing items are excluded, or all is cancelled
 //!                                                        part of a larger transaction: held until that is decided
 //! commit persist-id                                      or cancel-commit, get-config
 //! unlock candidate | unlock running
@@ -301,9 +301,9 @@ impl<S: Session> Transaction<'_, S> {
         let ReadBack { mut report, missing } = verified;
         let mut waited = Duration::ZERO;
         let noted = if self.holds() {
-            let (verdict, held) = self.hold(report.clone()).await?;
+            let (outcome, held) = self.hold(report.clone()).await?;
             waited = held;
-            match verdict {
+            match outcome {
                 HoldOutcome::Confirm => {
                     self.confirm_and_save().await.map_err(TransactionError::after_decision)?
                 }

@@ -506,7 +506,7 @@ impl Device {
     fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort, layout: &mut Subinterfaces) {
         let name = format!("{}.{}", interface.name, sub.index);
         let network_instance = self.network_instance_of(&interface.name, sub.index);
-        let whose = match network_instance {
+        let owner = match network_instance {
             Some((at, _)) => format!("{name} of network-instance {}", self.instances[at].name),
             None => format!(
                 "{name}, a {} subinterface of no network-instance",
@@ -538,18 +538,18 @@ impl Device {
                 }
                 _ => {
                     port.tagged.push((*vid, *vid));
-                    port.taken.insert(*vid, format!("it belongs to {whose}"));
+                    port.taken.insert(*vid, format!("it belongs to {owner}"));
                 }
             },
             Some(Encap::Outer(vid)) => {
                 port.tagged.push((*vid, *vid));
-                port.taken.insert(*vid, format!("it is an outer tag of {whose}"));
+                port.taken.insert(*vid, format!("it is an outer tag of {owner}"));
             }
             Some(Encap::Ranges(ranges)) => {
                 for (first, last) in ranges {
                     port.tagged.push((*first, *last));
                     let vids = (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok());
-                    port.taken.extend(vids.map(|vid| (vid, format!("it is in a range of {whose}"))));
+                    port.taken.extend(vids.map(|vid| (vid, format!("it is in a range of {owner}"))));
                 }
             }
             Some(Encap::Untagged) => {
@@ -557,10 +557,10 @@ impl Device {
                 port.native = self.untagged(interface, sub, port);
             }
             Some(Encap::Any) => {
-                port.unfit.get_or_insert_with(|| format!("carries every VLAN to {whose}"));
+                port.unfit.get_or_insert_with(|| format!("carries every VLAN to {owner}"));
             }
             None => {
-                port.unfit.get_or_insert_with(|| format!("has frames that no VLAN is said for: {whose}"));
+                port.unfit.get_or_insert_with(|| format!("has frames that no VLAN is said for: {owner}"));
             }
         }
     }
