@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// What callbacks are signed with, as Standard Webhooks says.
+/// The key that signs callbacks, as Standard Webhooks defines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct CallbackSecret {
@@ -16,7 +16,7 @@ pub struct CallbackSecret {
     pub name: String,
 }
 
-/// What is posted to CallbackURL: the object (Object), or a CloudEvent 1.0 in structured mode with the object as its
+/// The body of the POST to CallbackURL: the object (Object), or a CloudEvent 1.0 in structured mode with the object as its
 /// data (CloudEvents); absent: Object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CallbackFormat {

@@ -86,7 +86,7 @@ pub struct FabricDeviceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "host_key")]
     pub host_key: Option<String>,
-    /// What to do when somebody else changed what is ours on the device.
+    /// The reaction when somebody else changes the operator's VLANs on the device.
     #[serde(default, with = "DriftSpelling")]
     pub drift: Drift,
     /// Seconds after which the device is read again though nothing was heard of it, to find what was changed by another
@@ -112,10 +112,10 @@ pub struct FabricDeviceSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
-    /// What the callbacks are signed with: a Secret in the operator's namespace. Absent: they are not signed.
+    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
     #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
     pub callback_secret: Option<CallbackSecret>,
-    /// What is posted to CallbackURL; absent: Object.
+    /// The body of the POST to CallbackURL; absent: Object.
     #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
     pub callback_format: Option<CallbackFormat>,
 }

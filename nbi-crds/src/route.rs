@@ -53,10 +53,10 @@ pub struct RouteSpec {
     #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::callback_url")]
     pub callback_url: Option<String>,
-    /// What the callbacks are signed with: a Secret in the operator's namespace. Absent: they are not signed.
+    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
     #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
     pub callback_secret: Option<CallbackSecret>,
-    /// What is posted to CallbackURL; absent: Object.
+    /// The body of the POST to CallbackURL; absent: Object.
     #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
     pub callback_format: Option<CallbackFormat>,
 }

@@ -9,7 +9,7 @@ use eno_ovsdb::{read_ranges, write_ranges};
 /// In Open vSwitch a trunk with an empty list carries every VLAN.
 pub const CLOSED: u16 = 4095;
 
-/// What our cluster configured on a port.
+/// The configuration of a port by this cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// `eno-<cluster>-vlans`: those of its `trunks` that are ours, as ranges. Includes [`CLOSED`] when we

@@ -46,7 +46,7 @@ pub struct DeviceTarget {
     leaving: BTreeMap<String, LeavingPort>,
     /// By VLAN: the networks that want it.
     wanted: BTreeMap<VlanId, Owners>,
-    /// What the last report read back.
+    /// The state that the last report read back.
     applied: Option<Observed>,
     /// The rejections of the last report.
     rejected: Vec<Rejection>,

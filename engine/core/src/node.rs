@@ -95,7 +95,7 @@ struct PodSlot {
     since: BTreeMap<String, u64>,
 }
 
-/// What a report changed for objects that depend on the node.
+/// The effect of a report on objects that depend on the node.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReportChange {
     /// Nothing.

@@ -23,9 +23,9 @@ pub use pods::{BridgeSpec, PodLinkSpec, PodLinksSpec, PrimarySpec};
 pub struct Invalid {
     /// The path of the field, from `spec.` on.
     pub field: String,
-    /// What is wrong with it and what would be right.
+    /// The problem and the remedy.
     pub problem: String,
-    /// What kind of problem it is.
+    /// The kind of the problem.
     pub cause: Cause,
 }
 
@@ -440,11 +440,11 @@ pub struct DevicePort {
     /// The LAG that it is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<Name>,
-    /// What is at its other end.
+    /// The peer of the port.
     pub leads_to: LeadsTo,
 }
 
-/// What is at the other end of a switch port.
+/// The peer of a switch port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", rename_all_fields = "PascalCase")]
 pub enum LeadsTo {

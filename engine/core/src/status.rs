@@ -35,7 +35,7 @@ pub struct Status {
     pub device: Option<DeviceInfo>,
     /// The last change of a device.
     pub last_transaction: Option<LastTransaction>,
-    /// What drivers reported of a device's ports, for later commands.
+    /// The memory that drivers reported of a device's ports, for later commands.
     pub port_memory: PortMemory,
     /// The number of VLANs, and of VLANs on ports, by which a device differs from its desired state, as of the last
     /// other change.
@@ -51,7 +51,7 @@ pub struct Status {
     pub ready_inputs: Option<u64>,
 }
 
-/// What drivers reported of ports, for later commands and the next leader.
+/// The memory that drivers reported of ports, for later commands and the next leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortMemory {
     /// The trunks of ours that have a VLAN list, or whose list somebody emptied.

@@ -181,7 +181,7 @@ impl Topology {
         self.component.get(device)
     }
 
-    /// What is wrong with the links of a device.
+    /// The problem with the links of a device.
     pub fn conflict(&self, device: &Name) -> Option<&str> {
         self.conflicts.get(device).map(String::as_str)
     }

@@ -26,7 +26,7 @@ pub struct What {
     what: &'static str,
 }
 
-/// What was written, and the result.
+/// The written resource, and the result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WriteLabels {
     what: &'static str,

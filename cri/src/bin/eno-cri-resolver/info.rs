@@ -1,4 +1,4 @@
-//! What runtimes tell in a verbose status: a map with the key `info`, whose value is JSON text.
+//! The verbose status of runtimes: a map with the key `info`, whose value is JSON text.
 //!
 //! containerd (internal/cri: `SandboxInfo`, `ContainerInfo`) and CRI-O (server/sandbox_status.go,
 //! server/container_status.go) agree in what is read here: `pid`, `runtimeSpec` (the OCI runtime's configuration) and,

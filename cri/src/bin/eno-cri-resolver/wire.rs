@@ -1,4 +1,4 @@
-//! What is needed of CRI v1 (`runtime.v1.RuntimeService`, pkg/apis/runtime/v1/api.proto of kubernetes/cri-api).
+//! The messages that are needed of CRI v1 (`runtime.v1.RuntimeService`, pkg/apis/runtime/v1/api.proto of kubernetes/cri-api).
 //!
 //! A runtime's interface has some 30 calls and 200 messages; three calls and the fields that are read are written out
 //! here with their numbers in the interface, and prost skips every other field. That spares the build a compiler of

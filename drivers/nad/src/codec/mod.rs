@@ -1,4 +1,4 @@
-//! What an attachment is, as the text of a CNI configuration. Pure.
+//! Renders an attachment as the text of a CNI configuration. Pure.
 //!
 //! The output is the reference implementation's, field for field, where that has one (ovs, host-device and
 //! whereabouts), with two additions: `name`, which plain CNI plugins insist on, and `dns` at the top level, because

@@ -1,7 +1,8 @@
-//! What a session that died left in the candidate.
+//! Discards the changes that a dead session left in the candidate.
 //!
-//! Some servers keep the candidate of a session that ended, and deny everyone its lock until somebody commits or discards
-//! it (RFC 6241 section 8.3.5.2). What is this cluster's alone in there is discarded; anything else is its author's.
+//! Some servers keep the candidate of an ended session and deny its lock until somebody commits or discards it (RFC
+//! 6241 section 8.3.5.2). The driver discards it if all its changes concern this cluster's VLANs. Otherwise it
+//! belongs to its author.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,14 +18,14 @@ use crate::text::Text;
 use crate::transaction::{Transaction, TransactionError};
 use crate::xml::{Scope, Step, walk};
 
-/// What is compared.
+/// The compared datastores.
 const DATASTORES: [&str; 2] = ["running", "candidate"];
 
 impl<S: Session> Transaction<'_, S> {
-    /// Discards the changes in the candidate if all of them are of this cluster's VLANs. True when it did.
+    /// Discards the candidate if all its changes concern this cluster's VLANs; true if it did.
     pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
         let all = self.read_pair(&[None]).await?;
-        // The session may have had another command than this one, with other ports.
+        // The dead session may have had another command, with other ports.
         let Ok(observed) = self.parse_pair(&all, &Inventory::new()) else { return Ok(false) };
         let observed = if self.dialect.needs_inventory() {
             let interfaces_of_both =
@@ -54,13 +55,13 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// Whether the filter for these interfaces selects all these differences: what it does not select is not parsed.
+    /// Whether the filter for these interfaces selects all these differences. The parser reads nothing else.
     async fn is_within(&self, changed: &BTreeSet<&str>, all: &[u64]) -> Result<bool, TransactionError> {
         let filter = self.dialect.filter(changed);
         if differences(&self.read_pair(&[Some(&filter)]).await?)? == all {
             return Ok(true);
         }
-        // There are devices that answer only the first of several names.
+        // Some devices answer only the first of several names.
         let singly = changed.iter().map(|name| self.dialect.filter_interface(name));
         let Some(singly) = singly.collect::<Option<Vec<String>>>().filter(|singly| singly.len() > 1) else {
             return Ok(false);
@@ -71,7 +72,7 @@ impl<S: Session> Transaction<'_, S> {
         Ok(differences(&self.read_pair(&filters).await?)? == all)
     }
 
-    /// The replies to these filters, one after another.
+    /// The concatenated replies to these filters, from each datastore.
     async fn read_pair(&self, filters: &[Option<&str>]) -> Result<[Text; 2], TransactionError> {
         let request = |source| -> Vec<Call> {
             filters.iter().map(|filter| self.send(Operation::GetConfig { source, filter: *filter })).collect()
@@ -91,7 +92,7 @@ impl<S: Session> Transaction<'_, S> {
     }
 }
 
-/// Whether two states differ, and in nothing but VLANs under our names and ports that carry them.
+/// Whether two states differ, and only in VLANs under our names and ports that carry them.
 fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig, cluster: &str) -> bool {
     let ours = ours(running, cluster).union(&ours(candidate, cluster));
     let vlans = || {
@@ -112,7 +113,7 @@ fn differ_in_own_vlans_only(running: &ObservedConfig, candidate: &ObservedConfig
     (running.vlans != candidate.vlans || running.ports != candidate.ports) && vlans() && ports()
 }
 
-/// The ports that are not the same in both.
+/// The ports that differ.
 fn changed_ports<'a>(
     running: &'a ObservedConfig,
     candidate: &'a ObservedConfig,
@@ -121,11 +122,11 @@ fn changed_ports<'a>(
     names.filter(|name| running.ports.get(*name) != candidate.ports.get(*name)).map(String::as_str)
 }
 
-/// Whether the difference of a port is one of the VLANs `ours` on it, with what follows from that for its mode.
+/// Whether a port differs only in the VLANs `ours`, with the consequences for its mode.
 fn port_differs_in_own_vlans_only(before: &ObservedPort, after: &ObservedPort, ours: &VlanSet) -> bool {
     let (old, new) = (before.tagged(), after.tagged());
     let changed = old.difference(&new).union(&new.difference(&old));
-    // The native VLAN is listed while nothing else is.
+    // The native VLAN is listed while the list is otherwise empty.
     let native: VlanSet = before.native.into_iter().collect();
     !changed.is_empty()
         && changed.difference(&native).is_subset(ours)

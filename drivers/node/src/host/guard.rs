@@ -222,7 +222,7 @@ pub fn subinterface(master: &str, vlan: VlanId) -> Result<String, Refusal> {
     }
 }
 
-/// What a NIC is to be used for.
+/// The purpose of a NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct NicUse {
     /// [`super::ownership::group`] of the cluster.

@@ -23,7 +23,7 @@ use super::{NetlinkError, PROTOCOL, PortVlan};
 /// A change request, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it does, for errors: `add address 10.0.0.2/24 to net1`.
+    /// The operation, for errors: `add address 10.0.0.2/24 to net1`.
     pub(super) operation: String,
     pub(super) message: RouteNetlinkMessage,
     pub(super) flags: u16,
@@ -206,7 +206,7 @@ impl Request {
         self
     }
 
-    /// What it does; completes "can't …".
+    /// The operation; completes "can't …".
     pub fn operation(&self) -> &str {
         &self.operation
     }

@@ -52,7 +52,7 @@ impl Engine {
             self.reevaluate_bridges_on(name);
             self.handle_pods_changed(pods);
             self.replan_pods_on(name);
-            // What deleted objects left on the node is gone with it.
+            // The leftovers of deleted objects are gone with the node.
             for (key, provider) in &self.podnet.providers {
                 let cleanup = provider.entries.iter().filter(|(_, entry)| {
                     entry.withdrawal.as_ref().is_some_and(|withdrawal| withdrawal.node == *name)
@@ -296,7 +296,7 @@ impl Engine {
         }
     }
 
-    /// What an object may leave on nodes. To be called while its spec is still realised.
+    /// The leftovers that an object may have on nodes. To be called while its spec is still realised.
     pub(super) fn host_footprint(&self, key: &Key) -> Option<HostCleanup> {
         if !self.config.nodes {
             return None;

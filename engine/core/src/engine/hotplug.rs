@@ -13,7 +13,7 @@ use crate::{Key, Kind, Name, compat};
 
 use super::Engine;
 
-/// What a pod gets of one service.
+/// The addresses and routes that a pod gets of one service.
 struct ServicePart {
     /// The L2Service.
     service: Name,

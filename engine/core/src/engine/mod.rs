@@ -123,7 +123,7 @@ pub struct Engine {
     early_reports: Vec<(Target, Report)>,
     /// Commands of the former leader, found on NATS at the start.
     stored_commands: Vec<(Target, Desired)>,
-    /// What was last commanded of each target.
+    /// The last command of each target.
     last_commanded: HashMap<Target, LastCommanded>,
     /// Objects to be validated.
     validate_queue: BTreeSet<Key>,

@@ -13,7 +13,7 @@ use crate::{Effect, Key, Kind, Name, Pod};
 use super::Engine;
 use super::leases::named;
 
-/// What an object offers to a pod.
+/// The offer of an object to a pod.
 pub(super) enum Offer {
     /// Nothing: the pod does not name the object, or the object does not exist.
     Nothing,
@@ -130,7 +130,7 @@ impl Engine {
         self.pod_queue.extend(work);
     }
 
-    /// What an object offers to a pod.
+    /// The offer of an object to a pod.
     fn offer_for(&self, key: &Key, state: &PodState) -> Offer {
         let record = self.records.get(key).filter(|record| record.finalized);
         let Some(spec) = record.and_then(|record| record.effective.as_deref()) else { return Offer::Nothing };

@@ -63,7 +63,7 @@ pub struct Record {
     pub requested_sample: Option<Name>,
     /// Why the API server refuses pods of its sample Deployment.
     pub sample_refused: Option<Name>,
-    /// What was removed from nodes and may still be there.
+    /// Removed interfaces that may still be on nodes.
     pub host_cleanups: Vec<HostCleanup>,
     /// The status as last emitted.
     pub status: Status,
@@ -160,7 +160,7 @@ pub struct Point {
     pub ports: Ports,
     /// The scopes in which its VLAN IDs are unique.
     pub scopes: BTreeSet<VlanScope>,
-    /// What lacks a switch port while others have one: a node of its pool, or a NIC of a node.
+    /// The end without a switch port, while others have one: a node of its pool, or a NIC of a node.
     pub missing: Vec<(Name, Option<String>)>,
     /// Pods can be attached on more than one node.
     pub has_several_nodes: bool,

@@ -45,13 +45,13 @@ pub struct PodState {
     pub requested: BTreeSet<Key>,
     /// The objects that have an entry for it.
     pub entries: BTreeSet<Key>,
-    /// What each object gives it, in the order in which its interfaces are made.
+    /// The grant of each object, in the order in which its interfaces are made.
     pub grants: BTreeMap<Key, Grant>,
     /// Its PodNetwork as last emitted.
     pub view: Option<PodView>,
 }
 
-/// What one object gives to one pod.
+/// The interfaces that one object gives to one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Grant {
     /// The name of each link in the spec, and the interface.

@@ -47,7 +47,7 @@ pub struct World {
     pub silent: BTreeSet<Target>,
     /// Commands that the drivers have not executed yet.
     pub pending: BTreeMap<Target, Desired>,
-    /// What the driver of each target rejects.
+    /// The rejections by the driver of each target.
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
     /// Path MTUs below the requested MTU, by the ids of pod interfaces.
     pub path_mtus: BTreeMap<String, PathMtu>,

@@ -26,7 +26,7 @@ pub enum ReadError {
     /// The API server did not answer, or refused for a reason other than missing rights. A retry may help.
     #[error("listing {what}: {source}")]
     Listing {
-        /// What was listed, in the plural.
+        /// The listed resource, in the plural.
         what: String,
         /// Error of the client.
         source: Box<kube::Error>,
@@ -119,7 +119,7 @@ impl ClusterState {
         Ok(cluster)
     }
 
-    /// What could not be listed.
+    /// The resources that could not be listed.
     pub fn left_out(&self) -> &[Unlisted] {
         &self.left_out
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::ClusterState;
 use super::simulation::{Simulation, Snapshot};
 
-/// What a change would cause.
+/// The effects of a change.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
