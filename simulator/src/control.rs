@@ -54,14 +54,19 @@ pub fn router(
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
+    /// The name of the switch.
     name: String,
+    /// The dialect that it simulates.
     dialect: &'static str,
     /// Version of the running datastore; increases with every change.
     version: u64,
+    /// Whether its NETCONF port accepts connections.
     reachable: bool,
     /// Whether a confirmed commit awaits its confirmation.
     pending_confirmation: bool,
+    /// The faults to come.
     faults: Vec<Fault>,
+    /// Counters of sessions and requests.
     stats: Stats,
 }
 

@@ -27,10 +27,15 @@ esac
 pub struct Node {
     /// A shell, the first process of the PID namespace: when it ends, all processes in it end.
     shell: Child,
+    /// The standard input of the shell.
     commands: Option<ChildStdin>,
+    /// The standard output of the shell.
     output: BufReader<ChildStdout>,
+    /// Configuration, state and sockets.
     folder: TempDir,
+    /// The cgroup of all processes.
     cgroup: String,
+    /// The client of containerd's CRI.
     pub cri: Cri,
 }
 

@@ -4,12 +4,15 @@
 pub struct Access {
     /// The service account in eno-system.
     pub account: &'static str,
+    /// The verb of the request.
     pub verb: &'static str,
+    /// The API group; empty: the core group.
     pub group: &'static str,
     /// The resource; with `/` its subresource, or with `=` the name of one object.
     pub resource: &'static str,
     /// Empty for the whole cluster.
     pub namespace: &'static str,
+    /// Whether the shipped roles allow it.
     pub allowed: bool,
 }
 

@@ -9,14 +9,20 @@ use super::ipam::IpamConfig;
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Config<'a> {
+    /// `cniVersion`.
     pub cni_version: &'static str,
+    /// The name of the network.
     pub name: &'a str,
+    /// `type` and the keys of the plugin.
     #[serde(flatten)]
     pub plugin: Plugin<'a>,
+    /// The MTU of the pod's interface, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
+    /// The IPAM plugin and its keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipam: Option<IpamConfig<'a>>,
+    /// The DNS settings of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<&'a Dns>,
 }
@@ -121,14 +127,20 @@ impl From<(VlanId, VlanId)> for Trunk {
 /// `host` of the userspace plugin: the switch's side.
 #[derive(Serialize)]
 pub(super) struct HostSide<'a> {
+    /// The userspace switch: `vpp` or `ovs-dpdk`.
     pub engine: &'a str,
+    /// The kind of port: `memif` or `vhostuser`.
     pub iftype: &'a str,
+    /// The network that the port joins.
     #[serde(rename = "netType")]
     pub net_type: &'static str,
+    /// The settings of a vhost-user port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vhost: Option<Vhost>,
+    /// The settings of a memif port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memif: Option<Memif>,
+    /// The bridge of the port.
     pub bridge: HostBridge<'a>,
 }
 

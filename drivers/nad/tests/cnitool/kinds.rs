@@ -7,11 +7,13 @@ use crate::cnitool::netns::Namespace;
 
 /// One kind.
 pub struct Kind {
+    /// The name in messages.
     pub name: &'static str,
     /// A kernel feature that may be missing.
     pub needs: Option<Needs>,
     /// Sets up the host's side.
     pub prepare: fn(&Namespace),
+    /// The attachment to render.
     pub attachment: fn() -> VlanAttachment,
     /// The device that Multus would pass.
     pub device: Option<&'static str>,

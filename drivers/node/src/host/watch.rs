@@ -28,9 +28,13 @@ const MAX_TOKENS: f64 = 20.0;
 const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 
 struct Watcher {
+    /// The network namespace of the host.
     namespace: Namespace,
+    /// The desired and applied state of the last reconcile.
     last: Arc<Mutex<LastReconcile>>,
+    /// Held by a reconcile, during which drift is not checked.
     reconcile_lock: Arc<Mutex<()>>,
+    /// The netlink notifications; absent: not subscribed yet.
     subscription: Option<Subscription>,
     /// Drift events that may be yielded without delay.
     tokens: f64,

@@ -77,12 +77,19 @@ impl Resolve for Runtime {
 }
 
 pub struct Node {
+    /// The network namespace of the host.
     pub host: Namespace,
+    /// The sandboxes of pods.
     pub runtime: Runtime,
+    /// The reconciler of pods.
     pub pods: Pods<Runtime>,
+    /// The desired state of the node.
     pub desired: NodeDesired,
+    /// The interfaces that pods may use as a parent.
     pub allowed: BTreeSet<String>,
+    /// The interval of audits.
     pub audit: Duration,
+    /// The files of the test.
     pub folder: tempfile::TempDir,
 }
 

@@ -137,12 +137,19 @@ fn kinds() -> Vec<PodLink> {
 /// The state of all settings, without indexes.
 #[derive(Debug, PartialEq)]
 struct Observed {
+    /// The link attributes.
     link: String,
+    /// The MAC address.
     mac: Option<[u8; 6]>,
+    /// The addresses with their prefix lengths.
     addresses: BTreeSet<String>,
+    /// The routes of all tables.
     routes: BTreeSet<String>,
+    /// The policy rules.
     rules: BTreeSet<String>,
+    /// The interface sysctls, by name.
     sysctls: BTreeMap<String, String>,
+    /// The attributes of the host end of a veth pair.
     end: Option<String>,
 }
 

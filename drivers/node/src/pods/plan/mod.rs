@@ -179,7 +179,9 @@ pub fn plan(desired: &DesiredPod<'_>, observed: &Observed<'_>, failed: &BTreeMap
 }
 
 struct Planner<'a> {
+    /// The desired interfaces of the pod.
     desired: &'a DesiredPod<'a>,
+    /// The observed interfaces of the pod and the host.
     observed: &'a Observed<'a>,
     /// Links that are left as they are, by id.
     failed: &'a BTreeMap<String, Refusal>,

@@ -151,13 +151,20 @@ fn rerouted() -> PodLink {
 }
 
 pub struct TestNode {
+    /// The Open vSwitch of the node.
     switch: ovs_fixture::Node,
+    /// The network namespace of the node.
     node: Net,
+    /// The network namespaces of the pods.
     pods: Vec<Net>,
     _fabric: Net,
+    /// The NATS server.
     server: NatsServer,
+    /// The engine that commands the agent.
     engine: Engine,
+    /// The files of the agent.
     folder: tempfile::TempDir,
+    /// The resolver of pods to namespaces.
     resolver: JoinHandle<()>,
 }
 
