@@ -96,7 +96,7 @@ impl Server {
             address,
             username: String::new(),
             channels: HashMap::new(),
-            connection_token: connection.clone(),
+            shutdown_token: connection.clone(),
             tasks: self.tasks.clone(),
         };
         let config = match self.switch.new_host_key() {
@@ -165,7 +165,7 @@ struct Connection {
     /// Open channels without a subsystem.
     channels: HashMap<ChannelId, Channel<Msg>>,
     /// Cancelled to close the TCP connection.
-    connection_token: CancellationToken,
+    shutdown_token: CancellationToken,
     /// Tracks the session tasks.
     tasks: TaskTracker,
 }
@@ -238,7 +238,7 @@ impl Handler for Connection {
         let peer = Peer {
             username: self.username.clone(),
             address: self.address.ip().to_string(),
-            connection: self.connection_token.clone(),
+            connection: self.shutdown_token.clone(),
         };
         let switch = Arc::clone(&self.switch);
         let handle = session.handle();

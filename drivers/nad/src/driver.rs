@@ -355,7 +355,7 @@ async fn run_watch(client: Client, cache: Arc<NadCache>) {
         match event {
             Ok(watcher::Event::Init) => cache.start_listing(),
             Ok(watcher::Event::InitApply(object)) => {
-                cache.add_listed(&target_of(&object), ObservedNad::of(&object))
+                cache.add_listed(&target_of(&object), ObservedNad::of(&object));
             }
             Ok(watcher::Event::InitDone) => cache.finish_listing(),
             Ok(watcher::Event::Apply(object)) => {

@@ -14,7 +14,7 @@
 //!   VLAN. Where the port's record has VLANs of ours, the list was emptied externally: it is restored, unless
 //!   drift is only reported.
 //! - An access port becomes a trunk only with `Mode: trunk`, by its `vlan_mode` alone, so that its `tag`
-//! stays. It is restored once it has no VLAN of ours.
+//!   stays. It is restored once it has no VLAN of ours.
 
 use std::collections::{BTreeMap, BTreeSet};
 

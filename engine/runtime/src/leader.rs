@@ -403,7 +403,7 @@ impl Leader {
             }
             Input::Report(target, driver, report) => self.handle_report(target, &driver, report),
             Input::ReportUnreadable(target, driver) => {
-                self.scheduler.report_unreadable(&target, &driver, Instant::now())
+                self.scheduler.report_unreadable(&target, &driver, Instant::now());
             }
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
@@ -418,7 +418,7 @@ impl Leader {
             }
             Input::TargetRemoved(target) => self.scheduler.removal_done(&target),
             Input::NotPublished(target, found) => {
-                self.scheduler.publish_failed(&target, found, Instant::now())
+                self.scheduler.publish_failed(&target, found, Instant::now());
             }
             Input::StoredSequences(sequences) => {
                 let lost = self.scheduler.compare_with_stream(&sequences, Instant::now());

@@ -457,7 +457,7 @@ impl Applier {
                     self.apply_container(target, edit, children, Operation::Merge, &path);
                 }
                 Operation::None if path.is_presence() && target.get(edit.at).is_none() => {
-                    self.report_missing(&path)
+                    self.report_missing(&path);
                 }
                 Operation::Merge | Operation::None => {
                     self.apply_container(target, edit, children, operation, &path);

@@ -171,7 +171,7 @@ impl Subscription {
                         value(&|out| tree::write_container(definition, c, "", out), &mut edits);
                     }
                     NewContent::Value(v) => {
-                        value(&|out| tree::write_value(definition, v, "", out), &mut edits)
+                        value(&|out| tree::write_value(definition, v, "", out), &mut edits);
                     }
                 }
             }

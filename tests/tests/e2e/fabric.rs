@@ -1,6 +1,6 @@
 //! A fabric of four dialects: changes that all switches or none of them make, and failures of switches.
 
-use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, TransactionOutcome};
+use eno_nbi_crds::{ChangeOutcome, FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_simulator::{HandEdit, NodeInterface, Topology};
 use eno_tests::{ExpectedStatus, Ports, System, with_own_sandbox};
 use k8s_openapi::api::events::v1::Event;
@@ -97,7 +97,7 @@ fn service_over_four_dialects_is_configured_and_removed() {
             assert_eq!(status.rollback.as_deref(), Some("persistent"));
             assert!(status.host_key_fingerprint.is_some_and(|text| text.starts_with("SHA256:")));
             let last = status.last_transaction.unwrap_or_default();
-            assert_eq!(last.outcome, TransactionOutcome::Confirmed);
+            assert_eq!(last.outcome, ChangeOutcome::Confirmed);
             transactions.push(last.id);
         }
         assert!(transactions[0].is_some() && transactions.iter().all(|id| *id == transactions[0]));

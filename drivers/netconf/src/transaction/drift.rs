@@ -77,7 +77,7 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDe
                 format!("VLAN {vid} renamed from {name:?} to {now}")
             }),
             Some(current) if !current.active => {
-                drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} suspended"))
+                drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} suspended"));
             }
             Some(_) => {}
         }

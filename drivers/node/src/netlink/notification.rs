@@ -51,10 +51,10 @@ impl LatestNotifications {
         for (subject, message) in self.0 {
             match subject {
                 Subject::Link(index) => {
-                    notifications.links.extend(link_state(&message).map(|link| (index, link)))
+                    notifications.links.extend(link_state(&message).map(|link| (index, link)));
                 }
                 Subject::Port(index) => {
-                    notifications.vlans.extend(vlans(&message).map(|vlans| (index, vlans)))
+                    notifications.vlans.extend(vlans(&message).map(|vlans| (index, vlans)));
                 }
             }
         }

@@ -90,7 +90,7 @@ impl Daemon {
                     _ => no_answer = Some((socket, error.to_string())),
                 },
                 Err(_) => {
-                    no_answer = Some((socket, format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())))
+                    no_answer = Some((socket, format!("nothing came within {} s", ANSWER_TIMEOUT.as_secs())));
                 }
             }
         }

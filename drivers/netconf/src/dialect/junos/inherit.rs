@@ -30,8 +30,8 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
     for port in &all_ports(main, &listed) {
         let inherited = inherited(port, main, groups, listed.get(port.name.as_str()));
         let (observed, entries) = observed_port(port, &inherited, &vlans);
-        let Settings { mode_leaf: mode, has_other_settings, .. } = port.settings;
-        layout.ports.insert(port.name.clone(), SwitchingFamily { entries, mode, has_other_settings });
+        let Settings { mode_leaf: mode, has_other_leaves, .. } = port.settings;
+        layout.ports.insert(port.name.clone(), SwitchingFamily { entries, mode, has_other_leaves });
         ports.insert(port.name.clone(), observed);
     }
     let ranges = main.ranges.iter().map(|range| &range.port);
@@ -73,7 +73,7 @@ fn rename_blocker(vlan: &Vlan, own: bool, named: bool) -> Option<String> {
         "it comes from a group"
     } else if vlan.list {
         "it is one of a list of VIDs under one name"
-    } else if vlan.has_other_settings {
+    } else if vlan.has_other_leaves {
         "it has settings beside its VID and its description, which would be lost with its name"
     } else if named {
         "interfaces name it, and would name nothing without it"
@@ -251,9 +251,9 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
 fn settings(port: &Port, entries: &[Entry], mode: Option<Mode>) -> BTreeMap<&'static str, Setting> {
     let own = &port.settings;
     let switching =
-        own.switching && !own.has_other_settings && entries.iter().all(|entry| entry.vids().is_some());
-    let unit = own.unit && !own.unit_has_other_settings && (switching || !own.switching);
-    let interface = port.listed && !port.has_other_settings && (unit || !own.unit);
+        own.switching && !own.has_other_leaves && entries.iter().all(|entry| entry.vids().is_some());
+    let unit = own.unit && !own.unit_has_other_leaves && (switching || !own.switching);
+    let interface = port.listed && !port.has_other_leaves && (unit || !own.unit);
     let current = |is_there: bool, ours: bool| Setting::of(is_there.then_some(""), ours);
     let leaf = |name: &str| {
         let text = own.mode_leaf.filter(|leaf| *leaf == name).map(|_| own.mode_text.as_str());

@@ -82,7 +82,7 @@ struct SwitchingFamily {
     /// The leaf that sets the mode.
     mode: Option<&'static str>,
     /// It has other settings than mode and members.
-    has_other_settings: bool,
+    has_other_leaves: bool,
 }
 
 /// The source of a VLAN.

@@ -40,7 +40,7 @@ pub(super) struct Vlan {
     /// The VLAN is deactivated: it exists without effect.
     pub(super) inactive: bool,
     /// The VLAN has other settings than name, description and VIDs.
-    pub(super) has_other_settings: bool,
+    pub(super) has_other_leaves: bool,
     /// Logical interfaces that the VLAN lists as its members.
     pub(super) interfaces: Vec<String>,
     /// The groups that apply to the VLAN.
@@ -55,7 +55,7 @@ pub(super) struct Port {
     /// The interface has an entry of its own.
     pub(super) listed: bool,
     /// The interface has other settings than unit 0.
-    pub(super) has_other_settings: bool,
+    pub(super) has_other_leaves: bool,
     /// Its switching settings.
     pub(super) settings: Settings,
     /// The groups that apply to the interface.
@@ -77,11 +77,11 @@ pub(super) struct Settings {
     /// Unit 0 exists.
     pub(super) unit: bool,
     /// Unit 0 has other settings than the family ethernet-switching.
-    pub(super) unit_has_other_settings: bool,
+    pub(super) unit_has_other_leaves: bool,
     /// Unit 0 has that family.
     pub(super) switching: bool,
     /// The family has other settings than mode and members.
-    pub(super) has_other_settings: bool,
+    pub(super) has_other_leaves: bool,
     /// Another family of unit 0.
     pub(super) other_family: Option<String>,
     /// The list of members, as written.
@@ -180,9 +180,9 @@ impl Reader {
                 port_leaf(port, &mut self.unit, within, text);
                 if within.is_empty() && skipped.take() {
                     (
-                        port.has_other_settings,
-                        port.settings.unit_has_other_settings,
-                        port.settings.has_other_settings,
+                        port.has_other_leaves,
+                        port.settings.unit_has_other_leaves,
+                        port.settings.has_other_leaves,
                     ) = (true, true, true);
                 }
             }
@@ -224,14 +224,14 @@ fn vlan(layer: &mut Layer, path: &str, text: Option<&str>, inactive_vlan: &Cell<
         }
         "description" => vlan.description = Some(text.to_owned()),
         "interface/name" => {
-            vlan.has_other_settings = true;
+            vlan.has_other_leaves = true;
             vlan.interfaces.push(text.to_owned());
         }
         "apply-groups" => {
-            vlan.has_other_settings = true;
+            vlan.has_other_leaves = true;
             vlan.applied_groups.push(text.to_owned());
         }
-        _ => vlan.has_other_settings = true,
+        _ => vlan.has_other_leaves = true,
     }
 }
 
@@ -260,17 +260,17 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
     if let Some(of_unit) = below(path, "unit") {
         let known =
             matches!(of_unit, "" | "name" | "family") || of_unit.starts_with("family/ethernet-switching");
-        unit.1.unit_has_other_settings |= !known;
+        unit.1.unit_has_other_leaves |= !known;
     } else {
-        port.has_other_settings |= !matches!(path, "" | "name");
+        port.has_other_leaves |= !matches!(path, "" | "name");
     }
     if path.ends_with("apply-groups") {
-        unit.1.has_other_settings |= path.starts_with("unit/family/ethernet-switching");
+        unit.1.has_other_leaves |= path.starts_with("unit/family/ethernet-switching");
         port.applied_groups.extend(text.map(str::to_owned));
         return;
     }
     if path.ends_with("apply-groups-except") {
-        unit.1.has_other_settings |= path.starts_with("unit/family/ethernet-switching");
+        unit.1.has_other_leaves |= path.starts_with("unit/family/ethernet-switching");
         port.excepted_groups.extend(text.map(str::to_owned));
         return;
     }
@@ -293,7 +293,7 @@ fn port_leaf(port: &mut Port, unit: &mut (String, Settings), path: &str, text: O
                 let bundle = settings.bundle.take();
                 *settings = Settings { native, bundle, ..of_unit };
             } else {
-                port.has_other_settings = true;
+                port.has_other_leaves = true;
             }
         }
         (_, Some(text)) if path.ends_with("options/ieee-802.3ad/bundle") => {
@@ -322,9 +322,9 @@ fn unit_leaf(settings: &mut Settings, family: &str, text: Option<&str>) {
         "vlan/members" => settings.members.push(text.to_owned()),
         "native-vlan-id" => {
             settings.native = Some(text.to_owned());
-            settings.has_other_settings = true;
+            settings.has_other_leaves = true;
         }
         "" | "vlan" => {}
-        _ => settings.has_other_settings = true,
+        _ => settings.has_other_leaves = true,
     }
 }

@@ -116,7 +116,7 @@ fn change_port(xml: &mut Text, name: &str, access: bool, family: &SwitchingFamil
     xml.push_str("<unit><name>0</name><family>");
     let dropped = family.mode.filter(|_| change.mode == ModeChange::Drop);
     let nothing_stays = family.entries.iter().all(|entry| gone.contains(&entry.text()));
-    if added_by_us(SWITCHING) || dropped.is_some() && !family.has_other_settings && nothing_stays {
+    if added_by_us(SWITCHING) || dropped.is_some() && !family.has_other_leaves && nothing_stays {
         xml.push_str("<ethernet-switching nc:operation=\"delete\"/></family></unit></interface>");
         return;
     }

@@ -52,7 +52,7 @@ impl fmt::Display for KillPoint {
 
 /// The changes of a stage so far.
 #[derive(Debug, Default)]
-struct Changes {
+struct StageProgress {
     changes: Vec<String>,
     kill_point: Option<KillPoint>,
     /// True once the kill point is reached: the program is about to be killed.
@@ -61,7 +61,7 @@ struct Changes {
     killed: bool,
 }
 
-impl Changes {
+impl StageProgress {
     /// Records a change. Returns when the program is to be killed, if this is the kill point.
     fn record(&mut self, change: String) -> Option<Timing> {
         self.changes.push(change);
@@ -86,7 +86,7 @@ struct StageResult {
 /// Runs of the program on a test node.
 struct AgentRuns<'a, Start> {
     node: &'a TestNode,
-    changes_seen: watch::Sender<Changes>,
+    changes_seen: watch::Sender<StageProgress>,
     /// Starts the program, which ends when the returned value is dropped.
     start: Start,
     sequence: u64,
@@ -110,7 +110,7 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
                     && report.outcome == Outcome::Applied
                     && !report.rejected.iter().any(|rejected| rejected.retryable)
             };
-            self.changes_seen.send_replace(Changes { kill_point, ..Changes::default() });
+            self.changes_seen.send_replace(StageProgress { kill_point, ..StageProgress::default() });
             self.node.command(sequence, desired).await;
             let alive = program.take().unwrap_or_else(&self.start);
             let mut changes_seen = self.changes_seen.subscribe();
@@ -136,7 +136,8 @@ impl<Program, Start: Fn() -> Program> AgentRuns<'_, Start> {
             if report.is_none() {
                 report = Some(self.node.report(done).await);
             }
-            let Changes { changes, killed, .. } = self.changes_seen.send_replace(Changes::default());
+            let StageProgress { changes, killed, .. } =
+                self.changes_seen.send_replace(StageProgress::default());
             let Report { applied, rejected, .. } = report.unwrap();
             assert!(rejected.is_empty(), "{rejected:?}");
             let applied = fixture::without_random_macs(applied.unwrap());
@@ -269,7 +270,7 @@ fn agent_killed_at_any_kernel_change_reaches_the_same_state() {
             // The kill takes effect before or after the change, as its timing says.
             match (&results[0].state_at_kill, kill_point.timing) {
                 (Some(at_kill), Timing::Before) => {
-                    assert_same_state(&format!("killed {kill_point}"), at_kill, empty)
+                    assert_same_state(&format!("killed {kill_point}"), at_kill, empty);
                 }
                 (Some(at_kill), Timing::After) => assert_ne!(at_kill, empty, "killed {kill_point}"),
                 (None, _) => {}

@@ -9,13 +9,13 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Changes, Timing};
+use super::{StageProgress, Timing};
 
 /// Forwards all messages until it is dropped, except at the kill point.
 pub struct Proxy(#[expect(dead_code, reason = "ends with it")] JoinSet<()>);
 
 impl Proxy {
-    pub fn start(socket: &Path, database: &Path, changes_seen: &watch::Sender<Changes>) -> Self {
+    pub fn start(socket: &Path, database: &Path, changes_seen: &watch::Sender<StageProgress>) -> Self {
         let listener = UnixListener::bind(socket).unwrap();
         let (changes_seen, database) = (changes_seen.clone(), database.to_owned());
         let mut connections = JoinSet::new();
@@ -30,7 +30,7 @@ impl Proxy {
     }
 }
 
-async fn forward(program: UnixStream, server: UnixStream, changes_seen: watch::Sender<Changes>) {
+async fn forward(program: UnixStream, server: UnixStream, changes_seen: watch::Sender<StageProgress>) {
     let (mut from_program, mut to_program) = program.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let (mut requests, mut answers) = (Vec::new(), Vec::new());

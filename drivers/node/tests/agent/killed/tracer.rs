@@ -21,7 +21,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::sync::watch;
 
-use super::{Changes, Timing};
+use super::{StageProgress, Timing};
 
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -35,7 +35,7 @@ pub struct TracedAgent {
 
 impl TracedAgent {
     /// Starts it in the namespace of the calling thread.
-    pub fn start(command: &Command, changes_seen: watch::Sender<Changes>) -> Self {
+    pub fn start(command: &Command, changes_seen: watch::Sender<StageProgress>) -> Self {
         // The shell waits for a line, so that the program starts only once it is traced.
         let mut held = Command::new("sh");
         held.args(["-c", "read go && exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
@@ -81,7 +81,7 @@ impl Drop for TracedAgent {
 
 struct Tracer {
     program: Pid,
-    changes_seen: watch::Sender<Changes>,
+    changes_seen: watch::Sender<StageProgress>,
     alive: Arc<AtomicBool>,
     /// Threads that are in a system call; true: the program is killed when they leave it.
     within: BTreeMap<Pid, bool>,
