@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes, in the current folder, what the Secret eno-metrics-tls needs: tls.key and tls.crt for all agents, and
-# scraper.key and scraper.crt for Prometheus, for ten years, signed by metrics-ca.key and metrics-ca.crt, which are made
-# unless they are there. An authority of its own: who is let in by another one may not scrape.
+# Creates the files of the Secret eno-metrics-tls in the current folder: tls.key and tls.crt for all agents. For
+# Prometheus it creates scraper.key and scraper.crt. They are valid for ten years and signed by metrics-ca.key and
+# metrics-ca.crt, which are created if they are missing. The authority is separate: others permit no scraping.
 set -eu
 umask 077
 new="openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650"

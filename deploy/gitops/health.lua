@@ -1,4 +1,4 @@
--- Argo CD's health of an object of ENO: as ENO itself judges it. eno-crds puts this into argocd-cm.yaml for each kind.
+-- Argo CD's health of an object: ENO's own status of it. eno-crds copies this into argocd-cm.yaml for each kind.
 local status = obj.status
 if status == nil or status.observedGeneration ~= obj.metadata.generation then
   return { status = "Progressing", message = "the engine has not seen this generation yet" }
@@ -17,7 +17,7 @@ if stalled ~= nil then
   return { status = "Degraded", message = stalled.message }
 end
 if ready ~= nil and ready.status == "True" then
-  -- What stands is believed to stand still, though a device on the path doesn't answer.
+  -- An applied network is assumed to work while a device on its path is unreachable.
   return { status = "Healthy", message = degraded ~= nil and degraded.message or "" }
 end
 return { status = "Progressing", message = ready ~= nil and ready.message or "" }
