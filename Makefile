@@ -42,7 +42,7 @@ test: deps lint supply parts
 # It bounds the memory of the process, of which code that is not optimised takes some MB more.
 OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 
-# The crash rigs at every point, and the modules called `lanes`; properties and histories with all their cases.
+# The crash tests at every point, and the modules called `lanes`; properties and histories with all their cases.
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
