@@ -139,7 +139,7 @@ pub struct Credentials {
 enum DriftSpelling {
     /// Set it again.
     Repair,
-    /// Leave it and say so in status.
+    /// Leave the drift and report it in the status.
     Report,
 }
 

@@ -19,7 +19,7 @@ pub struct DeadLetter {
     pub error: String,
 }
 
-/// A request to the leading engine on [`crate::subject::CALLBACK_REQUESTS`].
+/// A request to the leading engine on [`Subject::CallbackRequest`](crate::Subject::CallbackRequest).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackRequest {

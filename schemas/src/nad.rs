@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{InterfaceType, Ipam, VlanId, VlanSet};
 
-/// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), said by what it is for; the driver renders its CNI
+/// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), described by its purpose; the driver renders its CNI
 /// configuration. `attachment: None`: it must not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! The desired state of one node: the networks of its host, and what its pods are given at run time.
+//! The desired state of one node: the networks of its host, and the configuration of its pods at run time.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::{VlanId, VlanSet};
 
-/// Everything of ours on one node. What is ours there and not named here goes away.
+/// The complete configuration of ours on one node. The driver removes all other state of ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeDesired {
-    /// Identifies the cluster in marks: 1 to 8 characters of `[a-z0-9]`.
+    /// Identifies the cluster in ownership marks: 1 to 8 characters of `[a-z0-9]`.
     pub cluster: String,
-    /// The networks of the host, by the name of the bridge or NIC that each is about.
+    /// The networks of the host, by the name of their bridge or NIC.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub networks: BTreeMap<String, HostNetwork>,
-    /// The pods that are given something, by `metadata.uid`. Only pods whose first container runs.
+    /// The pods with interfaces of ours, by `metadata.uid`. Only pods whose first container runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pods: BTreeMap<String, NodePod>,
 }
 
-/// A network of the host. The name that it goes by is its key in [`NodeDesired::networks`].
+/// A network of the host. Its name is its key in [`NodeDesired::networks`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum HostNetwork {
@@ -32,44 +32,44 @@ pub enum HostNetwork {
         /// `datapath_type`; absent: as the node is configured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         datapath: Option<OvsDatapath>,
-        /// What leads from it to the fabric; absent: only to the pods of this node.
+        /// Its connection to the fabric; absent: it connects only pods of this node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uplink: Option<Uplink>,
-        /// Another Open vSwitch bridge that it is joined to by a pair of patch ports, which carry `vlans`.
+        /// Another Open vSwitch bridge, joined by a pair of patch ports that carry `vlans`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
-        /// What the uplink and the patch carry, tagged; empty: nothing, not everything.
+        /// The tagged VLANs of the uplink and the patch; empty: none, not all.
         vlans: VlanSet,
     },
     /// A Linux bridge that filters VLANs.
     Bridge {
-        /// What leads from it to the fabric; absent: only to the pods of this node.
+        /// Its connection to the fabric; absent: it connects only pods of this node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         uplink: Option<Uplink>,
-        /// What the uplink carries, tagged; empty: nothing.
+        /// The tagged VLANs of the uplink; empty: none.
         vlans: VlanSet,
-        /// Bytes, of the bridge; at least this is asked of the uplink.
+        /// The MTU of the bridge in bytes, and the minimum MTU of the uplink.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
     /// A NIC (or a bond of that name) with VLAN subinterfaces `<name>.<vid>`, which are masters of pods' interfaces.
     Master {
-        /// The NICs that it is a bond of; empty: it is a NIC itself and is there already.
+        /// The NICs of the bond; empty: it is an existing NIC.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         bond: Vec<String>,
         /// The subinterfaces.
         vlans: VlanSet,
-        /// Bytes; at least this is asked of the NIC, and it is what the subinterfaces get.
+        /// The minimum MTU of the NIC in bytes, and the MTU of the subinterfaces.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
-    /// A Linux bridge that only pods of this node are on.
+    /// A Linux bridge that connects only pods of this node.
     PodBridge {
-        /// Its own addresses: reachable from its pods, and no route to them in the host's main table.
+        /// Its own addresses. Pods on it reach them; the host's main table gets no route to them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         #[schemars(with = "Vec<String>")]
         addresses: Vec<IpNet>,
-        /// Bytes.
+        /// The MTU in bytes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
@@ -85,20 +85,20 @@ pub enum OvsDatapath {
     Netdev,
 }
 
-/// What leads from a bridge to the fabric.
+/// The connection of a bridge to the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Uplink {
     /// NICs of the node, ascending; several form one bond, called [`Uplink::bond_name`].
     #[schemars(length(min = 1, max = 16))]
     pub interfaces: Vec<String>,
-    /// Bytes that it has to carry at least; absent: it is left as it is.
+    /// The minimum MTU in bytes; absent: the MTU is not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
 impl Uplink {
-    /// What the bond of a bridge is called: at most 15 bytes, the same at every call.
+    /// The name of a bridge's bond: at most 15 bytes, the same at every call.
     pub fn bond_name(bridge: &str) -> String {
         use sha2::{Digest as _, Sha256};
         let digest = Sha256::digest(bridge.as_bytes());
@@ -106,7 +106,7 @@ impl Uplink {
     }
 }
 
-/// A running pod and all that it is given.
+/// A running pod and its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePod {
@@ -114,18 +114,18 @@ pub struct NodePod {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `status.containerStatuses[].containerID` of its first container, such as `containerd://4b…`. It is another
-    /// one after a restart, upon which the pod's network namespace is looked up anew.
+    /// `status.containerStatuses[].containerID` of its first container, such as `containerd://4b…`. It changes with a
+    /// restart, after which the driver resolves the pod's network namespace again.
     pub container: String,
-    /// Its interfaces; an interface that another one is made on comes before that one.
+    /// Its interfaces. An interface follows those that it is made on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<PodLink>,
-    /// A change of the interface that the cluster's own network gave it.
+    /// A change of the primary interface, which the cluster's network made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<PrimaryLink>,
 }
 
-/// A change of a pod's primary interface; what was there before comes back when it goes.
+/// A change of a pod's primary interface. Its removal restores the former state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrimaryLink {
@@ -135,7 +135,7 @@ pub struct PrimaryLink {
     pub revision: String,
     /// Its name in the pod, `eth0`.
     pub name: String,
-    /// Bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
 }
 
@@ -143,27 +143,27 @@ pub struct PrimaryLink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLink {
-    /// Tells it from the others of its pod, for as long as it is wanted there.
+    /// Identifies the interface within its pod for its lifetime.
     pub id: String,
-    /// Names the content: reports say which one they found.
+    /// Identifies the content. Reports repeat it.
     pub revision: String,
-    /// What it is called in the pod.
+    /// The name in the pod.
     pub name: LinkName,
-    /// What it is.
+    /// The type of the interface.
     pub kind: LinkKind,
-    /// `id` of the bridge or VRF of this pod that it is a member of.
+    /// `id` of its bridge or VRF in this pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_of: Option<String>,
-    /// Bytes; absent: the kernel's choice.
+    /// The MTU in bytes; absent: the kernel's choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Six bytes in hexadecimal with colons, lower case; absent: the kernel's choice, which is kept.
+    /// The MAC address: six bytes in hexadecimal with colons, lower case; absent: the kernel's choice, which is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// `ifalias`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// With the prefix length of their network.
+    /// The addresses with their prefix lengths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNet>,
@@ -173,32 +173,32 @@ pub struct PodLink {
     /// Rules that choose the table of a route.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<PodRule>,
-    /// Below `/proc/sys/net/{ipv4,ipv6}/{conf,neigh}/<interface>`, such as `ipv4/conf/rp_filter`; only those of
-    /// [`crate::safe_sysctls`].
+    /// Sysctls below `/proc/sys/net/{ipv4,ipv6}/{conf,neigh}/<interface>`, such as `ipv4/conf/rp_filter`; only those
+    /// of [`crate::safe_sysctls`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
     /// Administratively up.
     pub up: bool,
 }
 
-/// What an interface is called.
+/// The name of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkName {
-    /// That.
+    /// This name.
     Fixed(String),
-    /// `<name><PID>` in the pod and `h<name><PID>` on the host, with the PID of the pod's first container when the
-    /// interface was made; it stays so for as long as the pod's sandbox lives.
+    /// `<name><PID>` in the pod and `h<name><PID>` on the host, with the PID of the pod's first container at
+    /// creation. It stays for the life of the pod's sandbox.
     WithPid(String),
 }
 
-/// What an interface is, as `ip link add type …` calls it.
+/// The type of an interface, as `ip link add type …` calls it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 pub enum LinkKind {
     /// One end of a pair; the other is on the host.
     Veth {
-        /// What the host's end is a port of; absent: of nothing.
+        /// The bridge of the host's end; absent: none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         master: Option<Master>,
     },
@@ -214,9 +214,9 @@ pub enum LinkKind {
     },
     /// A VLAN of another interface.
     Vlan {
-        /// What it is a VLAN of.
+        /// The parent interface.
         parent: Parent,
-        /// Which.
+        /// The VLAN ID.
         vlan: VlanId,
     },
     /// A bridge inside the pod.
@@ -226,7 +226,7 @@ pub enum LinkKind {
         /// 24 bits.
         #[schemars(range(max = 16_777_215))]
         vni: u32,
-        /// The other end, or a multicast group; absent: learnt.
+        /// The remote address, or a multicast group; absent: learnt.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         remote: Option<IpAddr>,
         /// Its own address.
@@ -241,7 +241,7 @@ pub enum LinkKind {
         /// 24 bits.
         #[schemars(range(max = 16_777_215))]
         vni: u32,
-        /// The other end.
+        /// The remote address.
         remote: IpAddr,
         /// UDP; absent: 6081.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,11 +257,11 @@ pub enum LinkKind {
     Tun(TunDevice),
     /// A TAP device that a process of the pod may open.
     Tap(TunDevice),
-    /// It drops what it is given.
+    /// It drops all packets.
     Dummy {},
     /// A routing table with interfaces of its own.
     Vrf {
-        /// The table; not 0, 253, 254 or 255.
+        /// The number of the table; not 0, 253, 254 or 255.
         table: u32,
     },
 }
@@ -270,7 +270,7 @@ pub enum LinkKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunnel {
-    /// The other end.
+    /// The remote address.
     pub remote: std::net::Ipv4Addr,
     /// Its own address; absent: by the route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,7 +278,7 @@ pub struct Tunnel {
     /// The GRE key in both directions; not for ipip.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<u32>,
-    /// Absent: inherited from the packet.
+    /// The TTL; absent: inherited from the packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
 }
@@ -287,15 +287,15 @@ pub struct Tunnel {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunDevice {
-    /// The user who may open it; absent: anyone with the privilege.
+    /// The user with permission to open it; absent: anyone with the privilege.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
-    /// The group that may open it.
+    /// The group with permission to open it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
 }
 
-/// What the host's end of a pair is a port of. Both must be in [`NodeDesired::networks`].
+/// The bridge of the host's end of a pair. It must be in [`NodeDesired::networks`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Master {
@@ -303,14 +303,14 @@ pub enum Master {
     Ovs {
         /// The bridge.
         bridge: String,
-        /// Which VLANs.
+        /// The VLANs of the port.
         vlans: PortVlans,
     },
     /// A port of a Linux bridge.
     Bridge {
         /// The bridge.
         bridge: String,
-        /// Which VLANs; absent: the bridge has none.
+        /// The VLANs of the port; absent: the bridge has none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         vlans: Option<PortVlans>,
     },
@@ -325,17 +325,17 @@ impl Master {
     }
 }
 
-/// Which VLANs a pod's port carries.
+/// The VLANs of a pod's port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PortVlans {
-    /// One, untagged in the pod.
+    /// One VLAN, untagged in the pod.
     Access(VlanId),
-    /// These, tagged in the pod; empty: none.
+    /// VLANs that are tagged in the pod; empty: none.
     Trunk(VlanSet),
 }
 
-/// What a VLAN interface is a VLAN of.
+/// The parent of a VLAN interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Parent {
@@ -374,65 +374,65 @@ pub struct PodRoute {
 pub struct PodRule {
     /// The table that is looked up.
     pub table: u32,
-    /// 1 to 32765, lower comes first.
+    /// The priority, 1 to 32765; a lower one comes first.
     #[schemars(range(min = 1, max = 32765))]
     pub priority: u32,
-    /// Packets from here; absent: from anywhere.
+    /// The source prefix; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub from: Option<IpNet>,
-    /// Packets to there; absent: to anywhere.
+    /// The destination prefix; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub to: Option<IpNet>,
 }
 
-/// What was found of a [`HostNetwork`].
+/// The observed state of a [`HostNetwork`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedNetwork {
     /// The VLANs that its uplink carries, or that it has subinterfaces for.
     #[serde(default)]
     pub vlans: VlanSet,
-    /// Bytes that get through its uplink, where something was asked of that.
+    /// The MTU of its uplink in bytes, if one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
-/// What was found of a [`PodLink`] or [`PrimaryLink`].
+/// The observed state of a [`PodLink`] or [`PrimaryLink`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedLink {
-    /// That of the wanted one.
+    /// The revision of the desired interface.
     pub revision: String,
-    /// What it is called in the pod.
+    /// The name in the pod.
     pub name: String,
-    /// What the other end of the pair is called on the host.
+    /// The name of the host's end of the pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_name: Option<String>,
-    /// Six bytes in hexadecimal with colons; absent: it has none.
+    /// The MAC address: six bytes in hexadecimal with colons; absent: it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
-    /// What carries less than is asked of it; absent: nothing that the agent sees, or nothing is asked.
+    /// The link with a smaller MTU than requested; absent: the agent sees none, or none was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMtu>,
-    /// Those that were wanted.
+    /// The desired addresses that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNet>,
 }
 
-/// The interface on the way from a pod that carries the least.
+/// The interface with the smallest MTU on the path from a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PathMtu {
-    /// What it is called, on the host or in the pod.
+    /// The name on the host or in the pod.
     pub interface: String,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// Bytes of these that a tunnel puts around each packet.
+    /// The tunnel overhead in bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overhead: u32,
 }

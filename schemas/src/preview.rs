@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DeviceInfo, Failure, Note, Rejection};
 
-/// A driver's response to a [`Command`](crate::Command) that is requested on
-/// [`subject::preview`](crate::subject::preview): what it would do about it in the target's current state.
-/// Nothing is changed.
+/// A driver's response to a [`Command`](crate::Command) on [`Subject::Preview`](crate::Subject::Preview): the changes
+/// that it would make in the target's current state. Nothing is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preview {

@@ -21,7 +21,7 @@ pub const DEAD_LETTERS: &str = "ENO_DEAD_LETTERS";
 /// KV bucket of how far each object's callbacks have been delivered.
 pub const CALLBACKS: &str = "ENO_CALLBACKS";
 
-/// What every subject begins with.
+/// The prefix of all subjects.
 const PREFIX: &str = "eno.v1.";
 /// The token in place of the namespace of an object that has none.
 const NO_NAMESPACE: &str = "_";
@@ -71,7 +71,7 @@ pub struct ObjectName<'a> {
     pub name: Cow<'a, str>,
 }
 
-/// The family of a subject: what follows `eno.v1.`.
+/// The family of a subject: the tokens after `eno.v1.`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SubjectKind {
     /// [`Subject::Command`].

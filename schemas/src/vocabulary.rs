@@ -1,4 +1,4 @@
-//! The words that custom resources and messages share. Parsed specs and messages use these types directly.
+//! Enums that custom resources and messages share. Parsed specs and messages use these types directly.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -153,14 +153,14 @@ pub enum Ipam {
     Static,
 }
 
-/// What to do when the device no longer holds what is ours as it was set. Messages spell it in lower case.
+/// The reaction to drift of our configuration on a device. Messages spell it in lower case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Drift {
     /// Set it again.
     #[default]
     Repair,
-    /// Leave it and say so in status.
+    /// Leave the drift and report it in the status.
     Report,
 }
 
@@ -168,10 +168,10 @@ pub enum Drift {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeOutcome {
-    /// It is there.
+    /// The change is confirmed.
     #[default]
     Confirmed,
-    /// It was taken back.
+    /// The change was rolled back.
     RolledBack,
 }
 

@@ -288,19 +288,20 @@ fn print_edits(plan: &Plan) {
 
 fn tables(plan: &Plan, nats_known: bool) {
     let Plan { forecast, .. } = plan;
-    let phase = |verdict: &Option<Evaluation>| {
-        let phase =
-            verdict.as_ref().map(|verdict| verdict.phase.map_or("-".into(), |phase| phase.to_string()));
+    let phase = |evaluation: &Option<Evaluation>| {
+        let phase = evaluation
+            .as_ref()
+            .map(|evaluation| evaluation.phase.map_or("-".into(), |phase| phase.to_string()));
         phase.unwrap_or_else(|| "-".into())
     };
     let row = |object: &ObjectForecast| {
-        let verdict = object.after.as_ref().map(|after| after.message.clone());
+        let message = object.after.as_ref().map(|after| after.message.clone());
         [
             name(object.kind, object.namespace.as_deref(), &object.name),
             act(object.act).into(),
             phase(&object.before),
             phase(&object.after),
-            verdict.unwrap_or_default(),
+            message.unwrap_or_default(),
         ]
     };
     table(["OBJECT", "CHANGE", "IS", "WOULD BE", "BECAUSE"], forecast.objects.iter().map(row));

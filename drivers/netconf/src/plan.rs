@@ -397,6 +397,8 @@ fn plan_port(
                 change.add.insert(native);
             }
         }
+        // The list keeps members that match no VLAN, so it needs the mode.
+        (true, _, _) if current.has_unresolved_members => {}
         (true, _, _) => change.mode = ModeChange::Drop,
         (false, None | Some(Mode::Access), _) => {
             change.mode = ModeChange::Trunk;

@@ -500,7 +500,7 @@ async fn drift_is_repaired_or_reported_by_policy() {
             .unwrap();
         assert_eq!(changed.next().await.as_deref(), Some("leaf1"), "the device tells");
         let after = bench.reconcile("leaf1", desired.clone()).await;
-        let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is said");
+        let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is reported");
         assert_eq!(note.message, "VLAN 100 on Ethernet1 missing");
         let carried = if drift == Drift::Repair { "100,102" } else { "102" };
         assert_eq!(applied_vlans(&after).1["Ethernet1"], carried);

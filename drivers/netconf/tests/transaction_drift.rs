@@ -257,7 +257,7 @@ async fn port_entries_of_deleted_vlan_are_removed_with_their_network() {
 fn closed(reconciled: &Reconciled) -> Vec<&str> {
     match &reconciled.applied {
         Some(Applied::Fabric { closed: Some(closed), .. }) => closed.iter().map(String::as_str).collect(),
-        other => panic!("it is not told: {other:?}"),
+        other => panic!("it is not reported: {other:?}"),
     }
 }
 

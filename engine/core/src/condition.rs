@@ -81,7 +81,7 @@ pub enum ConditionReason {
     Invalid,
     /// Another object holds the name.
     NameConflict,
-    /// Which NICs a pool has is not known.
+    /// The NICs of a pool are unknown.
     #[strum(serialize = "NICsUnknown")]
     NicsUnknown,
     /// No FabricDevice has the ports.
@@ -90,7 +90,7 @@ pub enum ConditionReason {
     NoneLeft,
     /// A selector does not admit the namespace.
     NotPermitted,
-    /// The device can't do it.
+    /// The device does not support it.
     NotSupported,
     /// `UsableFrom` does not admit the pod's namespace.
     NotUsableFrom,
@@ -100,7 +100,7 @@ pub enum ConditionReason {
     PerNode,
     /// The confirmed commit survives the session (RFC 6241, 8.4).
     Persistent,
-    /// The error may pass.
+    /// The error is transient.
     Recoverable,
     /// A named object does not exist.
     ReferenceNotFound,

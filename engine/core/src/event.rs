@@ -46,7 +46,7 @@ pub enum Event {
     /// The drivers that are alive. A driver of a single target is `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
-    DriversThatHold(BTreeSet<Name>),
+    HoldCapableDrivers(BTreeSet<Name>),
     /// A switch missed the deadline of its transaction, or its driver is silent and gets the next command all the
     /// same. It takes part in no transaction until it has applied something on its own.
     MissedDeadline(Name),

@@ -18,10 +18,6 @@ use crate::{ConditionReason, ConditionState, ConditionType, Key, Name};
 /// Maximum bytes of notes of one kind that a condition shows.
 const MAX_NOTE_BYTES: usize = 4000;
 
-/// The kind of note by which a driver reports that another cluster uses our cluster ID. The driver then removes
-/// nothing from the switch.
-const CLUSTER_ID_CLASH: &str = "ClusterIDClash";
-
 /// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
 const NOTED_CONDITIONS: [ConditionType; 6] = [
     ConditionType::ClusterIdClash,
@@ -417,7 +413,8 @@ impl DeviceTarget {
 
     /// True when configuration of ours was changed on the device and is not repaired ([`Drift::Report`]).
     pub fn leaves_drift(&self) -> bool {
-        self.access.drift == Drift::Report && self.notes.iter().any(|note| note.kind == "Drift")
+        self.access.drift == Drift::Report
+            && self.notes.iter().any(|note| note.kind == ConditionType::Drift.as_ref())
     }
 
     /// The endpoint of the device.
@@ -623,7 +620,10 @@ impl DeviceTarget {
     /// The driver's message about another cluster with our cluster ID. While there is one, it removes nothing from
     /// the switch.
     pub fn clash(&self) -> Option<&str> {
-        self.notes.iter().find(|note| note.kind == CLUSTER_ID_CLASH).map(|note| note.message.as_str())
+        self.notes
+            .iter()
+            .find(|note| note.kind == ConditionType::ClusterIdClash.as_ref())
+            .map(|note| note.message.as_str())
     }
 
     /// Adds the networks that want these VLANs or have an open change of them.

@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn ipam_pools_exclude_leased_addresses_and_next_hops() {
-        let two_hands = subnet(Ipam::Whereabouts, "10.63.0.0/24", &[], &[("10.63.0.1", "10.63.0.9")]);
-        assert_eq!(left(&two_hands, &[], &[]), Some(vec!["10.63.0.10-10.63.0.254".into()]));
+        let two_pools = subnet(Ipam::Whereabouts, "10.63.0.0/24", &[], &[("10.63.0.1", "10.63.0.9")]);
+        assert_eq!(left(&two_pools, &[], &[]), Some(vec!["10.63.0.10-10.63.0.254".into()]));
         assert_eq!(
-            left(&two_hands, &["10.63.0.254"], &["10.63.0.2", "10.63.0.50", "10.63.0.51"]),
+            left(&two_pools, &["10.63.0.254"], &["10.63.0.2", "10.63.0.50", "10.63.0.51"]),
             Some(vec!["10.63.0.10-10.63.0.49".into(), "10.63.0.52-10.63.0.253".into()])
         );
         let v6 = subnet(Ipam::Whereabouts, "2001:db8::/64", &[], &[("2001:db8::100", "2001:db8::1ff")]);

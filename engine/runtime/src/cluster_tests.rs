@@ -74,7 +74,7 @@ async fn wait_for_event<T>(inputs: &mut mpsc::Receiver<Input>, desired: impl Fn(
             }
         }
     };
-    timeout(TIMEOUT, wait).await.expect("it is told")
+    timeout(TIMEOUT, wait).await.expect("it is reported")
 }
 
 async fn nodes(

@@ -295,7 +295,7 @@ async fn follow_presence(
         if caught_up {
             let first = alive.last_reported.is_none();
             if let Some(PresentDrivers { alive, holding }) = alive.changes(Instant::now())
-                && !(post(mailbox, Input::Event(Event::DriversThatHold(holding))).await
+                && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
                 return Ok(());

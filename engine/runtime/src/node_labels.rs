@@ -77,7 +77,7 @@ pub struct NodeState {
 enum ResourceOwner {
     /// This engine.
     Ours,
-    /// Another manager does, such as ovs-cni's marker.
+    /// Another manager, such as ovs-cni's marker.
     Other,
     /// None: a restarted kubelet reset it to 0.
     Nobody,

@@ -261,9 +261,9 @@ impl CommandRunner<'_> {
             let entry = plan["objects"].as_array().expect("a list").iter().find(|one| one["kind"] == kind);
             assert_eq!(entry.map(|one| &one["act"]), reads.then_some(&json!("create")), "{object}: {plan:#}");
             // An object that depends on unread objects has no predicted phase.
-            let verdict = entry.map(|one| one["after"]["phase"].as_str().unwrap_or("not known"));
+            let phase = entry.map(|one| one["after"]["phase"].as_str().unwrap_or("not known"));
             let known = if self.role.reads("nodes") { "ready" } else { "not known" };
-            assert_eq!(verdict, reads.then_some(known), "{}: {object}: {plan:#}", self.role.name);
+            assert_eq!(phase, reads.then_some(known), "{}: {object}: {plan:#}", self.role.name);
         }
         if !self.role.reads("nodes") {
             for field in ["switches", "previews"] {

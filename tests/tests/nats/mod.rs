@@ -53,7 +53,7 @@ fn lost_command_is_republished_without_a_switch_change() {
                     tokio::task::yield_now().await;
                 }
             };
-            tokio::time::timeout(TIMEOUT, republished).await.expect("it is said again");
+            tokio::time::timeout(TIMEOUT, republished).await.expect("it is published again");
             system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
             assert_eq!(versions(system).await, before, "a switch was configured anew");
         },

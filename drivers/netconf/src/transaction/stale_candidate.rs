@@ -25,7 +25,8 @@ impl<S: Session> Transaction<'_, S> {
     /// Discards the candidate if all its changes concern this cluster's VLANs; true if it did.
     pub(super) async fn discard_stale_candidate(&self) -> Result<bool, TransactionError> {
         let all = self.read_pair(&[None]).await?;
-        // The dead session may have had another command, with other ports.
+        // The dead session may have had another command, with other ports. Without the inventory some configurations
+        // can't be parsed; then nothing is discarded.
         let Ok(observed) = self.parse_pair(&all, &Inventory::new()) else { return Ok(false) };
         let observed = if self.dialect.needs_inventory() {
             let interfaces_of_both =
@@ -69,7 +70,12 @@ impl<S: Session> Transaction<'_, S> {
         let vlans = self.dialect.filter(&BTreeSet::new());
         let filters: Vec<Option<&str>> =
             [&vlans].into_iter().chain(&singly).map(|filter| Some(&**filter)).collect();
-        Ok(differences(&self.read_pair(&filters).await?)? == all)
+        let mut selected = differences(&self.read_pair(&filters).await?)?;
+        // Each of several replies repeats the containers around its interface.
+        selected.dedup();
+        let mut all = all.to_vec();
+        all.dedup();
+        Ok(selected == all)
     }
 
     /// The concatenated replies to these filters, from each datastore.
@@ -184,8 +190,6 @@ fn elements(reply: &Text) -> Result<Vec<u64>, ParseError> {
         },
     )?;
     elements.sort_unstable();
-    // Each of several replies has the containers anew.
-    elements.dedup();
     Ok(elements)
 }
 
@@ -194,7 +198,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_told_apart_by_their_keys() {
+    fn equal_leaves_of_entries_with_the_same_first_key_are_counted() {
+        let config = |names: &[&str]| {
+            let entry = |name: &&str| format!("<p><id>x</id><name>{name}</name><on>true</on></p>");
+            Text::from(format!("<data>{}</data>", names.iter().map(entry).collect::<String>()))
+        };
+        let one_off = Text::from(config(&["a", "b"]).to_string().replacen("<on>true</on>", "", 1));
+        assert_eq!(differences(&[config(&["a", "b"]), one_off]).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn list_entries_are_identified_by_key() {
         let config = |entries: &[(&str, &str)]| {
             let entry =
                 |(name, mtu): &(&str, &str)| format!("<if><name>{name}</name><x><mtu>{mtu}</mtu></x></if>");

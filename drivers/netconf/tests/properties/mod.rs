@@ -98,7 +98,7 @@ fn any_excluded() -> impl Strategy<Value = Option<(ChangeUnit, Item)>> {
 /// Checks that the reported closed ports are correct, and that remembering them does not change the plan.
 fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Result<(), TestCaseError> {
     let reported_closed = |desired: &FabricDesired| match applied(observed, desired) {
-        Applied::Fabric { closed, .. } => closed.expect("it is told"),
+        Applied::Fabric { closed, .. } => closed.expect("it is reported"),
         other => panic!("{other:?}"),
     };
     let closed = reported_closed(desired);

@@ -14,7 +14,7 @@ fn failure(reconciled: eno_sbi::Reconciled) -> Failure {
     }
 }
 
-async fn works_and_comes_back(transport: Transport) {
+async fn reconciles_and_reconnects(transport: Transport) {
     let mut switch = Switch::reached_by(transport);
     let driver = switch.driver();
     let mut changed = Box::pin(driver.changed());
@@ -43,17 +43,17 @@ async fn works_and_comes_back(transport: Transport) {
 
 #[tokio::test]
 async fn driver_works_over_a_unix_socket() {
-    works_and_comes_back(Transport::Unix).await;
+    reconciles_and_reconnects(Transport::Unix).await;
 }
 
 #[tokio::test]
 async fn driver_works_over_tcp() {
-    works_and_comes_back(Transport::Tcp).await;
+    reconciles_and_reconnects(Transport::Tcp).await;
 }
 
 #[tokio::test]
 async fn driver_works_over_tls() {
-    works_and_comes_back(Transport::Tls).await;
+    reconciles_and_reconnects(Transport::Tls).await;
 }
 
 #[tokio::test]

@@ -250,7 +250,7 @@ impl Engine {
             Event::StoredCommand(target, desired) => self.stored_commands.push((target, *desired)),
             Event::CommandIssued(target, generation) => self.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
-            Event::DriversThatHold(drivers) => self.holding_drivers = drivers,
+            Event::HoldCapableDrivers(drivers) => self.holding_drivers = drivers,
             Event::MissedDeadline(name) => self.mark_late(&name),
             Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
             Event::RetryDue(network, attempt) => self.retry(&network, attempt),

@@ -326,9 +326,9 @@ impl Engine {
         let active = record.finalized && !record.generated;
         let requested = record.wanted().filter(|_| active).cloned();
         let counted = record.effective.clone().filter(|_| active);
-        let old_asked = std::mem::replace(&mut record.requested, requested.clone());
+        let old_requested = std::mem::replace(&mut record.requested, requested.clone());
         let old_counted = std::mem::replace(&mut record.counted, counted.clone());
-        for (old, new, realised) in [(old_asked, requested, false), (old_counted, counted, true)] {
+        for (old, new, realised) in [(old_requested, requested, false), (old_counted, counted, true)] {
             if old == new {
                 continue;
             }

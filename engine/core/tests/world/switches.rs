@@ -112,7 +112,7 @@ impl World {
     /// [`Self::leaf_spine`] with transactions.
     pub fn with_transactions() -> Self {
         let mut world = Self { switches: Some(Switches::default()), ..Self::default() };
-        world.engine.handle(Event::DriversThatHold(BTreeSet::from(["netconf".into()])));
+        world.engine.handle(Event::HoldCapableDrivers(BTreeSet::from(["netconf".into()])));
         world.apply_leaf_spine();
         world
     }
@@ -616,7 +616,7 @@ impl World {
             bridge_domains: false,
             nodes: false,
         });
-        self.engine.handle(Event::DriversThatHold(BTreeSet::from(["netconf".into()])));
+        self.engine.handle(Event::HoldCapableDrivers(BTreeSet::from(["netconf".into()])));
         self.engine.handle(Event::Drivers(Self::drivers()));
         for (name, (labels, ready)) in self.nodes.clone() {
             self.engine.handle(Event::Node { name, labels, ready });

@@ -23,7 +23,7 @@ fn root() -> Root {
     root
 }
 
-/// Runs a lane after `prepare` has added files; at least one test must run, and all must pass.
+/// Runs the tests of a module after `prepare` has added files; at least one test must run, and all must pass.
 fn run(test_module: &TestModule, environment: &str, prepare: impl FnOnce(&mut Root)) -> Ended {
     let executable = build(test_module.package).expect("the tests");
     let mut root = root();

@@ -71,7 +71,8 @@ pub(super) struct PortChanges {
 pub(super) fn registrations_text(entries: &[Entry], number: u32) -> Option<String> {
     let mut by_kind: BTreeMap<String, VlanSet> = BTreeMap::new();
     for entry in entries {
-        let Some(registration) = entry.ports.get(&number).filter(|says| **says != Registration::ours())
+        let Some(registration) =
+            entry.ports.get(&number).filter(|registration| **registration != Registration::ours())
         else {
             continue;
         };
