@@ -115,7 +115,7 @@ impl HostOptions {
     }
 }
 
-/// Why a host ended before it was told to stop.
+/// The reason why a host ended without a stop request.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The driver's identity breaks the schema of [`DriverHello`].

@@ -20,7 +20,7 @@ pub struct Canary {
 impl Canary {
     pub fn new(name: &str, value: impl Into<Vec<u8>>) -> Self {
         let value = value.into();
-        assert!(value.len() >= 12, "{name} is too short to be told from other text");
+        assert!(value.len() >= 12, "{name} is too short to be distinguished from other text");
         Self { name: name.to_owned(), value }
     }
 
