@@ -297,6 +297,15 @@ mod tests {
         assert!(still_needed(&current, &none).contains_key("e1"));
     }
 
+    #[test]
+    fn list_with_unresolved_members_keeps_the_trunk_mode() {
+        let mut observed = observed("", "100");
+        observed.ports.get_mut("e1").unwrap().has_unresolved_members = true;
+        let elsewhere = desired("100", &[("e1", "", None), ("e2", "100", None)]);
+        let change = &planned(&observed, &elsewhere).changes.ports["e1"];
+        assert_eq!((&change.remove, change.mode), (&set("100"), ModeChange::Keep));
+    }
+
     /// An otherwise empty list would carry every VLAN, so the port is no trunk until its VLAN is back.
     #[test]
     fn trunk_of_a_single_taken_vlan_stays_closed() {
