@@ -2,30 +2,27 @@
 //! phase of every object. It knows no clock, no network and no randomness; what it needs of them comes in with its
 //! events.
 
-mod changes;
-pub mod compat;
-mod condition;
 mod engine;
 mod event;
 mod fabric;
-mod hosts;
-mod ids;
 mod key;
 mod nad;
 mod node;
-mod podnet;
 mod pods;
+mod schedule;
 mod selector;
-mod shape;
 pub mod spec;
 mod status;
-mod subnets;
-mod topology;
+mod store;
+mod validate;
+mod vlan;
 
-pub use condition::{Condition, ConditionReason, ConditionState, ConditionType};
-pub use engine::{Engine, TransactionGroup};
+pub use engine::Engine;
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
+pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
-pub use pods::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
+pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use selector::{Labels, Operator, Requirement, Selector};
+pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::{LastTransaction, PortMemory, Status};
+pub use validate::compat;

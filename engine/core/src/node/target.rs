@@ -1,0 +1,380 @@
+//! One node as a target: its desired state, and what its agent has confirmed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use eno_schemas::{
+    Applied, AppliedLink, AppliedNetwork, Desired, Failure, HostNetwork, Item, NodeDesired, NodePod, Outcome,
+    Rejection, Report, VlanId,
+};
+
+use crate::fabric::device::HopState;
+use crate::{Key, Name};
+
+/// Maximum of issued states that are remembered. More are never in flight at once.
+const MAX_ISSUED: usize = 8;
+
+/// The state of one node. Versions are those of [`crate::node::Nodes`].
+#[derive(Debug, Default)]
+pub struct NodeTarget {
+    /// Its condition `Ready` holds.
+    pub ready: bool,
+    /// The connection points whose pool selects it, each with the version since when.
+    pub points: BTreeMap<Name, u64>,
+    /// Its pods by uid.
+    pods: BTreeMap<Name, PodSlot>,
+    /// The pod bridges wanted on it, by name.
+    bridges: BTreeMap<String, HostNetwork>,
+    /// The host networks of the last report, by name.
+    observed_networks: BTreeMap<String, AppliedNetwork>,
+    /// The interfaces of the last report, by pod uid and link id.
+    observed_pods: BTreeMap<String, BTreeMap<String, AppliedLink>>,
+    /// The rejections of the last report.
+    rejected: Vec<Rejection>,
+    /// The failure of the last report, if it was one.
+    pub failure: Option<Failure>,
+    /// The version of the last change of its desired state.
+    desired_version: u64,
+    /// The version that the node has reported as applied. `None`: no state of this process.
+    applied_version: Option<u64>,
+    /// The hashes of the last issued states, each with its version.
+    issued: VecDeque<(String, u64)>,
+    /// The hash of the state last reported as applied.
+    reported_hash: Option<String>,
+    /// The labels and extended resources last emitted for its Node object: connection points and Open vSwitch
+    /// bridges.
+    pub published_labels: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
+    /// The objects to evaluate again when this node reports.
+    pub waiters: BTreeSet<Key>,
+    /// Pods with changes that the node has not reported on.
+    unconfirmed: BTreeSet<Name>,
+    /// Pods that lose interfaces, until the node has caught up.
+    losing: BTreeSet<Name>,
+    /// Pods with a changed state, for [`Self::take_changed`].
+    changed_pods: BTreeSet<Name>,
+    /// Everything that depends on its first report was queued.
+    pub first_report_handled: bool,
+    /// Host networks that appeared or disappeared, for [`Self::take_changed`].
+    changed_networks: BTreeSet<String>,
+    /// By pod bridge: the version of its last change.
+    bridges_since: BTreeMap<String, u64>,
+}
+
+/// The state of one interface of a pod.
+#[derive(Debug, PartialEq, Eq)]
+pub enum LinkState<'a> {
+    /// Confirmed: read back from the target.
+    Confirmed,
+    /// Not confirmed yet.
+    Waiting,
+    /// Refused by the driver.
+    Refused {
+        /// The agent's message.
+        reason: &'a str,
+        /// The agent retries.
+        retryable: bool,
+    },
+}
+
+impl LinkState<'_> {
+    /// Why it is not there, if it was refused.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Refused { reason, .. } => Some((*reason).to_owned()),
+            Self::Confirmed | Self::Waiting => None,
+        }
+    }
+}
+
+/// The desired state of a pod of the node.
+#[derive(Debug)]
+struct PodSlot {
+    /// As in the command.
+    pod: Arc<NodePod>,
+    /// By link id: the version of its last change.
+    since: BTreeMap<String, u64>,
+}
+
+/// The effect of a report on objects that depend on the node.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ReportChange {
+    /// Nothing.
+    None,
+    /// Waiting objects may be confirmed.
+    Progress,
+    /// The failure or the rejections changed.
+    Evaluation,
+}
+
+impl NodeTarget {
+    /// Records a change of the desired state.
+    pub fn touch(&mut self, version: u64) {
+        self.desired_version = version;
+    }
+
+    /// Sets what a pod is given; `None`: nothing. Returns true on a change.
+    pub fn want_pod(&mut self, uid: &Name, pod: Option<Arc<NodePod>>, version: u64) -> bool {
+        let before = self.pods.get(uid);
+        if before.map(|slot| &*slot.pod) == pod.as_deref() {
+            return false;
+        }
+        self.unconfirmed.insert(uid.clone());
+        let Some(pod) = pod else {
+            self.pods.remove(uid);
+            self.losing.insert(uid.clone());
+            self.touch(version);
+            return true;
+        };
+        let same = before.filter(|slot| slot.pod.container == pod.container);
+        let since = revisions(&pod).map(|(id, revision)| {
+            let kept = same.filter(|slot| revisions(&slot.pod).any(|known| known == (id, revision)));
+            (id.to_owned(), kept.and_then(|slot| slot.since.get(id).copied()).unwrap_or(version))
+        });
+        let since: BTreeMap<String, u64> = since.collect();
+        if before.is_some_and(|slot| slot.since.keys().any(|id| !since.contains_key(id))) {
+            self.losing.insert(uid.clone());
+        }
+        self.pods.insert(uid.clone(), PodSlot { pod, since });
+        self.touch(version);
+        true
+    }
+
+    /// Tracks a pod that loses something, which an earlier process may have given it.
+    pub fn track_removal(&mut self, uid: &Name) {
+        self.losing.insert(uid.clone());
+        self.unconfirmed.insert(uid.clone());
+    }
+
+    /// Sets the desired state of a pod bridge; `None`: not wanted. Returns true on a change.
+    pub fn want_bridge(&mut self, name: &str, bridge: Option<HostNetwork>, version: u64) -> bool {
+        if self.bridges.get(name) == bridge.as_ref() {
+            return false;
+        }
+        if let Some(bridge) = bridge {
+            self.bridges.insert(name.to_owned(), bridge);
+            self.bridges_since.insert(name.to_owned(), version);
+        } else {
+            self.bridges.remove(name);
+            self.bridges_since.remove(name);
+        }
+        self.touch(version);
+        true
+    }
+
+    /// Issues the complete desired state, with these networks of connection points. Returns also whether it confirms
+    /// something at once: a state that the node has already reported gets no new report.
+    pub fn desired(
+        &mut self,
+        cluster: &str,
+        mut networks: BTreeMap<String, HostNetwork>,
+        version: u64,
+    ) -> (Desired, bool) {
+        for (name, bridge) in &self.bridges {
+            networks.entry(name.clone()).or_insert_with(|| bridge.clone());
+        }
+        let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
+        let desired = Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods });
+        let hash = desired.hash();
+        if self.issued.back().is_some_and(|(last, _)| *last == hash) {
+            self.issued.pop_back();
+        }
+        self.issued.push_back((hash.clone(), version));
+        if self.issued.len() > MAX_ISSUED {
+            self.issued.pop_front();
+        }
+        let settled = self.reported_hash.as_ref() == Some(&hash)
+            && self.applied_version.is_none_or(|c| c < self.desired_version);
+        if settled {
+            self.applied_version = Some(version);
+            self.changed_pods.append(&mut self.unconfirmed);
+            self.losing.clear();
+        }
+        (desired, settled)
+    }
+
+    /// Processes a report of the agent.
+    pub fn report(&mut self, report: Report) -> ReportChange {
+        let failure = match report.outcome {
+            Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => {
+                return ReportChange::None;
+            }
+            Outcome::Failed(failure) => Some(failure),
+            Outcome::Applied => None,
+        };
+        let change = if self.failure != failure || self.rejected != report.rejected {
+            ReportChange::Evaluation
+        } else {
+            ReportChange::Progress
+        };
+        let applied = failure.is_none();
+        (self.failure, self.rejected) = (failure, report.rejected);
+        if change == ReportChange::Evaluation || self.applied_version.is_none() {
+            self.changed_pods.extend(self.pods.keys().cloned());
+        }
+        self.changed_pods.append(&mut self.unconfirmed);
+        if let Some(Applied::Node { networks, pods }) = report.applied {
+            for name in self.observed_networks.keys().chain(networks.keys()) {
+                if self.observed_networks.contains_key(name) != networks.contains_key(name) {
+                    self.changed_networks.insert(name.clone());
+                }
+            }
+            for uid in self.observed_pods.keys().chain(pods.keys()) {
+                if self.observed_pods.get(uid) != pods.get(uid) {
+                    self.changed_pods.insert(Name::from(uid.as_str()));
+                }
+            }
+            (self.observed_networks, self.observed_pods) = (networks, pods);
+        }
+        if applied {
+            let hash = report.generation.hash;
+            let applied_version = self.issued.iter().rev().find(|(known, _)| *known == hash);
+            self.applied_version = applied_version.map(|(_, version)| *version).or(self.applied_version);
+            self.reported_hash = Some(hash);
+        }
+        if self.applied_version.is_none_or(|applied_version| applied_version < self.desired_version) {
+            // Changes after the reported state are not confirmed yet.
+            let late = |slot: &PodSlot| {
+                slot.since.values().any(|since| self.applied_version.is_none_or(|c| c < *since))
+            };
+            self.unconfirmed =
+                self.pods.iter().filter(|(_, slot)| late(slot)).map(|(uid, _)| uid.clone()).collect();
+            self.unconfirmed.extend(self.losing.iter().cloned());
+        } else {
+            self.losing.clear();
+        }
+        change
+    }
+
+    /// Takes the pods with a changed state, and the host networks that appeared or disappeared.
+    pub fn take_changed(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
+        (std::mem::take(&mut self.changed_pods), std::mem::take(&mut self.changed_networks))
+    }
+
+    /// The version of the last change of a pod bridge.
+    pub fn bridge_since(&self, name: &str) -> u64 {
+        self.bridges_since.get(name).copied().unwrap_or(self.desired_version)
+    }
+
+    /// The rejection of a host network.
+    pub fn rejection_of(&self, network: &str) -> Option<&Rejection> {
+        self.rejected.iter().find(|rejection| {
+            let item = &rejection.item;
+            item.port.as_deref() == Some(network) && item.vlan.is_none() && item.pod.is_none()
+        })
+    }
+
+    /// True when a link whose id has this prefix is in a pod or could not be removed from it.
+    pub fn has_links_of(&self, uid: &str, prefix: &str) -> bool {
+        let seen =
+            self.observed_pods.get(uid).is_some_and(|links| links.keys().any(|id| id.starts_with(prefix)));
+        let kept = |rejection: &Rejection| {
+            let item = &rejection.item;
+            item.pod.as_deref() == Some(uid) && item.link.as_ref().is_some_and(|id| id.starts_with(prefix))
+        };
+        seen || self.rejected.iter().any(kept)
+    }
+
+    /// The id of a link with this prefix that was observed in a pod and is not wanted there.
+    pub fn unwanted_link(&self, uid: &Name, prefix: &str) -> Option<&str> {
+        let wanted = self.pods.get(uid);
+        let mut seen = self.observed_pods.get(&**uid).into_iter().flat_map(BTreeMap::keys);
+        let is_wanted = |id: &str| wanted.is_some_and(|slot| revisions(&slot.pod).any(|(own, _)| own == id));
+        seen.find(|id| id.starts_with(prefix) && !is_wanted(id)).map(String::as_str)
+    }
+
+    /// An interface of a pod as observed, if it has the wanted revision, and its state.
+    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkState<'_>) {
+        let Some(slot) = self.pods.get(uid) else { return (None, LinkState::Waiting) };
+        let wanted = revisions(&slot.pod).find(|(own, _)| *own == id).map(|(_, revision)| revision);
+        let found = self.observed_pods.get(&**uid).and_then(|links| links.get(id));
+        let found = found.filter(|found| Some(found.revision.as_str()) == wanted);
+        if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers_link(uid, id)) {
+            return (found, LinkState::Refused { reason: &rejection.reason, retryable: rejection.retryable });
+        }
+        let since = slot.since.get(id).copied().unwrap_or(self.desired_version);
+        let hop = match &self.failure {
+            _ if found.is_some() && self.caught_up(since) => LinkState::Confirmed,
+            Some(failure) => LinkState::Refused {
+                reason: &failure.reason,
+                retryable: failure.retryable || failure.unreachable,
+            },
+            None => LinkState::Waiting,
+        };
+        (found, hop)
+    }
+
+    /// True once the node has reported on a state of this process.
+    pub fn is_known(&self) -> bool {
+        self.applied_version.is_some()
+    }
+
+    /// True when the node has applied everything that was wanted at `version`.
+    pub fn caught_up(&self, version: u64) -> bool {
+        self.applied_version
+            .is_some_and(|applied_version| applied_version >= version.min(self.desired_version))
+    }
+
+    /// The state of a host network that is wanted since `version`, or with `vlan` of that VLAN on it.
+    pub fn network_hop(
+        &self,
+        name: &str,
+        vlan: Option<VlanId>,
+        mtu: Option<u32>,
+        version: u64,
+    ) -> HopState<'_> {
+        let covers = |rejection: &&Rejection| {
+            let item = &rejection.item;
+            match vlan {
+                _ if item.link.is_some() => false,
+                Some(vid) => item.covers(vid, name),
+                None => {
+                    let whole = item.pod.is_none() && item.vlan.is_none();
+                    whole && item.port.as_deref().is_none_or(|port| port == name)
+                }
+            }
+        };
+        let mut rejections = self.rejected.iter().filter(covers);
+        if let Some(first) = rejections.next() {
+            let refusal = std::iter::once(first).chain(rejections).find(|rejection| !rejection.unreachable);
+            return match refusal {
+                Some(Rejection { reason, retryable, .. }) => {
+                    HopState::Refused { reason, retryable: *retryable }
+                }
+                None => HopState::Unreachable(&first.reason),
+            };
+        }
+        let there = self.observed_networks.get(name).is_some_and(|seen| {
+            vlan.is_none_or(|vid| seen.vlans.contains(vid))
+                && mtu.is_none_or(|requested| seen.mtu.is_some_and(|there| there >= requested))
+        });
+        self.hop(there && self.caught_up(version))
+    }
+
+    fn hop(&self, there: bool) -> HopState<'_> {
+        match &self.failure {
+            _ if there => HopState::Confirmed,
+            Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
+            Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
+            None => HopState::Waiting,
+        }
+    }
+
+    /// Why it is unknown whether a host network is present: the daemon that holds it did not answer.
+    pub fn unanswered(&self, network: &str) -> Option<&str> {
+        let about =
+            |item: &Item| item.pod.is_none() && item.port.as_deref().is_none_or(|port| port == network);
+        let mut rejections = self.rejected.iter().filter(|rejection| rejection.unreachable);
+        rejections.find(|rejection| about(&rejection.item)).map(|rejection| rejection.reason.as_str())
+    }
+
+    /// A host network as last observed.
+    pub fn observed_network(&self, name: &str) -> Option<&AppliedNetwork> {
+        self.observed_networks.get(name)
+    }
+}
+
+/// The link ids of a pod with their revisions.
+fn revisions(pod: &NodePod) -> impl Iterator<Item = (&str, &str)> {
+    let links = pod.links.iter().map(|link| (link.id.as_str(), link.revision.as_str()));
+    links.chain(pod.primary.iter().map(|primary| (primary.id.as_str(), primary.revision.as_str())))
+}

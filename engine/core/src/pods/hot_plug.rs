@@ -1,0 +1,191 @@
+//! Hot-plugging: the interfaces of an L2ServiceAttachment in a running pod that carries its label.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
+
+use crate::node::shape::name_problem;
+use crate::pods::ipam::{PoolKey, Source};
+use crate::pods::template::{AddressNeed, Template, link_id};
+use crate::pods::{self, Claim, PodState};
+use crate::spec::{AttachmentSpec, Plugin, Spec};
+use crate::validate::compat;
+use crate::{Key, Kind, Name};
+
+use crate::engine::Engine;
+
+/// The addresses and routes that a pod gets of one service.
+struct ServicePart {
+    /// The L2Service.
+    service: Name,
+    /// Its VLAN.
+    vid: VlanId,
+    /// One address of each of its Subnets.
+    needs: Vec<AddressNeed>,
+    /// The Routes of its Subnets.
+    routes: Vec<PodRoute>,
+}
+
+impl Engine {
+    /// The interfaces that an attachment gives to a running pod; `Err`: why it can't.
+    pub(crate) fn hot_plug(
+        &self,
+        key: &Key,
+        spec: &AttachmentSpec,
+        state: &PodState,
+    ) -> Result<Vec<Template>, String> {
+        let point_key = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
+        let point = self.effective(&point_key, Spec::connection_point);
+        let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
+        let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
+        let on = self.node.nodes_of(&spec.connection_point);
+        // A pod outlives its Node object for a while. Until the node is back or the pod is gone, the pod keeps its
+        // addresses.
+        let entry = self.pods.providers.get(key).and_then(|provider| provider.entries.get(&state.pod.uid));
+        let has_some = entry.is_some_and(|entry| !entry.leases.is_empty() || !entry.retiring.is_empty());
+        let keeps = |node: &Name| has_some && self.node.node(node).is_none();
+        let excluded = |node: &&Name| !keeps(node) && !on.contains(*node);
+        if let Some(node) = state.pod.node.as_ref().filter(excluded) {
+            return Err(format!(
+                "node {node}, where it runs, is not one of ConnectionPoint {}",
+                spec.connection_point
+            ));
+        }
+        let parts: Vec<ServicePart> =
+            spec.services.iter().map(|name| self.service_part(name)).collect::<Result<_, String>>()?;
+        let vids: BTreeSet<VlanId> = parts.iter().map(|part| part.vid).collect();
+        let name = self.interface_name(key, state)?;
+        let kind = main_link(&chosen.plugin, spec.vlan_type, &vids)?;
+        let main = link_id(key, &key.name);
+        let template = |name: Name, id: String, ifname: String, kind: LinkKind| Template {
+            name,
+            needs: Vec::new(),
+            bridge: None,
+            link: PodLink {
+                id,
+                revision: String::new(),
+                name: LinkName::Fixed(ifname),
+                kind,
+                member_of: None,
+                mtu: spec.mtu(chosen),
+                mac: None,
+                alias: None,
+                addresses: Vec::new(),
+                routes: Vec::new(),
+                rules: Vec::new(),
+                sysctls: std::collections::BTreeMap::new(),
+                up: true,
+            },
+        };
+        let mut first = template(key.name.clone(), main.clone(), name.clone(), kind);
+        if spec.vlan_type == VlanType::Access {
+            for part in parts {
+                first.needs.extend(part.needs);
+                first.link.routes.extend(part.routes);
+            }
+            return Ok(vec![first]);
+        }
+        let mut templates = vec![first];
+        for part in parts {
+            let subinterface = format!("{name}.{}", part.vid);
+            if let Some(problem) = name_problem(&subinterface) {
+                return Err(problem);
+            }
+            let kind = LinkKind::Vlan { parent: Parent::Link(main.clone()), vlan: part.vid };
+            let link = Name::from(format!("{}/{}", key.name, part.service));
+            let id = link_id(key, &link);
+            let mut template = template(link, id, subinterface, kind);
+            (template.needs, template.link.routes) = (part.needs, part.routes);
+            templates.push(template);
+        }
+        Ok(templates)
+    }
+
+    fn service_part(&self, service: &Name) -> Result<ServicePart, String> {
+        let spec = self.effective(&Key::cluster(Kind::L2Service, service), Spec::service);
+        let spec = spec.ok_or_else(|| format!("L2Service {service} is not there"))?;
+        let mut part =
+            ServicePart { service: service.clone(), vid: spec.vid, needs: Vec::new(), routes: Vec::new() };
+        for name in &spec.subnets {
+            let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
+            let subnet = subnet.ok_or_else(|| format!("Subnet {name} is not there"))?;
+            let routes: Vec<PodRoute> = self
+                .routes_of(subnet)
+                .into_iter()
+                .map(|route| PodRoute {
+                    prefix: route.prefix,
+                    next_hop: Some(route.next_hop),
+                    table: None,
+                    metric: None,
+                    source: None,
+                })
+                .collect();
+            let source = Source::Ranges {
+                network: subnet.network,
+                ranges: subnet.hot_plug_pool.clone(),
+                excluded: routes.iter().filter_map(|route| route.next_hop).collect(),
+            };
+            let exhausted_message = if subnet.hot_plug_pool.is_empty() {
+                format!(
+                    "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
+                )
+            } else {
+                format!("the HotPlugPool of Subnet {name} has no address left; widen it")
+            };
+            part.needs.push(AddressNeed { pool: PoolKey::Subnet(name.clone()), source, exhausted_message });
+            part.routes.extend(routes);
+        }
+        Ok(part)
+    }
+
+    /// The interface's name: that of the label, or `net<N>` with the lowest free N.
+    fn interface_name(&self, key: &Key, state: &PodState) -> Result<String, String> {
+        let requested = pods::requested_name(&state.pod, &key.name);
+        let uid = &state.pod.uid;
+        let free = |name: &String| {
+            let claim = Claim::Name(uid.clone(), name.clone());
+            self.pods.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
+        };
+        if requested.is_empty() {
+            let entry = self.pods.providers.get(key).and_then(|provider| provider.entries.get(uid));
+            let kept = entry.and_then(|entry| entry.ifname.clone()).filter(free);
+            // The labels of a pod are few, so one of the first is free.
+            return Ok(kept.or_else(|| (0..1000).map(|n| format!("net{n}")).find(free)).unwrap_or_default());
+        }
+        if let Some(problem) = name_problem(requested) {
+            return Err(problem);
+        }
+        if matches!(requested, "eth0" | "lo") {
+            return Err(format!(
+                "{requested} is the name of an interface that the pod has already; choose another"
+            ));
+        }
+        Ok(requested.to_owned())
+    }
+}
+
+/// The kind of the interface itself.
+fn main_link(plugin: &Plugin, vlan_type: VlanType, vids: &BTreeSet<VlanId>) -> Result<LinkKind, String> {
+    let access = vids.first().copied().unwrap_or(VlanId::MIN);
+    let is_access = vlan_type == VlanType::Access;
+    let vlans =
+        if is_access { PortVlans::Access(access) } else { PortVlans::Trunk(vids.iter().copied().collect()) };
+    let master = |master: &str| if is_access { format!("{master}.{access}") } else { master.to_owned() };
+    Ok(match plugin {
+        Plugin::Ovs { bridge_name, .. } => {
+            LinkKind::Veth { master: Some(Master::Ovs { bridge: bridge_name.clone(), vlans }) }
+        }
+        Plugin::Bridge { bridge_name } => LinkKind::Veth {
+            master: Some(Master::Bridge { bridge: bridge_name.clone(), vlans: Some(vlans) }),
+        },
+        Plugin::Macvlan { master: nic } => LinkKind::Macvlan { master: master(nic) },
+        Plugin::Ipvlan { master: nic } => LinkKind::Ipvlan { master: master(nic) },
+        Plugin::Vlan { master } => LinkKind::Vlan { parent: Parent::Host(master.clone()), vlan: access },
+        Plugin::HostDevice { .. } | Plugin::Sriov { .. } | Plugin::Userspace { .. } => {
+            return Err(format!(
+                "an attachment by {} can't be hot-plugged: its device is handed out when the pod is made; name it in the pod's annotation k8s.v1.cni.cncf.io/networks",
+                plugin.name().as_str()
+            ));
+        }
+    })
+}

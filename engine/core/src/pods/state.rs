@@ -1,0 +1,384 @@
+//! The state of what pods are given: in the statuses of the objects that give it, and in the PodNetwork of each pod.
+
+use std::collections::BTreeMap;
+
+use eno_schemas::{AppliedLink, PathMtu, PodLink};
+use ipnet::IpNet;
+
+use crate::node::target::LinkState;
+use crate::pods::template::{self, shared_master};
+use crate::pods::{Entry, Grant, PodState, Provider};
+use crate::{
+    ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry,
+    PodInterface, PodView,
+};
+
+use crate::engine::Engine;
+use crate::status::evaluate::Evaluation;
+
+/// The message of an object that needs agents where there are none.
+pub(crate) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
+
+/// The state of one pod of an object.
+enum PodProgress {
+    /// Everything is confirmed.
+    Confirmed,
+    /// There is nothing to wait for.
+    Idle,
+    /// Not confirmed yet: the message, and the node that it waits for.
+    Waits(String, Option<Name>),
+    /// It can't be done: the message, and whether that may pass.
+    Refused(String, bool),
+}
+
+impl Engine {
+    /// Evaluates what an object gives to pods. The phase of a configuration depends on it. An attachment has a
+    /// condition for it, since it is as ready for other pods.
+    pub(crate) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
+        let is_config = key.kind != Kind::L2ServiceAttachment;
+        if is_config && !self.config.nodes {
+            return evaluation.wait(NO_AGENTS.into());
+        }
+        let Some(provider) = self.pods.providers.get(key).filter(|provider| !provider.entries.is_empty())
+        else {
+            let refused = self.store.records.get(key).and_then(|record| record.sample_refused.as_ref());
+            return refused
+                .into_iter()
+                .for_each(|message| evaluation.refuse(format!("spec.sampleDeployment: {message}")));
+        };
+        self.note_narrow_paths(key, provider, evaluation);
+        let mut pods = Evaluation::default();
+        let mut entries: Vec<(&Name, &Entry)> = provider.entries.iter().collect();
+        entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
+        for (uid, entry) in entries {
+            match self.progress(key, uid, entry) {
+                PodProgress::Confirmed | PodProgress::Idle => {}
+                PodProgress::Waits(message, node) => {
+                    let message = format!("Pod {}: {message}", entry.name);
+                    match node {
+                        Some(node) => pods.wait_for(&node, || message),
+                        None => pods.wait(message),
+                    }
+                }
+                PodProgress::Refused(message, transient) => {
+                    pods.reject(format!("Pod {}: {message}", entry.name), transient);
+                }
+            }
+        }
+        if is_config {
+            let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
+            if let Some(message) = refused {
+                evaluation.reject(message, !pods.permanent);
+            }
+            if let Some(message) = waiting {
+                evaluation.wait(message);
+            }
+            evaluation.waits_on = evaluation.waits_on.take().or(waits_on);
+            return;
+        }
+        evaluation.conditions.push(match (pods.refused, pods.waiting) {
+            (Some(message), _) => {
+                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Refused, message)
+            }
+            (None, Some(message)) => {
+                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Waiting, message)
+            }
+            (None, None) => {
+                ConditionState::new(ConditionType::PodsReady, true, ConditionReason::Confirmed, String::new())
+            }
+        });
+        evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
+    }
+
+    /// Adds the condition PathMTU for an interface whose MTU the path does not carry: of the first pod by name.
+    fn note_narrow_paths(&self, key: &Key, provider: &Provider, evaluation: &mut Evaluation) {
+        let narrow = provider.entries.iter().filter_map(|(uid, entry)| {
+            let state = self.pods.states.get(uid)?;
+            let node = self.node.node(state.pod.node.as_ref()?)?;
+            let message = granted_parts(state.grants.get(key)?).find_map(|(link, id)| {
+                let found = node.link_hop(uid, id).0?;
+                Some(narrow_path(&link, found.mtu, found.path.as_ref()?))
+            })?;
+            Some((&entry.name, uid, state.pod.node.clone()?, message))
+        });
+        let narrow: Vec<_> = narrow.collect();
+        let Some((pod, _, node, message)) = narrow.iter().min_by_key(|(pod, uid, ..)| (*pod, *uid)) else {
+            return;
+        };
+        let others = match narrow.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        let message = format!("Pod {pod} on Node {node}: {message}{others}");
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::PathMtu,
+            false,
+            ConditionReason::TooSmall,
+            message,
+        ));
+    }
+
+    fn progress(&self, key: &Key, uid: &Name, entry: &Entry) -> PodProgress {
+        if entry.withdrawal.is_some() {
+            return PodProgress::Idle;
+        }
+        if let Some(problem) = &entry.problem {
+            return PodProgress::Refused(problem.clone(), true);
+        }
+        let Some(state) = self.pods.states.get(uid).filter(|state| state.runs()) else {
+            return PodProgress::Idle;
+        };
+        let Some(name) = &state.pod.node else { return PodProgress::Idle };
+        let Some(node) = self.node.node(name).filter(|node| node.ready) else { return PodProgress::Idle };
+        let awaited = self
+            .pods
+            .providers
+            .get(key)
+            .is_some_and(|provider| entry.lease_revision > provider.written_revision);
+        let Some(grant) = state.grants.get(key).filter(|_| !awaited) else {
+            return PodProgress::Waits("its addresses are being written down".into(), None);
+        };
+        if !node.is_known() && self.was_complete_before(key, uid) {
+            return PodProgress::Confirmed;
+        }
+        for (bridge, _) in &grant.bridges {
+            if let Some(rejection) = node.rejection_of(bridge) {
+                return refusal(
+                    format!("Node {name}: bridge {bridge}: {}", rejection.reason),
+                    rejection.retryable,
+                    name,
+                );
+            }
+        }
+        for (link, id) in granted_parts(grant) {
+            match node.link_hop(uid, id).1 {
+                LinkState::Confirmed => {}
+                LinkState::Refused { reason, retryable } => {
+                    return refusal(format!("{link}: {reason}"), retryable, name);
+                }
+                LinkState::Waiting => {
+                    let message = format!("{link} on Node {name} {}", self.waits_for_node(name));
+                    return PodProgress::Waits(message, Some(name.clone()));
+                }
+            }
+        }
+        if let Some(former) = node.unwanted_link(uid, &template::link_id(key, "")) {
+            let message = format!("the removal of {former} on Node {name} {}", self.waits_for_node(name));
+            return PodProgress::Waits(message, Some(name.clone()));
+        }
+        PodProgress::Confirmed
+    }
+
+    /// True when the last status showed all interfaces of a pod.
+    fn was_complete_before(&self, key: &Key, uid: &Name) -> bool {
+        let entry = self.last_entry(key, uid);
+        entry.is_some_and(|entry| entry.problem.is_none() && !entry.links.is_empty())
+    }
+
+    fn last_entry(&self, key: &Key, uid: &Name) -> Option<&PodEntry> {
+        self.store.records.get(key)?.status.pods.iter().find(|entry| entry.uid == *uid)
+    }
+
+    /// The entries of pods in the status of an object.
+    pub(crate) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
+        let Some(provider) = self.pods.providers.get(key) else { return Vec::new() };
+        let mut entries: Vec<PodEntry> = provider
+            .entries
+            .iter()
+            .map(|(uid, entry)| {
+                let mut leases: BTreeMap<Name, Vec<IpNet>> = BTreeMap::new();
+                for (link, own) in &entry.leases {
+                    leases.insert(link.clone(), own.iter().map(|lease| lease.address).collect());
+                }
+                for (link, lease) in &entry.retiring {
+                    leases.entry(link.clone()).or_default().push(lease.address);
+                }
+                // Sorted, so that the next leader has the same order, whichever are retiring.
+                for addresses in leases.values_mut() {
+                    addresses.sort_unstable();
+                }
+                let state = self.pods.states.get(uid);
+                PodEntry {
+                    name: entry.name.clone(),
+                    uid: uid.clone(),
+                    leases,
+                    links: self.present_links(key, uid, state),
+                    problem: self.problem_of(key, uid, entry, state),
+                }
+            })
+            .collect();
+        entries.sort_by(|a, b| (&a.name, &a.uid).cmp(&(&b.name, &b.uid)));
+        entries
+    }
+
+    fn problem_of(&self, key: &Key, uid: &Name, entry: &Entry, state: Option<&PodState>) -> Option<String> {
+        if entry.withdrawal.is_some() {
+            return Some("what it was given is being taken back".into());
+        }
+        if entry.problem.is_none() && state.is_some_and(|state| !state.runs()) {
+            return Some("it waits until its first container runs".into());
+        }
+        match self.progress(key, uid, entry) {
+            PodProgress::Refused(message, _) => Some(message),
+            PodProgress::Waits(message, Some(_)) if message.ends_with(RETRIED) => Some(message),
+            _ => None,
+        }
+    }
+
+    /// The interfaces of an object that are present in a pod.
+    fn present_links(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
+        let Some(state) = state else { return Vec::new() };
+        let node = state.pod.node.as_ref().and_then(|name| self.node.node(name));
+        let Some(node) = node.filter(|node| node.is_known()) else {
+            // Without a report since the start the last status still holds.
+            return self.last_entry(key, uid).map(|entry| entry.links.clone()).unwrap_or_default();
+        };
+        let Some(grant) = state.grants.get(key) else { return Vec::new() };
+        let links = grant
+            .links
+            .iter()
+            .filter_map(|(name, link)| Some(link_entry(name, Some(link), node.link_hop(uid, &link.id).0?)));
+        let primary = grant.primary.iter().filter_map(|primary| {
+            let name = Name::from(primary.name.as_str());
+            Some(link_entry(&name, None, node.link_hop(uid, &primary.id).0?))
+        });
+        links.chain(primary).collect()
+    }
+
+    /// The first pod that is not confirmed to have lost what a deleted object gave it.
+    pub(crate) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        let provider = self.pods.providers.get(key)?;
+        for entry in provider.entries.values() {
+            let Some(withdrawal) = &entry.withdrawal else { continue };
+            let name = &withdrawal.node;
+            let Some(node) = self.node.node(name) else { continue };
+            if !node.ready {
+                evaluation.final_message =
+                    format!("Node {name} is not ready: what is left there goes when it is back");
+                continue;
+            }
+            evaluation.waits_on = Some(name.clone());
+            return Some(match &node.failure {
+                Some(failure) => format!(
+                    "Pod {} on Node {name}: what it was given can't be taken back yet: {}",
+                    entry.name, failure.reason
+                ),
+                None => format!(
+                    "Pod {} on Node {name}: the removal of what it was given {}",
+                    entry.name,
+                    self.waits_for_node(name)
+                ),
+            });
+        }
+        None
+    }
+
+    /// Emits the PodNetworks of pods that changed.
+    pub(crate) fn emit_pod_views(&mut self) {
+        for uid in std::mem::take(&mut self.pods.view_queue) {
+            let Some(state) = self.pods.states.get(&uid) else { continue };
+            let view = self.pod_view(&uid, state);
+            if state.view == view {
+                continue;
+            }
+            let Pod { namespace, name, .. } = state.pod.clone();
+            if let Some(state) = self.pods.states.get_mut(&uid) {
+                state.view.clone_from(&view);
+            }
+            self.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
+        }
+    }
+
+    fn pod_view(&self, uid: &Name, state: &PodState) -> Option<PodView> {
+        let name = state.pod.node.clone()?;
+        let node = self.node.node(&name)?;
+        let mut interfaces = Vec::new();
+        for (owner, grant) in &state.grants {
+            for (link, wanted) in &grant.links {
+                let (found, hop) = node.link_hop(uid, &wanted.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: template::kind_name(&wanted.kind),
+                    entry: found
+                        .map_or_else(|| absent_link(link), |found| link_entry(link, Some(wanted), found)),
+                    routes: wanted.routes.iter().map(template::route_text).collect(),
+                    problem: hop.problem(),
+                });
+            }
+            if let Some(primary) = &grant.primary {
+                let link = Name::from(primary.name.as_str());
+                let (found, hop) = node.link_hop(uid, &primary.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: "primary",
+                    entry: found.map_or_else(|| absent_link(&link), |found| link_entry(&link, None, found)),
+                    routes: Vec::new(),
+                    problem: hop.problem(),
+                });
+            }
+        }
+        let hot = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+        for owner in hot.filter(|key| !self.store.records.contains_key(key)) {
+            let Key { kind, namespace, name } = owner;
+            let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
+            interfaces.push(PodInterface {
+                owner: owner.clone(),
+                kind: "none",
+                entry: absent_link(name),
+                routes: Vec::new(),
+                problem: Some(problem),
+            });
+        }
+        (!interfaces.is_empty()).then_some(PodView { node: name, interfaces })
+    }
+}
+
+const RETRIED: &str = "; it is retried";
+
+fn refusal(message: String, retryable: bool, node: &Name) -> PodProgress {
+    if retryable {
+        PodProgress::Waits(message + RETRIED, Some(node.clone()))
+    } else {
+        PodProgress::Refused(message, false)
+    }
+}
+
+fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
+    let PathMtu { interface, mtu: there, overhead } = path;
+    let needed = match overhead {
+        0 => String::new(),
+        overhead => format!(", and {overhead} bytes more in its tunnel"),
+    };
+    format!("{link} has an MTU of {mtu}{needed}, but {interface} on its way has {there}")
+}
+
+/// The names and ids of the parts of a grant.
+fn granted_parts(grant: &Grant) -> impl Iterator<Item = (String, &str)> {
+    let links = grant.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
+    links.chain(grant.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
+}
+
+fn link_entry(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> LinkEntry {
+    let is_veth = wanted.is_some_and(|link| matches!(link.kind, eno_schemas::LinkKind::Veth { .. }));
+    LinkEntry {
+        link: name.clone(),
+        name: found.name.clone(),
+        host_name: found.host_name.clone(),
+        bridge: wanted.filter(|_| is_veth).and_then(|link| shared_master(&link.kind)).map(str::to_owned),
+        mac: found.mac.clone(),
+        mtu: found.mtu,
+        addresses: found.addresses.clone(),
+    }
+}
+
+fn absent_link(link: &Name) -> LinkEntry {
+    LinkEntry {
+        link: link.clone(),
+        name: String::new(),
+        host_name: None,
+        bridge: None,
+        mac: None,
+        mtu: 0,
+        addresses: Vec::new(),
+    }
+}

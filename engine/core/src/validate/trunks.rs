@@ -1,0 +1,328 @@
+//! Isolation of trunks. A trunk shows its pods every VLAN of its bridge or NIC. So an attachment with `VlanType:
+//! trunk` excludes one that brings a service closed to the trunk's namespace there, unless `TrunkNamespaces` of the
+//! ConnectionPoint selects that namespace. The older one stays, by `creationTimestamp`, then uid.
+//!
+//! The decision depends only on manifests and realised specs, so that it is the same after a restart.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::fabric::topology::Ports;
+use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, ServiceSpec, Spec};
+use crate::validate::compat;
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
+use eno_schemas::VlanType;
+
+use crate::engine::Engine;
+use crate::pods::bridges::carriers;
+use crate::status::evaluate::Evaluation;
+
+/// Which attachments are trunks, and which attachments another one excludes.
+#[derive(Debug, Default)]
+pub(crate) struct Trunks {
+    /// Attachments that are trunks or request to be.
+    all: BTreeSet<Key>,
+    /// An input of the decision changed.
+    stale: bool,
+    /// By attachment: what an older one excludes.
+    excluded: HashMap<Key, Exclusion>,
+}
+
+/// The parts of an attachment that an older one excludes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Exclusion {
+    /// Why the requested spec is excluded.
+    requested: Option<Invalid>,
+    /// The realised spec is excluded and has to go.
+    realised: bool,
+}
+
+/// A requested or realised spec of an attachment.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    key: &'a Key,
+    spec: &'a AttachmentSpec,
+}
+
+impl<'a> Claim<'a> {
+    fn of(key: &'a Key, spec: Option<&'a Arc<Spec>>) -> Option<Self> {
+        Some(Self { key, spec: spec?.attachment()? })
+    }
+
+    fn is_trunk(self) -> bool {
+        self.spec.vlan_type == VlanType::Trunk
+    }
+}
+
+/// The interfaces and ports that carry the traffic of a ConnectionPoint.
+struct Site<'a> {
+    /// The nodes of the ConnectionPoint.
+    nodes: Arc<BTreeSet<Name>>,
+    /// Bridges, NICs and bonds of those nodes.
+    interfaces: BTreeSet<&'a str>,
+    /// The switch ports of those nodes.
+    ports: Option<&'a Ports>,
+}
+
+impl Site<'_> {
+    fn overlaps(&self, other: &Self) -> bool {
+        let on_host = || {
+            !self.interfaces.is_disjoint(&other.interfaces)
+                && self.nodes.iter().any(|node| other.nodes.contains(node))
+        };
+        let port_of = |device: &Name, port: &u16| {
+            other.ports.and_then(|ports| ports.get(device)).is_some_and(|ports| ports.contains(port))
+        };
+        let on_switch = || {
+            let mut ports = self.ports.into_iter().flatten();
+            ports.any(|(device, ports)| ports.iter().any(|port| port_of(device, port)))
+        };
+        on_host() || on_switch()
+    }
+}
+
+impl Trunks {
+    /// Requests a new decision, if there are trunks.
+    pub fn touch(&mut self) {
+        self.stale = !self.all.is_empty() || !self.excluded.is_empty();
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Fails when an older attachment excludes the requested spec of `key`.
+    pub fn check(&self, key: &Key) -> Result<(), Invalid> {
+        let problem = self.excluded.get(key).and_then(|exclusion| exclusion.requested.clone());
+        problem.map_or(Ok(()), Err)
+    }
+
+    /// True when the realised spec of `key` has to go.
+    pub fn evicts(&self, key: &Key) -> bool {
+        self.excluded.get(key).is_some_and(|exclusion| exclusion.realised)
+    }
+}
+
+impl Engine {
+    /// Updates the index of trunks after an attachment was added, changed or removed.
+    pub(crate) fn update_trunk_index(&mut self, key: &Key) {
+        if key.kind != Kind::L2ServiceAttachment {
+            return;
+        }
+        let record = self.store.records.get(key);
+        let specs =
+            record.into_iter().flat_map(|record| record.wanted().into_iter().chain(&record.effective));
+        let mut specs = specs.filter_map(|spec| spec.attachment());
+        if specs.any(|spec| spec.vlan_type == VlanType::Trunk) {
+            self.validate.trunks.all.insert(key.clone());
+        } else {
+            self.validate.trunks.all.remove(key);
+        }
+        self.validate.trunks.touch();
+    }
+
+    /// Decides which attachments exclude each other. Those with a changed result are validated again.
+    pub(crate) fn decide_trunks(&mut self) {
+        let excluded = self.excluded();
+        self.validate.trunks.stale = false;
+        let before = std::mem::replace(&mut self.validate.trunks.excluded, excluded);
+        let now = &self.validate.trunks.excluded;
+        let changed = before.keys().chain(now.keys()).filter(|key| before.get(*key) != now.get(*key));
+        self.validate.queue.extend(changed.filter(|key| self.store.records.contains_key(*key)).cloned());
+    }
+
+    fn excluded(&self) -> HashMap<Key, Exclusion> {
+        let visible = self.points_visible_to_trunks();
+        let mut excluded = HashMap::new();
+        let (mut trunks, mut others): (Vec<Claim<'_>>, Vec<Claim<'_>>) = (Vec::new(), Vec::new());
+        for key in self.attachments_at(visible.values().flatten()) {
+            let Some(record) = self.store.records.get(key) else { continue };
+            let (requested, realised) = (record.wanted(), record.effective.as_ref());
+            let mut exclusion = Exclusion::default();
+            let mut admitted = Vec::new();
+            if let Some(claim) = Claim::of(key, realised) {
+                match self.exclusion(&visible, &trunks, &others, claim) {
+                    None => admitted.push(claim),
+                    Some(problem) => {
+                        exclusion.realised = true;
+                        exclusion.requested = (requested == realised).then_some(problem);
+                    }
+                }
+            }
+            let new = Claim::of(key, requested.filter(|requested| Some(*requested) != realised));
+            if let Some(claim) = new.filter(|claim| self.is_feasible(*claim)) {
+                match self.exclusion(&visible, &trunks, &others, claim) {
+                    None => admitted.push(claim),
+                    problem => exclusion.requested = problem,
+                }
+            }
+            if exclusion != Exclusion::default() {
+                excluded.insert(key.clone(), exclusion);
+            }
+            for claim in admitted {
+                if claim.is_trunk() { trunks.push(claim) } else { others.push(claim) }
+            }
+        }
+        excluded
+    }
+
+    /// Why older claims exclude a claim.
+    fn exclusion(
+        &self,
+        visible: &BTreeMap<&Name, BTreeSet<&Name>>,
+        trunks: &[Claim<'_>],
+        others: &[Claim<'_>],
+        claim: Claim<'_>,
+    ) -> Option<Invalid> {
+        let point = &claim.spec.connection_point;
+        for trunk in trunks {
+            let Some((index, service)) = self.exposed_service(visible, *trunk, claim) else { continue };
+            let problem = format!(
+                "L2Service {service} is not open to namespace {}, whose older L2ServiceAttachment {} is a trunk that \
+                 would show it at ConnectionPoint {point}; name another ConnectionPoint, or have an admin widen \
+                 Namespaces of the L2Service or TrunkNamespaces of ConnectionPoint {}",
+                trunk.key.namespace, trunk.key.name, trunk.spec.connection_point
+            );
+            return Some(Invalid::new(format!("L2Services[{index}]"), problem).because(Cause::NotPermitted));
+        }
+        if !claim.is_trunk() {
+            return None;
+        }
+        let mut older = trunks.iter().chain(others);
+        let (other, (_, service)) =
+            older.find_map(|other| Some((other, self.exposed_service(visible, claim, *other)?)))?;
+        let problem = format!(
+            "a trunk at ConnectionPoint {point} shows L2Service {service} of ConnectionPoint {}, which is not open to \
+             namespace {}; use selectivetrunk, or have an admin widen TrunkNamespaces of ConnectionPoint {point}",
+            other.spec.connection_point, claim.key.namespace
+        );
+        Some(Invalid::new("VlanType", problem).because(Cause::NotPermitted))
+    }
+
+    /// A service of `other` that `trunk` would show although it is closed to the trunk's namespace, with its index in
+    /// the list.
+    fn exposed_service<'a>(
+        &self,
+        visible: &BTreeMap<&Name, BTreeSet<&Name>>,
+        trunk: Claim<'_>,
+        other: Claim<'a>,
+    ) -> Option<(usize, &'a Name)> {
+        let point = &trunk.spec.connection_point;
+        if !visible.get(point)?.contains(&other.spec.connection_point)
+            || self.permits_trunks_of(point, &trunk.key.namespace)
+        {
+            return None;
+        }
+        let mut services = other.spec.services.iter().enumerate();
+        services.find(|(_, name)| {
+            let service = self.effective(&Key::cluster(Kind::L2Service, name), Spec::service);
+            service.is_some_and(|service| self.closed_to(name, service, &trunk.key.namespace).is_some())
+        })
+    }
+
+    fn permits_trunks_of(&self, point: &Name, namespace: &Name) -> bool {
+        let spec = self.effective(&Key::cluster(Kind::ConnectionPoint, point), Spec::connection_point);
+        let selector = spec.and_then(|spec| spec.trunk_namespaces.as_ref());
+        let labels = self.store.namespaces.get(namespace);
+        selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels))
+    }
+
+    /// The object that closes a service to a namespace: the service or a PhysicalNetwork.
+    pub(crate) fn closed_to(&self, name: &Name, service: &ServiceSpec, namespace: &Name) -> Option<Key> {
+        let labels = self.store.namespaces.get(namespace);
+        let has = |selector: &crate::Selector| labels.is_some_and(|labels| selector.matches(labels));
+        if service.namespaces.as_ref().is_some_and(|selector| !has(selector)) {
+            return Some(Key::cluster(Kind::L2Service, name));
+        }
+        let mut networks =
+            service.physical_networks.iter().map(|name| Key::cluster(Kind::PhysicalNetwork, name));
+        networks.find(|key| {
+            let network = self.effective(key, Spec::physical_network);
+            network.and_then(|network| network.namespaces.as_ref()).is_some_and(|selector| !has(selector))
+        })
+    }
+
+    /// True when the claim could be realised, as far as its own fields and services tell. A manifest that can never
+    /// be realised excludes nothing.
+    fn is_feasible(&self, claim: Claim<'_>) -> bool {
+        let point = Key::cluster(Kind::ConnectionPoint, &claim.spec.connection_point);
+        let point = self.effective(&point, Spec::connection_point);
+        let has_plugin = point.is_some_and(|point| compat::choose(claim.spec, point).is_ok());
+        has_plugin
+            && claim.spec.services.iter().all(|name| {
+                let service = self.effective(&Key::cluster(Kind::L2Service, name), Spec::service);
+                service.is_some_and(|service| self.closed_to(name, service, &claim.key.namespace).is_none())
+            })
+    }
+
+    /// By ConnectionPoint with trunks: the ConnectionPoints whose VLANs these trunks show.
+    fn points_visible_to_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
+        let points = self.validate.trunks.all.iter().filter_map(|key| self.store.records.get(key)).flat_map(
+            |record| {
+                let specs = record.wanted().into_iter().chain(&record.effective);
+                specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
+            },
+        );
+        let points: BTreeSet<&Name> = points.collect();
+        if points.is_empty() {
+            return BTreeMap::new();
+        }
+        let all = self.store.records.iter().filter(|(key, _)| key.kind == Kind::ConnectionPoint);
+        let sites: BTreeMap<&Name, Site<'_>> = all
+            .filter_map(|(key, record)| {
+                let spec = record.effective.as_deref()?.connection_point()?;
+                let plugins = spec.cnis.iter().map(|cni| &cni.plugin);
+                let of_plugin = plugins.flat_map(|plugin| {
+                    let patch = if let Plugin::Ovs { patch, .. } = plugin { patch.as_deref() } else { None };
+                    [plugin.bridge(), plugin.master(), patch].into_iter().flatten()
+                });
+                let interfaces = of_plugin.chain(spec.interfaces.iter().map(String::as_str));
+                let site = Site {
+                    nodes: self.members(spec),
+                    interfaces: interfaces.flat_map(carriers).collect(),
+                    ports: self.fabric.points.get(&key.name).map(|point| &point.ports),
+                };
+                Some((&key.name, site))
+            })
+            .collect();
+        let seen_from = |point: &Name| {
+            let own = sites.get(point)?;
+            let visible = sites.iter().filter(|(name, site)| **name == point || own.overlaps(site));
+            Some(visible.map(|(name, _)| *name).collect())
+        };
+        points.into_iter().filter_map(|point| Some((point, seen_from(point)?))).collect()
+    }
+
+    /// The attachments at these ConnectionPoints, the oldest first.
+    fn attachments_at<'a>(&self, points: impl Iterator<Item = &'a &'a Name>) -> Vec<&Key> {
+        let points: BTreeSet<Key> = points.map(|name| Key::cluster(Kind::ConnectionPoint, name)).collect();
+        let keys = points.iter().filter_map(|point| self.store.referrers.get(point)).flatten();
+        let keys: BTreeSet<&Key> = keys.filter(|key| key.kind == Kind::L2ServiceAttachment).collect();
+        let mut keys: Vec<&Key> = keys.into_iter().collect();
+        keys.sort_by_key(|key| self.store.records.get(*key).map(crate::store::record::Record::seniority));
+        keys
+    }
+
+    /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
+    pub(crate) fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
+        let point = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
+        let Some(point) = self.effective(&point, Spec::connection_point) else { return };
+        let Ok(chosen) = compat::choose(spec, point) else { return };
+        let (VlanType::Trunk, true, Plugin::HostDevice { pool_name } | Plugin::Sriov { pool_name }) =
+            (spec.vlan_type, point.interfaces.is_empty(), &chosen.plugin)
+        else {
+            return;
+        };
+        let message = format!(
+            "which NICs {pool_name} has is not known: whether the trunk shows closed L2Services was only checked for those \
+             of ConnectionPoint {}; name the NICs in its Interfaces",
+            spec.connection_point
+        );
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::TrunkChecked,
+            false,
+            ConditionReason::NicsUnknown,
+            message,
+        ));
+    }
+}
