@@ -50,7 +50,7 @@ use self::post::PostOutcome;
 use self::requests::{FinishedRequest, PendingRequest};
 use self::schedule::{AttemptEnd, DueCallback};
 use self::state::EntryWatch;
-use crate::lease_guard::LeaseGuard;
+use crate::leader::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
 
 /// Interval of saving the progress.
