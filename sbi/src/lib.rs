@@ -3,7 +3,6 @@
 
 pub mod daemon;
 mod driver;
-mod fair_queue;
 pub mod host;
 pub mod nats;
 mod permit;
@@ -13,7 +12,6 @@ mod work;
 
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
-pub use fair_queue::FairQueue;
 pub use host::Ownership;
 pub use secret_name::is_secret_name;
 pub use work::{HOLD, HoldOutcome, Intent, LatestCommand, Phase, Work};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use eno_queue::FairQueue;
 use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
-use crate::fair_queue::FairQueue;
 use crate::work::LatestCommand;
 
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);

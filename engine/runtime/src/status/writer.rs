@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use eno_core::{Key, Kind};
-use eno_sbi::FairQueue;
+use eno_queue::FairQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use eno_core::{Name, Target, TransactionGroup};
-use eno_sbi::FairQueue;
+use eno_queue::FairQueue;
 use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::commands::drivers::instance_of;
