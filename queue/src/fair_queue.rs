@@ -1,27 +1,30 @@
 //! A queue that serves its lanes in turn. Pure.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::Hash;
 
 /// Items in lanes, such as namespaces, that are served round-robin: an item waits for at most one item of
-/// each other lane per item before it in its own lane. Each lane is first in, first out.
+/// each other lane per item before it in its own lane. Each lane is first in, first out. An item is queued once.
 #[derive(Debug)]
 pub struct FairQueue<T> {
     lanes: HashMap<Box<str>, VecDeque<T>>,
     /// The lanes with items, the next one first.
     order: VecDeque<Box<str>>,
-    len: usize,
+    queued: HashSet<T>,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { lanes: HashMap::new(), order: VecDeque::new(), len: 0 }
+        Self { lanes: HashMap::new(), order: VecDeque::new(), queued: HashSet::new() }
     }
 }
 
-impl<T> FairQueue<T> {
-    /// Appends an item to a lane.
+impl<T: Clone + Eq + Hash> FairQueue<T> {
+    /// Appends an item to a lane, unless it is queued.
     pub fn push(&mut self, lane: &str, item: T) {
-        self.len += 1;
+        if !self.queued.insert(item.clone()) {
+            return;
+        }
         if let Some(waiting) = self.lanes.get_mut(lane) {
             waiting.push_back(item);
             return;
@@ -35,7 +38,7 @@ impl<T> FairQueue<T> {
         let lane = self.order.pop_front()?;
         let waiting = self.lanes.get_mut(&lane)?;
         let item = waiting.pop_front()?;
-        self.len -= 1;
+        self.queued.remove(&item);
         if waiting.is_empty() {
             self.lanes.remove(&lane);
         } else {
@@ -44,14 +47,19 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
+    /// True when the item is queued.
+    pub fn contains(&self, item: &T) -> bool {
+        self.queued.contains(item)
+    }
+
     /// Number of queued items.
     pub fn len(&self) -> usize {
-        self.len
+        self.queued.len()
     }
 
     /// True when no item is queued.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.queued.is_empty()
     }
 }
 
@@ -70,7 +78,8 @@ mod tests {
         queue.push("other", 10_000);
         queue.push("third", 10_001);
         queue.push("other", 10_002);
-        assert_eq!(queue.len(), 10_003);
+        queue.push("flood", 7);
+        assert!(queue.contains(&7) && queue.len() == 10_003);
         let first: Vec<_> = std::iter::from_fn(|| queue.pop()).take(7).collect();
         assert_eq!(first, [0, 10_000, 10_001, 1, 10_002, 2, 3]);
         // A new lane does not wait for all items of the others.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_core::Name;
+use eno_queue::DelayQueue;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, Patch, PatchParams};
 use serde_json::{Map, Value, json};
@@ -172,7 +173,7 @@ pub async fn run(
     let nodes: Api<SlimNode> = Api::all_with(client, &slim_objects::nodes());
     let mut slots: HashMap<Name, Slot> = HashMap::new();
     let mut to_check: BTreeSet<Name> = BTreeSet::new();
-    let mut retries: BTreeSet<(Instant, Name)> = BTreeSet::new();
+    let mut retries: DelayQueue<Name, Instant> = DelayQueue::default();
     let mut running: JoinSet<(Name, WriteResult)> = JoinSet::new();
     loop {
         for name in std::mem::take(&mut to_check) {
@@ -189,7 +190,7 @@ pub async fn run(
                 });
             }
         }
-        let wake = retries.first().map(|(at, _)| *at);
+        let wake = retries.wake();
         tokio::select! {
             () = stop.cancelled() => return,
             update = updates.recv() => match update {
@@ -219,14 +220,13 @@ pub async fn run(
                         metrics.write("node", "retry");
                         warn!(node = &*name, %error, "the Node was not marked, trying again");
                         // The slot counts as running until the retry.
-                        retries.insert((Instant::now() + RETRY_DELAY, name));
+                        retries.insert(name, Instant::now() + RETRY_DELAY);
                     }
                 }
             }
             () = async { sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {
                 let now = Instant::now();
-                while let Some((_, name)) = retries.first().filter(|(at, _)| *at <= now).cloned() {
-                    retries.pop_first();
+                while let Some(name) = retries.pop(now) {
                     if let Some(slot) = slots.get_mut(&name) {
                         slot.running = false;
                     }

@@ -96,9 +96,14 @@ pub async fn run(
     };
     let options =
         QueueOptions { what: "pod-network", concurrency: MAX_CONCURRENT_WRITES, delay: BATCH_DELAY };
-    let write = reconcile_queue::run(options, desired, &metrics, stop.clone(), |id, (uid, view)| {
-        reconcile(client.clone(), all.clone(), events.clone(), id, uid, view)
-    });
+    let write = reconcile_queue::run(
+        options,
+        desired,
+        &metrics,
+        stop.clone(),
+        |id| &id.0,
+        |id, (uid, view)| reconcile(client.clone(), all.clone(), events.clone(), id, uid, view),
+    );
     tokio::select! {
         () = sort => {}
         () = write => {}

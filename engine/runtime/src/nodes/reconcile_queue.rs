@@ -1,10 +1,12 @@
 //! A work queue that reconciles many items. Only the latest value of an item counts, each item is written by one task
 //! at a time, and failures are retried.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
+use std::hash::Hash;
 use std::time::Duration;
 
+use eno_queue::WorkQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -27,43 +29,44 @@ pub struct QueueOptions {
     pub delay: Duration,
 }
 
-/// Takes updates and carries them out with `reconcile`, until `stop` or until the senders have ended.
+/// Takes updates and carries them out with `reconcile`, until `stop` or until the senders have ended. `namespace` returns
+/// the namespace of an item; namespaces are served in turn.
 pub async fn run<K, V, F, Work, E>(
     options: QueueOptions,
     mut updates: mpsc::UnboundedReceiver<(K, V)>,
     metrics: &Metrics,
     stop: CancellationToken,
+    namespace: fn(&K) -> &str,
     reconcile: F,
 ) where
-    K: Clone + Display + Ord + Send + 'static,
+    K: Clone + Display + Hash + Ord + Send + 'static,
     V: Clone + Send + 'static,
     F: Fn(K, V) -> Work,
     Work: Future<Output = Result<(), E>> + Send + 'static,
     E: Display + Send + 'static,
 {
-    let mut desired: BTreeMap<K, V> = BTreeMap::new();
-    let mut due: BTreeSet<(Instant, K)> = BTreeSet::new();
-    let mut busy: BTreeSet<K> = BTreeSet::new();
+    let mut desired: HashMap<K, V> = HashMap::new();
+    let mut queue = WorkQueue::new(namespace);
+    let mut busy: HashSet<K> = HashSet::new();
     let mut running: JoinSet<(K, V, Result<(), E>)> = JoinSet::new();
     loop {
         let now = Instant::now();
         while running.len() < options.concurrency
-            && let Some((_, key)) = due.first().filter(|(at, _)| *at <= now).cloned()
+            && let Some(key) = queue.pop(now)
         {
-            due.pop_first();
             // An update of an item that is being written is due afterwards.
             let Some(value) = desired.remove(&key) else { continue };
             busy.insert(key.clone());
             let work = reconcile(key.clone(), value.clone());
             running.spawn(async move { (key, value, work.await) });
         }
-        let wake = due.first().map(|(at, _)| *at).filter(|_| running.len() < options.concurrency);
+        let wake = queue.wake().filter(|_| running.len() < options.concurrency);
         tokio::select! {
             () = stop.cancelled() => return,
             value = updates.recv() => {
                 let Some((key, value)) = value else { return };
                 if desired.insert(key.clone(), value).is_none() && !busy.contains(&key) {
-                    due.insert((Instant::now() + options.delay, key));
+                    queue.add_at(&key, Instant::now() + options.delay);
                 }
             }
             Some(done) = running.join_next() => {
@@ -80,7 +83,7 @@ pub async fn run<K, V, F, Work, E>(
                     }
                 }
                 if desired.contains_key(&key) {
-                    due.insert((at, key));
+                    queue.add_at(&key, at);
                 }
             }
             () = async { sleep_until(wake.unwrap_or_else(Instant::now)).await }, if wake.is_some() => {}
@@ -105,18 +108,25 @@ mod tests {
         let options = QueueOptions { what: "test", concurrency: 1, delay: Duration::from_millis(10) };
         let metrics = Metrics::default();
         let stop = CancellationToken::new();
-        let work = run(options, updates, &metrics, stop.clone(), |key, value| {
-            let (written_sender, failures) = (written_sender.clone(), failures.clone());
-            async move {
-                let mut left = failures.lock().unwrap();
-                if key == "b" && *left > 0 {
-                    *left -= 1;
-                    return Err("busy");
+        let work = run(
+            options,
+            updates,
+            &metrics,
+            stop.clone(),
+            |_| "",
+            |key, value| {
+                let (written_sender, failures) = (written_sender.clone(), failures.clone());
+                async move {
+                    let mut left = failures.lock().unwrap();
+                    if key == "b" && *left > 0 {
+                        *left -= 1;
+                        return Err("busy");
+                    }
+                    written_sender.send((key, value)).unwrap();
+                    Ok(())
                 }
-                written_sender.send((key, value)).unwrap();
-                Ok(())
-            }
-        });
+            },
+        );
         let check = async {
             assert_eq!(written.recv().await, Some(("a", 2)));
             sender.send(("b", 2)).unwrap();

@@ -41,9 +41,16 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let options = QueueOptions { what: "sample", concurrency: 4, delay: Duration::ZERO };
-    reconcile_queue::run(options, desired, &metrics, stop, |owner, (uid, name)| {
-        create_once(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
-    })
+    reconcile_queue::run(
+        options,
+        desired,
+        &metrics,
+        stop,
+        |owner| &owner.namespace,
+        |owner, (uid, name)| {
+            create_once(client.clone(), image.clone(), mailbox.clone(), events.clone(), owner, uid, name)
+        },
+    )
     .await;
 }
 

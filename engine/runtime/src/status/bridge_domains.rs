@@ -29,10 +29,17 @@ pub async fn run(
 ) {
     let domains: Api<DynamicObject> = Api::all_with(client, &api::resource(Kind::L2BridgeDomain));
     let options = QueueOptions { what: "bridge-domain", concurrency: 1, delay: Duration::ZERO };
-    reconcile_queue::run(options, desired, &metrics, stop, |service, spec| {
-        let domains = domains.clone();
-        async move { reconcile(&domains, &service, spec.as_ref()).await }
-    })
+    reconcile_queue::run(
+        options,
+        desired,
+        &metrics,
+        stop,
+        |_| "",
+        |service, spec| {
+            let domains = domains.clone();
+            async move { reconcile(&domains, &service, spec.as_ref()).await }
+        },
+    )
     .await;
 }
 

@@ -4,12 +4,12 @@ mod low_priority;
 mod queue;
 mod work;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use eno_core::{Key, Kind};
-use eno_queue::FairQueue;
+use eno_queue::WorkQueue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
@@ -39,15 +39,16 @@ pub async fn run(
     stop: CancellationToken,
 ) {
     let mut queues: HashMap<Key, Queue> = HashMap::new();
-    let mut waiting: BTreeSet<(Instant, Key)> = BTreeSet::new();
+    // Objects that may have work.
+    let mut work = WorkQueue::new(|key: &Key| &key.namespace);
     let mut running: JoinSet<(Key, queue::Todo, Result<(), Failure>)> = JoinSet::new();
     let mut batch = Vec::new();
-    let mut ready = ReadyObjects::default();
     let mut low_priority = LowPriorityQueue::new(Instant::now());
     loop {
         context.events.busy(running.len() > BUSY_ABOVE);
         let low_priority_due = low_priority.due().filter(|_| running.len() <= BUSY_ABOVE);
-        let wake = waiting.first().map(|(at, _)| *at).into_iter().chain(low_priority_due).min();
+        let wake =
+            work.wake().filter(|_| running.len() < MAX_RUNNING).into_iter().chain(low_priority_due).min();
         tokio::select! {
             () = stop.cancelled() => break,
             count = jobs.recv_many(&mut batch, 4096) => {
@@ -63,7 +64,7 @@ pub async fn run(
                         context.metrics.outbox_lag.inc();
                     }
                     queue.add(job.change, Instant::now());
-                    ready.add(job.key);
+                    work.add(&job.key);
                 }
             }
             Some(done) = running.join_next() => {
@@ -82,22 +83,15 @@ pub async fn run(
                 }
                 if let Some(queue) = queues.get_mut(&key) {
                     queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
-                    ready.add(key);
+                    work.add(&key);
                 }
             }
-            () = async { sleep_until(wake.unwrap_or_else(Instant::now).into()).await }, if wake.is_some() => {
-                let now = Instant::now();
-                while let Some((at, _)) = waiting.first() && *at <= now {
-                    if let Some((_, key)) = waiting.pop_first() {
-                        ready.add(key);
-                    }
-                }
-            }
+            () = async { sleep_until(wake.unwrap_or_else(Instant::now).into()).await }, if wake.is_some() => {}
         }
         while running.len() < MAX_RUNNING {
             let now = Instant::now();
             let busy = running.len() > BUSY_ABOVE;
-            let (key, is_turn) = match ready.next() {
+            let (key, is_turn) = match work.pop(now) {
                 Some(key) => (key, false),
                 None if busy => break,
                 None => match low_priority.pop(now) {
@@ -127,9 +121,7 @@ pub async fn run(
                         (name, todo, result)
                     });
                 }
-                Next::Wait(at) => {
-                    waiting.insert((at, key));
-                }
+                Next::Wait(at) => work.add_at(&key, at),
                 Next::LowPriority => low_priority.push(key),
                 Next::Nothing if queue.gone() => {
                     let sequence = queue.sequence();
@@ -145,53 +137,8 @@ pub async fn run(
     running.shutdown().await;
 }
 
-/// Objects that may have work, without duplicates and fair between namespaces. Cluster-scoped objects count as one
-/// namespace.
-#[derive(Debug, Default)]
-struct ReadyObjects {
-    ready: FairQueue<Key>,
-    queued: HashSet<Key>,
-}
-
-impl ReadyObjects {
-    fn add(&mut self, key: Key) {
-        if self.queued.insert(key.clone()) {
-            let namespace = key.namespace.clone();
-            self.ready.push(&namespace, key);
-        }
-    }
-
-    fn next(&mut self) -> Option<Key> {
-        let key = self.ready.pop()?;
-        self.queued.remove(&key);
-        Some(key)
-    }
-}
-
 /// The change that removes the operator's finalizer from an object.
 pub fn removal(kind: Kind, stored: &StoredObject) -> Change {
     let index = stored.finalizers.iter().position(|one| &**one == api::finalizer(kind));
     Change::RemoveFinalizer(Removal { index })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ready_objects_are_deduplicated_and_fair_between_namespaces() {
-        let mut ready = ReadyObjects::default();
-        let key = |namespace: &str, name: usize| {
-            Key::namespaced(Kind::L2ServiceAttachment, &namespace.into(), &name.to_string().into())
-        };
-        for n in (0..10_000).chain(0..10_000) {
-            ready.add(key("flood", n));
-        }
-        ready.add(key("other", 0));
-        ready.add(Key::cluster(Kind::L2Service, &"s".into()));
-        let first: Vec<_> = std::iter::from_fn(|| ready.next()).take(4).map(|key| key.namespace).collect();
-        assert_eq!(first.iter().map(|name| &**name).collect::<Vec<_>>(), ["flood", "other", "", "flood"]);
-        ready.add(key("flood", 0));
-        assert_eq!(std::iter::from_fn(|| ready.next()).count(), 10_000 - 2 + 1);
-    }
 }

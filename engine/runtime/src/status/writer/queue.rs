@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eno_core::{Key, Kind, Name, Status};
+use eno_queue::Backoff;
 use eno_schemas::Phase;
 
 use crate::status::convert::{content, is_transient};
@@ -18,6 +19,8 @@ const EXTRA_STATUS_DELAY: Duration = Duration::from_millis(250);
 const FIRST_STATUS_DELAY: Duration = Duration::from_millis(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Delays after failures. They need no jitter: the limit on concurrent writes spreads them.
+const BACKOFF: Backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
 
 /// A change of one object.
 #[derive(Debug)]
@@ -379,9 +382,7 @@ impl Queue {
             }
             Some(retryable) => {
                 self.failures = self.failures.saturating_add(1);
-                let delay =
-                    (FIRST_BACKOFF * 2_u32.saturating_pow(self.failures.min(10) - 1)).min(MAX_BACKOFF);
-                self.retry_at = Some(now + delay);
+                self.retry_at = Some(now + BACKOFF.delay(self.failures, 0.0));
                 self.leased_given = self.todo.leased_reported;
                 if retryable && !(self.gone && left.entries.is_empty()) {
                     let mut entries = left.entries;
