@@ -3,17 +3,17 @@
 
 pub mod daemon;
 mod driver;
-mod fair_queue;
 pub mod host;
 pub mod nats;
 mod permit;
+mod random;
 mod secret_name;
 mod target_ownership;
 mod work;
 
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
-pub use fair_queue::FairQueue;
 pub use host::Ownership;
+pub use random::random;
 pub use secret_name::is_secret_name;
 pub use work::{HOLD, HoldOutcome, Intent, LatestCommand, Phase, Work};

@@ -6,7 +6,7 @@ use eno_sbi::daemon::HttpArgs;
 use eno_sbi::nats::NatsArgs;
 
 use crate::callbacks::CallbackArgs;
-use crate::cluster_id;
+use crate::leader::cluster_id;
 
 /// Flags of `eno engine`. Each has an environment variable that is used in its absence.
 #[derive(Clone, Debug, clap::Args)]

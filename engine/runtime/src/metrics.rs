@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::command_scheduler::DecidedTransaction;
+use crate::commands::command_scheduler::DecidedTransaction;
 
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

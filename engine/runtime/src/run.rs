@@ -20,10 +20,10 @@ use tracing::{info, warn};
 
 use crate::EngineArgs;
 use crate::callbacks::Poster;
-use crate::cluster_id::Sources;
+use crate::leader::cluster_id::Sources;
+use crate::leader::lease::{Candidate, Leadership, Times};
+use crate::leader::lease_guard::{Fenced, LeaseGuard};
 use crate::leader::{LeaderContext, LeaderError, run_leader};
-use crate::lease::{Candidate, Leadership, Times};
-use crate::lease_guard::{Fenced, LeaseGuard};
 use crate::metrics::Metrics;
 
 /// Name of the Lease and of the connection to NATS.

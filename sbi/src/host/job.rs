@@ -4,7 +4,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use eno_schemas::{Command, Failure, Generation, Outcome, Report};
 use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
@@ -15,7 +14,9 @@ use super::publish::{Published, Publisher, ReportError, ReportRecord};
 use super::scheduler::{InvalidCommand, Job, Start, generation_without_hash};
 use super::{Ownership, WHOLE_DRIVER_KEY};
 use crate::driver::{Driver, Reconciled};
+use crate::nats::BACKOFF;
 use crate::permit::ConcurrencyPermit;
+use crate::random::random;
 use crate::target_ownership::OwnedTargets;
 use crate::work::{LatestCommand, Phase, Work};
 
@@ -297,12 +298,7 @@ impl<D: Driver> Context<D> {
         mut newest: watch::Receiver<LatestCommand>,
     ) {
         let mut report = report;
-        let mut delays = ExponentialBuilder::new()
-            .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(5))
-            .with_jitter()
-            .without_max_times()
-            .build();
+        let mut failures = 0;
         loop {
             match self.publisher.publish(record, &report).await {
                 Ok(Published::Stored) => {
@@ -323,9 +319,9 @@ impl<D: Driver> Context<D> {
                 }
                 Err(error) if error.is_retryable() => {
                     warn!(%error, "trying again");
-                    let delay = delays.next().unwrap_or(Duration::from_secs(5));
+                    failures += 1;
                     tokio::select! {
-                        () = tokio::time::sleep(delay) => {}
+                        () = tokio::time::sleep(BACKOFF.delay(failures, random())) => {}
                         changed = newest.changed() => {
                             if changed.is_err() || newest.borrow().is_newer_than(&report.generation) {
                                 return;

@@ -1,19 +1,20 @@
 //! Decides which target is worked on when. Pure: it does no IO, and time is an argument.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use eno_queue::{Backoff, DelayQueue, FairQueue};
 use eno_schemas::{Command, Generation};
 use tokio::sync::watch;
 
 use super::Ownership;
-use crate::fair_queue::FairQueue;
+use crate::random::random;
 use crate::work::LatestCommand;
 
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+const BACKOFF: Backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY).with_jitter(1.0, 2.0);
 
 /// A message on a target's command subject that is no valid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,16 +86,12 @@ struct Target<R> {
     owned: bool,
     /// No message came since the target was forgotten.
     forgotten: bool,
-    /// The target is in the queue.
-    queued: bool,
     /// Notifies the running job of newer commands; `None`: no job runs.
     in_flight: Option<watch::Sender<LatestCommand>>,
     /// The jobs to start.
     pending: Pending,
-    /// Delays of further retries.
-    retries: Option<ExponentialBackoff>,
-    /// When the next retry is due.
-    retry_at: Option<Instant>,
+    /// Number of failures in a row.
+    failures: u32,
     /// The caller's state.
     record: R,
 }
@@ -111,8 +108,8 @@ pub(super) struct TargetScheduler<R> {
     targets: HashMap<String, Target<R>>,
     /// Targets with a job that may start.
     queue: FairQueue<String>,
-    /// Due times of retries, the earliest first.
-    retries: BTreeSet<(Instant, String)>,
+    /// Targets that wait for a retry. A job of another kind may start before.
+    retries: DelayQueue<String>,
     /// Number of the current stream replay.
     replay: u64,
     /// How instances share the work.
@@ -126,7 +123,7 @@ impl<R: Default> TargetScheduler<R> {
         Self {
             targets: HashMap::new(),
             queue: FairQueue::default(),
-            retries: BTreeSet::new(),
+            retries: DelayQueue::default(),
             replay: 0,
             ownership,
             all_owned: false,
@@ -195,8 +192,8 @@ impl<R: Default> TargetScheduler<R> {
             newest.send_replace(LatestCommand::Command(command.clone()));
         }
         target.command = Some(command);
-        target.retries = None;
-        self.cancel_retry(&name);
+        target.failures = 0;
+        self.retries.remove(&name);
         self.update(&name, |target| target.pending.command = true);
         OfferResult::New
     }
@@ -214,13 +211,13 @@ impl<R: Default> TargetScheduler<R> {
 
     /// The target is gone for good. A target that is created under its name later needs a new lease.
     pub fn forget(&mut self, name: &str) {
-        self.cancel_retry(name);
+        self.retries.remove(name);
         let stays_owned = self.ownership == Ownership::WholeDriver;
         self.update(name, |target| {
             target.owned &= stays_owned;
             target.forgotten = true;
             target.command = None;
-            target.retries = None;
+            target.failures = 0;
             target.pending = Pending { forget: true, ..Pending::default() };
             if let Some(newest) = &target.in_flight {
                 newest.send_replace(LatestCommand::Stopped);
@@ -238,11 +235,11 @@ impl<R: Default> TargetScheduler<R> {
         };
         for name in names {
             if !owned {
-                self.cancel_retry(&name);
+                self.retries.remove(&name);
             }
             self.update(&name, |target| {
                 target.owned = owned;
-                target.retries = None;
+                target.failures = 0;
                 if owned {
                     target.pending.reconcile_again |= target.command.is_some();
                 } else {
@@ -269,7 +266,6 @@ impl<R: Default> TargetScheduler<R> {
     pub fn next(&mut self) -> Option<Start<R>> {
         while let Some(name) = self.queue.pop() {
             let Some(target) = self.targets.get_mut(&name) else { continue };
-            target.queued = false;
             if !target.may_start() {
                 continue;
             }
@@ -297,7 +293,7 @@ impl<R: Default> TargetScheduler<R> {
             let record = std::mem::take(&mut target.record);
             // Only a reconcile replaces a pending retry; other jobs keep it.
             if matches!(job, Job::Reconcile(_)) {
-                self.cancel_retry(&name);
+                self.retries.remove(&name);
             }
             return Some(Start { target: name, job, newest, record });
         }
@@ -332,22 +328,10 @@ impl<R: Default> TargetScheduler<R> {
         }
         match retry {
             Some(generation) if current == Some(generation) && target.owned => {
-                let delay = target
-                    .retries
-                    .get_or_insert_with(|| {
-                        ExponentialBuilder::new()
-                            .with_min_delay(MIN_RETRY_DELAY)
-                            .with_max_delay(MAX_RETRY_DELAY)
-                            .with_jitter()
-                            .without_max_times()
-                            .build()
-                    })
-                    .next()
-                    .unwrap_or(MAX_RETRY_DELAY);
-                target.retry_at = Some(now + delay);
-                self.retries.insert((now + delay, name.to_owned()));
+                target.failures = target.failures.saturating_add(1);
+                self.retries.insert(name.to_owned(), now + BACKOFF.delay(target.failures, random()));
             }
-            None if matches!(done, Job::Reconcile(_)) => target.retries = None,
+            None if matches!(done, Job::Reconcile(_)) => target.failures = 0,
             Some(_) | None => {}
         }
         self.update(name, |_| {});
@@ -356,17 +340,13 @@ impl<R: Default> TargetScheduler<R> {
 
     /// When [`TargetScheduler::retry`] is due next.
     pub fn next_retry(&self) -> Option<Instant> {
-        self.retries.first().map(|(at, _)| *at)
+        self.retries.wake()
     }
 
     /// Queues all targets whose retry is due, and returns their number.
     pub fn retry(&mut self, now: Instant) -> usize {
         let mut count = 0;
-        while let Some((at, name)) = self.retries.first().cloned() {
-            if at > now {
-                break;
-            }
-            self.cancel_retry(&name);
+        while let Some(name) = self.retries.pop(now) {
             self.changed(&name);
             count += 1;
         }
@@ -381,11 +361,9 @@ impl<R: Default> TargetScheduler<R> {
             replay: 0,
             owned,
             forgotten: false,
-            queued: false,
             in_flight: None,
             pending: Pending::default(),
-            retries: None,
-            retry_at: None,
+            failures: 0,
             record: R::default(),
         });
         target.position = position;
@@ -394,18 +372,11 @@ impl<R: Default> TargetScheduler<R> {
         target
     }
 
-    fn cancel_retry(&mut self, name: &str) {
-        if let Some(at) = self.targets.get_mut(name).and_then(|target| target.retry_at.take()) {
-            self.retries.remove(&(at, name.to_owned()));
-        }
-    }
-
     /// Changes a target and queues it when it has a job that may start.
     fn update(&mut self, name: &str, change: impl FnOnce(&mut Target<R>)) {
         let Some(target) = self.targets.get_mut(name) else { return };
         change(target);
-        if target.may_start() && !target.queued && target.in_flight.is_none() {
-            target.queued = true;
+        if target.may_start() && target.in_flight.is_none() {
             self.queue.push(lane(name), name.to_owned());
         }
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, Event, ServerAddr, jetstream};
-use backon::{BackoffBuilder, ExponentialBuilder};
+use eno_queue::Backoff;
 use eno_schemas::subject;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -22,9 +22,14 @@ pub use stream_readout::is_stream_readout;
 pub use streams::{StreamError, ensure_streams};
 pub use target::{ForgetError, forget_target, has_command};
 
+use crate::random::random;
+
 /// Interval of pings on a silent connection. After three unanswered pings the connection counts as lost, and
 /// other servers are tried.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Delays between attempts to connect, and to publish a report.
+pub(crate) const BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(100), Duration::from_secs(5)).with_jitter(1.0, 2.0);
 
 /// Where NATS is and how to get in.
 #[derive(Clone, Debug, clap::Args)]
@@ -130,12 +135,7 @@ pub async fn connect(
             None => Ok(options),
         }
     };
-    let mut delays = ExponentialBuilder::new()
-        .with_min_delay(Duration::from_millis(100))
-        .with_max_delay(Duration::from_secs(5))
-        .with_jitter()
-        .without_max_times()
-        .build();
+    let mut failures = 0;
     loop {
         let attempt = tokio::select! {
             attempt = options()?.connect(servers.as_slice()) => attempt,
@@ -149,9 +149,9 @@ pub async fn connect(
             }
             Err(error) => warn!(%error, "no connection to NATS, trying again"),
         }
-        let delay = delays.next().unwrap_or(Duration::from_secs(5));
+        failures += 1;
         tokio::select! {
-            () = tokio::time::sleep(delay) => {}
+            () = tokio::time::sleep(BACKOFF.delay(failures, random())) => {}
             () = shutdown.cancelled() => return Err(ConnectError::Stopped),
         }
     }

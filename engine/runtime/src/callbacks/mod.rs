@@ -28,6 +28,7 @@ use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, RawMessageError, Stream};
 use eno_core::Name;
 use eno_sbi::nats::Connection;
+use eno_sbi::random;
 use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, Subject, SubjectKind, decode, encode, subject};
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -50,7 +51,7 @@ use self::post::PostOutcome;
 use self::requests::{FinishedRequest, PendingRequest};
 use self::schedule::{AttemptEnd, DueCallback};
 use self::state::EntryWatch;
-use crate::lease_guard::LeaseGuard;
+use crate::leader::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
 
 /// Interval of saving the progress.
@@ -514,13 +515,6 @@ async fn publish_delivery(
     };
     client.publish(SubjectKind::Delivery.with_tokens(object), encode(&delivery)?.into()).await?;
     Ok(())
-}
-
-/// A random number between 0 and 1.
-fn random() -> f64 {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

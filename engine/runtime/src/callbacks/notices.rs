@@ -1,9 +1,10 @@
 //! Schedules writes of the condition `CallbackDelivered`, from the first failed callback on. Objects whose callbacks
 //! all succeed get no condition. Pure: times are Unix milliseconds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use eno_core::Name;
+use eno_queue::DelayQueue;
 use serde::{Deserialize, Serialize};
 
 /// Maximum concurrent writes.
@@ -74,15 +75,20 @@ struct Item {
     shown: bool,
     /// The notice being written.
     running: Option<Notice>,
-    due: Option<i64>,
+    /// When the next write is due after the one in progress.
+    next: Option<i64>,
+    /// Time of the last write.
     last: i64,
 }
 
 /// All pending and written notices.
 #[derive(Debug, Default)]
 pub struct Notices {
+    /// The notice of each object.
     items: HashMap<Name, Item>,
-    due: BTreeSet<(i64, Name)>,
+    /// Objects whose notice waits for its write.
+    due: DelayQueue<Name, i64>,
+    /// Number of writes in progress.
     running: usize,
 }
 
@@ -91,7 +97,7 @@ impl Notices {
     pub fn restore(&mut self, object: &Name, about: Undelivered, settled: bool, now: i64) {
         let recovered = settled.then_some((Some(about.counter), now));
         let notice = Notice { about, recovered };
-        let item = Item { notice, shown: true, running: None, due: None, last: 0 };
+        let item = Item { notice, shown: true, running: None, next: None, last: 0 };
         self.items.insert(object.clone(), item);
         self.schedule(object, now);
     }
@@ -123,10 +129,10 @@ impl Notices {
                 Some((counter, _)) => about.delivered = about.delivered.max(counter),
             }
             item.notice = Notice { about, recovered: None };
-            item.due.unwrap_or_else(|| now.max(item.last + MIN_INTERVAL))
+            item.next.or(self.due.due(object)).unwrap_or_else(|| now.max(item.last + MIN_INTERVAL))
         } else {
             let notice = Notice { about, recovered: None };
-            let item = Item { notice, shown: false, running: None, due: None, last: 0 };
+            let item = Item { notice, shown: false, running: None, next: None, last: 0 };
             self.items.insert(object.clone(), item);
             now + FIRST_DELAY
         };
@@ -142,32 +148,27 @@ impl Notices {
                 self.schedule(object, now);
             }
         } else {
-            if let Some(due) = item.due {
-                self.due.remove(&(due, object.clone()));
-            }
+            self.due.remove(object);
             self.items.remove(object);
         }
     }
 
     fn schedule(&mut self, object: &Name, at: i64) {
         let Some(item) = self.items.get_mut(object) else { return };
-        if let Some(due) = item.due.replace(at) {
-            self.due.remove(&(due, object.clone()));
-        }
-        // A notice that is due during a write waits for its end.
-        if item.running.is_none() {
-            self.due.insert((at, object.clone()));
+        if item.running.is_some() {
+            item.next = Some(at);
+        } else {
+            self.due.insert(object.clone(), at);
         }
     }
 
     /// The next notice to write, if one is due.
     pub fn next(&mut self, now: i64) -> Option<(Name, Notice)> {
-        if self.running >= MAX_CONCURRENT_WRITES || self.due.first().is_none_or(|(at, _)| *at > now) {
+        if self.running >= MAX_CONCURRENT_WRITES {
             return None;
         }
-        let (_, object) = self.due.pop_first()?;
+        let object = self.due.pop(now)?;
         let item = self.items.get_mut(&object)?;
-        item.due = None;
         item.running = Some(item.notice.clone());
         self.running += 1;
         Some((object, item.notice.clone()))
@@ -175,7 +176,7 @@ impl Notices {
 
     /// When [`Self::next`] may return a notice, unless a write ends before.
     pub fn wake(&self) -> Option<i64> {
-        self.due.first().map(|(at, _)| *at).filter(|_| self.running < MAX_CONCURRENT_WRITES)
+        self.due.wake().filter(|_| self.running < MAX_CONCURRENT_WRITES)
     }
 
     /// A write ended.
@@ -184,6 +185,7 @@ impl Notices {
         let Some(notice) = item.running.take() else { return };
         self.running -= 1;
         item.last = now;
+        let next = item.next.take();
         let changed = item.notice != notice;
         match outcome {
             WriteOutcome::Gone => {
@@ -194,8 +196,8 @@ impl Notices {
             }
             WriteOutcome::Done => {
                 item.shown = true;
-                if let Some(due) = item.due.take() {
-                    self.schedule(object, due);
+                if let Some(at) = next {
+                    self.schedule(object, at);
                 }
             }
             WriteOutcome::Retry => {

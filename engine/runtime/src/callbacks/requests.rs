@@ -17,7 +17,8 @@ use super::client::read_dead_letters;
 use super::message::{Endpoint, Message};
 use super::post::PostOutcome;
 use super::{DeliveryContext, publish_delivery};
-use crate::{api, status};
+use crate::api;
+use crate::status::convert;
 
 /// A received request.
 #[derive(Debug)]
@@ -181,9 +182,9 @@ fn message(key: &Key, mut object: kube::api::DynamicObject) -> Result<Message, s
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let now = Timestamp::now();
     let status = object.data.get("status").cloned().unwrap_or_default();
-    let phase = crate::ingest::status(key.kind, &status).and_then(|status| status.phase);
+    let phase = crate::watch::ingest::status(key.kind, &status).and_then(|status| status.phase);
     let text = json!({
-        "id": format!("test-{}", status::transition_id(&uid, now.as_millisecond().unsigned_abs())),
+        "id": format!("test-{}", convert::transition_id(&uid, now.as_millisecond().unsigned_abs())),
         "uid": uid,
         "counter": status.get("transitions").and_then(serde_json::Value::as_u64).unwrap_or_default(),
         "kind": key.kind.as_str(),

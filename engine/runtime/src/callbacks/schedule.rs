@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use eno_core::Name;
+use eno_queue::{Backoff, DelayQueue};
 use serde::{Deserialize, Serialize};
 
 /// Maximum concurrent posts.
@@ -24,8 +25,7 @@ const MAX_POSTS_PER_OTHER_HOST: usize = 2;
 const PROMPT: Duration = Duration::from_secs(1);
 /// Maximum hosts that are remembered without pending posts.
 const MAX_IDLE_HOSTS: usize = 4096;
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-const MAX_DELAY: Duration = Duration::from_hours(1);
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_hours(1)).with_jitter(0.8, 1.2);
 /// Delay in milliseconds after a callback could not be attempted.
 const NOT_ATTEMPTED_DELAY: i64 = 1000;
 
@@ -90,8 +90,8 @@ pub struct Schedule {
     pools: [HostPool; Pace::ALL.len()],
     /// Index of the pool that is served next.
     next_pool: usize,
-    /// Objects that wait for a retry, by its time.
-    later: BTreeSet<(i64, Name)>,
+    /// Objects that wait for a retry.
+    later: DelayQueue<Name, i64>,
     /// Pending transitions of objects without an entry; they hold the floor down.
     without_entry: BTreeSet<u64>,
     /// Sequence of the newest transition that was read.
@@ -206,7 +206,7 @@ impl Schedule {
                 queue.last_error = entry.last_error;
                 queue.stage = Stage::Later;
                 self.pending += queue.pending.len();
-                self.later.insert((queue.next_try, object.clone()));
+                self.later.insert(object.clone(), queue.next_try);
             }
         }
         self.objects.insert(object, queue);
@@ -280,10 +280,7 @@ impl Schedule {
 
     /// The next callback to post, if one is due.
     pub fn next(&mut self, now: i64) -> Option<DueCallback> {
-        while let Some((at, _)) = self.later.first()
-            && *at <= now
-        {
-            let Some((_, object)) = self.later.pop_first() else { break };
+        while let Some(object) = self.later.pop(now) {
             if let Some(queue) = self.objects.get_mut(&object) {
                 queue.stage = Stage::Idle;
             }
@@ -328,7 +325,7 @@ impl Schedule {
 
     /// When [`Self::next`] may return a callback, unless an attempt ends before.
     pub fn wake(&self) -> Option<i64> {
-        self.later.first().map(|(at, _)| *at)
+        self.later.wake()
     }
 
     /// An attempt ended after the time `took`. `random` is between 0 and 1.
@@ -358,17 +355,17 @@ impl Schedule {
             }
             AttemptEnd::Retry { error, after } => {
                 queue.attempts = queue.attempts.saturating_add(1);
-                let delay = retry_delay(queue.attempts, random).max(after.unwrap_or_default());
+                let delay = BACKOFF.delay(queue.attempts, random).max(after.unwrap_or_default());
                 queue.next_try = now.saturating_add(i64::try_from(delay.as_millis()).unwrap_or(i64::MAX));
                 queue.last_error = error;
                 queue.stage = Stage::Later;
-                self.later.insert((queue.next_try, object.clone()));
+                self.later.insert(object.clone(), queue.next_try);
                 self.changed.insert(object.clone());
             }
             AttemptEnd::NotAttempted => {
                 queue.next_try = now.saturating_add(NOT_ATTEMPTED_DELAY);
                 queue.stage = Stage::Later;
-                self.later.insert((queue.next_try, object.clone()));
+                self.later.insert(object.clone(), queue.next_try);
             }
         }
         self.pools[pace as usize].running -= 1;
@@ -398,7 +395,7 @@ impl Schedule {
         match queue.stage {
             Stage::Running { .. } | Stage::Paused => return false,
             Stage::Later => {
-                self.later.remove(&(queue.next_try, object.clone()));
+                self.later.remove(object);
             }
             Stage::Queued => {
                 for host in self.hosts.values_mut() {
@@ -469,12 +466,6 @@ impl Schedule {
     pub fn len(&self) -> usize {
         self.pending
     }
-}
-
-/// Delay after this number of attempts: doubles up to a maximum, with 20 percent jitter.
-fn retry_delay(attempts: u32, random: f64) -> Duration {
-    let doubled = FIRST_DELAY.saturating_mul(2_u32.saturating_pow(attempts.clamp(1, 16) - 1));
-    doubled.min(MAX_DELAY).mul_f64(0.8 + 0.4 * random.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::outbox;
+use crate::status::outbox;
 
 /// A guard that holds the Lease for longer than a test takes.
 fn leading() -> LeaseGuard {

@@ -10,11 +10,11 @@ use kube::runtime::events::EventType;
 use tracing::{debug, info, warn};
 
 use super::{Leader, LeaderContext};
-use crate::command_scheduler::{DEADLINE, DriverAnswer, Participant, PendingCommand};
-use crate::drift::DRIFT;
-use crate::events;
-use crate::publish;
-use crate::repairs;
+use crate::commands::command_scheduler::{DEADLINE, DriverAnswer, Participant, PendingCommand};
+use crate::commands::drift::DRIFT;
+use crate::commands::publish;
+use crate::commands::repairs;
+use crate::status::events;
 
 /// First delay before a network that a switch refused is retried; it doubles with each attempt,
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use futures::{StreamExt as _, stream};
 
 use super::Leader;
 use crate::api;
-use crate::mailbox::{Input, post};
+use crate::watch::mailbox::{Input, post};
 
 /// Time for objects that are applied together to arrive.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(1);

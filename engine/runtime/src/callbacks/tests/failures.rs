@@ -133,9 +133,9 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     // A crash before the attempt is recorded repeats the dead letter, which is stored once.
     try_once(&context, &object, 1, 9, true, &payload).await;
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
-    let deliveries = crate::trace::deliveries(
+    let deliveries = crate::inspect::trace::deliveries(
         &bench.connection,
-        crate::trace::ObjectRef { kind: "L2Service", namespace: None, name: "a" },
+        crate::inspect::trace::ObjectRef { kind: "L2Service", namespace: None, name: "a" },
     );
     let deliveries = deliveries.await.unwrap();
     assert!(matches!(deliveries.last().unwrap().end, DeliveryEnd::GivenUp { .. }));

@@ -1,0 +1,380 @@
+//! Presence and reports of drivers, from NATS.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::Message;
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::kv::Operation;
+use async_nats::jetstream::message::Info;
+use eno_core::{Event, Name, Target};
+use eno_sbi::HOLD;
+use eno_sbi::nats::{Connection, is_stream_readout};
+use eno_schemas::{Command, Decision, DriverHello, Report, Subject, SubjectKind, decode, subject};
+use futures::StreamExt as _;
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::warn;
+
+use crate::commands::command_scheduler::StoredCommand;
+use crate::metrics::Metrics;
+use crate::stream_reader;
+use crate::watch::mailbox::{Input, Mailbox, Source, post};
+
+/// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
+const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
+/// Delay between two attempts.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// The driver whose targets are nodes.
+const NODE_DRIVER: &str = "node";
+
+/// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
+pub fn target(driver: &str, name: &str) -> Target {
+    match name.split_once('/') {
+        Some((namespace, name)) => Target::Nad(namespace.into(), name.into()),
+        None if driver == NODE_DRIVER => Target::Node(name.into()),
+        None => Target::Fabric(name.into()),
+    }
+}
+
+/// The name in [`Event::Drivers`] of an instance that serves only this target.
+pub fn instance_of(driver: &str, target: &str) -> Name {
+    format!("{driver}/{target}").into()
+}
+
+/// Follows the reports, starting with the last one of each target.
+pub async fn reports(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    mut lost: watch::Receiver<u64>,
+) {
+    let mut synced = false;
+    let mut connects = connection.connects();
+    loop {
+        connects.mark_unchanged();
+        lost.mark_unchanged();
+        let followed = follow_reports(&connection, &mailbox, &metrics, &mut synced);
+        tokio::select! {
+            result = followed => match result {
+                Ok(()) => return,
+                Err(error) => warn!(%error, "reading reports from NATS, trying again"),
+            },
+            // Messages in flight when the connection broke are lost.
+            changed = connects.changed() => if changed.is_err() { return },
+            changed = lost.changed() => if changed.is_err() { return },
+        }
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+/// `Ok`: the receiver has ended.
+async fn follow_reports(
+    connection: &Connection,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    synced: &mut bool,
+) -> Result<(), async_nats::Error> {
+    let stream = connection.jetstream.get_stream(subject::RESULTS).await?;
+    let mut consumer = stream
+        .create_consumer(pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            filter_subject: SubjectKind::Result.all(),
+            ..pull::OrderedConfig::default()
+        })
+        .await?;
+    let pending = consumer.info().await?.num_pending;
+    let mut messages = consumer.messages().await?;
+    if pending == 0
+        && !std::mem::replace(synced, true)
+        && !post(mailbox, Input::Synced(Source::Reports)).await
+    {
+        return Ok(());
+    }
+    while let Some(message) = messages.next().await {
+        let message = message?;
+        // An empty message marks that the subject was purged.
+        if !message.payload.is_empty() {
+            let input = match report(&message) {
+                Ok(report) => {
+                    let target = target(&report.driver, &report.target);
+                    Some(Input::Report(target, report.driver.as_str().into(), Box::new(report)))
+                }
+                Err(error) => {
+                    metrics.malformed("report");
+                    warn!(subject = %message.subject, error, "a report can't be read");
+                    driver_and_target(&message.subject)
+                        .map(|(driver, target)| Input::ReportUnreadable(target, driver.into()))
+                }
+            };
+            if let Some(input) = input
+                && !post(mailbox, input).await
+            {
+                return Ok(());
+            }
+        }
+        let left = message.info()?.pending;
+        if left == 0
+            && !std::mem::replace(synced, true)
+            && !post(mailbox, Input::Synced(Source::Reports)).await
+        {
+            return Ok(());
+        }
+    }
+    Err("the consumer ended".into())
+}
+
+/// Decodes a report and checks its origin.
+fn report(message: &Message) -> Result<Report, String> {
+    let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
+    // A client without the right to report could make the server republish a stored message.
+    if is_stream_readout(message.headers.as_ref()) {
+        return Err("it was read out of a stream, and so is no driver's word".into());
+    }
+    // A driver may report under its own subject only.
+    if Subject::result(&report.driver, &report.target).to_string() != message.subject.as_str() {
+        return Err(format!("it is of driver {} on target {}", report.driver, report.target));
+    }
+    Ok(report)
+}
+
+/// The commands that NATS stores, by target and driver.
+pub async fn commands(
+    connection: &Connection,
+    metrics: &Metrics,
+) -> Result<Vec<(Target, StoredCommand, Option<Command>)>, async_nats::Error> {
+    let mut found = Vec::new();
+    let visit = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
+        Ok(command) => {
+            let stored = StoredCommand {
+                driver: command.driver.as_str().into(),
+                generation: Some(command.generation.clone()),
+                unconfirmed: command
+                    .transaction
+                    .as_ref()
+                    .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
+                sequence: info.stream_sequence,
+            };
+            found.push((target(&command.driver, &command.target), stored, Some(command)));
+        }
+        Err(_) if message.payload.is_empty() => {}
+        Err(error) => {
+            metrics.malformed("command");
+            warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
+            if let Some((driver, target)) = driver_and_target(&message.subject) {
+                let stored = StoredCommand {
+                    driver: driver.into(),
+                    generation: None,
+                    unconfirmed: false,
+                    sequence: info.stream_sequence,
+                };
+                found.push((target, stored, None));
+            }
+        }
+    };
+    stream_reader::for_each_message(
+        connection,
+        subject::COMMANDS,
+        DeliverPolicy::LastPerSubject,
+        &SubjectKind::Command.all(),
+        visit,
+    )
+    .await?;
+    Ok(found)
+}
+
+/// The sequence of each target's last command on NATS, readable or not.
+pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
+    let mut found = BTreeMap::new();
+    let visit = |message: &Message, info: &Info<'_>| {
+        if let Some((_, target)) = driver_and_target(&message.subject).filter(|_| !message.payload.is_empty())
+        {
+            let last = found.entry(target).or_default();
+            *last = info.stream_sequence.max(*last);
+        }
+    };
+    stream_reader::for_each_message(
+        connection,
+        subject::COMMANDS,
+        DeliverPolicy::LastPerSubject,
+        &SubjectKind::Command.all(),
+        visit,
+    )
+    .await?;
+    Ok(found)
+}
+
+/// Driver and target of a subject of commands or reports.
+fn driver_and_target(subject: &str) -> Option<(String, Target)> {
+    let Ok(Subject::Command(name) | Subject::Result(name)) = subject.parse() else { return None };
+    let target = target(&name.driver, &name.target);
+    Some((name.driver.into_owned(), target))
+}
+
+/// Follows which drivers are alive.
+pub async fn presence(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    mut lost: watch::Receiver<u64>,
+) {
+    let mut alive = DriverPresence::default();
+    loop {
+        lost.mark_unchanged();
+        tokio::select! {
+            result = follow_presence(&connection, &mailbox, &metrics, &mut alive) => match result {
+                Ok(()) => return,
+                Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
+            },
+            // The watch would wait for a sequence of the former bucket.
+            changed = lost.changed() => if changed.is_err() { return },
+        }
+        sleep(RETRY_DELAY).await;
+    }
+}
+
+/// A driver process.
+#[derive(Debug)]
+struct Process {
+    driver: Name,
+    /// The only target that it serves; `None`: it serves several.
+    target: Option<Name>,
+    /// It can hold a change until a transaction is decided.
+    holds: bool,
+}
+
+/// The drivers that are present.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct PresentDrivers {
+    /// Drivers that are alive.
+    alive: BTreeSet<Name>,
+    /// Alive drivers all of whose processes can hold a change.
+    holding: BTreeSet<Name>,
+}
+
+/// The driver processes that are alive, and the drivers reported last.
+#[derive(Debug, Default)]
+struct DriverPresence {
+    instances: HashMap<String, (Process, Instant)>,
+    last_reported: Option<PresentDrivers>,
+}
+
+impl DriverPresence {
+    /// The present drivers, if they changed since the last call.
+    fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
+        self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
+        let mut present = PresentDrivers::default();
+        let mut plain = BTreeSet::new();
+        for (Process { driver, target, holds }, _) in self.instances.values() {
+            present.alive.insert(driver.clone());
+            present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
+            if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
+        }
+        present.holding.retain(|driver| !plain.contains(driver));
+        (self.last_reported.as_ref() != Some(&present)).then(|| {
+            self.last_reported = Some(present.clone());
+            present
+        })
+    }
+}
+
+async fn follow_presence(
+    connection: &Connection,
+    mailbox: &Mailbox,
+    metrics: &Metrics,
+    alive: &mut DriverPresence,
+) -> Result<(), async_nats::Error> {
+    let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
+    let mut caught_up = bucket.stream.get_info().await?.state.messages == 0;
+    let mut watch = bucket.watch_with_history(">").await?;
+    let mut tick = interval(PRESENCE_TIMEOUT / 5);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        if caught_up {
+            let first = alive.last_reported.is_none();
+            if let Some(PresentDrivers { alive, holding }) = alive.changes(Instant::now())
+                && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
+                    && post(mailbox, Input::Event(Event::Drivers(alive))).await)
+            {
+                return Ok(());
+            }
+            if first && !post(mailbox, Input::Synced(Source::Drivers)).await {
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            _ = tick.tick() => {}
+            entry = watch.next() => {
+                let entry = entry.ok_or("the watch ended")??;
+                caught_up |= entry.delta == 0;
+                match entry.operation {
+                    Operation::Put => match decode::<DriverHello>(&entry.value) {
+                        // A driver may announce itself under its own key only.
+                        Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
+                            metrics.malformed("driver");
+                            warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
+                        }
+                        Ok(hello) => {
+                            let process = Process {
+                                holds: hello.capabilities.iter().any(|one| one == HOLD),
+                                driver: hello.driver.into(),
+                                target: hello.target.map(Name::from),
+                            };
+                            alive.instances.insert(entry.key, (process, Instant::now()));
+                        }
+                        Err(error) => {
+                            metrics.malformed("driver");
+                            warn!(key = entry.key, %error, "a driver's presence can't be read");
+                        }
+                    },
+                    Operation::Delete | Operation::Purge => {
+                        alive.instances.remove(&entry.key);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subject_parses_into_driver_and_target() {
+        for (driver, name) in [("netconf", "leaf1.dc1"), ("nad", "ns/a-b.c"), ("node", "leaf1.dc1")] {
+            let expected = Some((driver.to_owned(), target(driver, name)));
+            assert_eq!(driver_and_target(&Subject::command(driver, name).to_string()), expected);
+            assert_eq!(driver_and_target(&Subject::result(driver, name).to_string()), expected);
+        }
+        assert_eq!(driver_and_target("eno.v1.command.netconf"), None);
+        assert_eq!(driver_and_target("eno.v1.command.netconf.a=4"), None);
+        assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
+        assert_eq!(target("node", "a"), Target::Node("a".into()));
+        assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));
+    }
+
+    #[test]
+    fn driver_presence_expires_without_renewal() {
+        let start = Instant::now();
+        let mut alive = DriverPresence::default();
+        assert_eq!(alive.changes(start), Some(PresentDrivers::default()));
+        let process = |driver: &str, target: Option<&str>, holds| {
+            (Process { driver: driver.into(), target: target.map(Name::from), holds }, start)
+        };
+        alive.instances.insert("netconf.1".into(), process("netconf", None, true));
+        alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
+        let present = |holding: &[&str]| PresentDrivers {
+            alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
+            holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
+        };
+        assert_eq!(alive.changes(start), Some(present(&["netconf"])));
+        assert_eq!(alive.changes(start), None);
+        // One process that can't hold a change is enough: it may get the command.
+        alive.instances.insert("netconf.2".into(), process("netconf", None, false));
+        assert_eq!(alive.changes(start), Some(present(&[])));
+        assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));
+    }
+}

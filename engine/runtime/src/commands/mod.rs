@@ -1,0 +1,8 @@
+//! Commands to drivers and what drivers report, both over NATS.
+
+pub mod command_scheduler;
+pub mod drift;
+pub mod drivers;
+pub mod publish;
+pub mod repairs;
+pub mod streams;

@@ -1,0 +1,616 @@
+//! One term of leadership, from acquiring the Lease to losing it. One task owns the core and decides; all other tasks
+//! watch or write.
+
+pub mod cluster_id;
+mod commands;
+mod deadlines;
+pub mod lease;
+pub mod lease_guard;
+mod references;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
+use eno_sbi::nats::{Connection, ensure_streams};
+use eno_schemas::{Command, Decision, Phase, Transaction};
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::callbacks;
+use crate::commands::command_scheduler::{CommandScheduler, Participant};
+use crate::commands::drift::{DRIFT, NoteTracker};
+use crate::commands::drivers;
+use crate::commands::publish;
+use crate::commands::streams;
+use crate::leader::lease_guard::LeaseGuard;
+use crate::metrics::Metrics;
+use crate::nodes::node_labels;
+use crate::nodes::pod_networks;
+use crate::nodes::samples;
+use crate::status::bridge_domains;
+use crate::status::events::Events;
+use crate::status::outbox::{self, LoadedOutbox};
+use crate::status::writer::{self, Change, Job, WrittenStatus};
+use crate::watch;
+use crate::watch::mailbox::{Input, Source};
+use crate::watch::objects::{Objects, StoredObject};
+
+/// Capacity of the mailbox in messages; senders wait when it is full.
+const MAILBOX_CAPACITY: usize = 4096;
+/// Maximum time between two runs of the loop.
+const MAX_IDLE: Duration = Duration::from_mins(1);
+/// Maximum concurrent writes to the API server.
+const MAX_CONCURRENT_WRITES: usize = 32;
+
+/// Connections and settings that a leader uses.
+#[derive(Clone)]
+pub struct LeaderContext {
+    /// Client of the API server.
+    pub client: Client,
+    /// Connection to NATS.
+    pub connection: Connection,
+    /// Posts callbacks.
+    pub poster: Arc<callbacks::Poster>,
+    /// Configuration of the core.
+    pub config: Config,
+    /// Image of sample Deployments; `None`: none are made.
+    pub sample_image: Option<Arc<str>>,
+    /// Prometheus metrics of the engine.
+    pub metrics: Arc<Metrics>,
+    /// Name of this process, as reporting instance of Kubernetes Events.
+    pub identity: Arc<str>,
+    /// True while the engine is in sync with the cluster.
+    pub synced: Arc<std::sync::atomic::AtomicBool>,
+    /// Until when this process is sure to hold the Lease.
+    pub lease_guard: LeaseGuard,
+}
+
+/// Why leadership ended on its own.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaderError {
+    /// NATS failed during the start. A retry may help.
+    #[error("{0}")]
+    Nats(#[from] async_nats::Error),
+    /// NATS holds messages of this or a later term: the Lease was recreated and counts from the beginning. The engine
+    /// needs a higher term, since drivers follow the highest one only.
+    #[error("words of term {found} are on NATS already")]
+    TermUsed {
+        /// The highest term that was found.
+        found: u64,
+    },
+    /// The outbox was lost and is empty. The next leadership publishes the last transition of every object again.
+    #[error("the outbox was lost")]
+    OutboxLost,
+}
+
+/// Leads until `stop`, or until another process leads. All tasks that it started have ended when it returns.
+pub async fn run_leader(
+    context: &LeaderContext,
+    term: u64,
+    stop: impl Future<Output = ()>,
+) -> Result<(), LeaderError> {
+    // Cancels all tasks of this leadership, whichever of them ends it.
+    let stop_all = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    let result = tokio::select! {
+        result = run_loop(context, term, &stop_all, &mut tasks) => result,
+        () = stop_all.cancelled() => Ok(()),
+        () = stop => Ok(()),
+    };
+    stop_all.cancel();
+    tasks.shutdown().await;
+    context.synced.store(false, std::sync::atomic::Ordering::Relaxed);
+    context.metrics.reset();
+    result
+}
+
+async fn run_loop(
+    context: &LeaderContext,
+    term: u64,
+    stop_all: &CancellationToken,
+    tasks: &mut JoinSet<()>,
+) -> Result<(), LeaderError> {
+    let LeaderContext { client, connection, metrics, .. } = context;
+    let started = Instant::now();
+    metrics.leading.set(1);
+    ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
+    let (outbox, commands) =
+        tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
+    (0..outbox.unreadable).for_each(|_| metrics.malformed("transition"));
+    let terms = commands
+        .iter()
+        .filter_map(|(_, stored_command, _)| stored_command.generation.as_ref())
+        .map(|generation| generation.term);
+    if let Some(found) = terms.max().filter(|found| *found >= term) {
+        return Err(LeaderError::TermUsed { found });
+    }
+    info!(term, outbox = outbox.last.len(), commands = commands.len(), "leading");
+    let (mailbox, mut inputs) = mpsc::channel(MAILBOX_CAPACITY);
+    let (node_labels, label_updates) = mpsc::unbounded_channel();
+    watch::start(tasks, client, &mailbox, node_labels.clone(), metrics).await;
+    let (losses, lost) = watch_channel::channel(0);
+    tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
+    tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
+    let poster = context.poster.clone();
+    let lease_guard = context.lease_guard.clone();
+    tasks.spawn(callbacks::run(
+        connection.clone(),
+        poster,
+        metrics.clone(),
+        lease_guard,
+        lost,
+        stop_all.clone(),
+    ));
+    let (jobs, queue) = mpsc::unbounded_channel();
+    let events = Events::start(client.clone(), &context.identity, metrics.clone(), stop_all.clone());
+    let writer_context = Arc::new(writer::WriterContext {
+        client: client.clone(),
+        jetstream: connection.jetstream.clone(),
+        mailbox: mailbox.clone(),
+        permits: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
+        events: events.clone(),
+        metrics: metrics.clone(),
+        lease_guard: context.lease_guard.clone(),
+    });
+    let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
+    tasks.spawn(writer::run(writer_context, queue, sequences, stop_all.clone()));
+    let (bridge_domains, bridge_domain_updates) = mpsc::unbounded_channel();
+    tasks.spawn(bridge_domains::run(
+        client.clone(),
+        bridge_domain_updates,
+        metrics.clone(),
+        stop_all.clone(),
+    ));
+    let (pod_networks, views) = mpsc::unbounded_channel();
+    let (samples, deployments) = mpsc::unbounded_channel();
+    if context.config.nodes {
+        tasks.spawn(node_labels::run(client.clone(), label_updates, metrics.clone(), stop_all.clone()));
+        let events_for_pods = events.clone();
+        tasks.spawn(pod_networks::run(
+            client.clone(),
+            views,
+            events_for_pods,
+            metrics.clone(),
+            stop_all.clone(),
+        ));
+        let image = context.sample_image.clone();
+        let (mailbox, events) = (mailbox.clone(), events.clone());
+        let metrics = metrics.clone();
+        tasks.spawn(samples::run(
+            client.clone(),
+            image,
+            deployments,
+            mailbox,
+            events,
+            metrics,
+            stop_all.clone(),
+        ));
+    }
+
+    let mut leader = Leader {
+        context: context.clone(),
+        term,
+        conflicting_term: None,
+        engine: Engine::new(context.config.clone()),
+        scheduler: CommandScheduler::new(term),
+        objects: Objects::default(),
+        phases: HashMap::new(),
+        outbox,
+        outbox_lost: false,
+        unsynced: Source::all().collect(),
+        gone_objects: Vec::new(),
+        reference_waits: VecDeque::new(),
+        retries: BTreeSet::new(),
+        deadlines: BTreeSet::new(),
+        drift_notes: NoteTracker::new(DRIFT),
+        vlan_taken_off_notes: NoteTracker::new(eno_schemas::VLAN_TAKEN_OFF),
+        mailbox,
+        jobs,
+        bridge_domains,
+        pod_networks,
+        node_labels,
+        samples,
+        events,
+        settled_once: false,
+        uncommanded: Vec::new(),
+        publishing: JoinSet::new(),
+        stop_all: stop_all.clone(),
+        started,
+        caught_up: false,
+        leading_since: Timestamp::now(),
+    };
+    // A decision that reached one participant holds for all of them.
+    let confirmed =
+        |(_, _, command): &(Target, crate::commands::command_scheduler::StoredCommand, Option<Command>)| {
+            let transaction = command.as_ref()?.transaction.as_ref()?;
+            (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
+        };
+    let confirmed: BTreeSet<String> = commands.iter().filter_map(confirmed).collect();
+    for (target, stored_command, command) in commands {
+        leader.load_command(target, stored_command, command, &confirmed);
+    }
+    let mut batch = Vec::new();
+    let mut wake: Option<Instant> = None;
+    loop {
+        let at = wake.unwrap_or_else(|| Instant::now() + MAX_IDLE);
+        tokio::select! {
+            count = inputs.recv_many(&mut batch, MAILBOX_CAPACITY) => {
+                if count == 0 {
+                    return Ok(());
+                }
+                for input in batch.drain(..) {
+                    leader.handle_input(input);
+                }
+                if let Some(found) = leader.conflicting_term {
+                    return Err(LeaderError::TermUsed { found });
+                }
+                if leader.outbox_lost {
+                    return Err(LeaderError::OutboxLost);
+                }
+                metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
+                leader.settle();
+            }
+            Some(result) = leader.publishing.join_next() => {
+                if let Ok(Err(error)) = result {
+                    error!(%error, "stepping down");
+                    stop_all.cancel();
+                    return Ok(());
+                }
+            }
+            Some(ended) = tasks.join_next() => {
+                if !stop_all.is_cancelled() {
+                    warn!(panicked = ended.is_err(), "a part of the engine ended by itself, beginning again");
+                }
+                return Ok(());
+            }
+            () = tokio::time::sleep_until(at.into()) => {}
+        }
+        leader.check_references();
+        leader.run_due_retries();
+        leader.run_due_deadlines();
+        loop {
+            wake = leader.publish_ready();
+            // The core relates new commands to the reports that it already has.
+            if !leader.settle() {
+                break;
+            }
+        }
+        leader.report_catch_up();
+        let next_retry = leader.retries.first().map(|(at, ..)| *at);
+        let deadline = leader.deadlines.first().map(|(at, ..)| *at);
+        let reference_waits = leader.reference_waits.front().map(|(until, _)| *until);
+        wake = wake.into_iter().chain(reference_waits).chain(next_retry).chain(deadline).min();
+    }
+}
+
+/// State of the task that owns the core.
+struct Leader {
+    /// Connections and settings.
+    context: LeaderContext,
+    /// The term of this leadership.
+    term: u64,
+    /// A term that another engine used and that is not lower than this one.
+    conflicting_term: Option<u64>,
+    /// The core.
+    engine: Engine,
+    /// Decides when commands are published.
+    scheduler: CommandScheduler,
+    /// The last version of every object.
+    objects: Objects,
+    /// Phase of each object, for the metrics.
+    phases: HashMap<Key, Option<Phase>>,
+    /// Last outbox entry of each object that no watch has shown yet.
+    outbox: LoadedOutbox,
+    /// The outbox was recreated empty: the next leader publishes its last transitions again.
+    outbox_lost: bool,
+    /// Sources whose initial state is not complete.
+    unsynced: HashSet<Source>,
+    /// Objects with missing references, and until when those may still arrive; earliest first.
+    reference_waits: VecDeque<(Instant, Key)>,
+    /// Networks that a switch refused: time of the retry, network and attempt.
+    retries: BTreeSet<(Instant, Key, u32)>,
+    /// When transient errors count as lasting: time, object and start of the error.
+    deadlines: BTreeSet<(Instant, Key, Name)>,
+    /// New drift in reports on switches.
+    drift_notes: NoteTracker,
+    /// New notes of removed VLANs in reports on switches.
+    vlan_taken_off_notes: NoteTracker,
+    /// Objects that are gone since the last batch; their last transitions may still have to be written.
+    gone_objects: Vec<Key>,
+    /// Sender of the mailbox, for spawned tasks.
+    mailbox: mpsc::Sender<Input>,
+    /// Sender to the writer.
+    jobs: mpsc::UnboundedSender<Job>,
+    /// Sender to the task that maintains L2BridgeDomains.
+    bridge_domains: mpsc::UnboundedSender<bridge_domains::DesiredBridgeDomain>,
+    /// Sender to the task that maintains PodNetworks.
+    pod_networks: mpsc::UnboundedSender<pod_networks::Update>,
+    /// Sender to the task that labels nodes.
+    node_labels: mpsc::UnboundedSender<node_labels::Update>,
+    /// Sender to the task that creates sample Deployments.
+    samples: mpsc::UnboundedSender<samples::DesiredSample>,
+    /// Publishes Kubernetes Events.
+    events: Events,
+    /// The effects of the initial state are dispatched.
+    settled_once: bool,
+    /// Targets and drivers of reports that arrived before that and have no command.
+    uncommanded: Vec<(Target, Name)>,
+    /// Tasks that publish commands or purge targets.
+    publishing: JoinSet<Result<(), publish::Superseded>>,
+    /// Ends this leadership when cancelled.
+    stop_all: CancellationToken,
+    /// When this leadership began, for durations.
+    started: Instant,
+    /// All commands that follow from the initial state are published.
+    caught_up: bool,
+    /// The same as wall-clock time, to recognise older reports.
+    leading_since: Timestamp,
+}
+
+impl Leader {
+    /// Loads a command that NATS held before this leadership. `confirmed`: identifiers of the confirmed transactions.
+    fn load_command(
+        &mut self,
+        target: Target,
+        stored_command: crate::commands::command_scheduler::StoredCommand,
+        command: Option<Command>,
+        confirmed: &BTreeSet<String>,
+    ) {
+        let driver = stored_command.driver.clone();
+        self.scheduler.load_stored(target.clone(), stored_command);
+        let Some(Command { generation, desired, transaction, .. }) = command else { return };
+        self.engine.handle(Event::StoredCommand(target.clone(), Box::new(desired.clone())));
+        let undone = |transaction: &Transaction| transaction.decision != Some(Decision::Confirm);
+        if let Some(mut transaction) = transaction.filter(undone) {
+            let confirmed = confirmed.contains(&transaction.id);
+            transaction.decision = Some(if confirmed { Decision::Confirm } else { Decision::Abort });
+            let participant = Participant { target, driver, desired, hash: generation.hash.clone() };
+            self.scheduler.decide_inherited(participant, generation, transaction, Instant::now());
+        }
+    }
+
+    fn handle_input(&mut self, input: Input) {
+        match input {
+            Input::Object(mut object, stored) => {
+                if self.objects.get(&object.key).is_none() {
+                    self.first_seen(&mut object, &stored);
+                } else if let (Some(content), Some(status)) =
+                    (stored.status_content, self.engine.status(&object.key))
+                {
+                    let (found, status) =
+                        (WrittenStatus { content, version: stored.version }, status.clone().into());
+                    self.enqueue_job(
+                        &object.key,
+                        Change::StatusObserved { found, uid: stored.uid.clone(), status },
+                    );
+                }
+                self.gone_objects.retain(|key| *key != object.key);
+                self.objects.put(object.key.clone(), stored);
+                self.engine.handle(Event::Object(object));
+            }
+            Input::ObjectGone(key) => {
+                self.gone_objects.push(key.clone());
+                self.engine.handle(Event::ObjectGone(key));
+            }
+            Input::Event(event) => {
+                if let Event::Drivers(drivers) = &event {
+                    self.scheduler.set_alive(drivers.clone());
+                }
+                self.engine.handle(event);
+            }
+            Input::Report(target, driver, report) => self.handle_report(target, &driver, report),
+            Input::ReportUnreadable(target, driver) => {
+                self.scheduler.report_unreadable(&target, &driver, Instant::now());
+            }
+            Input::ReferenceExists(key) => self.wait_for_references(key),
+            Input::Synced(source) => {
+                self.unsynced.remove(&source);
+                debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
+                if self.unsynced.is_empty() {
+                    self.synced();
+                }
+            }
+            Input::Published(target, generation, sequence) => {
+                self.scheduler.confirm_published(&target, &generation, sequence, Instant::now());
+            }
+            Input::TargetRemoved(target) => self.scheduler.removal_done(&target),
+            Input::NotPublished(target, found) => {
+                self.scheduler.publish_failed(&target, found, Instant::now());
+            }
+            Input::StoredSequences(sequences) => {
+                let lost = self.scheduler.compare_with_stream(&sequences, Instant::now());
+                if lost > 0 {
+                    warn!(lost, "NATS lost commands: publishing them again");
+                }
+            }
+            Input::StreamsLost { outbox } => {
+                warn!(outbox, "NATS lost streams: publishing all commands again");
+                self.scheduler.streams_lost();
+                self.outbox_lost |= outbox;
+            }
+        }
+    }
+
+    /// Purges the messages of a removed target from NATS.
+    fn remove_target(&mut self, target: Target, driver: Name) {
+        let LeaderContext { connection, lease_guard, .. } = self.context.clone();
+        let mailbox = self.mailbox.clone();
+        self.publishing.spawn(async move {
+            lease_guard.wait_until_held().await;
+            publish::remove_target(&connection, &mailbox, target, &driver).await;
+            Ok(())
+        });
+    }
+
+    /// Handles the first sight of an object. Its last outbox entry replaces its status if that is older.
+    fn first_seen(&mut self, object: &mut eno_core::Object, stored: &Arc<StoredObject>) {
+        let uid = &stored.uid;
+        if let Some(content) = stored.status_content {
+            let known = WrittenStatus { content, version: stored.version };
+            self.enqueue_job(&object.key, Change::StatusKnown(known));
+        }
+        if let Some(last) = self.outbox.last.remove(&object.key) {
+            let counter = object.status.as_ref().map_or(0, |status| status.transitions);
+            if let Some(repeated) =
+                last.status.filter(|repeated| last.uid == *uid && repeated.transitions > counter)
+            {
+                self.enqueue_job(&object.key, Change::Status(Arc::new(repeated.clone()), uid.clone()));
+                object.status = Some(repeated);
+                return;
+            }
+        } else {
+            self.repeat_transition(object, stored);
+        }
+        // The core sees no change in it. A status with pods changes anyway as soon as their nodes report.
+        if let Some(status) =
+            object.status.as_ref().filter(|status| stored.status_is_outdated && status.pods.is_empty())
+        {
+            self.enqueue_job(&object.key, Change::Status(Arc::new(status.clone()), uid.clone()));
+        }
+    }
+
+    /// Publishes the last transition of an object again if the outbox that had it was lost.
+    fn repeat_transition(&self, object: &eno_core::Object, stored: &Arc<StoredObject>) {
+        let repeated =
+            object.status.as_ref().filter(|status| self.outbox.is_complete && status.transitions > 0);
+        if let Some(status) = repeated {
+            let at = format!("{:.3}", Timestamp::now()).into();
+            let change =
+                Change::RepeatTransition { status: Arc::new(status.clone()), object: stored.clone(), at };
+            self.enqueue_job(&object.key, change);
+        }
+    }
+
+    fn synced(&mut self) {
+        self.outbox.last = HashMap::new();
+        self.context.synced.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.context.metrics.synced.set(u64::try_from(Timestamp::now().as_second()).unwrap_or_default());
+        info!(took = ?self.started.elapsed(), "in step with the cluster");
+    }
+
+    /// Records how long the start took until no command was left to publish.
+    fn report_catch_up(&mut self) {
+        if !self.caught_up && self.settled_once && self.scheduler.counts().0 == 0 {
+            self.caught_up = true;
+            let took = self.started.elapsed();
+            self.context.metrics.catch_up.set(took.as_secs_f64());
+            info!(?took, "caught up with the cluster");
+        }
+    }
+
+    /// Lets the core work out the effects of all inputs, and dispatches them. True: there is something to publish.
+    fn settle(&mut self) -> bool {
+        if !self.unsynced.is_empty() {
+            return false;
+        }
+        let mut publish = false;
+        let now = Timestamp::now();
+        let at: Arc<str> = format!("{now:.3}").into();
+        let started = Instant::now();
+        let effects = self.engine.settle(&at);
+        self.context.metrics.settle.observe(started.elapsed().as_secs_f64());
+        for effect in effects {
+            self.context.metrics.effect(&effect);
+            publish |= matches!(effect, Effect::Publish(_));
+            self.dispatch(effect, &at);
+        }
+        if !std::mem::replace(&mut self.settled_once, true) {
+            // Without node management, nothing receives this.
+            let _ = self.pod_networks.send(pod_networks::Update::InitialSyncDone);
+            for (target, driver) in std::mem::take(&mut self.uncommanded) {
+                self.remove_unwanted(&target, &driver);
+            }
+        }
+        for key in std::mem::take(&mut self.gone_objects) {
+            self.enqueue_job(&key, Change::Gone);
+            self.objects.remove(&key);
+            if let Some(phase) = self.phases.remove(&key) {
+                self.context.metrics.leaves(key.kind, phase);
+            }
+        }
+        publish
+    }
+
+    fn dispatch(&mut self, effect: Effect, at: &Arc<str>) {
+        match effect {
+            Effect::Publish(target) => self.scheduler.mark_dirty(target, Instant::now()),
+            Effect::Forget(target) => {
+                if let Some(driver) = self.scheduler.remove_target(&target, Instant::now()) {
+                    self.remove_target(target, driver);
+                }
+            }
+            Effect::BridgeDomain { service, spec } => {
+                // The receiver ends together with this leadership.
+                let _ = self.bridge_domains.send((service, spec));
+            }
+            Effect::PodNetwork { namespace, name, uid, view } => {
+                let _ = self.pod_networks.send(pod_networks::Update::Desired(namespace, name, uid, view));
+            }
+            Effect::LabelNode { node, points, bridges } => {
+                let wanted = node_labels::DesiredLabels::new(&points, &bridges);
+                let _ = self.node_labels.send(node_labels::Update::Desired(node, wanted));
+            }
+            Effect::SampleDeployment { owner, name } => {
+                if let Some(stored) = self.stored(&owner) {
+                    let _ = self.samples.send((owner, (stored.uid.clone(), name)));
+                }
+            }
+            Effect::Retry { network, attempt } => self.schedule_retry(network, attempt),
+            Effect::Await(key) => self.wait_for_references(key),
+            Effect::Deadline { key, since } => self.start_deadline(key, since),
+            Effect::AddFinalizer(key) => {
+                if let Some(stored) = self.stored(&key) {
+                    self.enqueue_job(&key, Change::AddFinalizer(stored.uid.clone()));
+                }
+            }
+            Effect::RemoveFinalizer(key) => {
+                if let Some(stored) = self.stored(&key) {
+                    self.enqueue_job(&key, writer::removal(key.kind, &stored));
+                }
+            }
+            Effect::Transition { key, previous, status } => {
+                if let Some(object) = self.stored(&key) {
+                    self.count_phase(&key, &status);
+                    let change =
+                        Change::Transition { previous, status: status.into(), object, at: at.clone() };
+                    self.enqueue_job(&key, change);
+                }
+            }
+            Effect::Status { key, status } => {
+                if let Some(stored) = self.stored(&key) {
+                    self.count_phase(&key, &status);
+                    self.enqueue_job(&key, Change::Status(status.into(), stored.uid.clone()));
+                }
+            }
+        }
+    }
+
+    fn stored(&self, key: &Key) -> Option<Arc<StoredObject>> {
+        let stored = self.objects.get(key);
+        if stored.is_none() {
+            debug!(object = %key, "nothing is written about an object that was never seen");
+        }
+        stored.cloned()
+    }
+
+    fn count_phase(&mut self, key: &Key, status: &Status) {
+        self.context.metrics.enters(key.kind, status.phase);
+        if let Some(before) = self.phases.insert(key.clone(), status.phase) {
+            self.context.metrics.leaves(key.kind, before);
+        }
+    }
+
+    fn enqueue_job(&self, key: &Key, change: Change) {
+        if self.jobs.send(Job { key: key.clone(), change }).is_err() {
+            // The writer ended, which ends this leadership.
+            self.stop_all.cancel();
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! What the engine writes about its objects: outbox, status, finalizers, Kubernetes Events.
+
+pub mod bridge_domains;
+pub mod convert;
+pub mod events;
+pub mod outbox;
+pub mod writer;

@@ -1,0 +1,193 @@
+//! The outbox: every transition is stored on NATS before the status shows it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::context::PublishErrorKind;
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::{Context, stream};
+use bytes::Bytes;
+use eno_core::{Key, Name, Status};
+use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
+use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::api;
+use crate::watch::ingest;
+
+/// The last entry of one object.
+#[derive(Debug)]
+pub struct LastEntry {
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// Uid of the object.
+    pub uid: Name,
+    /// The status in the entry, with its transition counter; `None`: the entry is unreadable.
+    pub status: Option<Status>,
+}
+
+/// The state of the outbox when leadership begins.
+#[derive(Debug)]
+pub struct LoadedOutbox {
+    /// The last entry of every object.
+    pub last: HashMap<Key, LastEntry>,
+    /// The stream is younger than its retention time. An object with a transition but without an entry then had its
+    /// entry in an outbox that was lost.
+    pub is_complete: bool,
+    /// Number of last entries that can't be read.
+    pub unreadable: usize,
+}
+
+/// Why a transition is not in the outbox.
+#[derive(Debug, thiserror::Error)]
+pub enum OutboxError {
+    /// Another engine has written: this one no longer leads.
+    #[error("another engine wrote {subject}: expected the last sequence to be {expected}, it is {found}")]
+    Superseded {
+        /// The subject.
+        subject: String,
+        /// The expected last sequence.
+        expected: u64,
+        /// The actual last sequence.
+        found: u64,
+    },
+    /// The message breaks its schema; a retry does not help.
+    #[error(transparent)]
+    Message(#[from] eno_schemas::MessageError),
+    /// NATS did not take it; a retry may help.
+    #[error("publishing {subject}: {source}")]
+    Nats {
+        /// The subject.
+        subject: String,
+        /// Error of NATS.
+        source: async_nats::Error,
+    },
+}
+
+/// Publishes a transition after the message `expected` of its subject, and returns its sequence.
+pub async fn publish(
+    jetstream: &Context,
+    transition: &Transition,
+    expected: u64,
+) -> Result<u64, OutboxError> {
+    let key_namespace = transition.namespace.as_deref();
+    let subject = Subject::transition(&transition.kind, key_namespace, &transition.name).to_string();
+    let payload = Bytes::from(encode(transition)?);
+    let nats = |source: async_nats::Error| OutboxError::Nats { subject: subject.clone(), source };
+    let mut expected = expected;
+    for _ in 0..2 {
+        let message = PublishMessage::build()
+            .payload(payload.clone())
+            .message_id(&transition.id)
+            .expected_last_subject_sequence(expected);
+        let acknowledged =
+            jetstream.send_publish(subject.clone(), message).await.map_err(|e| nats(e.into()))?;
+        match acknowledged.await {
+            Ok(done) => return Ok(done.sequence),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                match last(jetstream, &subject).await.map_err(nats)? {
+                    // Entries expire after 7 days, and a recreated stream is empty.
+                    None => expected = 0,
+                    // An earlier attempt succeeded without an answer.
+                    Some((sequence, id)) if id == transition.id => return Ok(sequence),
+                    Some((found, _)) => return Err(OutboxError::Superseded { subject, expected, found }),
+                }
+            }
+            Err(error) => return Err(nats(error.into())),
+        }
+    }
+    Err(nats("the last sequence of the subject keeps changing".into()))
+}
+
+/// The sequence and the id of a subject's last message.
+async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)>, async_nats::Error> {
+    #[derive(Deserialize)]
+    struct Id {
+        id: String,
+    }
+    let stream = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => {
+            let id = serde_json::from_slice::<Id>(&message.payload).map(|id| id.id).unwrap_or_default();
+            Ok(Some((message.sequence, id)))
+        }
+        Err(error) if matches!(error.kind(), stream::LastRawMessageErrorKind::NoMessageFound) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads the last entry of every object.
+pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
+    #[derive(Deserialize)]
+    struct Entry {
+        uid: Name,
+        kind: String,
+        namespace: Option<Name>,
+        name: Name,
+        object: Value,
+    }
+    let (mut all, mut unreadable) = (HashMap::new(), 0);
+    let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
+    let made = stream.cached_info().created.unix_timestamp();
+    let keeps = i64::try_from(stream.cached_info().config.max_age.as_secs()).unwrap_or(i64::MAX);
+    // A margin of a minute for clock skew.
+    let is_complete = Timestamp::now().as_second().saturating_sub(made) < keeps.saturating_sub(60);
+    let mut consumer = stream
+        .create_consumer(pull::Config {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            ack_policy: AckPolicy::None,
+            filter_subject: SubjectKind::Transition.all(),
+            inactive_threshold: Duration::from_secs(30),
+            memory_storage: true,
+            num_replicas: 1,
+            ..pull::Config::default()
+        })
+        .await?;
+    let mut left = consumer.info().await?.num_pending;
+    let mut messages = consumer.stream().max_messages_per_batch(1000).messages().await?;
+    while left > 0 {
+        let Some(message) = messages.try_next().await? else { break };
+        let info = message.info()?;
+        left = info.pending;
+        match serde_json::from_slice::<Entry>(&message.payload) {
+            Ok(entry) => {
+                let Some(kind) = api::kind(&entry.kind) else { continue };
+                let key = match &entry.namespace {
+                    Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
+                    None => Key::cluster(kind, &entry.name),
+                };
+                let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
+                all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
+            }
+            // An empty message marks that the subject was purged.
+            Err(_) if message.payload.is_empty() => {}
+            Err(error) => {
+                unreadable += 1;
+                // The next entry needs the last sequence of the subject.
+                if let Some(key) = key(&message.subject) {
+                    let sequence = info.stream_sequence;
+                    all.insert(key, LastEntry { sequence, uid: Name::default(), status: None });
+                }
+                warn!(subject = %message.subject, %error, "an outbox entry can't be read");
+            }
+        }
+    }
+    Ok(LoadedOutbox { last: all, is_complete, unreadable })
+}
+
+/// The object of a subject.
+fn key(subject: &str) -> Option<Key> {
+    let Ok(Subject::Transition(object)) = subject.parse() else { return None };
+    let (kind, name) = (api::kind(&object.kind)?, Name::from(&*object.name));
+    Some(match object.namespace {
+        None => Key::cluster(kind, &name),
+        Some(namespace) => Key::namespaced(kind, &Name::from(&*namespace), &name),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! Reads back a status that the engine wrote, at the first sight of an object.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eno_core::spec::Spec;
+use eno_core::{Condition, Kind, LastTransaction, Name, PodEntry, PortMemory, Status};
+use eno_nbi_crds as crds;
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::status::convert::bridge_node;
+
+/// True when an engine wrote the status; the API server sets a default.
+pub fn is_observed(status: &Value) -> bool {
+    status["observedGeneration"] != crds::UNOBSERVED
+}
+
+/// Converts the status of an object of `kind`. An unreadable status, or one that no engine wrote, counts as absent.
+/// Only the leased addresses of pods are read; drivers report the rest.
+pub fn status(kind: Kind, value: &Value) -> Option<Status> {
+    if !is_observed(value) {
+        return None;
+    }
+    match kind {
+        Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
+            crds::ConfigStatus::deserialize(value).ok().map(|source| of_configuration(kind, source))
+        }
+        _ => crds::Status::deserialize(value).ok().map(|source| of_network(kind, source)),
+    }
+}
+
+fn of_network(kind: Kind, source: crds::Status) -> Status {
+    let device = DeviceInfo {
+        dialect: source.dialect,
+        capabilities: source.capabilities,
+        host_key_fingerprint: source.host_key_fingerprint,
+        model: source.model,
+        rollback: source.rollback.and_then(|text| serde_json::from_value(text.into()).ok()),
+        audit_interval: source.audit_interval.and_then(|seconds| u32::try_from(seconds).ok()),
+        change_notifications: source.change_notifications,
+    };
+    Status {
+        phase: source.phase,
+        message: source.message.unwrap_or_default(),
+        observed_generation: source.observed_generation.unwrap_or_default(),
+        conditions: conditions(source.conditions),
+        transitions: count(source.transitions),
+        granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
+        realized: realized(kind, source.realized),
+        cluster: source.cluster_id.map(Name::from),
+        connection_points: source.connection_points.into_iter().map(Name::from).collect(),
+        switch_ports: source.switch_ports,
+        device: (device != DeviceInfo::default()).then_some(device),
+        last_transaction: source.last_transaction.map(last_transaction),
+        port_memory: port_memory(source.closed_ports, source.ports_before, source.leaving_ports),
+        pending_changes: source.pending_changes.and_then(|count| u32::try_from(count).ok()),
+        pods: pods(&source.addresses),
+        ready_inputs: inputs(source.ready_inputs),
+        ..Status::default()
+    }
+}
+
+fn port_memory(closed: Vec<String>, before: Vec<crds::PortBefore>, leaving: Vec<String>) -> PortMemory {
+    let before = before.into_iter().map(|source| {
+        let vlans = source.vlans.and_then(|vlans| vlans.parse().ok()).unwrap_or_default();
+        (Name::from(source.name), PortBefore { trunk: source.trunk, settings: source.settings, vlans })
+    });
+    let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
+    PortMemory { closed: names(closed), before: before.collect(), leaving: names(leaving) }
+}
+
+fn last_transaction(source: crds::LastTransaction) -> LastTransaction {
+    LastTransaction {
+        change: ChangeReport {
+            transaction: source.id,
+            at: source.at,
+            took_ms: count(Some(source.took_ms)),
+            added: u32::try_from(source.added).unwrap_or_default(),
+            removed: u32::try_from(source.removed).unwrap_or_default(),
+        },
+        outcome: source.outcome,
+    }
+}
+
+fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
+    let bridges = source.bridge_configs.iter();
+    Status {
+        phase: source.phase.and_then(config_phase),
+        message: source.message.unwrap_or_default(),
+        observed_generation: source.observed_generation.unwrap_or_default(),
+        conditions: conditions(source.conditions),
+        transitions: count(source.transitions),
+        realized: realized(kind, source.realized),
+        pods: pods(&source.addresses),
+        nodes: bridges.filter_map(|text| bridge_node(text)).map(Name::from).collect(),
+        ready_inputs: inputs(source.ready_inputs),
+        ..Status::default()
+    }
+}
+
+fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
+    let own = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
+    let conditions = own.filter_map(|condition| {
+        Some(Condition {
+            kind: condition.type_.parse().ok()?,
+            holds: condition.status == "True",
+            reason: condition.reason.parse().ok()?,
+            message: condition.message,
+            since: Name::from(condition.last_transition_time.0.to_string()),
+        })
+    });
+    conditions.collect()
+}
+
+fn count(source: Option<i64>) -> u64 {
+    source.and_then(|count| u64::try_from(count).ok()).unwrap_or_default()
+}
+
+fn realized(kind: Kind, source: Option<Value>) -> Option<Arc<Spec>> {
+    source.and_then(|value| Spec::from_json(kind, value).ok()).map(Arc::new)
+}
+
+fn inputs(source: Option<String>) -> Option<u64> {
+    source.and_then(|text| u64::from_str_radix(&text, 16).ok())
+}
+
+/// The pods with leased addresses; the leases of a pod are adjacent.
+fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
+    let mut pods: Vec<PodEntry> = Vec::new();
+    for lease in leases {
+        let addresses = lease.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        if pods.last().is_none_or(|pod| *pod.uid != *lease.uid) {
+            pods.push(PodEntry {
+                name: lease.pod.as_str().into(),
+                uid: lease.uid.as_str().into(),
+                leases: BTreeMap::new(),
+                links: Vec::new(),
+                problem: None,
+            });
+        }
+        if let Some(pod) = pods.last_mut() {
+            pod.leases.insert(lease.link.as_str().into(), addresses);
+        }
+    }
+    pods
+}
+
+fn config_phase(source: crds::ConfigPhase) -> Option<Phase> {
+    Some(match source {
+        crds::ConfigPhase::Unset => return None,
+        crds::ConfigPhase::Configuring => Phase::Pending,
+        crds::ConfigPhase::Configured => Phase::Ready,
+        crds::ConfigPhase::Error => Phase::Error,
+        crds::ConfigPhase::Terminating => Phase::Terminating,
+        crds::ConfigPhase::Deleted => Phase::Deleted,
+    })
+}

@@ -1,0 +1,87 @@
+//! The mailbox of the task that owns the core.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use eno_core::{Event, Key, Name, Object, Target};
+use eno_schemas::{Generation, Report};
+use tokio::sync::mpsc;
+
+use crate::watch::objects::StoredObject;
+
+/// A source whose initial state has to be complete before the core decides anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// The watch of one kind.
+    Kind(eno_core::Kind),
+    /// The watch of the nodes.
+    Nodes,
+    /// The watch of the namespaces.
+    Namespaces,
+    /// The watch of the pods.
+    Pods,
+    /// The reports on NATS.
+    Reports,
+    /// The drivers' presence.
+    Drivers,
+}
+
+impl Source {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let others = [Self::Nodes, Self::Namespaces, Self::Pods, Self::Reports, Self::Drivers];
+        eno_core::Kind::ALL.into_iter().map(Self::Kind).chain(others)
+    }
+
+    /// For logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Kind(kind) => kind.as_str(),
+            Self::Nodes => "Node",
+            Self::Namespaces => "Namespace",
+            Self::Pods => "Pod",
+            Self::Reports => "reports",
+            Self::Drivers => "drivers",
+        }
+    }
+}
+
+/// One message in the mailbox.
+#[derive(Debug)]
+pub enum Input {
+    /// A custom resource was created or changed.
+    Object(Box<Object>, Arc<StoredObject>),
+    /// A custom resource was deleted.
+    ObjectGone(Key),
+    /// Any other event for the core.
+    Event(Event),
+    /// A report of a driver on a target.
+    Report(Target, Name, Box<Report>),
+    /// The last report of this driver on the target is unreadable.
+    ReportUnreadable(Target, Name),
+    /// A reference of this object exists on the API server, but no watch has shown it yet.
+    ReferenceExists(Key),
+    /// This source has delivered its initial state.
+    Synced(Source),
+    /// NATS stored a command at this sequence.
+    Published(Target, Generation, u64),
+    /// NATS did not store a command; with the last sequence of the subject, if known.
+    NotPublished(Target, Option<u64>),
+    /// The messages of a removed target are purged, or that failed.
+    TargetRemoved(Target),
+    /// Sequences of all commands that NATS stores, read after a reconnect.
+    StoredSequences(BTreeMap<Target, u64>),
+    /// NATS lost streams, which were recreated empty.
+    StreamsLost {
+        /// The outbox was lost too.
+        outbox: bool,
+    },
+}
+
+/// Sender to the task that owns the core. Sending waits while the mailbox is full.
+pub type Mailbox = mpsc::Sender<Input>;
+
+/// Sends a message; false: the receiver has ended.
+pub async fn post(mailbox: &Mailbox, input: Input) -> bool {
+    mailbox.send(input).await.is_ok()
+}
