@@ -28,6 +28,7 @@ use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validation;
 use crate::vlan::Vlans;
+use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
 
 /// The driver that realises NetworkAttachmentDefinitions.
@@ -69,8 +70,8 @@ pub struct Engine {
     pub(crate) schedule: Schedule,
     /// What came before the first [`Engine::settle`].
     pub(crate) startup: Startup,
-    /// The effects of the current [`Engine::settle`].
-    pub(crate) effects: Vec<Effect>,
+    /// What the parts ask of each other, and the effects of the current [`Engine::settle`].
+    pub(crate) work: Work,
 }
 
 impl Engine {
@@ -88,7 +89,7 @@ impl Engine {
             status: Statuses::default(),
             schedule: Schedule::default(),
             startup: Startup::default(),
-            effects: Vec::new(),
+            work: Work::default(),
         }
     }
 
@@ -151,6 +152,7 @@ impl Engine {
                 }
             }
         }
+        self.distribute();
     }
 
     /// Works out all effects of the events since the last call. `now` is RFC 3339.
@@ -167,17 +169,36 @@ impl Engine {
             // A deleted object frees what others wait for.
             self.run_stages();
         }
+        self.distribute();
         self.emit_pod_views();
         self.emit_node_effects();
-        self.effects
+        self.work
+            .effects
             .extend(std::mem::take(&mut self.schedule.publish_queue).into_iter().map(Effect::Publish));
-        let effects = std::mem::take(&mut self.effects);
+        let effects = std::mem::take(&mut self.work.effects);
         for effect in &effects {
             if let Effect::Forget(target) = effect {
                 self.schedule.last_commanded.remove(target);
             }
         }
         effects
+    }
+
+    /// Hands what parts asked of each other to their queues.
+    fn distribute(&mut self) {
+        let work = &mut self.work;
+        self.validate.queue.append(&mut work.validate);
+        if std::mem::take(&mut work.trunks) {
+            self.validate.trunks.touch();
+        }
+        self.vlan.claim_queue.append(&mut work.claim);
+        self.vlan.arbitrate_queue.append(&mut work.arbitrate);
+        self.fabric.queue.append(&mut work.place);
+        self.pods.queue.append(&mut work.grant);
+        self.pods.view_queue.append(&mut work.view);
+        self.node.label_queue.append(&mut work.label);
+        self.status.queue.append(&mut work.evaluate);
+        self.schedule.publish_queue.append(&mut work.publish);
     }
 
     /// True when [`Self::settle`] has something to do.
@@ -189,7 +210,7 @@ impl Engine {
             && self.fabric.queue.is_empty()
             && self.status.queue.is_empty()
             && self.schedule.publish_queue.is_empty()
-            && self.effects.is_empty()
+            && self.work.effects.is_empty()
             && self.node.label_queue.is_empty()
             && self.pods.restore_queue.is_empty()
             && self.pods.queue_first.is_empty()
@@ -272,6 +293,7 @@ impl Engine {
     /// Runs every stage except evaluation until all queues are empty.
     pub(crate) fn run_stages(&mut self) {
         loop {
+            self.distribute();
             let next = self.validate.queue.first().map(|key| key.kind);
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
@@ -333,7 +355,7 @@ impl Engine {
             self.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
                 (Target::Fabric(name), _) if !self.fabric.devices.contains_key(name) => {
-                    self.effects.push(Effect::Forget(target));
+                    self.work.effects.push(Effect::Forget(target));
                 }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     let device = self.fabric.devices.get_mut(name);
@@ -347,7 +369,7 @@ impl Engine {
                     had.extend(here);
                 }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
-                    self.effects.push(Effect::Forget(target));
+                    self.work.effects.push(Effect::Forget(target));
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
@@ -405,7 +427,7 @@ impl Engine {
                     self.status.queue.insert(key);
                 } else if nad.hop() == nad::NadState::Confirmed {
                     self.nad.targets.remove(&key);
-                    self.effects.push(Effect::Forget(target.clone()));
+                    self.work.effects.push(Effect::Forget(target.clone()));
                 }
             }
             Target::Node(name) => self.handle_node_report(name, report),
@@ -497,6 +519,7 @@ impl Engine {
         self.revalidate_referrers(key);
         self.update_trunk_index(key);
         self.validate.trunks.touch();
+        self.distribute();
         for work in [
             &mut self.validate.queue,
             &mut self.status.queue,
@@ -510,7 +533,7 @@ impl Engine {
             Kind::FabricDevice => {
                 self.fabric.topology_dirty = true;
                 if self.fabric.devices.remove(&key.name).is_some() {
-                    self.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
+                    self.work.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
                 }
             }
             Kind::L2Service | Kind::L2BridgeDomain => {
@@ -564,7 +587,7 @@ impl Engine {
         nad.want(&nothing, &nothing);
         if nad.hop() == nad::NadState::Confirmed {
             self.nad.targets.remove(key);
-            self.effects.push(Effect::Forget(target));
+            self.work.effects.push(Effect::Forget(target));
         } else {
             self.schedule.publish_queue.insert(target);
         }

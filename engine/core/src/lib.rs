@@ -16,6 +16,7 @@ mod status;
 mod store;
 mod validate;
 mod vlan;
+mod work;
 
 pub use engine::Engine;
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};

@@ -582,7 +582,7 @@ impl Engine {
             Some(spec) => self.fabric.bridge_domains.insert(key.name.clone(), spec.clone()),
             None => self.fabric.bridge_domains.remove(&key.name),
         };
-        self.effects.push(Effect::BridgeDomain { service: key.name.clone(), spec });
+        self.work.effects.push(Effect::BridgeDomain { service: key.name.clone(), spec });
     }
 }
 

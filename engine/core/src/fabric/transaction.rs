@@ -390,7 +390,7 @@ impl Engine {
         };
         self.fabric.networks.entry(key.clone()).or_default().refusal = Some(refusal);
         self.fabric.refused_networks.insert(key.clone());
-        self.effects.push(Effect::Retry { network: key.clone(), attempt });
+        self.work.effects.push(Effect::Retry { network: key.clone(), attempt });
         self.fabric.queue.insert(key.clone());
         self.vlan.claim_queue.insert(key.clone());
         self.reevaluate_networks(BTreeSet::from([key.clone()]));

@@ -62,7 +62,7 @@ impl Engine {
                 });
                 self.pods.queue.extend(cleanup.map(|(uid, _)| (key.clone(), uid.clone())));
             }
-            self.effects.push(Effect::Forget(Target::Node(name.clone())));
+            self.work.effects.push(Effect::Forget(Target::Node(name.clone())));
         }
     }
 
@@ -140,7 +140,7 @@ impl Engine {
             if node.published_labels.as_ref() != Some(&labels) {
                 node.published_labels = Some(labels.clone());
                 let (points, bridges) = labels;
-                self.effects.push(Effect::LabelNode { node: name, points, bridges });
+                self.work.effects.push(Effect::LabelNode { node: name, points, bridges });
             }
         }
     }

@@ -98,7 +98,7 @@ impl Engine {
             && state.view.is_some()
         {
             let Pod { namespace, name, .. } = state.pod;
-            self.effects.push(Effect::PodNetwork { namespace, name, uid: uid.clone(), view: None });
+            self.work.effects.push(Effect::PodNetwork { namespace, name, uid: uid.clone(), view: None });
         }
         self.pods.view_queue.remove(uid);
     }
@@ -405,7 +405,7 @@ impl Engine {
         record.requested_sample.clone_from(&sample);
         record.sample_refused = None;
         if let Some(name) = sample {
-            self.effects.push(Effect::SampleDeployment { owner: key.clone(), name });
+            self.work.effects.push(Effect::SampleDeployment { owner: key.clone(), name });
         }
     }
 

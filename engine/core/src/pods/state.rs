@@ -285,7 +285,7 @@ impl Engine {
             if let Some(state) = self.pods.states.get_mut(&uid) {
                 state.view.clone_from(&view);
             }
-            self.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
+            self.work.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
         }
     }
 

@@ -103,7 +103,7 @@ impl Engine {
         let Some(record) = self.store.records.get(key) else { return };
         if !record.finalized {
             if !record.deleting && !record.finalizer_requested {
-                self.effects.push(Effect::AddFinalizer(key.clone()));
+                self.work.effects.push(Effect::AddFinalizer(key.clone()));
                 self.store
                     .records
                     .get_mut(key)
@@ -161,7 +161,7 @@ impl Engine {
             return;
         };
         record.finalizer_requested = true;
-        self.effects.push(Effect::RemoveFinalizer(key.clone()));
+        self.work.effects.push(Effect::RemoveFinalizer(key.clone()));
     }
 
     /// Evaluates a valid object that is not being deleted.
@@ -514,11 +514,13 @@ impl Engine {
         let previous = last.phase;
         record.status = status;
         if previous == Some(phase) {
-            self.effects.push(Effect::Status { key: key.clone(), status: Box::new(record.status.clone()) });
+            self.work
+                .effects
+                .push(Effect::Status { key: key.clone(), status: Box::new(record.status.clone()) });
         } else {
             record.status.transitions += 1;
             let status = Box::new(record.status.clone());
-            self.effects.push(Effect::Transition { key: key.clone(), previous, status });
+            self.work.effects.push(Effect::Transition { key: key.clone(), previous, status });
         }
     }
 }

@@ -23,7 +23,7 @@ impl Engine {
             return;
         }
         record.deadline = since.clone().map(|since| (since, false));
-        self.effects.extend(since.map(|since| Effect::Deadline { key: key.clone(), since }));
+        self.work.effects.extend(since.map(|since| Effect::Deadline { key: key.clone(), since }));
     }
 
     /// The deadline of an error is over.

@@ -69,7 +69,7 @@ impl Engine {
             && !record.await_elapsed
             && (lacks_ports || record.indexed_references.iter().any(arriving));
         if incomplete && !record.incomplete {
-            self.effects.push(Effect::Await(key.clone()));
+            self.work.effects.push(Effect::Await(key.clone()));
         }
         let same = record.effective == effective
             && (&record.problem, record.incomplete) == (&problem, incomplete)
