@@ -10,29 +10,26 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::net::IpAddr;
 
-use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
 use crate::fabric::device::DeviceTarget;
 use crate::fabric::{Fabric, planner};
-use crate::nad::Nads;
-use crate::nad::addresses::LeaseHandling;
-use crate::nad::target::{self as nad, NadTarget};
+use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::{Nodes, hosts};
 use crate::pods::{Pods, grant};
 use crate::schedule::Schedule;
-use crate::spec::Spec;
-use crate::status::Statuses;
-use crate::store::Store;
+use crate::pods::ipam::PoolKey;
+use crate::spec::{RouteSpec, Spec, SubnetSpec};
+use crate::status::evaluate::Evaluator;
+use crate::status::{Statuses, stalled, write};
 use crate::store::record::Record;
-use crate::validate::Validation;
+use crate::store::{Store, Update};
+use crate::validate::{Validation, Validator, Verdict, subnets};
 use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
-
-/// The driver that realises NetworkAttachmentDefinitions.
-pub(crate) const NAD_DRIVER: &str = "nad";
 
 /// What came before the first [`Engine::settle`].
 #[derive(Debug, Default)]
@@ -96,40 +93,39 @@ impl Engine {
     /// Processes an event. [`Self::settle`] works out its consequences.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Object(object) => self.upsert(*object),
+            Event::Object(object) => self.upsert(object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
                 self.update_node(&name, ready);
-                if self.store.nodes.get(&name) != Some(&labels) {
-                    self.store.nodes.insert(name, labels);
+                if self.store.set_node(&name, labels) {
                     self.revalidate_kind(Kind::ConnectionPoint);
                 }
             }
             Event::NodeGone(name) => {
                 self.remove_node(&name);
-                if self.store.nodes.remove(&name).is_some() {
+                if self.store.remove_node(&name) {
                     self.revalidate_kind(Kind::ConnectionPoint);
                 }
             }
             Event::Namespace(name, labels) => {
-                if self.store.namespaces.get(&name) != Some(&labels) {
-                    let known = self.store.namespaces.insert(name.clone(), labels).is_some();
-                    self.validate.trunks.touch();
-                    if known {
-                        self.revalidate_namespace(&name);
-                        self.revalidate_used_from(&name);
+                let is_known = self.store.namespace(&name).is_some();
+                if self.store.set_namespace(&name, labels) {
+                    self.work.trunks = true;
+                    if is_known {
+                        self.store.revalidate_namespace(&name, &mut self.work);
+                        self.nad.revalidate_used_from(&self.store, &name, &mut self.work);
                     }
                 }
             }
             Event::NamespaceGone(name) => {
-                self.store.namespaces.remove(&name);
-                self.validate.trunks.touch();
+                self.store.remove_namespace(&name);
+                self.work.trunks = true;
             }
             Event::Pod(pod) => self.update_pod(*pod),
             Event::SampleRefused(key, message) => {
-                if let Some(record) = self.store.records.get_mut(&key) {
+                if let Some(record) = self.store.get_mut(&key) {
                     record.sample_refused = Some(message);
-                    self.status.queue.insert(key);
+                    self.work.evaluate.insert(key);
                 }
             }
             Event::StatusWritten(key, count) => self.leases_written(&key, count),
@@ -143,12 +139,16 @@ impl Engine {
             Event::MissedDeadline(name) => self.mark_late(&name),
             Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
             Event::RetryDue(network, attempt) => self.retry(&network, attempt),
-            Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
+            Event::DeadlineExceeded { key, since } => {
+                if let Some(record) = self.store.get_mut(&key) {
+                    stalled::deadline_exceeded(record, &key, &since, &mut self.work);
+                }
+            }
             Event::AwaitElapsed(key) => {
-                if let Some(record) = self.store.records.get_mut(&key) {
+                if let Some(record) = self.store.get_mut(&key) {
                     // A spec that arrives before this is validated gets a wait of its own.
                     (record.await_elapsed, record.incomplete) = (true, false);
-                    self.validate.queue.insert(key);
+                    self.work.validate.insert(key);
                 }
             }
         }
@@ -164,7 +164,7 @@ impl Engine {
             self.run_stages();
         }
         let now = Name::from(now);
-        while let Some(key) = self.status.queue.pop_first() {
+        while let Some(key) = self.status.pop() {
             self.evaluate(&key, &now);
             // A deleted object frees what others wait for.
             self.run_stages();
@@ -187,9 +187,9 @@ impl Engine {
     /// Hands what parts asked of each other to their queues.
     fn distribute(&mut self) {
         let work = &mut self.work;
-        self.validate.queue.append(&mut work.validate);
+        self.validate.request(&mut work.validate);
         if std::mem::take(&mut work.trunks) {
-            self.validate.trunks.touch();
+            self.validate.touch_trunks();
         }
         self.vlan.claim_queue.append(&mut work.claim);
         self.vlan.arbitrate_queue.append(&mut work.arbitrate);
@@ -197,18 +197,17 @@ impl Engine {
         self.pods.queue.append(&mut work.grant);
         self.pods.view_queue.append(&mut work.view);
         self.node.label_queue.append(&mut work.label);
-        self.status.queue.append(&mut work.evaluate);
+        self.status.request(&mut work.evaluate);
         self.schedule.publish_queue.append(&mut work.publish);
     }
 
     /// True when [`Self::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
-        !(self.validate.queue.is_empty()
+        !(self.validate.is_idle()
             && self.vlan.claim_queue.is_empty()
             && self.vlan.arbitrate_queue.is_empty()
-            && !self.validate.trunks.is_stale()
             && self.fabric.queue.is_empty()
-            && self.status.queue.is_empty()
+            && self.status.is_idle()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
             && self.node.label_queue.is_empty()
@@ -233,21 +232,14 @@ impl Engine {
                 self.fabric.change_count += 1;
                 let driver = device.driver.clone();
                 if device.is_known() != was_known {
-                    self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
+                    self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
                 }
                 self.reevaluate_networks(settled);
                 Some((driver, desired))
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let wanted = self.nad.targets.get(&key)?.wanted;
-                let attachment = if wanted { self.render(&key, LeaseHandling::Exclude) } else { None };
-                let nad = self.nad.targets.get_mut(&key)?;
-                if wanted && attachment.is_none() {
-                    nad.mark_unpublished();
-                    return None;
-                }
-                Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
+                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, &self.pods.ipam, &key)?))
             }
             Target::Node(name) => {
                 let (desired, settled) = self.node.desired(name, &self.config.cluster)?;
@@ -287,14 +279,19 @@ impl Engine {
 
     /// The current status of an object.
     pub fn status(&self, key: &Key) -> Option<&Status> {
-        self.store.records.get(key).map(|record| &record.status)
+        self.store.get(key).map(|record| &record.status)
+    }
+
+    /// The objects that were never seen, although `key`, or an object that `key` waits for, names them.
+    pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
+        self.store.missing_references(key)
     }
 
     /// Runs every stage except evaluation until all queues are empty.
     pub(crate) fn run_stages(&mut self) {
         loop {
             self.distribute();
-            let next = self.validate.queue.first().map(|key| key.kind);
+            let next = self.validate.next_kind();
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
             } else if self.fabric.topology_dirty {
@@ -307,14 +304,14 @@ impl Engine {
                 self.update_claims(&key);
             } else if let Some(vid) = self.vlan.arbitrate_queue.pop_first() {
                 for key in self.vlan.ids.arbitrate(vid) {
-                    self.revalidate_referrers(&key);
+                    self.store.revalidate_referrers(&key, &mut self.work);
                     self.fabric.queue.insert(key.clone());
-                    self.validate.queue.insert(key);
+                    self.work.validate.insert(key);
                 }
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
-            } else if self.validate.trunks.is_stale() {
-                self.decide_trunks();
+            } else if self.validate.has_stale_trunks() {
+                self.validate.decide_trunks(&self.store, &self.fabric);
             } else if next.is_some() {
                 self.validate_first();
             } else if let Some(key) = self.fabric.queue.pop_first() {
@@ -333,9 +330,116 @@ impl Engine {
         }
     }
 
-    pub(crate) fn validate_first(&mut self) {
-        if let Some(key) = self.validate.queue.pop_first() {
-            self.validate(&key);
+    /// Validates the next object, and requests what follows from a changed result.
+    fn validate_first(&mut self) {
+        let Some(key) = self.validate.pop() else { return };
+        if key.kind == Kind::ConnectionPoint {
+            self.plan_point(&key);
+        }
+        let Some(verdict) = self.validator().decide(&key) else { return };
+        let (same, changed) = (verdict.same, verdict.changed);
+        self.apply(&key, verdict);
+        self.update_references(&key);
+        if !same {
+            self.validate.update_trunk_index(&self.store, &key);
+        }
+        self.update_usage(&key);
+        self.plan_hosts(&key);
+        self.work.evaluate.insert(key.clone());
+        if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
+            self.work.trunks = true;
+        }
+        if grant::gives_to_pods(key.kind) {
+            self.replan_pods(&key);
+        }
+        if key.kind == Kind::L2ServiceAttachment {
+            self.nad.plan(&self.store, &self.pods.ipam, &key, &mut self.work);
+            if !same {
+                sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
+            }
+        } else if changed {
+            self.follow_change(&key);
+        }
+    }
+
+    /// Takes a decision about an object into its record. What it gives up has to be removed from switches and nodes.
+    fn apply(&mut self, key: &Key, verdict: Verdict) {
+        if verdict.starts_waiting {
+            self.work.effects.push(Effect::Await(key.clone()));
+        }
+        let given_up = verdict.given_up;
+        let devices = if given_up { self.footprint(key) } else { BTreeSet::new() };
+        let hosts = if given_up { self.host_footprint(key) } else { None };
+        let Some(record) = self.store.apply(key, verdict) else { return };
+        record.cleanup_devices.extend(devices);
+        if given_up && !record.cleanup_devices.is_empty() {
+            self.status.follow_removal(key);
+        }
+        self.record_host_cleanup(key, hosts);
+    }
+
+    /// Requests what follows from a changed object that is not an attachment.
+    fn follow_change(&mut self, key: &Key) {
+        subnets::revalidate_routes(&self.store, key, &mut self.work);
+        self.store.revalidate_referrers(key, &mut self.work);
+        self.revalidate_bridge_sharers(key);
+        self.make_sample(key);
+        match key.kind {
+            Kind::FabricDevice => self.fabric.topology_dirty = true,
+            Kind::L2Service | Kind::L2BridgeDomain => {
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
+                sharing::reevaluate_subnet_neighbours(&self.store, key, &mut self.work);
+            }
+            _ => {}
+        }
+    }
+
+    /// Evaluates the status of one object and emits what changed.
+    fn evaluate(&mut self, key: &Key, now: &Name) {
+        let Some(record) = self.store.get_mut(key) else { return };
+        if !write::handle_finalizer(record, key, &mut self.work) {
+            return;
+        }
+        let evaluator = self.evaluator();
+        let Some(finding) = evaluator.evaluate(key) else { return };
+        let facts = evaluator.facts(key);
+        if let Some(record) = self.store.get_mut(key) {
+            write::write(record, key, &finding, &facts, now, &mut self.work);
+        }
+        if let Some(node) = finding.evaluation.waits_on.as_ref().and_then(|node| self.node.node_mut(node)) {
+            node.waiters.insert(key.clone());
+        }
+        if finding.phase == Phase::Deleted {
+            // Others may ask for what it held before the API server reports that it is gone.
+            if planner::is_network(key) {
+                self.work.claim.insert(key.clone());
+            }
+            self.update_bridge_index(key);
+        }
+    }
+
+    fn validator(&self) -> Validator<'_> {
+        Validator {
+            store: &self.store,
+            vlan: &self.vlan,
+            fabric: &self.fabric,
+            nad: &self.nad,
+            trunks: self.validate.trunks(),
+            engine: self,
+        }
+    }
+
+    fn evaluator(&self) -> Evaluator<'_> {
+        Evaluator {
+            config: &self.config,
+            store: &self.store,
+            fabric: &self.fabric,
+            nad: &self.nad,
+            pods: &self.pods,
+            schedule: &self.schedule,
+            validator: self.validator(),
+            engine: self,
         }
     }
 
@@ -373,7 +477,7 @@ impl Engine {
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    self.restore_nad(&key, desired);
+                    self.nad.restore(&self.store, &self.pods.ipam, &key, desired, &mut self.work);
                 }
                 _ => {}
             }
@@ -391,7 +495,7 @@ impl Engine {
             self.report(&target, report);
         }
         self.pods.forget_idle();
-        self.status.queue.extend(self.store.records.keys().cloned());
+        self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }
 
     pub(crate) fn report(&mut self, target: &Target, mut report: Report) {
@@ -415,59 +519,34 @@ impl Engine {
                 }
                 self.handle_device_confirmed(name, &effects.networks, first);
                 self.publish_partial();
-                self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
+                self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
                 self.reevaluate_networks(effects.networks);
-                self.status.queue.extend(self.status.removing.iter().cloned());
+                self.status.reevaluate_removed();
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let Some(nad) = self.nad.targets.get_mut(&key) else { return };
-                nad.report(report);
-                if self.store.records.contains_key(&key) {
-                    self.status.queue.insert(key);
-                } else if nad.hop() == nad::NadState::Confirmed {
-                    self.nad.targets.remove(&key);
-                    self.work.effects.push(Effect::Forget(target.clone()));
-                }
+                self.nad.report(&self.store, &key, report, &mut self.work);
             }
             Target::Node(name) => self.handle_node_report(name, report),
         }
     }
 
-    pub(crate) fn upsert(&mut self, object: Object) {
-        if let Some(record) = self.store.records.get_mut(&object.key) {
-            if record.uid == object.uid {
-                let same = record.generation == object.generation
-                    && record.deleting == object.deleting
-                    && record.finalized == object.finalized
-                    && record.forget == object.forget;
-                if same {
-                    return;
-                }
-                if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
-                    // The object becomes active or stops taking new users: everything that depends on it is validated
-                    // again.
-                    (record.finalizer_requested, record.version) = (false, 0);
-                    if !record.finalized && planner::is_user(&object.key) {
-                        // Without a finalizer it held nothing: it starts from what its status says is realised.
-                        record.effective = record.status.realized.clone();
-                    }
-                }
-                self.fabric.topology_dirty |=
-                    object.key.kind == Kind::FabricDevice && record.forget != object.forget;
-                (record.deleting, record.finalized, record.forget) =
-                    (object.deleting, object.finalized, object.forget);
-                if record.generation != object.generation {
-                    record.generation = object.generation;
-                    record.await_elapsed = false;
-                    record.spec = object.spec.map(Arc::new);
-                    record.unknown_opts = object.unknown_opts;
-                }
-                self.changed(&object.key);
-                return;
+    fn upsert(&mut self, object: Box<Object>) {
+        let key = object.key.clone();
+        match self.store.update(object) {
+            Update::Unchanged => {}
+            Update::Changed { forget } => {
+                self.fabric.topology_dirty |= key.kind == Kind::FabricDevice && forget;
+                self.changed(&key);
             }
-            self.remove(&object.key);
+            Update::Unknown(object) => {
+                self.remove(&key);
+                self.add(*object);
+            }
         }
+    }
+
+    fn add(&mut self, object: Object) {
         let (key, record) = Record::new(object);
         if grant::gives_to_pods(key.kind) && self.config.nodes {
             self.renew_leases(&key);
@@ -482,53 +561,46 @@ impl Engine {
         {
             self.fabric.bridge_domains.insert(key.name.clone(), spec.clone());
         }
-        self.store.records.insert(key.clone(), record);
+        self.store.insert(key.clone(), record);
         self.changed(&key);
     }
 
-    /// Queues all work that follows from a changed manifest.
-    pub(crate) fn changed(&mut self, key: &Key) {
+    /// Requests all work that follows from a changed manifest.
+    fn changed(&mut self, key: &Key) {
         self.update_references(key);
-        self.update_trunk_index(key);
+        self.validate.update_trunk_index(&self.store, key);
         self.update_usage(key);
-        self.validate.queue.insert(key.clone());
-        self.status.queue.insert(key.clone());
-        self.revalidate_routes(key);
-        if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.vlan.claim_queue.insert(key.clone());
+        self.work.validate.insert(key.clone());
+        self.work.evaluate.insert(key.clone());
+        subnets::revalidate_routes(&self.store, key, &mut self.work);
+        if planner::is_network(key) {
+            self.work.claim.insert(key.clone());
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
-        let Some(mut record) = self.store.records.remove(key) else { return };
-        (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
-        let indexed_references = std::mem::take(&mut record.indexed_references);
-        self.store.records.insert(key.clone(), record);
+    fn remove(&mut self, key: &Key) {
+        let Some(references) = self.store.clear_specs(key) else { return };
         self.update_usage(key);
         self.plan_hosts(key);
         self.update_bridge_index(key);
-        let record = self.store.records.remove(key);
+        let record = self.store.remove(key);
         if grant::gives_to_pods(key.kind) {
             self.remove_provider(key);
             self.pods.restore_queue.remove(key);
             self.pods.view_queue.extend(self.pods.selected.get(key).into_iter().flatten().cloned());
         }
-        for reference in indexed_references {
-            self.remove_reference(&reference, key);
+        for reference in references {
+            self.store.remove_referrer(&reference, key, &mut self.work);
+            self.reference_removed(&reference);
         }
-        self.revalidate_referrers(key);
-        self.update_trunk_index(key);
-        self.validate.trunks.touch();
+        self.store.revalidate_referrers(key, &mut self.work);
+        self.validate.update_trunk_index(&self.store, key);
+        self.work.trunks = true;
         self.distribute();
-        for work in [
-            &mut self.validate.queue,
-            &mut self.status.queue,
-            &mut self.vlan.claim_queue,
-            &mut self.fabric.queue,
-            &mut self.status.removing,
-        ] {
-            work.remove(key);
-        }
+        self.validate.forget(key);
+        self.status.forget(key);
+        self.vlan.claim_queue.remove(key);
+        self.fabric.queue.remove(key);
         match key.kind {
             Kind::FabricDevice => {
                 self.fabric.topology_dirty = true;
@@ -537,12 +609,12 @@ impl Engine {
                 }
             }
             Kind::L2Service | Kind::L2BridgeDomain => {
-                self.vlan.claim_queue.insert(key.clone());
-                self.fabric.queue.insert(key.clone());
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
-                if let Some(record) = record.filter(|_| self.nad.targets.contains_key(key)) {
-                    self.withdraw_nad(key, &record.uid);
+                if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
+                    self.nad.withdraw(key, &record.uid, &mut self.work);
                 }
             }
             Kind::NodePool
@@ -558,38 +630,7 @@ impl Engine {
             }
         }
         if key.kind == Kind::L2BridgeDomain && self.fabric.bridge_domains.remove(&key.name).is_some() {
-            self.fabric.queue.insert(Key::cluster(Kind::L2Service, &key.name));
-        }
-    }
-
-    /// Restores the command of a NAD by a former leader. If nothing is planned for it, it stays as it is until its
-    /// attachment changes or goes.
-    pub(crate) fn restore_nad(&mut self, key: &Key, commanded: NadDesired) {
-        if self.nad.targets.contains_key(key) {
-            return;
-        }
-        let uid = Name::from(commanded.owner.uid.as_str());
-        if !self.store.records.contains_key(key) {
-            return self.withdraw_nad(key, &uid);
-        }
-        let mut nad = NadTarget::new(uid);
-        let commanded = Desired::Nad(commanded);
-        nad.want(&commanded, &commanded);
-        self.nad.targets.insert(key.clone(), nad);
-        self.plan_nad(key);
-    }
-
-    /// The attachment is gone: its NAD has to go, unless it is confirmed to be gone.
-    pub(crate) fn withdraw_nad(&mut self, key: &Key, uid: &Name) {
-        let target = Target::Nad(key.namespace.clone(), key.name.clone());
-        let nad = self.nad.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
-        let nothing = nad::desired(key, &nad.uid, None);
-        nad.want(&nothing, &nothing);
-        if nad.hop() == nad::NadState::Confirmed {
-            self.nad.targets.remove(key);
-            self.work.effects.push(Effect::Forget(target));
-        } else {
-            self.schedule.publish_queue.insert(target);
+            self.work.place.insert(Key::cluster(Kind::L2Service, &key.name));
         }
     }
 
@@ -598,9 +639,7 @@ impl Engine {
             self.schedule.live_drivers.symmetric_difference(&alive).cloned().collect();
         self.schedule.live_drivers = alive;
         if changed.contains(NAD_DRIVER) {
-            self.status
-                .queue
-                .extend(self.nad.targets.keys().filter(|key| self.store.records.contains_key(key)).cloned());
+            self.nad.reevaluate_all(&self.store, &mut self.work);
         }
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
             self.reevaluate_waiters(&Name::from(name));
@@ -609,75 +648,49 @@ impl Engine {
         for (name, device) in
             self.fabric.devices.iter().filter(|(_, device)| changed.contains(&device.driver))
         {
-            self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
+            self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
             networks.append(&mut device.networks());
         }
         self.reevaluate_networks(networks);
         self.publish_partial();
     }
 
-    /// Queues the evaluation of networks and of the objects that name them.
-    pub(crate) fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
-        for network in networks {
-            self.status.queue.extend(self.store.referrers.get(&network).into_iter().flatten().cloned());
-            if self.store.records.contains_key(&network) {
-                self.status.queue.insert(network);
-            }
+    /// Updates the indices of what an object names.
+    fn update_references(&mut self, key: &Key) {
+        self.update_bridge_index(key);
+        for reference in self.store.update_references(key, &mut self.work) {
+            self.reference_removed(&reference);
         }
+    }
+
+    /// An object does not name another any more.
+    fn reference_removed(&mut self, reference: &Key) {
+        subnets::revalidate_invalid_route(&self.store, reference, &mut self.work);
+        sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
+    }
+
+    pub(crate) fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
+        self.store.evaluate_networks(networks, &mut self.work);
     }
 
     pub(crate) fn revalidate_kind(&mut self, kind: Kind) {
-        self.validate.queue.extend(self.store.records.keys().filter(|key| key.kind == kind).cloned());
+        self.store.revalidate_kind(kind, &mut self.work);
     }
 
-    pub(crate) fn revalidate_namespace(&mut self, namespace: &Name) {
-        let inside = self.store.records.keys().filter(|key| key.namespace == *namespace);
-        self.validate.queue.extend(inside.cloned());
-    }
-
-    pub(crate) fn revalidate_referrers(&mut self, key: &Key) {
-        self.validate.queue.extend(self.store.referrers.get(key).into_iter().flatten().cloned());
-    }
-
-    pub(crate) fn revalidate_if_deleting(&mut self, key: &Key) {
-        if self.store.records.get(key).is_some_and(|record| record.deleting) {
-            self.validate.queue.insert(key.clone());
-        }
-    }
-
-    /// Updates the index of referrers with the references of an object.
-    pub(crate) fn update_references(&mut self, key: &Key) {
-        self.update_bridge_index(key);
-        let Some(record) = self.store.records.get_mut(key) else { return };
-        let now = record.references();
-        if now == record.indexed_references {
-            return;
-        }
-        let before = std::mem::replace(&mut record.indexed_references, now.clone());
-        for reference in before.difference(&now) {
-            self.remove_reference(reference, key);
-        }
-        for reference in now.difference(&before) {
-            self.store.referrers.entry(reference.clone()).or_default().insert(key.clone());
-            self.revalidate_if_deleting(reference);
-        }
-    }
-
-    pub(crate) fn remove_reference(&mut self, reference: &Key, key: &Key) {
-        if let Some(referrers) = self.store.referrers.get_mut(reference) {
-            referrers.remove(key);
-            if referrers.is_empty() {
-                self.store.referrers.remove(reference);
-            }
-        }
-        self.revalidate_if_deleting(reference);
-        self.revalidate_invalid_route(reference);
-        self.reevaluate_last_on_subnet(reference);
-    }
-
-    /// The realised spec of an object, if it is of the kind that `read` takes.
     pub(crate) fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
-        read(self.store.records.get(key)?.effective.as_deref()?)
+        self.store.effective(key, read)
+    }
+
+    pub(crate) fn routes_of(&self, subnet: &SubnetSpec) -> Vec<&RouteSpec> {
+        self.store.routes_of(subnet)
+    }
+
+    pub(crate) fn lease_changed(&mut self, pool: &PoolKey, address: IpAddr) {
+        sharing::lease_changed(&self.store, pool, address, &mut self.work);
+    }
+
+    pub(crate) fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
+        self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
     }
 }
 
