@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
 
+use crate::TransactionGroup;
 use crate::fabric::device::DeviceTarget;
-use crate::fabric::{Fabric, planner};
+use crate::fabric::{Fabric, network};
 use crate::nad::Nads;
 use crate::nad::addresses::LeaseHandling;
 use crate::nad::target::{self as nad, NadTarget};
@@ -140,9 +141,11 @@ impl Engine {
             Event::CommandIssued(target, generation) => self.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
-            Event::MissedDeadline(name) => self.mark_late(&name),
-            Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
-            Event::RetryDue(network, attempt) => self.retry(&network, attempt),
+            Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
+            Event::ChangeRefused(name, report) => {
+                self.fabric.withhold_rejected(&self.store, &name, &report, &mut self.work);
+            }
+            Event::RetryDue(network, attempt) => self.fabric.retry(&network, attempt, &mut self.work),
             Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
             Event::AwaitElapsed(key) => {
                 if let Some(record) = self.store.records.get_mut(&key) {
@@ -191,9 +194,8 @@ impl Engine {
         if std::mem::take(&mut work.trunks) {
             self.validate.trunks.touch();
         }
-        self.vlan.claim_queue.append(&mut work.claim);
-        self.vlan.arbitrate_queue.append(&mut work.arbitrate);
-        self.fabric.queue.append(&mut work.place);
+        self.vlan.take_requests(work);
+        self.fabric.take_requests(work);
         self.pods.queue.append(&mut work.grant);
         self.pods.view_queue.append(&mut work.view);
         self.node.label_queue.append(&mut work.label);
@@ -204,10 +206,9 @@ impl Engine {
     /// True when [`Self::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
         !(self.validate.queue.is_empty()
-            && self.vlan.claim_queue.is_empty()
-            && self.vlan.arbitrate_queue.is_empty()
+            && self.vlan.is_idle()
             && !self.validate.trunks.is_stale()
-            && self.fabric.queue.is_empty()
+            && self.fabric.is_idle()
             && self.status.queue.is_empty()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
@@ -216,8 +217,7 @@ impl Engine {
             && self.pods.queue_first.is_empty()
             && self.pods.queue.is_empty()
             && self.pods.view_queue.is_empty()
-            && !self.node.has_changed_nodes()
-            && !self.fabric.topology_dirty)
+            && !self.node.has_changed_nodes())
     }
 
     /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
@@ -225,7 +225,7 @@ impl Engine {
     pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
-                let undecided_vlans = self.undecided_vlans(name);
+                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
                 let device = self.fabric.devices.get_mut(name)?;
                 let was_known = device.is_known();
                 let (desired, settled) =
@@ -262,22 +262,33 @@ impl Engine {
     /// [`Desired::hash`] of the state that [`Self::desired`] has just returned for this target.
     pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
         let last_commanded = match target {
-            Target::Fabric(name) => self.fabric.devices.get(name).and_then(DeviceTarget::last_commanded),
+            Target::Fabric(name) => self.fabric.device(name).and_then(DeviceTarget::last_commanded),
             Target::Nad(..) | Target::Node(_) => None,
         };
         last_commanded.map_or_else(|| desired.hash(), str::to_owned)
     }
 
+    /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
+    pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
+        let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
+        self.fabric.transaction_groups(live_drivers, holding_drivers, names)
+    }
+
+    /// True when a report rejects a change that was issued to the switch: its transaction can't be confirmed.
+    pub fn rejects_planned_change(&self, target: &Target, report: &Report) -> bool {
+        matches!(target, Target::Fabric(name) if self.fabric.rejects_planned_change(name, report))
+    }
+
     /// The drift policy of a switch.
     pub fn drift_policy(&self, device: &Name) -> Drift {
-        self.fabric.devices.get(device).map(|device| device.access().drift).unwrap_or_default()
+        self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
     /// True when a target that was commanded `desired` still has the same endpoint and driver.
     pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
             (Target::Fabric(name), Desired::Fabric(desired)) => {
-                self.fabric.devices.get(name).is_some_and(|device| {
+                self.fabric.device(name).is_some_and(|device| {
                     device.driver == *driver && is_same_access(device.access(), &desired.device)
                 })
             }
@@ -297,28 +308,17 @@ impl Engine {
             let next = self.validate.queue.first().map(|key| key.kind);
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
-            } else if self.fabric.topology_dirty {
-                self.rebuild_topology();
+            } else if self.fabric.step_topology(&self.store, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2Service) {
                 self.validate_first();
-            } else if !self.vlan.restored {
-                self.restore_claims();
-            } else if let Some(key) = self.vlan.claim_queue.pop_first() {
-                self.update_claims(&key);
-            } else if let Some(vid) = self.vlan.arbitrate_queue.pop_first() {
-                for key in self.vlan.ids.arbitrate(vid) {
-                    self.revalidate_referrers(&key);
-                    self.fabric.queue.insert(key.clone());
-                    self.validate.queue.insert(key);
-                }
+            } else if self.vlan.step(&self.store, &self.fabric, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
             } else if self.validate.trunks.is_stale() {
                 self.decide_trunks();
             } else if next.is_some() {
                 self.validate_first();
-            } else if let Some(key) = self.fabric.queue.pop_first() {
-                self.replan(&key);
+            } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
             } else if let Some(key) = self.pods.restore_queue.pop_first() {
                 self.restore_leases(&key);
             } else if !self.pods.orphans_restored {
@@ -354,19 +354,11 @@ impl Engine {
         for (target, desired) in std::mem::take(&mut self.startup.stored_commands) {
             self.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
-                (Target::Fabric(name), _) if !self.fabric.devices.contains_key(name) => {
-                    self.work.effects.push(Effect::Forget(target));
-                }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
-                    let device = self.fabric.devices.get_mut(name);
-                    let here = device.map(|device| device.restore_command(&desired)).unwrap_or_default();
-                    for (network, _) in &here {
-                        let planned = self.fabric.networks.get(network).and_then(|one| one.planned.as_ref());
-                        if planned.is_none_or(|(_, ports)| !ports.contains_key(name)) {
-                            self.note_device_cleanup(name, network);
-                        }
+                    match self.fabric.restore_command(&self.store, name, &desired) {
+                        Some(here) => had.extend(here),
+                        None => self.work.effects.push(Effect::Forget(target)),
                     }
-                    had.extend(here);
                 }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
                     self.work.effects.push(Effect::Forget(target));
@@ -378,12 +370,7 @@ impl Engine {
                 _ => {}
             }
         }
-        self.restore_vlan_changes(had);
-        self.restore_refusals();
-        for device in self.fabric.devices.values_mut() {
-            device.begin(&self.config, self.fabric.change_count);
-        }
-        self.fabric.change_count += 1;
+        self.fabric.start(&self.config, &self.store, had);
         for name in self.store.nodes.keys() {
             self.node.desired(name, &self.config.cluster);
         }
@@ -400,24 +387,8 @@ impl Engine {
         }
         match target {
             Target::Fabric(name) => {
-                self.retry_after_report(name, &report);
-                self.assign_orphan_vlans(name, &report);
-                let Some(device) = self.fabric.devices.get_mut(name) else { return };
-                let known = device.is_known();
-                let effects = device.report(report);
-                let first = !known && device.is_known();
-                if effects.port_memory_changed {
-                    self.schedule.publish_queue.insert(target.clone());
-                }
-                self.adopt_confirmed(name, &effects);
-                if effects.found_initial_state {
-                    self.refresh_withheld();
-                }
-                self.handle_device_confirmed(name, &effects.networks, first);
-                self.publish_partial();
-                self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
-                self.reevaluate_networks(effects.networks);
-                self.status.queue.extend(self.status.removing.iter().cloned());
+                self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
+                self.work.evaluate.extend(self.status.removing.iter().cloned());
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
@@ -448,13 +419,14 @@ impl Engine {
                     // The object becomes active or stops taking new users: everything that depends on it is validated
                     // again.
                     (record.finalizer_requested, record.version) = (false, 0);
-                    if !record.finalized && planner::is_user(&object.key) {
+                    if !record.finalized && network::is_user(&object.key) {
                         // Without a finalizer it held nothing: it starts from what its status says is realised.
                         record.effective = record.status.realized.clone();
                     }
                 }
-                self.fabric.topology_dirty |=
-                    object.key.kind == Kind::FabricDevice && record.forget != object.forget;
+                if object.key.kind == Kind::FabricDevice && record.forget != object.forget {
+                    self.fabric.touch_topology();
+                }
                 (record.deleting, record.finalized, record.forget) =
                     (object.deleting, object.finalized, object.forget);
                 if record.generation != object.generation {
@@ -480,7 +452,7 @@ impl Engine {
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
         {
-            self.fabric.bridge_domains.insert(key.name.clone(), spec.clone());
+            self.fabric.bridge_domain_seen(&key.name, spec.clone());
         }
         self.store.records.insert(key.clone(), record);
         self.changed(&key);
@@ -490,12 +462,12 @@ impl Engine {
     pub(crate) fn changed(&mut self, key: &Key) {
         self.update_references(key);
         self.update_trunk_index(key);
-        self.update_usage(key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
         self.validate.queue.insert(key.clone());
         self.status.queue.insert(key.clone());
         self.revalidate_routes(key);
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.vlan.claim_queue.insert(key.clone());
+            self.work.claim.insert(key.clone());
         }
     }
 
@@ -504,7 +476,7 @@ impl Engine {
         (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
         let indexed_references = std::mem::take(&mut record.indexed_references);
         self.store.records.insert(key.clone(), record);
-        self.update_usage(key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
         self.plan_hosts(key);
         self.update_bridge_index(key);
         let record = self.store.records.remove(key);
@@ -520,25 +492,17 @@ impl Engine {
         self.update_trunk_index(key);
         self.validate.trunks.touch();
         self.distribute();
-        for work in [
-            &mut self.validate.queue,
-            &mut self.status.queue,
-            &mut self.vlan.claim_queue,
-            &mut self.fabric.queue,
-            &mut self.status.removing,
-        ] {
+        for work in [&mut self.validate.queue, &mut self.status.queue, &mut self.status.removing] {
             work.remove(key);
         }
+        self.vlan.drop_work(key);
+        self.fabric.drop_work(key);
+        self.fabric.placements.forget_left(key);
         match key.kind {
-            Kind::FabricDevice => {
-                self.fabric.topology_dirty = true;
-                if self.fabric.devices.remove(&key.name).is_some() {
-                    self.work.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
-                }
-            }
+            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
             Kind::L2Service | Kind::L2BridgeDomain => {
-                self.vlan.claim_queue.insert(key.clone());
-                self.fabric.queue.insert(key.clone());
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
                 if let Some(record) = record.filter(|_| self.nad.targets.contains_key(key)) {
@@ -552,13 +516,10 @@ impl Engine {
             | Kind::Bridge
             | Kind::PodNetworkConfig
             | Kind::PodConfig => {}
-            Kind::ConnectionPoint => {
-                self.fabric.points.remove(&key.name);
-                self.fabric.path_cache.borrow_mut().clear();
-            }
+            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
         }
-        if key.kind == Kind::L2BridgeDomain && self.fabric.bridge_domains.remove(&key.name).is_some() {
-            self.fabric.queue.insert(Key::cluster(Kind::L2Service, &key.name));
+        if key.kind == Kind::L2BridgeDomain {
+            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
         }
     }
 
@@ -605,15 +566,7 @@ impl Engine {
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
             self.reevaluate_waiters(&Name::from(name));
         }
-        let mut networks = BTreeSet::new();
-        for (name, device) in
-            self.fabric.devices.iter().filter(|(_, device)| changed.contains(&device.driver))
-        {
-            self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
-            networks.append(&mut device.networks());
-        }
-        self.reevaluate_networks(networks);
-        self.publish_partial();
+        self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }
 
     /// Queues the evaluation of networks and of the objects that name them.

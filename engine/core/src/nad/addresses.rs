@@ -200,7 +200,7 @@ impl Engine {
             return;
         };
         let point = &spec.connection_point;
-        let (reason, others) = if self.fabric.points.get(point).is_some_and(|point| point.has_several_nodes) {
+        let (reason, others) = if self.fabric.point(point).is_some_and(|point| point.has_several_nodes) {
             (ConditionReason::PerNode, format!("pods on different nodes of ConnectionPoint {point}"))
         } else if self.attachments_on(name).any(|other| other != key) {
             (ConditionReason::PerAttachment, "pods of this attachment and of others on the Subnet".into())

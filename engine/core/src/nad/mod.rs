@@ -1,6 +1,7 @@
 //! The NetworkAttachmentDefinitions of attachments: their content, and the pods that use them.
 
 pub mod addresses;
+pub mod plan;
 pub mod subnets;
 pub mod target;
 pub mod users;

@@ -149,7 +149,7 @@ impl Engine {
     /// Frees what the object held. Others may ask for it before the API server reports that the object is gone.
     fn release_claims(&mut self, key: &Key) {
         if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.vlan.claim_queue.insert(key.clone());
+            self.work.claim.insert(key.clone());
         }
         self.update_bridge_index(key);
     }
@@ -202,13 +202,13 @@ impl Engine {
             Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
                 let mut fabric = Evaluation::default();
-                for (network, vid, ports) in self.paths(key) {
+                for (network, vid, ports) in self.fabric.paths(&self.store, key) {
                     inputs.add(&vid);
                     if let Some(service) = self.effective(&network, Spec::service) {
                         inputs.add(&service.physical_networks);
                     }
                     // Without a gap the hash is the same as that of engines that knew no gaps.
-                    if let Some(gap) = self.gap_message(key, &network) {
+                    if let Some(gap) = self.fabric.gap_message(&self.store, key, &network) {
                         inputs.add(&gap);
                         evaluation.gap = true;
                         fabric.wait(gap);
@@ -225,7 +225,7 @@ impl Engine {
             if let Some(spec) = self.effective(key, Spec::attachment) {
                 // `UsableFrom` does not change what its own pods have.
                 inputs.add(&AttachmentSpec { usable_from: None, ..spec.clone() });
-                if self.fabric.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
+                if self.fabric.point(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
                     let message =
                         format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
                     evaluation.conditions.push(ConditionState::new(
@@ -261,13 +261,17 @@ impl Engine {
         ports: &Ports,
         evaluation: &mut Evaluation,
     ) {
-        let Some(refusal) = self.refusal(network) else { return self.evaluate_ports(vid, ports, evaluation) };
+        let placement = self.fabric.placements.get(network);
+        let Some((placement, rejection)) = placement.and_then(|one| Some((one, one.rejected_by.as_ref()?)))
+        else {
+            return self.evaluate_ports(vid, ports, evaluation);
+        };
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
-            let names = self.fabric.topology.port_names(name);
+            let names = self.fabric.topology().port_names(name);
             let stays = |index: &u16| {
                 let port = names.get(usize::from(*index)).map_or("", |port| port);
-                refusal.confirmed_on(vid, name, port)
+                placement.confirmed_on(vid, name, port)
             };
             let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
             for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
@@ -278,16 +282,16 @@ impl Engine {
         }
         let mut more = Evaluation::default();
         self.evaluate_ports(vid, &rest, &mut more);
-        let own = key == network && refusal.is_withheld();
+        let own = key == network && rejection.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            evaluation.reject(refusal.message.clone(), refusal.retryable);
+            evaluation.reject(rejection.message.clone(), rejection.retryable);
         }
         self.evaluate_ports(vid, &confirmed, evaluation);
     }
 
     fn evaluate_ports(&self, vid: VlanId, ports: &Ports, evaluation: &mut Evaluation) {
         for (name, indices) in ports {
-            let Some(device) = self.fabric.devices.get(name) else { continue };
+            let Some(device) = self.fabric.device(name) else { continue };
             if let Some(failure) = device.failure.as_ref().filter(|failure| failure.unreachable) {
                 evaluation.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
             }
@@ -345,10 +349,10 @@ impl Engine {
     }
 
     fn evaluate_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        let Some(device) = self.fabric.devices.get(&key.name) else {
+        let Some(device) = self.fabric.device(&key.name) else {
             return evaluation.wait("not looked at yet".into());
         };
-        if let Some(conflict) = self.fabric.topology.conflict(&key.name) {
+        if let Some(conflict) = self.fabric.topology().conflict(&key.name) {
             evaluation.refuse(conflict.to_owned());
         }
         match &device.failure {
@@ -386,7 +390,7 @@ impl Engine {
     fn remains(&self, key: &Key) -> Option<String> {
         let record = self.store.records.get(key)?;
         if key.kind == Kind::FabricDevice {
-            let device = self.fabric.devices.get(&key.name).filter(|_| !record.forget)?;
+            let device = self.fabric.device(&key.name).filter(|_| !record.forget)?;
             if device.is_empty() {
                 return None;
             }
@@ -405,15 +409,15 @@ impl Engine {
             Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
             None => BTreeSet::from([key.clone()]),
         };
-        if let Some(refusal) = networks
+        if let Some(rejection) = networks
             .iter()
-            .filter_map(|network| self.refusal(network))
-            .find(|refusal| refusal.keeps_surplus())
+            .filter(|network| self.fabric.keeps_surplus(network))
+            .find_map(|network| self.fabric.rejection(network))
         {
-            return Some(format!("its VLANs can't be removed yet: {}", refusal.message));
+            return Some(format!("its VLANs can't be removed yet: {}", rejection.message));
         }
-        for name in &record.cleanup_devices {
-            let Some(device) = self.fabric.devices.get(name) else { continue };
+        for name in self.fabric.placements.left(key) {
+            let Some(device) = self.fabric.device(name) else { continue };
             if networks.iter().any(|network| !device.is_gone(network)) {
                 return Some(match (&device.failure, device.clash()) {
                     (Some(failure), _) => {
@@ -442,9 +446,9 @@ impl Engine {
     /// The switch ports that lead to a PhysicalNetwork.
     fn switch_ports(&self, key: &Key) -> Vec<String> {
         let ports =
-            self.fabric.topology.network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
+            self.fabric.topology().network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
         let named = ports.into_iter().flatten().flat_map(|(device, indices)| {
-            let names = self.fabric.topology.port_names(device);
+            let names = self.fabric.topology().port_names(device);
             indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
         });
         named.take(MAX_SWITCH_PORTS).collect()
@@ -459,17 +463,17 @@ impl Engine {
         evaluation: &Evaluation,
         now: &Name,
     ) {
-        let points: Vec<Name> = match self.fabric.networks.get(key) {
-            Some(network) if key.kind == Kind::L2Service => network.points.keys().cloned().collect(),
-            _ => Vec::new(),
-        };
-        let device = self.fabric.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
+        let points = self.fabric.points_of(key).filter(|_| key.kind == Kind::L2Service);
+        let points: Vec<Name> = points.cloned().collect();
+        let device = self.fabric.device(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         let pending_changes = device.map(DeviceTarget::pending_count);
         let last_transaction = device.and_then(|device| device.last_transaction.clone());
         let port_memory = device.map(DeviceTarget::port_memory);
         let cluster = device.map(|_| Name::from(self.config.cluster.as_str()));
         let device = device.and_then(|device| device.info.clone());
-        let former = self.former_vlan(key).filter(|_| phase != Phase::Ready);
+        let unsettled = !matches!(phase, Phase::Ready | Phase::Deleted);
+        let former = self.fabric.former_vlan(&self.store, key).filter(|_| phase != Phase::Ready);
+        let placement = self.fabric.placement_status(&self.store, key).filter(|_| unsettled);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
         let switch_ports = self.switch_ports(key);
         let leased = self.pods.providers.get(key).map_or(0, |provider| provider.lease_revision);
@@ -479,7 +483,7 @@ impl Engine {
         let effective = record.effective.as_deref();
         // Until a new VLAN is confirmed, the former one is granted: the next leader has to know its owner.
         let granted_id = former
-            .or_else(|| effective.and_then(crate::fabric::planner::vid_of))
+            .or_else(|| effective.and_then(crate::vlan::vid_of))
             .or(last.granted_id.filter(|_| record.deleting));
         let status = Status {
             phase: Some(phase),
@@ -488,6 +492,7 @@ impl Engine {
             conditions,
             transitions: last.transitions,
             granted_id,
+            placement,
             realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| record.deleting)),
             connection_points: points,
             switch_ports,

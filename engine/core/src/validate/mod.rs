@@ -29,7 +29,7 @@ impl Engine {
     /// Validates one object and queues what depends on it.
     pub(crate) fn validate(&mut self, key: &Key) {
         if key.kind == Kind::ConnectionPoint {
-            self.plan_point(key);
+            self.fabric.plan_point(&self.store, key, &mut self.work);
         }
         let Some(record) = self.store.records.get(key) else { return };
         let checked = match &record.spec {
@@ -64,7 +64,7 @@ impl Engine {
         let arriving = |key: &Key| self.store.records.get(key).is_none_or(|record| record.incomplete);
         // No object names the FabricDevices that lead to a connection point: some may not have arrived yet.
         let lacks_ports = key.kind == Kind::ConnectionPoint
-            && self.fabric.points.get(&key.name).is_some_and(|point| !point.missing.is_empty());
+            && self.fabric.point(&key.name).is_some_and(|point| !point.missing.is_empty());
         let incomplete = problem.is_some()
             && !record.await_elapsed
             && (lacks_ports || record.indexed_references.iter().any(arriving));
@@ -76,13 +76,13 @@ impl Engine {
             && record.version > 0;
         let changed = !same || dependencies.is_some_and(|version| version > record.version);
         let given_up = record.effective.is_some() && effective.is_none();
-        let left = if given_up { self.footprint(key) } else { BTreeSet::new() };
+        let left = if given_up { self.fabric.footprint(&self.store, key) } else { BTreeSet::new() };
         let host_cleanups = if given_up { self.host_footprint(key) } else { None };
+        self.fabric.placements.note_left(key, left);
+        if given_up && self.fabric.placements.left(key).next().is_some() {
+            self.status.removing.insert(key.clone());
+        }
         if let Some(record) = self.store.records.get_mut(key) {
-            record.cleanup_devices.extend(left);
-            if given_up && !record.cleanup_devices.is_empty() {
-                self.status.removing.insert(key.clone());
-            }
             (record.effective, record.problem, record.incomplete) = (effective, problem, incomplete);
             if changed {
                 self.store.version += 1;
@@ -93,7 +93,7 @@ impl Engine {
         if !same {
             self.update_trunk_index(key);
         }
-        self.update_usage(key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
         self.plan_hosts(key);
         self.record_host_cleanup(key, host_cleanups);
         self.status.queue.insert(key.clone());
@@ -116,10 +116,10 @@ impl Engine {
             self.revalidate_bridge_sharers(key);
             self.make_sample(key);
             match key.kind {
-                Kind::FabricDevice => self.fabric.topology_dirty = true,
+                Kind::FabricDevice => self.fabric.touch_topology(),
                 Kind::L2Service | Kind::L2BridgeDomain => {
-                    self.vlan.claim_queue.insert(key.clone());
-                    self.fabric.queue.insert(key.clone());
+                    self.work.claim.insert(key.clone());
+                    self.work.place.insert(key.clone());
                     self.reevaluate_subnet_neighbours(key);
                 }
                 _ => {}
@@ -183,7 +183,7 @@ impl Engine {
         if let Some(pool) = &spec.node_pool {
             self.check_reference("NodePool", &Key::cluster(Kind::NodePool, pool))?;
         }
-        let Some(point) = self.fabric.points.get(&key.name) else { return Ok(()) };
+        let Some(point) = self.fabric.point(&key.name) else { return Ok(()) };
         let Some((node, nic)) = point.missing.first() else { return Ok(()) };
         let more = match point.missing.len() - 1 {
             0 => String::new(),
@@ -230,12 +230,12 @@ impl Engine {
                 return Err(Invalid::new("SegmentationID", problem).because(Cause::NotPermitted));
             }
         }
-        let scopes = self.own_scopes(key, spec);
+        let scopes = self.fabric.own_scopes(&self.store, key, spec);
         if !scopes.is_empty() {
             return scopes.iter().try_for_each(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         }
         // The service is only requested: one scope is enough. Attachments check their own scopes.
-        let requested = self.claimed_scopes(key);
+        let requested = self.fabric.claimed_scopes(&self.store, key);
         let mut checks = requested.iter().map(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         let first = checks.next().unwrap_or(Ok(()));
         if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
@@ -245,7 +245,10 @@ impl Engine {
         if self.store.records.get(key).is_some_and(|record| record.generated) {
             return Ok(());
         }
-        self.claimed_scopes(key).iter().try_for_each(|scope| self.check_id("Vlan", key, spec.vlan, scope))
+        self.fabric
+            .claimed_scopes(&self.store, key)
+            .iter()
+            .try_for_each(|scope| self.check_id("Vlan", key, spec.vlan, scope))
     }
 
     fn check_id(
@@ -255,7 +258,7 @@ impl Engine {
         vid: eno_schemas::VlanId,
         scope: &VlanScope,
     ) -> Result<(), Invalid> {
-        let holder = match self.vlan.ids.check(vid, key, scope) {
+        let holder = match self.vlan.check(vid, key, scope) {
             Ok(()) => return Ok(()),
             Err(Some(holder)) => format!("{} {}", holder.kind, holder.name),
             Err(None) => "another object".into(),
@@ -276,7 +279,7 @@ impl Engine {
             return Err(Invalid::new("L2Services", problem).because(Cause::Spec));
         }
         let chosen = compat::choose(spec, point)?;
-        let scopes = self.fabric.points.get(&spec.connection_point).map(|point| &point.scopes);
+        let scopes = self.fabric.point(&spec.connection_point).map(|point| &point.scopes);
         let mut seen: BTreeSet<&Name> = BTreeSet::new();
         for (i, name) in spec.services.iter().enumerate() {
             let field = format!("L2Services[{i}]");
@@ -306,7 +309,7 @@ impl Engine {
             }
             // A service that is being deleted is not validated itself.
             if self.store.records.get(&service_key).is_some_and(|record| record.deleting) {
-                for scope in self.own_scopes(&service_key, service) {
+                for scope in self.fabric.own_scopes(&self.store, &service_key, service) {
                     self.check_id(&field, &service_key, service.vid, &scope)?;
                 }
             }

@@ -280,7 +280,7 @@ impl Engine {
                 let site = Site {
                     nodes: self.members(spec),
                     interfaces: interfaces.flat_map(carriers).collect(),
-                    ports: self.fabric.points.get(&key.name).map(|point| &point.ports),
+                    ports: self.fabric.point(&key.name).map(|point| &point.ports),
                 };
                 Some((&key.name, site))
             })
