@@ -5,11 +5,11 @@ use std::path::Path;
 
 use eno_schemas::NodeDesired;
 use nix::errno::Errno;
-use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::host::{self, Host};
 use super::monitor::NetlinkMonitor;
 use super::ownership::{self, DELETION_GROUP};
+use super::plan::Setting;
 use super::session::PodError;
 use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, PortsVlans, Request, Snapshot};
 
@@ -51,10 +51,7 @@ pub fn read_host(
 
 /// Deletes interfaces in bulk: they are moved to a group of their own, which is deleted in one request.
 fn delete(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
-    let group = |link: &Link| {
-        Request::set(&link.name, link.index, "group", vec![LinkAttribute::Group(DELETION_GROUP)])
-            .tolerating(Errno::ENODEV)
-    };
+    let group = |link: &Link| Setting::Group(DELETION_GROUP).of(link).tolerating(Errno::ENODEV);
     netlink.batch(links.iter().map(group).collect()).into_iter().collect::<Result<Vec<()>, _>>()?;
     netlink.execute(Request::delete_group(DELETION_GROUP))
 }
