@@ -34,6 +34,7 @@ mod workers;
 pub use error::{NamespaceError, NetlinkError};
 pub use mirror::{Links, Mirror};
 pub use namespace::{Namespace, NamespaceId, run_on_worker};
+pub use notification::Notifications;
 pub use pool::Pool;
 pub use request::Request;
 pub use snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};

@@ -9,8 +9,8 @@ use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
 
-use super::Netlink;
 use super::notification::{LatestNotifications, Notifications};
+use super::{Link, Netlink, NetlinkError};
 
 /// Interfaces, and addresses, routes and rules of both families.
 const ALL_GROUPS: &[MulticastGroup] = &[
@@ -43,11 +43,17 @@ impl Watch {
     }
 
     /// Subscribes to changes of interfaces in the calling thread's namespace.
-    pub(super) fn links() -> io::Result<Self> {
-        let socket = Socket::new(NETLINK_ROUTE)?;
-        // Without CAP_NET_ADMIN the default size remains.
-        let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &LINKS_BUFFER);
-        Self::listen(socket, 0, &[MulticastGroup::Link])
+    pub fn links() -> Result<Self, NetlinkError> {
+        let open = || {
+            let socket = Socket::new(NETLINK_ROUTE)?;
+            // Without CAP_NET_ADMIN the default size remains.
+            let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &LINKS_BUFFER);
+            Self::listen(socket, 0, &[MulticastGroup::Link])
+        };
+        open().map_err(|source| NetlinkError::Socket {
+            operation: "listen to what becomes of interfaces".to_owned(),
+            source,
+        })
     }
 
     /// Turns a request socket into a subscription to all later changes in its namespace.
@@ -75,8 +81,15 @@ impl Watch {
         any || !complete
     }
 
+    /// Lists all interfaces of the namespace, which must be that of `netlink`. The waiting notifications are discarded
+    /// before: later ones are newer than the list.
+    pub fn list(&self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
+        self.drain();
+        netlink.links()
+    }
+
     /// The latest notification of each interface, and of each port that `ports` accepts. `None`: some were lost.
-    pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Notifications> {
+    pub fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Notifications> {
         let mut latest = LatestNotifications::default();
         let complete = self.read(|message| latest.keep(message, &ports));
         complete.then(|| latest.decode())

@@ -33,15 +33,18 @@ pub fn read_host(
         in_use.addresses = netlink.addresses()?;
         in_use.routes = netlink.routes()?;
     }
-    let read_state =
-        || Host::new(monitor.host_links().unwrap_or_default(), &in_use, desired, allowed_masters);
+    let read_state = || {
+        let links = monitor.lock().view.host_links();
+        Host::new(links.unwrap_or_default(), &in_use, desired, allowed_masters)
+    };
     let host = read_state();
     let stale: Vec<Link> = host.stale_ends(desired).cloned().collect();
     if stale.is_empty() {
         return Ok((host, DeletedEnds::new()));
     }
     delete(netlink, &stale)?;
-    monitor.update_links(stale.iter().map(|link| (link.index, None)), PortsVlans::new());
+    let gone = stale.iter().map(|link| (link.index, None));
+    monitor.lock().view.host_read(gone, PortsVlans::new());
     let owner = |link: &Link| {
         let (uid, id) = ownership::read_alias(&desired.cluster, link.alias.as_deref()?)?;
         Some((uid.to_owned(), id.to_owned()))
