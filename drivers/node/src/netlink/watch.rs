@@ -2,12 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use super::notification::{LatestNotifications, Notifications};
 use super::{Link, Netlink, NetlinkError};
@@ -29,6 +32,9 @@ const SIGNAL_BUFFER: u32 = 32 * 1024;
 /// Bytes of the receive buffer where notifications are decoded. The kernel accounts some 2 KiB per message, and making
 /// the end of a veth pair takes about ten messages.
 const LINKS_BUFFER: usize = 4 * 1024 * 1024;
+
+/// Wakes the waiting task when a notification arrives.
+pub type Readiness = AsyncFd<Arc<Watch>>;
 
 /// A subscription to changes in one namespace. It keeps the namespace alive.
 #[derive(Debug)]
@@ -72,6 +78,13 @@ impl Watch {
         let groups = groups.iter().fold(0_u32, |all, group| all | 1 << (*group as u32 - 1));
         socket.bind(&SocketAddr::new(port, groups))?;
         Ok(Self { socket })
+    }
+
+    /// Registers the socket for wake-ups; it is ready at once when notifications are waiting.
+    pub fn register(self: &Arc<Self>) -> io::Result<Readiness> {
+        // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
+        #[expect(deprecated, reason = "unsafe code is forbidden here")]
+        AsyncFd::with_interest(Arc::clone(self), Interest::READABLE)
     }
 
     /// Discards the waiting notifications, such as those of ENO's own changes. True when there were any.

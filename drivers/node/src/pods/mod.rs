@@ -2,9 +2,10 @@
 //! ends of veth pairs.
 //!
 //! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends
-//! does not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
-//! [`session`] applies them on a thread in the pod's namespace, until a plan is empty. The kernel holds all state
-//! ([`ownership`]): an agent that is stopped between any two steps and started again ends in the same state.
+//! does not delay the others. [`node_view`] decides which pods are read. For each of them, [`plan`](plan::plan) computes
+//! the next steps from the observed state, and [`session`] applies them on a thread in the pod's namespace, until a plan
+//! is empty. The kernel holds all state ([`ownership`]): an agent that is stopped between any two steps and started again
+//! ends in the same state.
 
 pub mod check;
 mod cleanup;
@@ -24,7 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
@@ -35,7 +36,7 @@ pub use resolve::{Resolve, Sandbox, Unresolved};
 
 use self::host::{Host, HostView};
 use self::monitor::NetlinkMonitor;
-use self::node_view::{ConvergedPod, LastRead, PodNamespace, PodRead, ReadReason};
+use self::node_view::{LastRead, PodNamespace, PodRead, ReadReason};
 use self::plan::DesiredPod;
 use self::session::{Outcome, PodError, Sockets, converge};
 use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, run_on_worker};
@@ -172,9 +173,9 @@ impl<R: Resolve> Pods<R> {
         let monitor = &self.shared.monitor;
         let _paused = monitor.pause();
         let open_ports = Arc::new(std::mem::take(&mut *next_open_ports));
-        let reads = monitor.lock().view.start(desired, Instant::now(), self.shared.options.audit);
-        for (uid, converged) in &reads.skipped {
-            applied.add(uid, &converged.outcome);
+        let reads = monitor.start(desired, self.shared.options.audit);
+        for (uid, last) in &reads.skipped {
+            applied.add(uid, &last.outcome);
         }
         let host = match self.read_host(desired, reads.audit.is_some()).await {
             Ok(host) => Arc::new(host),
@@ -197,7 +198,7 @@ impl<R: Resolve> Pods<R> {
         while let Some((job, result)) = jobs.next().await {
             self.record(job, result, &mut applied);
         }
-        monitor.lock().view.finish(&reads, Instant::now());
+        monitor.finish(&reads);
         applied.rejected.sort_by(|a, b| a.item.cmp(&b.item));
         applied
     }
@@ -345,35 +346,25 @@ impl<R: Resolve> Pods<R> {
     /// Records the result of the work on a pod, and adds it to the result of the reconcile.
     fn record(&self, job: Job, result: Result<Outcome, Refusal>, applied: &mut PodsApplied) {
         let Job { read: PodRead { uid, namespace, before, .. }, wanted, .. } = job;
-        let last = match (result, wanted) {
-            (Ok(outcome), wanted) => {
-                applied.add_rejected(&uid, &outcome);
-                let was_as_wanted = before.filter(|before| Some(&before.pod) == wanted.as_ref());
-                if let Some(before) = was_as_wanted.filter(|_| outcome.steps > 0) {
-                    applied.notes.push(repaired(&uid, &before.pod));
+        let is_desired = wanted.is_some();
+        let pod = wanted.unwrap_or_else(empty_pod);
+        let outcome = match result {
+            Ok(outcome) => {
+                let was_as_wanted =
+                    before.is_some_and(|before| before.outcome.is_complete() && before.pod == pod);
+                if outcome.steps > 0 && was_as_wanted {
+                    applied.notes.push(repaired(&uid, &pod));
                 }
-                match wanted {
-                    Some(pod) => {
-                        applied.add(&uid, &outcome);
-                        if outcome.is_complete() {
-                            LastRead::Converged(Arc::new(ConvergedPod { pod, outcome }))
-                        } else {
-                            LastRead::Unconverged(pod)
-                        }
-                    }
-                    None if outcome.is_complete() => {
-                        self.shared.monitor.lock().view.forget(&uid);
-                        return;
-                    }
-                    None => LastRead::Unconverged(empty_pod()),
+                if is_desired {
+                    applied.add(&uid, &outcome);
                 }
+                outcome
             }
-            (Err(refusal), wanted) => {
-                applied.rejected.push(rejection(Item::pod(&uid), refusal));
-                LastRead::Unconverged(wanted.unwrap_or_else(empty_pod))
-            }
+            Err(refusal) => Outcome { pod: Some(refusal), ..Outcome::default() },
         };
-        self.shared.monitor.lock().view.record(&uid, namespace, last);
+        applied.add_rejected(&uid, &outcome);
+        let last = LastRead { pod, outcome };
+        self.shared.monitor.lock().view.record(&uid, is_desired, namespace, last);
     }
 
     fn is_node_namespace(&self, id: NamespaceId) -> bool {

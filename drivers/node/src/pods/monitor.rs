@@ -1,21 +1,20 @@
 //! Netlink subscriptions for the host and the pods: drift is notified, ENO's own changes are not.
 
+use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use eno_schemas::NodeDesired;
 use futures::Stream;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::Sandbox;
-use super::node_view::NodeView;
-use crate::netlink::{Namespace, Netlink, NetlinkError, Watch};
+use super::node_view::{NodeView, Reads};
+use crate::netlink::{Namespace, Netlink, NetlinkError, Readiness, Watch};
 
 /// Changes come in bursts, and those of a routing daemon never end: they are combined for this long.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -32,7 +31,9 @@ pub struct NetlinkMonitor(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 pub struct State {
     /// What is known of the node.
-    pub view: NodeView<PodWatch>,
+    pub view: NodeView,
+    /// Subscriptions to the namespaces of pods, by uid; without pods that are being reconciled.
+    pods: BTreeMap<String, PodWatch>,
     /// The subscription to the host; `None` before its interfaces are first listed.
     host: Option<HostWatch>,
     /// True while the host is being reconciled.
@@ -41,12 +42,8 @@ pub struct State {
     waker: Option<Waker>,
 }
 
-/// Wakes the waiting task when a notification arrives. The waiting task registers it, so that a reconcile need not.
-type Readiness = AsyncFd<Arc<Watch>>;
-
-/// The subscription to a pod's namespace.
 #[derive(Debug)]
-pub struct PodWatch {
+struct PodWatch {
     watch: Arc<Watch>,
     sandbox: Sandbox,
     /// `None` until a task waits for changes.
@@ -131,16 +128,31 @@ impl NetlinkMonitor {
         Ok(())
     }
 
-    /// Ends the notifications of a pod that is about to be read, and returns its subscription.
+    /// Starts a reconcile: what it has to read. `interval`: the time between audits.
+    pub fn start<'a>(&self, desired: &'a NodeDesired, interval: Duration) -> Reads<'a> {
+        let State { view, pods, .. } = &mut *self.lock();
+        view.start(desired, Instant::now(), interval, |uid| pods.contains_key(uid))
+    }
+
+    /// Ends a reconcile that came to its end, and the subscriptions to pods without interfaces of ENO.
+    pub fn finish(&self, reads: &Reads<'_>) {
+        let State { view, pods, .. } = &mut *self.lock();
+        view.finish(reads, Instant::now());
+        pods.retain(|uid, _| view.has_pod(uid));
+    }
+
+    /// Pauses the notifications of a pod that is about to be read, and returns its subscription.
     pub fn pause_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
-        let pod = self.lock().view.unsubscribe(uid).filter(|pod| pod.sandbox.id == sandbox.id)?;
+        let mut all = self.lock();
+        all.view.pod_starts(uid);
+        let pod = all.pods.remove(uid).filter(|pod| pod.sandbox.id == sandbox.id)?;
         Some(pod.watch)
     }
 
     /// Subscribes to the pod's namespace until that is no longer at its path.
     pub fn watch_pod(&self, uid: &str, sandbox: &Sandbox, watch: Arc<Watch>) {
         let pod = PodWatch { watch, sandbox: sandbox.clone(), readiness: None };
-        self.lock().view.subscribe(uid, pod);
+        self.lock().pods.insert(uid.to_owned(), pod);
     }
 
     /// Locks, also after a panic: the state is never half-written.
@@ -157,19 +169,20 @@ impl State {
         let mut tick = false;
         while liveness.poll_tick(context).is_ready() {
             tick = true;
-            self.view.retain_subscriptions(|pod| {
-                Namespace::open_exactly(&pod.sandbox.path, pod.sandbox.id).is_ok()
+            self.pods.retain(|_, PodWatch { sandbox, .. }| {
+                Namespace::open_exactly(&sandbox.path, sandbox.id).is_ok()
             });
         }
         // A socket that overflowed while it was read signals nothing more until it is read again.
         let mut changed =
             tick && self.host.as_ref().is_some_and(|host| host.readiness.is_some()) && self.receive_host();
-        changed |= self.view.pods_notified(|pod| {
-            let has_news = || pod.watch.drain();
-            pod.readiness.as_ref().is_some_and(|readiness| {
-                read_if_ready(readiness, context, has_news) || (tick && pod.watch.drain())
-            })
-        });
+        for (uid, pod) in &self.pods {
+            let Some(readiness) = &pod.readiness else { continue };
+            if read_if_ready(readiness, context, || pod.watch.drain()) || (tick && pod.watch.drain()) {
+                self.view.pod_notified(uid);
+                changed = true;
+            }
+        }
         let readiness = self.host.as_mut().and_then(|host| host.readiness.take());
         changed |= readiness
             .as_ref()
@@ -180,17 +193,18 @@ impl State {
         if changed { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Registers all sockets for wake-ups. A pod whose socket can't be registered is read in every reconcile.
+    /// Registers all sockets for wake-ups, so that a reconcile need not. A pod whose socket can't be registered is read
+    /// in every reconcile.
     fn register(&mut self) {
         if let Some(host) = self.host.as_mut().filter(|host| !self.paused && host.readiness.is_none()) {
-            host.readiness = register(&host.watch).ok();
+            host.readiness = host.watch.register().ok();
             if host.readiness.is_none() {
                 self.view.host_lost();
             }
         }
-        self.view.retain_subscriptions(|pod| {
+        self.pods.retain(|_, pod| {
             if pod.readiness.is_none() {
-                pod.readiness = register(&pod.watch).ok();
+                pod.readiness = pod.watch.register().ok();
             }
             pod.readiness.is_some()
         });
@@ -199,27 +213,26 @@ impl State {
     /// Reads the waiting notifications of all pods.
     fn receive_pods(&mut self) {
         let mut waiting: Vec<PollFd<'_>> =
-            self.view.subscriptions().map(|pod| PollFd::new(pod.watch.as_fd(), PollFlags::POLLIN)).collect();
+            self.pods.values().map(|pod| PollFd::new(pod.watch.as_fd(), PollFlags::POLLIN)).collect();
         // If poll(2) fails, every socket is read.
         let polled = poll(&mut waiting, PollTimeout::ZERO).is_ok();
         let has_data = |at: &PollFd<'_>| !polled || at.any() != Some(false);
-        let mut has_data = waiting.iter().map(has_data).collect::<Vec<bool>>().into_iter();
-        self.view.pods_notified(|pod| has_data.next().unwrap_or(true) && pod.watch.drain());
+        for ((uid, pod), at) in self.pods.iter().zip(&waiting) {
+            if has_data(at) && pod.watch.drain() {
+                self.view.pod_notified(uid);
+            }
+        }
     }
 
     /// Reads the waiting notifications of the host. True when a pod may have drifted.
     fn receive_host(&mut self) -> bool {
         let Some(host) = &self.host else { return false };
-        let notifications = host.watch.read_links(|port| self.view.tracks_vlans(port));
-        self.view.host_notified(notifications)
+        if let Some(notifications) = host.watch.read_links(|port| self.view.tracks_vlans(port)) {
+            return self.view.host_notified(notifications);
+        }
+        self.view.host_lost();
+        true
     }
-}
-
-/// Registers a socket for wake-ups; it is ready at once when notifications are waiting.
-fn register(watch: &Arc<Watch>) -> io::Result<Readiness> {
-    // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
-    #[expect(deprecated, reason = "unsafe code is forbidden here")]
-    AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)
 }
 
 /// Calls `read` while the socket is readable. True when any call returned true.

@@ -1,54 +1,45 @@
 //! Notifications, and what has to be read after them.
 
+use super::super::{Refusal, empty_pod};
 use super::*;
 use crate::netlink::{Kind, NamespaceId, PortVlan};
 
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// A node on which time passes only when a test says so. Pods are subscribed to by their uid.
+/// A node whose clock the test moves.
 struct Node {
-    view: NodeView<String>,
+    view: NodeView,
     desired: NodeDesired,
     now: Instant,
+    /// The pod without a subscription, by uid.
+    unwatched: Option<&'static str>,
 }
 
 fn pod(revision: &str) -> NodePod {
-    NodePod { name: revision.to_owned(), ..super::super::empty_pod() }
+    NodePod { name: revision.to_owned(), ..empty_pod() }
+}
+
+fn failed() -> Outcome {
+    Outcome { pod: Some(Refusal::temporary("no")), ..Outcome::default() }
 }
 
 fn link(index: u32, alias: Option<&str>) -> Link {
-    Link {
-        index,
-        name: format!("if{index}"),
-        kind: Kind::Veth,
-        up: true,
-        carrier: true,
-        mtu: 1500,
-        max_mtu: 0,
-        address_generation: None,
-        mac: None,
-        alias: alias.map(str::to_owned),
-        altnames: Vec::new(),
-        group: ownership::GROUP,
-        master: None,
-        parent: None,
-        parent_namespace: None,
-    }
+    Link { up: true, carrier: true, alias: alias.map(str::to_owned), ..Link::new(index, Kind::Veth) }
 }
 
-fn notified(link: Link) -> Option<Notifications> {
-    Some(Notifications { links: [(link.index, Some(link))].into(), ..Notifications::default() })
+fn notified(link: Link) -> Notifications {
+    Notifications { links: [(link.index, Some(link))].into(), ..Notifications::default() }
 }
 
 impl Node {
-    /// A node with these pods, all as desired, and interface 7 as the host end of the first.
+    /// A node with these pods, all as desired. Interface 7 is the host end of the first one.
     fn settled(pods: &[&str]) -> Self {
         let desired = NodeDesired {
             cluster: "t1".to_owned(),
             pods: pods.iter().map(|uid| ((*uid).to_owned(), pod("1"))).collect(),
             ..NodeDesired::default()
         };
-        let mut node = Self { view: NodeView::default(), desired, now: Instant::now() };
+        let mut node = Self { view: NodeView::default(), desired, now: Instant::now(), unwatched: None };
         let _ = node.reconcile();
         assert_eq!(node.reconcile(), (None, vec![]));
         node
@@ -64,28 +55,21 @@ impl Node {
         &mut self,
         succeeds: impl Fn(&str) -> bool,
     ) -> (Option<AuditReason>, Vec<(String, ReadReason)>) {
-        let reads = self.view.start(&self.desired, self.now, INTERVAL);
+        let unwatched = self.unwatched;
+        let reads = self.view.start(&self.desired, self.now, INTERVAL, |uid| unwatched != Some(uid));
         if reads.audit.is_some() {
             let ends = self.desired.pods.keys().next().map(|uid| format!("eno:t1:{uid}:net1"));
             self.view.host_listed("t1", vec![link(1, None), link(7, ends.as_deref())]);
         }
         let mut read = Vec::new();
         for PodRead { uid, reason, .. } in self.view.pods_to_read(&self.desired, &reads) {
-            self.view.unsubscribe(&uid);
+            self.view.pod_starts(&uid);
             let sandbox = Sandbox { path: "/".into(), id: NamespaceId { device: 1, inode: 1 }, pid: None };
             let namespace = Some(PodNamespace { sandbox, container: String::new() });
-            self.view.subscribe(&uid, uid.clone());
-            match self.desired.pods.get(&uid) {
-                None if succeeds(&uid) => self.view.forget(&uid),
-                Some(pod) if succeeds(&uid) => {
-                    let converged = ConvergedPod { pod: pod.clone(), outcome: Outcome::default() };
-                    self.view.record(&uid, namespace, LastRead::Converged(Arc::new(converged)));
-                }
-                wanted => {
-                    let tried = wanted.cloned().unwrap_or_else(super::super::empty_pod);
-                    self.view.record(&uid, namespace, LastRead::Unconverged(tried));
-                }
-            }
+            let wanted = self.desired.pods.get(&uid);
+            let outcome = if succeeds(&uid) { Outcome::default() } else { failed() };
+            let last = LastRead { pod: wanted.cloned().unwrap_or_else(empty_pod), outcome };
+            self.view.record(&uid, wanted.is_some(), namespace, last);
             read.push((uid, reason));
         }
         self.view.finish(&reads, self.now);
@@ -121,9 +105,7 @@ fn first_reconcile_reads_all() {
 #[test]
 fn notification_of_a_pod_reads_this_pod_once() {
     let mut node = Node::settled(&["a", "b"]);
-    assert!(!node.view.pods_notified(|_| false));
-    assert_eq!(node.pod_reads(), []);
-    assert!(node.view.pods_notified(|uid| uid == "b"));
+    node.view.pod_notified("b");
     assert_eq!(node.pod_reads(), reads([("b", ReadReason::Notified)]));
     assert_eq!(node.pod_reads(), []);
 }
@@ -141,7 +123,7 @@ fn notification_of_a_host_end_reads_its_pod() {
     assert!(node.view.host_notified(notified(Link { up: false, ..end.clone() })));
     assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
     let deleted = Notifications { links: [(7, None)].into(), ..Notifications::default() };
-    assert!(node.view.host_notified(Some(deleted)));
+    assert!(node.view.host_notified(deleted));
     assert!(node.view.host_links().unwrap().get(7).is_none());
     assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
     // What a reconcile has read is no news.
@@ -156,18 +138,18 @@ fn notification_of_tracked_vlans_reads_the_pod() {
     let mut node = Node::settled(&["a"]);
     let vlan = |vid| vec![PortVlan { vid, pvid: true, untagged: true }];
     let news = |vid| Notifications { vlans: [(7, vlan(vid))].into(), ..Notifications::default() };
-    assert!(!node.view.tracks_vlans(7) && !node.view.host_notified(Some(news(5))));
+    assert!(!node.view.tracks_vlans(7) && !node.view.host_notified(news(5)));
     let end = link(7, Some("eno:t1:a:net1"));
     node.view.host_read([(7, Some(end))], [(7, vlan(5))].into());
-    assert!(node.view.tracks_vlans(7) && !node.view.host_notified(Some(news(5))));
-    assert!(node.view.host_notified(Some(news(6))));
+    assert!(node.view.tracks_vlans(7) && !node.view.host_notified(news(5)));
+    assert!(node.view.host_notified(news(6)));
     assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
 }
 
 #[test]
 fn lost_notifications_of_the_host_read_all() {
     let mut node = Node::settled(&["a", "b"]);
-    assert!(node.view.host_notified(None));
+    node.view.host_lost();
     assert!(node.view.host_links().is_none());
     assert_eq!(node.reconcile(), audit(AuditReason::HostUnknown, &["a", "b"]));
     assert_eq!(node.reconcile(), (None, vec![]));
@@ -176,9 +158,9 @@ fn lost_notifications_of_the_host_read_all() {
 #[test]
 fn ended_subscription_reads_the_pod() {
     let mut node = Node::settled(&["a", "b"]);
-    node.view.retain_subscriptions(|uid| uid == "a");
-    assert_eq!(node.view.subscriptions().count(), 1);
+    node.unwatched = Some("b");
     assert_eq!(node.pod_reads(), reads([("b", ReadReason::Unwatched)]));
+    node.unwatched = None;
     assert_eq!(node.pod_reads(), []);
 }
 
@@ -193,7 +175,7 @@ fn changed_desired_state_reads_changed_pods_only() {
     let expected = [("c", ReadReason::Undesired), ("b", ReadReason::NotAsDesired), ("d", ReadReason::New)];
     assert_eq!(node.pod_reads(), reads(expected));
     assert_eq!(node.reconcile(), audit(AuditReason::Interval, &["a", "b", "d"]));
-    node.now += INTERVAL - Duration::from_millis(1);
+    node.now += INTERVAL.saturating_sub(Duration::from_millis(1));
     assert_eq!(node.pod_reads(), []);
 }
 
@@ -224,8 +206,8 @@ fn changed_networks_read_all() {
 #[test]
 fn dropped_reconcile_reads_all() {
     let mut node = Node::settled(&["a", "b"]);
-    node.view.pods_notified(|uid| uid == "a");
-    let dropped = node.view.start(&node.desired, node.now, INTERVAL);
+    node.view.pod_notified("a");
+    let dropped = node.view.start(&node.desired, node.now, INTERVAL, |_| true);
     assert_eq!(dropped.audit, None);
     let read = node.view.pods_to_read(&node.desired, &dropped);
     assert_eq!(read.len(), 1);
@@ -237,13 +219,12 @@ fn dropped_reconcile_reads_all() {
 fn notification_during_the_work_on_a_pod_is_kept() {
     let mut node = Node::settled(&["a"]);
     node.desired.pods.insert("a".to_owned(), pod("2"));
-    let started = node.view.start(&node.desired, node.now, INTERVAL);
+    let started = node.view.start(&node.desired, node.now, INTERVAL, |_| true);
     let [read] = &node.view.pods_to_read(&node.desired, &started)[..] else { panic!("one pod") };
-    let subscription = node.view.unsubscribe("a").unwrap();
-    node.view.subscribe("a", subscription);
-    node.view.pods_notified(|_| true);
-    let converged = ConvergedPod { pod: pod("2"), outcome: Outcome::default() };
-    node.view.record("a", read.namespace.clone(), LastRead::Converged(Arc::new(converged)));
+    node.view.pod_starts("a");
+    node.view.pod_notified("a");
+    let last = LastRead { pod: pod("2"), outcome: Outcome::default() };
+    node.view.record("a", true, read.namespace.clone(), last);
     node.view.finish(&started, node.now);
     assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
 }

@@ -10,13 +10,12 @@ use nix::errno::Errno;
 
 use super::settings::{Target, announcements};
 use super::{DesiredPod, Op, Planner, Setting};
+use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Address, Link, PROTOCOL, Request, Route, Rule};
 use crate::pods::check::{self, Refusal};
 use crate::pods::ownership::{self, Property};
 use crate::pods::sysctl;
 
-/// `RT_TABLE_MAIN`.
-pub(super) const TABLE_MAIN: u32 = 254;
 /// `IP6_RT_PRIO_USER`: the metric of an IPv6 route without one.
 const DEFAULT_METRIC_V6: u32 = 1024;
 

@@ -48,21 +48,13 @@ impl<'a> Planner<'a> {
         if let LinkKind::Veth { .. } = link.kind {
             return Ok(self.host_end(found).is_some());
         }
-        Ok(match kind::base(&link.kind) {
-            Base::Nothing => true,
-            Base::Host(name) => {
-                found.parent_namespace.is_some()
-                    && found.parent == Some(self.observed.host.guard().parent(name)?)
-            }
-            Base::Pod(name) => {
-                let parent = self.observed.pod.named(name).map(|parent| parent.index);
-                found.parent_namespace.is_none() && found.parent == parent
-            }
-            Base::Link(id) => {
-                let parent = self.ours.get(id).map(|parent| parent.index);
-                found.parent_namespace.is_none() && found.parent == parent
-            }
-        })
+        let is_on_host = match kind::base(&link.kind) {
+            Base::Nothing => return Ok(true),
+            Base::Host(name) => self.observed.host.guard().parent(name).map(|_| true)?,
+            Base::Pod(_) | Base::Link(_) => false,
+        };
+        let lower = self.made_on(link).map(|lower| lower.index);
+        Ok(found.parent_namespace.is_some() == is_on_host && found.parent == lower)
     }
 
     fn plan_creation(&mut self, link: &'a PodLink) -> Result<(), Refusal> {
@@ -87,29 +79,28 @@ impl<'a> Planner<'a> {
             }
         } else {
             message.attributes.push(LinkAttribute::LinkInfo(kind::info(&link.kind)));
-            let request = |message| Request::add_link(&name, message);
-            match kind::base(&link.kind) {
-                Base::Nothing => self.create(link, Op::Pod(request(message))),
-                Base::Host(parent) => {
-                    // One message makes it on the host's interface, in the pod and under its final name.
-                    let parent = self.observed.host.guard().parent(parent)?;
-                    message.attributes.push(LinkAttribute::Link(parent));
-                    message.attributes.push(LinkAttribute::NetNsFd(self.observed.namespace));
-                    self.create(link, Op::Host(request(message)));
+            let base = kind::base(&link.kind);
+            let lower = match base {
+                Base::Nothing => None,
+                Base::Host(lower) => Some(self.observed.host.guard().parent(lower)?),
+                Base::Pod(lower) => {
+                    let found = self.observed.pod.named(lower);
+                    let found = found.filter(|found| !self.deleted.contains(&found.index));
+                    let missing = || Refusal::temporary(format!("the pod has no interface {lower}"));
+                    Some(found.ok_or_else(missing)?.index)
                 }
-                Base::Pod(parent) => {
-                    let found = self.observed.pod.named(parent);
-                    let found = found
-                        .filter(|found| !self.deleted.contains(&found.index))
-                        .ok_or_else(|| Refusal::temporary(format!("the pod has no interface {parent}")))?;
-                    message.attributes.push(LinkAttribute::Link(found.index));
-                    self.create(link, Op::Pod(request(message)));
-                }
-                Base::Link(id) => {
-                    let Some(parent) = self.sibling_index(link, id)? else { return Ok(()) };
-                    message.attributes.push(LinkAttribute::Link(parent));
-                    self.create(link, Op::Pod(request(message)));
-                }
+                Base::Link(id) => match self.sibling_index(link, id)? {
+                    None => return Ok(()),
+                    lower => lower,
+                },
+            };
+            message.attributes.extend(lower.map(LinkAttribute::Link));
+            if matches!(base, Base::Host(_)) {
+                // One message makes it on the host's interface, in the pod and under its final name.
+                message.attributes.push(LinkAttribute::NetNsFd(self.observed.namespace));
+                self.create(link, Op::Host(Request::add_link(&name, message)));
+            } else {
+                self.create(link, Op::Pod(Request::add_link(&name, message)));
             }
         }
         self.plan_settings(link, Target::New(&name))

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use eno_schemas::{LinkKind, PathMtu, PodLink};
 
 use super::Planner;
-use super::content::TABLE_MAIN;
+use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Kind, Link};
 use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
