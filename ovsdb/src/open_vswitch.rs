@@ -1,6 +1,7 @@
 //! The database `Open_vSwitch` (ovs-vswitchd.conf.db(5)): how ovs-vswitchd takes a configuration.
 //!
-//! Each client increments `next_cfg` with its change. ovs-vswitchd sets `cur_cfg` to the `next_cfg` that it has applied.
+//! Each client increments `next_cfg` with its change. ovs-vswitchd sets `cur_cfg` to the `next_cfg` that it has
+//! applied.
 
 use std::time::Duration;
 

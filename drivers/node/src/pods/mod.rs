@@ -2,10 +2,10 @@
 //! ends of veth pairs.
 //!
 //! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends
-//! does not delay the others. [`node_view`] decides which pods are read. For each of them, [`plan`](plan::plan) computes
-//! the next steps from the observed state, and [`session`] applies them on a thread in the pod's namespace, until a plan
-//! is empty. The kernel holds all state ([`ownership`]): an agent that is stopped between any two steps and started again
-//! ends in the same state.
+//! does not delay the others. [`node_view`] decides which pods are read. For each of them, [`plan`](plan::plan)
+//! computes the next steps from the observed state, and [`session`] applies them on a thread in the pod's namespace,
+//! until a plan is empty. The kernel holds all state ([`ownership`]): an agent that is stopped between any two steps
+//! and started again ends in the same state.
 
 pub mod check;
 mod cleanup;

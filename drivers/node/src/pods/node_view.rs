@@ -5,8 +5,8 @@
 //! | the host's interfaces ([`Mirror`]) | notifications are lost, or an audit is due ([`AuditReason`]) | the interfaces are listed, and all pods are read |
 //! | that a pod is as desired | its desired state changes, or the kernel notifies a change of it ([`ReadReason`]) | this pod is read |
 //!
-//! The [`monitor`](super::monitor) keeps the view true with what netlink notifies. A reconcile asks the view what to read,
-//! and records what it has read. The view spares work only: all of it can be read again.
+//! The [`monitor`](super::monitor) keeps the view true with what netlink notifies. A reconcile asks the view what to
+//! read, and records what it has read. The view spares work only: all of it can be read again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

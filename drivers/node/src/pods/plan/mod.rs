@@ -1,9 +1,9 @@
 //! Computes the next steps for a pod from its observed and desired state. Pure.
 //!
 //! A [`Plan`] holds the steps that are possible at once: interfaces are made ([`link`]), and get their settings
-//! ([`settings`]) as far as these do not depend on reading them. A step that needs more, such as the index of an interface that is yet to be made,
-//! follows in the next plan, which is made from a new read. A link without steps is as desired; an empty plan means
-//! convergence.
+//! ([`settings`]) as far as these do not depend on reading them. A step that needs more, such as the index of an
+//! interface that is yet to be made, follows in the next plan, which is made from a new read. A link without steps is
+//! as desired; an empty plan means convergence.
 
 mod content;
 mod host_end;
