@@ -69,6 +69,19 @@ mod tests {
         assert_eq!(SeededRng::new(0).next(), 0xE220_A839_7B1D_CDAF);
     }
 
+    /// A round is repeated by its seed.
+    #[test]
+    fn seed_determines_the_sequence() {
+        let mut rng = SeededRng::new(7);
+        assert_eq!([(); 6].map(|()| rng.below(1000)), [487, 804, 346, 203, 674, 305]);
+        let mut fork = rng.fork();
+        assert_eq!([(); 3].map(|()| fork.below(1000)), [769, 165, 228]);
+        assert_eq!(rng.millis(20..=30), Duration::from_millis(29));
+        let mut all = [0, 1, 2, 3, 4, 5, 6, 7];
+        rng.shuffle(&mut all);
+        assert_eq!(all, [3, 6, 4, 2, 5, 7, 0, 1]);
+    }
+
     #[test]
     fn random_numbers_stay_in_their_range() {
         let mut rng = SeededRng::new(1);

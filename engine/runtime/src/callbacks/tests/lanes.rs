@@ -69,6 +69,12 @@ impl Random {
     }
 }
 
+#[test]
+fn seed_determines_the_sequence() {
+    let mut random = Random(42);
+    assert_eq!([(); 6].map(|()| random.below(10)), [3, 1, 8, 4, 0, 2]);
+}
+
 #[allow(clippy::unused_async, reason = "axum wants it")]
 async fn receive(
     State(flaky): State<Arc<Flaky>>,
