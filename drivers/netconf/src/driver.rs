@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::credentials::CredentialSource;
-use crate::dialect::{DIALECTS, Dialect, choose};
+use crate::dialect::{Dialect, Dialects, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
 use crate::operation::Operation;
@@ -37,6 +37,8 @@ const MAX_CONNECTS_TO_LOST: usize = 64;
 /// The configuration of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The dialects of devices.
+    pub dialects: Dialects,
     /// The source of credentials.
     pub credentials: CredentialSource,
     /// The timeouts of a session.
@@ -382,7 +384,7 @@ impl NetconfDriver {
         };
         let requested = endpoint.dialect.as_deref();
         let mut known = hello.clone();
-        if choose(requested, hello).is_none_or(|dialect| dialect.score(hello) == 0)
+        if choose(self.options.dialects, requested, hello).is_none_or(|dialect| dialect.score(hello) == 0)
             && let Some(filter) = hello.library_filter()
         {
             match session.call(Operation::Get { filter }.xml()).await {
@@ -390,8 +392,8 @@ impl NetconfDriver {
                 Err(error) => debug!(target, %error, "no YANG library"),
             }
         }
-        let Some(dialect) = choose(requested, &known) else {
-            return Err(unsupported(no_dialect(requested, &known), None));
+        let Some(dialect) = choose(self.options.dialects, requested, &known) else {
+            return Err(unsupported(no_dialect(self.options.dialects, requested, &known), None));
         };
         let Some(profile) = dialect.profile(hello) else {
             let reason = "the device offers neither a candidate configuration nor a writable running one";
@@ -467,7 +469,7 @@ impl Driver for NetconfDriver {
             name: "netconf".into(),
             kinds: vec![PayloadKind::Fabric],
             capabilities: std::iter::once(HOLD.to_owned())
-                .chain(DIALECTS.iter().map(|dialect| format!("dialect:{}", dialect.name())))
+                .chain(self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name())))
                 .collect(),
         }
     }
@@ -577,8 +579,8 @@ fn connect_failure(error: &ConnectError) -> Reconciled {
     Reconciled { device, ..Reconciled::failed(failure) }
 }
 
-fn no_dialect(requested: Option<&str>, hello: &Hello) -> String {
-    let known = DIALECTS.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
+fn no_dialect(dialects: Dialects, requested: Option<&str>, hello: &Hello) -> String {
+    let known = dialects.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
     if let Some(requested) = requested {
         return format!("Dialect {requested:?} of the FabricDevice is not known; there are: {known}");
     }

@@ -10,7 +10,10 @@ pub mod nxos;
 pub mod openconfig;
 pub mod srlinux;
 
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
 
 use eno_schemas::VlanSet;
 
@@ -36,20 +39,25 @@ pub enum ParseError {
     },
 }
 
-/// The state that a dialect keeps between reading and writing, beyond [`ObservedConfig`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Layout {
-    /// None.
-    #[default]
-    Plain,
-    /// Of SR Linux.
-    SrLinux(Box<srlinux::SrLinuxLayout>),
-    /// Of IEEE 802.1Q.
-    Bridge(Box<ieee8021q::BridgeLayout>),
-    /// Of Junos.
-    Junos(junos::Layout),
+/// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of
+/// a type of the dialect, or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Layout(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Layout {
+    /// A layout with this state.
+    pub fn new(state: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(state)))
+    }
+
+    /// The state, if it has this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
 }
+
+/// The dialects that a driver knows.
+pub type Dialects = &'static [&'static dyn Dialect];
 
 /// A dialect: how a family of devices writes VLANs and ports. Pure.
 pub trait Dialect: Send + Sync {
@@ -121,8 +129,14 @@ pub trait Dialect: Send + Sync {
     ) -> Option<ChangeUnit>;
 }
 
+impl fmt::Debug for dyn Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// All dialects.
-pub const DIALECTS: [&dyn Dialect; 8] = [
+pub const DIALECTS: Dialects = &[
     &openconfig::OpenConfig,
     &junos::PLAIN,
     &junos::QFX,
@@ -133,13 +147,13 @@ pub const DIALECTS: [&dyn Dialect; 8] = [
     &ieee8021q::Ieee8021Q,
 ];
 
-/// The best fitting dialect, among those of this name.
-pub fn choose(name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
+/// The best fitting one of `dialects`, among those of this name.
+pub fn choose(dialects: Dialects, name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
     let fits = |dialect: &&dyn Dialect| match name {
         Some(name) => dialect.name() == name,
         None => dialect.score(hello) > 0,
     };
-    DIALECTS.into_iter().filter(fits).max_by_key(|dialect| dialect.score(hello))
+    dialects.iter().copied().filter(fits).max_by_key(|dialect| dialect.score(hello))
 }
 
 #[cfg(test)]
@@ -148,7 +162,7 @@ mod tests {
 
     fn chosen(modules: &[&str]) -> Option<&'static str> {
         let hello = Hello::new(modules.iter().map(|module| format!("{module}?revision=2025-01-01")), None);
-        choose(None, &hello).map(Dialect::name)
+        choose(DIALECTS, None, &hello).map(Dialect::name)
     }
 
     #[test]

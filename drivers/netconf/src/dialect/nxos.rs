@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, Layout, ParseError};
+use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
@@ -376,15 +376,7 @@ impl Parser {
             }
         }
         let Self { vlans, ports, .. } = self;
-        Ok(ObservedConfig {
-            network_instance: None,
-            vlans,
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
-            ports,
-            empty_opens: false,
-            layout: Layout::Plain,
-        })
+        Ok(ObservedConfig { vlans, ports, ..ObservedConfig::default() })
     }
 }
 
@@ -453,6 +445,7 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_states::vid;
 
     const REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:base:1.0" message-id="7"><data>
       <System xmlns="http://cisco.com/ns/yang/cisco-nx-os-device">
@@ -477,10 +470,6 @@ mod tests {
             <rsmbrIfs-items><RsMbrIfs-list><tDn>/System/intf-items/phys-items/PhysIf-list[id='eth1/8']</tDn></RsMbrIfs-list></rsmbrIfs-items>
           </AggrIf-list></aggr-items>
         </intf-items></System></data></rpc-reply>"#;
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
 
     #[test]
     fn reply_is_parsed() {

@@ -30,6 +30,9 @@ const IANA_IF_TYPE: &str = "urn:ietf:params:xml:ns:yang:iana-if-type";
 /// The name of the network-instance that is created on a device without one.
 const DEFAULT_INSTANCE: &str = "default";
 
+/// The name of the network-instance with the VLANs.
+struct NetworkInstance(String);
+
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenConfig;
@@ -295,18 +298,16 @@ impl Parser {
             .position(|instance| instance.default)
             .or_else(|| instances.iter().position(|i| i.name.eq_ignore_ascii_case(DEFAULT_INSTANCE)))
             .map(|at| instances.swap_remove(at));
-        let (network_instance, vlans) = match network_instance {
-            Some(instance) => (Some(instance.name), instance.vlans),
-            None => (None, BTreeMap::new()),
+        let (layout, vlans) = match network_instance {
+            Some(instance) => (Layout::new(NetworkInstance(instance.name)), instance.vlans),
+            None => Default::default(),
         };
         Ok(ObservedConfig {
-            network_instance,
             vlans,
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
             ports: self.ports,
             empty_opens: true,
-            layout: Layout::Plain,
+            layout,
+            ..ObservedConfig::default()
         })
     }
 }
@@ -323,12 +324,13 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
 }
 
 fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
-    let network_instance = escape(observed.network_instance.as_deref().unwrap_or(DEFAULT_INSTANCE));
+    let known = observed.layout.get::<NetworkInstance>();
+    let network_instance = escape(known.map_or(DEFAULT_INSTANCE, |NetworkInstance(name)| name));
     let _ = write!(
         xml,
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{network_instance}</name>"
     );
-    if observed.network_instance.is_none() {
+    if known.is_none() {
         let _ = write!(
             xml,
             "<config><name>{network_instance}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\

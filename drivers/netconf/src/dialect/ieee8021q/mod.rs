@@ -55,7 +55,7 @@ pub struct Ieee8021Q;
 
 /// The location of the VLANs and ports of an [`ObservedConfig`] on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BridgeLayout {
+struct BridgeLayout {
     components: Vec<Component>,
     /// Ports by name.
     ports: BTreeMap<String, PortLocation>,
@@ -150,7 +150,7 @@ impl Dialect for Ieee8021Q {
     }
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
-        layout(observed).map_or_else(Text::new, |layout| render::render(layout, observed, changes))
+        observed.layout.get().map_or_else(Text::new, |layout| render::render(layout, observed, changes))
     }
 
     fn locate_error(
@@ -181,7 +181,7 @@ impl Dialect for Ieee8021Q {
                             && bridge.is_none_or(|name| name == of.bridge)
                             && component.is_none_or(|name| name == of.name)
                     };
-                    let found = layout(observed).and_then(|layout| {
+                    let found = observed.layout.get().and_then(|layout: &BridgeLayout| {
                         let ports = layout.ports.iter().filter(|(_, location)| at(location, layout));
                         ports.map(|(name, _)| name).find(|name| changes.ports.contains_key(*name)).cloned()
                     });
@@ -191,13 +191,6 @@ impl Dialect for Ieee8021Q {
             }
         }
         locate_named_error(named, error, changes, |_| None)
-    }
-}
-
-fn layout(observed: &ObservedConfig) -> Option<&BridgeLayout> {
-    match &observed.layout {
-        super::Layout::Bridge(layout) => Some(layout),
-        _ => None,
     }
 }
 

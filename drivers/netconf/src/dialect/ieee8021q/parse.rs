@@ -228,13 +228,10 @@ impl Parser {
         });
         let ports = ports.collect();
         ObservedConfig {
-            network_instance: None,
             vlans: vlans(&layout),
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
             ports,
-            empty_opens: false,
-            layout: Layout::Bridge(Box::new(layout)),
+            layout: Layout::new(layout),
+            ..ObservedConfig::default()
         }
     }
 }

@@ -393,15 +393,7 @@ impl Device {
             let (name, description) = (name.clone(), description.clone());
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
-        ObservedConfig {
-            network_instance: None,
-            vlans,
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
-            ports,
-            empty_opens: false,
-            layout: Layout::SrLinux(Box::new(layout)),
-        }
+        ObservedConfig { vlans, ports, layout: Layout::new(layout), ..ObservedConfig::default() }
     }
 
     /// Adds foreign mac-vrfs as the VLANs of the VIDs that ports have in them.
