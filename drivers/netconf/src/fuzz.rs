@@ -58,7 +58,7 @@ pub fn xml(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let text = &Text::from(text);
     let _ = (classify(text), errors(text), Hello::parse(text), is_foreign_change(text, Some(1)));
-    for dialect in DIALECTS.iter().copied() {
+    for dialect in DIALECTS {
         let inventory = dialect.parse_inventory(text).unwrap_or_default();
         for inventory in [&Inventory::new(), &inventory] {
             let _ = dialect.parse(text, inventory);

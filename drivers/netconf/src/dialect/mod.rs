@@ -13,6 +13,7 @@ pub mod srlinux;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use eno_schemas::VlanSet;
@@ -21,7 +22,7 @@ use crate::hello::{Hello, Profile};
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::XmlError;
+use crate::xml::{Scope, Step, XmlError, walk};
 
 /// A reply that does not follow the device's model. A retry can't help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,32 @@ pub enum ParseError {
         /// The value.
         value: String,
     },
+}
+
+impl ParseError {
+    fn leaf(path: &str, value: &str) -> Self {
+        Self::Leaf { path: path.to_owned(), value: value.to_owned() }
+    }
+}
+
+/// Parses the value of the leaf at `path`.
+fn parse_leaf<T: FromStr>(path: &str, value: &str) -> Result<T, ParseError> {
+    value.parse().map_err(|_| ParseError::leaf(path, value))
+}
+
+/// Walks through a reply until `visit` fails.
+fn walk_reply(
+    reply: &Text,
+    scope: impl Fn(&str) -> Scope,
+    mut visit: impl FnMut(&Step<'_>) -> Result<(), ParseError>,
+) -> Result<(), ParseError> {
+    let mut visited = Ok(());
+    walk(reply, scope, |step| {
+        if visited.is_ok() {
+            visited = visit(&step);
+        }
+    })?;
+    visited
 }
 
 /// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of

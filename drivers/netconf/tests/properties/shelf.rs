@@ -32,7 +32,8 @@ const DIALECTS: Dialects = &[&Shelf];
 /// The namespace of the model.
 const SHELF: &str = "urn:example:shelf";
 
-/// VLANs and ports of one shelf, which every edit has to name by its slot.
+/// VLANs and ports of one shelf, which every edit has to name by its slot. The device refuses a tagged port without
+/// VLANs.
 struct Shelf;
 
 /// The slot of the shelf.
@@ -65,7 +66,7 @@ impl Dialect for Shelf {
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
-        let mut observed = ObservedConfig::default();
+        let mut observed = ObservedConfig { empty_opens: true, ..ObservedConfig::default() };
         let reply = Node::read(&reply.to_string());
         let shelf = reply[0].child("data").and_then(|data| data.child("shelf"));
         for node in shelf.map_or(&[][..], |shelf| &shelf.children) {
@@ -185,7 +186,9 @@ fn shelf(vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Option<Role
             }
             Some(Role::Tagged(vids)) => {
                 xml.push_str("<role>tagged</role>");
-                vids.iter().for_each(|vid| write!(xml, "<vid>{vid}</vid>").unwrap());
+                for vid in vids {
+                    write!(xml, "<vid>{vid}</vid>").unwrap();
+                }
             }
         }
         xml.push_str("</port>");
@@ -197,7 +200,7 @@ fn any_port() -> impl Strategy<Value = Option<Role>> {
     prop_oneof![
         1 => Just(None),
         1 => VIDS.prop_map(|vid| Some(Role::Untagged(vid))),
-        3 => prop::collection::btree_set(VIDS, 0..12).prop_map(|vids| Some(Role::Tagged(vids))),
+        3 => prop::collection::btree_set(VIDS, 1..12).prop_map(|vids| Some(Role::Tagged(vids))),
     ]
 }
 
@@ -228,55 +231,39 @@ proptest! {
     }
 }
 
-/// A device of this model with a candidate. It refuses VLAN 13.
+/// A device of this model without a candidate. It refuses VLAN 13.
 struct Device {
     hello: Hello,
-    datastores: Mutex<Datastores>,
-}
-
-struct Datastores {
-    running: Vec<Node>,
-    candidate: Vec<Node>,
-}
-
-impl Datastores {
-    fn answer(&mut self, request: &Node) -> Result<String, RpcErrors> {
-        match request.name.as_str() {
-            "get" | "get-config" => return Ok(device::reply(&self.running)),
-            "edit-config" => {
-                let config = request.child("config").expect("a configuration");
-                let mut edited = self.candidate.clone();
-                Node::apply(&mut edited, &config.children, "", &MODEL);
-                if device::text(&edited).contains("<label xmlns=\"urn:example:shelf\">\neno-test-13<") {
-                    let info = vec![("vid".to_owned(), "13".to_owned())];
-                    return Err(RpcErrors(vec![RpcError {
-                        tag: "invalid-value".into(),
-                        info,
-                        ..RpcError::default()
-                    }]));
-                }
-                self.candidate = edited;
-            }
-            "discard-changes" => self.candidate.clone_from(&self.running),
-            "commit" => self.running.clone_from(&self.candidate),
-            "lock" | "unlock" | "validate" => {}
-            other => panic!("<{other}>"),
-        }
-        Ok("<ok/>".to_owned())
-    }
+    running: Mutex<Vec<Node>>,
 }
 
 impl Device {
     fn new(running: Vec<Node>) -> Self {
-        let capabilities = ["candidate:1.0", "confirmed-commit:1.1", "validate:1.1"];
-        let capabilities = capabilities.map(|name| format!("urn:ietf:params:netconf:capability:{name}"));
-        let hello = Hello::new(capabilities.into_iter().chain([SHELF.to_owned()]), None);
-        let candidate = running.clone();
-        Self { hello, datastores: Mutex::new(Datastores { running, candidate }) }
+        let writable = "urn:ietf:params:netconf:capability:writable-running:1.0";
+        let hello = Hello::new([writable, SHELF].map(str::to_owned), None);
+        Self { hello, running: Mutex::new(running) }
     }
 
     fn running(&self) -> String {
-        device::text(&device::canonical(&self.datastores.lock().unwrap().running, &MODEL))
+        device::text(&device::canonical(&self.running.lock().unwrap(), &MODEL))
+    }
+
+    fn answer(&self, request: &Node) -> Result<String, RpcErrors> {
+        let mut running = self.running.lock().unwrap();
+        match request.name.as_str() {
+            "get-config" => return Ok(device::reply(&running)),
+            "edit-config" => {
+                let config = &request.child("config").expect("a configuration").children;
+                if config[0].children.iter().any(|vlan| leaf(vlan, "vid").as_deref() == Some("13")) {
+                    let info = vec![("vid".to_owned(), "13".to_owned())];
+                    return Err(RpcErrors(vec![RpcError { info, ..RpcError::default() }]));
+                }
+                Node::apply(&mut running, config, "", &MODEL);
+            }
+            "lock" | "unlock" => {}
+            other => panic!("<{other}>"),
+        }
+        Ok("<ok/>".to_owned())
     }
 
     async fn run(&self, desired: &FabricDesired) -> Reconciled {
@@ -307,7 +294,7 @@ impl Session for Device {
         let request =
             Node::read(&format!("<rpc xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\">{operation}</rpc>"));
         let request = &request[0].children[0];
-        let answer = self.datastores.lock().unwrap().answer(request);
+        let answer = self.answer(request);
         let operation = format!("<{}>", request.name);
         let answer = answer.map(Text::from).map_err(|errors| CallError::Refused { operation, errors });
         Box::pin(async { answer })
