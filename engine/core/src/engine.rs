@@ -14,20 +14,21 @@ use std::net::IpAddr;
 
 use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
+use crate::TransactionGroup;
+use crate::fabric::Fabric;
 use crate::fabric::device::DeviceTarget;
-use crate::fabric::{Fabric, planner};
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::{Nodes, hosts};
+use crate::pods::ipam::PoolKey;
 use crate::pods::{Pods, grant};
 use crate::schedule::Schedule;
-use crate::pods::ipam::PoolKey;
 use crate::spec::{RouteSpec, Spec, SubnetSpec};
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
 use crate::store::record::Record;
 use crate::store::{Store, Update};
 use crate::validate::{Validation, Validator, Verdict, subnets};
-use crate::vlan::Vlans;
+use crate::vlan::{Vlans, is_network};
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
 
@@ -136,9 +137,11 @@ impl Engine {
             Event::CommandIssued(target, generation) => self.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
-            Event::MissedDeadline(name) => self.mark_late(&name),
-            Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
-            Event::RetryDue(network, attempt) => self.retry(&network, attempt),
+            Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
+            Event::ChangeRefused(name, report) => {
+                self.fabric.withhold_rejected(&self.store, &name, &report, &mut self.work);
+            }
+            Event::RetryDue(network, attempt) => self.fabric.retry(&network, attempt, &mut self.work),
             Event::DeadlineExceeded { key, since } => {
                 if let Some(record) = self.store.get_mut(&key) {
                     stalled::deadline_exceeded(record, &key, &since, &mut self.work);
@@ -191,9 +194,8 @@ impl Engine {
         if std::mem::take(&mut work.trunks) {
             self.validate.touch_trunks();
         }
-        self.vlan.claim_queue.append(&mut work.claim);
-        self.vlan.arbitrate_queue.append(&mut work.arbitrate);
-        self.fabric.queue.append(&mut work.place);
+        self.vlan.take_requests(work);
+        self.fabric.take_requests(work);
         self.pods.queue.append(&mut work.grant);
         self.pods.view_queue.append(&mut work.view);
         self.node.label_queue.append(&mut work.label);
@@ -204,9 +206,8 @@ impl Engine {
     /// True when [`Self::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
         !(self.validate.is_idle()
-            && self.vlan.claim_queue.is_empty()
-            && self.vlan.arbitrate_queue.is_empty()
-            && self.fabric.queue.is_empty()
+            && self.vlan.is_idle()
+            && self.fabric.is_idle()
             && self.status.is_idle()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
@@ -215,8 +216,7 @@ impl Engine {
             && self.pods.queue_first.is_empty()
             && self.pods.queue.is_empty()
             && self.pods.view_queue.is_empty()
-            && !self.node.has_changed_nodes()
-            && !self.fabric.topology_dirty)
+            && !self.node.has_changed_nodes())
     }
 
     /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
@@ -224,7 +224,7 @@ impl Engine {
     pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
-                let undecided_vlans = self.undecided_vlans(name);
+                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
                 let device = self.fabric.devices.get_mut(name)?;
                 let was_known = device.is_known();
                 let (desired, settled) =
@@ -235,6 +235,7 @@ impl Engine {
                     self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
                 }
                 self.reevaluate_networks(settled);
+                self.distribute();
                 Some((driver, desired))
             }
             Target::Nad(namespace, name) => {
@@ -245,6 +246,7 @@ impl Engine {
                 let (desired, settled) = self.node.desired(name, &self.config.cluster)?;
                 if settled {
                     self.handle_node_confirmed(name);
+                    self.distribute();
                 }
                 Some((hosts::NODE_DRIVER.into(), desired))
             }
@@ -254,22 +256,33 @@ impl Engine {
     /// [`Desired::hash`] of the state that [`Self::desired`] has just returned for this target.
     pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
         let last_commanded = match target {
-            Target::Fabric(name) => self.fabric.devices.get(name).and_then(DeviceTarget::last_commanded),
+            Target::Fabric(name) => self.fabric.device(name).and_then(DeviceTarget::last_commanded),
             Target::Nad(..) | Target::Node(_) => None,
         };
         last_commanded.map_or_else(|| desired.hash(), str::to_owned)
     }
 
+    /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
+    pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
+        let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
+        self.fabric.transaction_groups(live_drivers, holding_drivers, names)
+    }
+
+    /// True when a report rejects a change that was issued to the switch: its transaction can't be confirmed.
+    pub fn rejects_planned_change(&self, target: &Target, report: &Report) -> bool {
+        matches!(target, Target::Fabric(name) if self.fabric.rejects_planned_change(name, report))
+    }
+
     /// The drift policy of a switch.
     pub fn drift_policy(&self, device: &Name) -> Drift {
-        self.fabric.devices.get(device).map(|device| device.access().drift).unwrap_or_default()
+        self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
     /// True when a target that was commanded `desired` still has the same endpoint and driver.
     pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
             (Target::Fabric(name), Desired::Fabric(desired)) => {
-                self.fabric.devices.get(name).is_some_and(|device| {
+                self.fabric.device(name).is_some_and(|device| {
                     device.driver == *driver && is_same_access(device.access(), &desired.device)
                 })
             }
@@ -294,28 +307,17 @@ impl Engine {
             let next = self.validate.next_kind();
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
-            } else if self.fabric.topology_dirty {
-                self.rebuild_topology();
+            } else if self.fabric.step_topology(&self.store, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2Service) {
                 self.validate_first();
-            } else if !self.vlan.restored {
-                self.restore_claims();
-            } else if let Some(key) = self.vlan.claim_queue.pop_first() {
-                self.update_claims(&key);
-            } else if let Some(vid) = self.vlan.arbitrate_queue.pop_first() {
-                for key in self.vlan.ids.arbitrate(vid) {
-                    self.store.revalidate_referrers(&key, &mut self.work);
-                    self.fabric.queue.insert(key.clone());
-                    self.work.validate.insert(key);
-                }
+            } else if self.vlan.step(&self.store, &self.fabric, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
             } else if self.validate.has_stale_trunks() {
                 self.validate.decide_trunks(&self.store, &self.fabric);
             } else if next.is_some() {
                 self.validate_first();
-            } else if let Some(key) = self.fabric.queue.pop_first() {
-                self.replan(&key);
+            } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
             } else if let Some(key) = self.pods.restore_queue.pop_first() {
                 self.restore_leases(&key);
             } else if !self.pods.orphans_restored {
@@ -334,7 +336,7 @@ impl Engine {
     fn validate_first(&mut self) {
         let Some(key) = self.validate.pop() else { return };
         if key.kind == Kind::ConnectionPoint {
-            self.plan_point(&key);
+            self.fabric.plan_point(&self.store, &key, &mut self.work);
         }
         let Some(verdict) = self.validator().decide(&key) else { return };
         let (same, changed) = (verdict.same, verdict.changed);
@@ -343,7 +345,7 @@ impl Engine {
         if !same {
             self.validate.update_trunk_index(&self.store, &key);
         }
-        self.update_usage(&key);
+        self.fabric.update_usage(&mut self.store, &key, &mut self.work);
         self.plan_hosts(&key);
         self.work.evaluate.insert(key.clone());
         if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
@@ -368,11 +370,11 @@ impl Engine {
             self.work.effects.push(Effect::Await(key.clone()));
         }
         let given_up = verdict.given_up;
-        let devices = if given_up { self.footprint(key) } else { BTreeSet::new() };
+        let devices = if given_up { self.fabric.footprint(&self.store, key) } else { BTreeSet::new() };
         let hosts = if given_up { self.host_footprint(key) } else { None };
-        let Some(record) = self.store.apply(key, verdict) else { return };
-        record.cleanup_devices.extend(devices);
-        if given_up && !record.cleanup_devices.is_empty() {
+        self.store.apply(key, verdict);
+        self.fabric.placements.note_left(key, devices);
+        if given_up && self.fabric.placements.left(key).next().is_some() {
             self.status.follow_removal(key);
         }
         self.record_host_cleanup(key, hosts);
@@ -385,7 +387,7 @@ impl Engine {
         self.revalidate_bridge_sharers(key);
         self.make_sample(key);
         match key.kind {
-            Kind::FabricDevice => self.fabric.topology_dirty = true,
+            Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::L2Service | Kind::L2BridgeDomain => {
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
@@ -412,7 +414,7 @@ impl Engine {
         }
         if finding.phase == Phase::Deleted {
             // Others may ask for what it held before the API server reports that it is gone.
-            if planner::is_network(key) {
+            if is_network(key) {
                 self.work.claim.insert(key.clone());
             }
             self.update_bridge_index(key);
@@ -458,19 +460,11 @@ impl Engine {
         for (target, desired) in std::mem::take(&mut self.startup.stored_commands) {
             self.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
-                (Target::Fabric(name), _) if !self.fabric.devices.contains_key(name) => {
-                    self.work.effects.push(Effect::Forget(target));
-                }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
-                    let device = self.fabric.devices.get_mut(name);
-                    let here = device.map(|device| device.restore_command(&desired)).unwrap_or_default();
-                    for (network, _) in &here {
-                        let planned = self.fabric.networks.get(network).and_then(|one| one.planned.as_ref());
-                        if planned.is_none_or(|(_, ports)| !ports.contains_key(name)) {
-                            self.note_device_cleanup(name, network);
-                        }
+                    match self.fabric.restore_command(&self.store, name, &desired) {
+                        Some(here) => had.extend(here),
+                        None => self.work.effects.push(Effect::Forget(target)),
                     }
-                    had.extend(here);
                 }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
                     self.work.effects.push(Effect::Forget(target));
@@ -482,12 +476,7 @@ impl Engine {
                 _ => {}
             }
         }
-        self.restore_vlan_changes(had);
-        self.restore_refusals();
-        for device in self.fabric.devices.values_mut() {
-            device.begin(&self.config, self.fabric.change_count);
-        }
-        self.fabric.change_count += 1;
+        self.fabric.start(&self.config, &self.store, had);
         for name in self.store.nodes.keys() {
             self.node.desired(name, &self.config.cluster);
         }
@@ -504,23 +493,7 @@ impl Engine {
         }
         match target {
             Target::Fabric(name) => {
-                self.retry_after_report(name, &report);
-                self.assign_orphan_vlans(name, &report);
-                let Some(device) = self.fabric.devices.get_mut(name) else { return };
-                let known = device.is_known();
-                let effects = device.report(report);
-                let first = !known && device.is_known();
-                if effects.port_memory_changed {
-                    self.schedule.publish_queue.insert(target.clone());
-                }
-                self.adopt_confirmed(name, &effects);
-                if effects.found_initial_state {
-                    self.refresh_withheld();
-                }
-                self.handle_device_confirmed(name, &effects.networks, first);
-                self.publish_partial();
-                self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
-                self.reevaluate_networks(effects.networks);
+                self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
                 self.status.reevaluate_removed();
             }
             Target::Nad(namespace, name) => {
@@ -536,7 +509,9 @@ impl Engine {
         match self.store.update(object) {
             Update::Unchanged => {}
             Update::Changed { forget } => {
-                self.fabric.topology_dirty |= key.kind == Kind::FabricDevice && forget;
+                if key.kind == Kind::FabricDevice && forget {
+                    self.fabric.touch_topology();
+                }
                 self.changed(&key);
             }
             Update::Unknown(object) => {
@@ -559,7 +534,7 @@ impl Engine {
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
         {
-            self.fabric.bridge_domains.insert(key.name.clone(), spec.clone());
+            self.fabric.bridge_domain_seen(&key.name, spec.clone());
         }
         self.store.insert(key.clone(), record);
         self.changed(&key);
@@ -569,18 +544,18 @@ impl Engine {
     fn changed(&mut self, key: &Key) {
         self.update_references(key);
         self.validate.update_trunk_index(&self.store, key);
-        self.update_usage(key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
         self.work.validate.insert(key.clone());
         self.work.evaluate.insert(key.clone());
         subnets::revalidate_routes(&self.store, key, &mut self.work);
-        if planner::is_network(key) {
+        if is_network(key) {
             self.work.claim.insert(key.clone());
         }
     }
 
     fn remove(&mut self, key: &Key) {
         let Some(references) = self.store.clear_specs(key) else { return };
-        self.update_usage(key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
         self.plan_hosts(key);
         self.update_bridge_index(key);
         let record = self.store.remove(key);
@@ -599,15 +574,11 @@ impl Engine {
         self.distribute();
         self.validate.forget(key);
         self.status.forget(key);
-        self.vlan.claim_queue.remove(key);
-        self.fabric.queue.remove(key);
+        self.vlan.drop_work(key);
+        self.fabric.drop_work(key);
+        self.fabric.placements.forget_left(key);
         match key.kind {
-            Kind::FabricDevice => {
-                self.fabric.topology_dirty = true;
-                if self.fabric.devices.remove(&key.name).is_some() {
-                    self.work.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
-                }
-            }
+            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
             Kind::L2Service | Kind::L2BridgeDomain => {
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
@@ -624,13 +595,10 @@ impl Engine {
             | Kind::Bridge
             | Kind::PodNetworkConfig
             | Kind::PodConfig => {}
-            Kind::ConnectionPoint => {
-                self.fabric.points.remove(&key.name);
-                self.fabric.path_cache.borrow_mut().clear();
-            }
+            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
         }
-        if key.kind == Kind::L2BridgeDomain && self.fabric.bridge_domains.remove(&key.name).is_some() {
-            self.work.place.insert(Key::cluster(Kind::L2Service, &key.name));
+        if key.kind == Kind::L2BridgeDomain {
+            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
         }
     }
 
@@ -644,15 +612,7 @@ impl Engine {
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
             self.reevaluate_waiters(&Name::from(name));
         }
-        let mut networks = BTreeSet::new();
-        for (name, device) in
-            self.fabric.devices.iter().filter(|(_, device)| changed.contains(&device.driver))
-        {
-            self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
-            networks.append(&mut device.networks());
-        }
-        self.reevaluate_networks(networks);
-        self.publish_partial();
+        self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }
 
     /// Updates the indices of what an object names.

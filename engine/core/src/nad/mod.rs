@@ -56,7 +56,8 @@ impl Nads {
             Some(target::desired(key, &record.uid, attachment))
         };
         // One that can't be rendered, because a referenced object was removed by force, stays as it is.
-        let (Some(desired), Some(unleased)) = (desired(Leases::Exclude(ipam)), desired(Leases::Ignore)) else {
+        let (Some(desired), Some(unleased)) = (desired(Leases::Exclude(ipam)), desired(Leases::Ignore))
+        else {
             return;
         };
         let nad = self.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(record.uid.clone()));
@@ -129,6 +130,3 @@ impl Nads {
 fn target_of(key: &Key) -> Target {
     Target::Nad(key.namespace.clone(), key.name.clone())
 }
-
-#[cfg(test)]
-mod tests;

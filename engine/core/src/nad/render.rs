@@ -46,7 +46,9 @@ pub(crate) fn render(store: &Store, key: &Key, leases: Leases<'_>) -> Option<Vla
 pub(crate) fn exhausted(store: &Store, key: &Key, leases: Leases<'_>) -> Option<Name> {
     let spec = store.effective(key, Spec::attachment)?;
     let mut subnets = nad_subnets(store, spec).into_iter();
-    subnets.find(|(name, subnet)| nad_pools(store, name, subnet, leases).is_none()).map(|(name, _)| name.clone())
+    subnets
+        .find(|(name, subnet)| nad_pools(store, name, subnet, leases).is_none())
+        .map(|(name, _)| name.clone())
 }
 
 /// The Subnets that an attachment's NetworkAttachmentDefinition takes addresses from.

@@ -15,7 +15,7 @@ use crate::validate::compat;
 use crate::{Effect, Key, Kind, Name, Target};
 
 use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
+use crate::status::evaluation::Evaluation;
 use crate::status::inputs::Inputs;
 
 /// The driver that realises nodes; the agent of one is alive as `node/<name>`.
@@ -46,8 +46,8 @@ impl Engine {
 
     pub(crate) fn remove_node(&mut self, name: &Name) {
         if let Some(node) = self.node.remove_node(name) {
-            self.status
-                .queue
+            self.work
+                .evaluate
                 .extend(node.waiters.into_iter().filter(|key| self.store.records.contains_key(key)));
             let on = |state: &PodState| state.pod.node.as_ref() == Some(name);
             let pods = self.pods.states.iter().filter(|(_, state)| on(state)).map(|(uid, _)| uid.clone());
@@ -98,7 +98,7 @@ impl Engine {
         self.handle_pods_changed(pods);
         for network in networks {
             let users = self.pods.bridge_users.get(&network).into_iter().flatten();
-            self.status.queue.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+            self.work.evaluate.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
         }
         self.node.label_queue.insert(name.clone());
     }
@@ -106,16 +106,16 @@ impl Engine {
     pub(crate) fn reevaluate_waiters(&mut self, name: &Name) {
         let Some(node) = self.node.node_mut(name) else { return };
         let waiters = std::mem::take(&mut node.waiters);
-        self.status.queue.extend(waiters.into_iter().filter(|key| self.store.records.contains_key(key)));
+        self.work.evaluate.extend(waiters.into_iter().filter(|key| self.store.records.contains_key(key)));
     }
 
     fn reevaluate_all_on(&mut self, name: &Name) {
         let points = self.node.node(name).map(|node| node.points.keys().cloned().collect::<Vec<_>>());
         for point in points.into_iter().flatten() {
             let key = Key::cluster(Kind::ConnectionPoint, &point);
-            self.status.queue.extend(self.store.referrers.get(&key).into_iter().flatten().cloned());
+            self.work.evaluate.extend(self.store.referrers.get(&key).into_iter().flatten().cloned());
             if self.store.records.contains_key(&key) {
-                self.status.queue.insert(key);
+                self.work.evaluate.insert(key);
             }
         }
         self.reevaluate_bridges_on(name);
@@ -124,7 +124,7 @@ impl Engine {
     fn reevaluate_bridges_on(&mut self, name: &Name) {
         for (_, bridge) in self.pods.bridges.keys().filter(|(node, _)| node == name) {
             let users = self.pods.bridge_users.get(bridge).into_iter().flatten();
-            self.status.queue.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
+            self.work.evaluate.extend(users.filter(|key| key.kind == Kind::Bridge).cloned());
         }
     }
 
@@ -229,7 +229,7 @@ impl Engine {
         };
         let (names, version) = (self.node.names_of(&key.name), self.node.version());
         for rival in self.node.set_point(&key.name, placement) {
-            self.validate.queue.insert(Key::cluster(Kind::ConnectionPoint, &rival));
+            self.work.validate.insert(Key::cluster(Kind::ConnectionPoint, &rival));
         }
         for name in names.symmetric_difference(&self.node.names_of(&key.name)) {
             self.revalidate_bridge_users(name, key);

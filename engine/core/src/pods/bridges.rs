@@ -9,7 +9,7 @@ use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
 use crate::{Key, Kind, Name};
 
 use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
+use crate::status::evaluation::Evaluation;
 use crate::status::inputs::Inputs;
 
 impl Engine {
@@ -80,11 +80,11 @@ impl Engine {
 
     pub(crate) fn revalidate_bridge_users(&mut self, bridge: &str, but: &Key) {
         let users = self.pods.bridge_users.get(bridge).into_iter().flatten();
-        self.validate.queue.extend(users.filter(|user| *user != but).cloned());
+        self.work.validate.extend(users.filter(|user| *user != but).cloned());
     }
 
     pub(crate) fn reevaluate_bridge(&mut self, namespace: &Name, bridge: &str) {
-        self.status.queue.extend(self.bridge_object(namespace, bridge, None).cloned());
+        self.work.evaluate.extend(self.bridge_object(namespace, bridge, None).cloned());
     }
 
     pub(crate) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {

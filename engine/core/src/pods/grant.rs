@@ -162,7 +162,7 @@ impl Engine {
     /// Plans what one object gives to one pod.
     pub(crate) fn plan_pod(&mut self, key: &Key, uid: &Name) {
         if self.store.records.contains_key(key) {
-            self.status.queue.insert(key.clone());
+            self.work.evaluate.insert(key.clone());
         }
         let Some(state) = self.pods.states.get(uid) else { return self.drop_entry(key, uid) };
         self.pods.view_queue.insert(uid.clone());
@@ -374,7 +374,7 @@ impl Engine {
         let leases = named(entry.leases).chain(entry.retiring).map(|(_, lease)| lease);
         self.release(key, leases.collect());
         if self.store.records.contains_key(key) {
-            self.status.queue.insert(key.clone());
+            self.work.evaluate.insert(key.clone());
         }
         self.pods.view_queue.insert(uid.clone());
     }
@@ -417,7 +417,7 @@ impl Engine {
             for key in keys {
                 self.settle_entry(&key, &uid);
                 if self.store.records.contains_key(&key) {
-                    self.status.queue.insert(key);
+                    self.work.evaluate.insert(key);
                 }
             }
             self.pods.view_queue.insert(uid);

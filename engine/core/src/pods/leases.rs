@@ -285,7 +285,7 @@ impl Engine {
             let retired = retired.map(|entry| std::mem::take(&mut entry.retiring)).unwrap_or_default();
             self.release(key, retired.into_iter().map(|(_, lease)| lease).collect());
             if self.store.records.contains_key(key) {
-                self.status.queue.insert(key.clone());
+                self.work.evaluate.insert(key.clone());
             }
         }
     }

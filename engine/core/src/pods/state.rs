@@ -14,7 +14,7 @@ use crate::{
 };
 
 use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
+use crate::status::evaluation::Evaluation;
 
 /// The message of an object that needs agents where there are none.
 pub(crate) const NO_AGENTS: &str = "the engine runs without agents on the nodes";

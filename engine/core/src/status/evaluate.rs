@@ -14,7 +14,7 @@ use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validator;
-use crate::{Config, ConditionType, Key, Kind, Name};
+use crate::{ConditionType, Config, Key, Kind, Name};
 
 /// Evaluates objects. It reads all parts of the engine.
 #[derive(Clone, Copy)]
@@ -78,7 +78,9 @@ impl Evaluator<'_> {
             before => before == evaluation.inputs,
         };
         match &evaluation.waiting {
-            Some(waiting) if !(was_ready && same) => Finding::new(Phase::Pending, waiting.clone(), evaluation),
+            Some(waiting) if !(was_ready && same) => {
+                Finding::new(Phase::Pending, waiting.clone(), evaluation)
+            }
             _ => Finding::new(Phase::Ready, "", evaluation),
         }
     }
@@ -98,13 +100,13 @@ impl Evaluator<'_> {
             Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
                 let mut fabric = Evaluation::default();
-                for (network, vid, ports) in self.engine.paths(key) {
+                for (network, vid, ports) in self.fabric.paths(self.store, key) {
                     inputs.add(&vid);
                     if let Some(service) = self.store.effective(&network, Spec::service) {
                         inputs.add(&service.physical_networks);
                     }
                     // Without a gap the hash is the same as that of engines that knew no gaps.
-                    if let Some(gap) = self.engine.gap_message(key, &network) {
+                    if let Some(gap) = self.fabric.gap_message(self.store, key, &network) {
                         inputs.add(&gap);
                         evaluation.gap = true;
                         fabric.wait(gap);

@@ -1,7 +1,7 @@
 //! The findings about an object, from which its phase and conditions follow.
 
 use crate::spec::Cause;
-use crate::{ConditionReason, ConditionState, ConditionType, Name};
+use crate::{ConditionState, ConditionType, Name};
 
 /// The findings about an object, from which its phase and conditions follow.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
+use crate::fabric::placement::PlacementStatus;
 use crate::spec::Spec;
 use crate::{Condition, Key, Name, PodEntry};
 
@@ -74,6 +75,8 @@ pub struct Status {
     pub transitions: u64,
     /// The VLAN that the object holds.
     pub granted_id: Option<VlanId>,
+    /// Where a network is confirmed and where it is to be, while a switch rejects it or it moves to another VLAN.
+    pub placement: Option<PlacementStatus>,
     /// The last valid spec. [`Spec::from_json`] reads it back.
     pub realized: Option<Arc<Spec>>,
     /// The connection points of a service.

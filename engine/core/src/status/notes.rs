@@ -28,9 +28,8 @@ impl Evaluator<'_> {
 
     /// Adds the condition FabricManaged when no switch port leads to the attachment's ConnectionPoint.
     pub fn note_unmanaged(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
-        if self.fabric.points.get(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
-            let message =
-                format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
+        if self.fabric.point(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
+            let message = format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
             evaluation.conditions.push(ConditionState::new(
                 ConditionType::FabricManaged,
                 false,
@@ -80,7 +79,8 @@ impl Evaluator<'_> {
     /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.
     pub fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         if spec.vlan_type != VlanType::Access {
-            let names: BTreeSet<&str> = self.store.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
+            let names: BTreeSet<&str> =
+                self.store.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
             if !names.is_empty() {
                 let names = names.into_iter().collect::<Vec<_>>().join(", ");
                 let message = format!(
@@ -112,7 +112,7 @@ impl Evaluator<'_> {
             return;
         };
         let point = &spec.connection_point;
-        let (reason, others) = if self.fabric.points.get(point).is_some_and(|point| point.has_several_nodes) {
+        let (reason, others) = if self.fabric.point(point).is_some_and(|point| point.has_several_nodes) {
             (ConditionReason::PerNode, format!("pods on different nodes of ConnectionPoint {point}"))
         } else if attachments_on(self.store, name).any(|other| other != key) {
             (ConditionReason::PerAttachment, "pods of this attachment and of others on the Subnet".into())

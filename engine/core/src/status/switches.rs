@@ -12,7 +12,7 @@ use crate::status::inputs::Inputs;
 use crate::{Key, Kind};
 
 impl Evaluator<'_> {
-    /// Evaluates the ports of a network that matter to an object. Of a network with a refusal, the confirmed ports
+    /// Evaluates the ports of a network that matter to an object. Of a rejected network, the confirmed ports
     /// are evaluated as usual, and the others are refused.
     pub fn evaluate_network(
         &self,
@@ -22,13 +22,17 @@ impl Evaluator<'_> {
         ports: &Ports,
         evaluation: &mut Evaluation,
     ) {
-        let Some(refusal) = self.engine.refusal(network) else { return self.evaluate_ports(vid, ports, evaluation) };
+        let placement = self.fabric.placements.get(network);
+        let Some((placement, rejection)) = placement.and_then(|one| Some((one, one.rejected_by.as_ref()?)))
+        else {
+            return self.evaluate_ports(vid, ports, evaluation);
+        };
         let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
         for (name, indices) in ports {
-            let names = self.fabric.topology.port_names(name);
+            let names = self.fabric.topology().port_names(name);
             let stays = |index: &u16| {
                 let port = names.get(usize::from(*index)).map_or("", |port| port);
-                refusal.confirmed_on(vid, name, port)
+                placement.confirmed_on(vid, name, port)
             };
             let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
             for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
@@ -39,16 +43,16 @@ impl Evaluator<'_> {
         }
         let mut more = Evaluation::default();
         self.evaluate_ports(vid, &rest, &mut more);
-        let own = key == network && refusal.is_withheld();
+        let own = key == network && rejection.is_withheld();
         if own || more.refused.is_some() || more.waiting.is_some() {
-            evaluation.reject(refusal.message.clone(), refusal.retryable);
+            evaluation.reject(rejection.message.clone(), rejection.retryable);
         }
         self.evaluate_ports(vid, &confirmed, evaluation);
     }
 
     fn evaluate_ports(&self, vid: VlanId, ports: &Ports, evaluation: &mut Evaluation) {
         for (name, indices) in ports {
-            let Some(device) = self.fabric.devices.get(name) else { continue };
+            let Some(device) = self.fabric.device(name) else { continue };
             if let Some(failure) = device.failure.as_ref().filter(|failure| failure.unreachable) {
                 evaluation.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
             }
@@ -82,10 +86,10 @@ impl Evaluator<'_> {
 
     /// Evaluates a switch.
     pub fn evaluate_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        let Some(device) = self.fabric.devices.get(&key.name) else {
+        let Some(device) = self.fabric.device(&key.name) else {
             return evaluation.wait("not looked at yet".into());
         };
-        if let Some(conflict) = self.fabric.topology.conflict(&key.name) {
+        if let Some(conflict) = self.fabric.topology().conflict(&key.name) {
             evaluation.refuse(conflict.to_owned());
         }
         match &device.failure {
@@ -110,7 +114,7 @@ impl Evaluator<'_> {
     pub fn remains_on_switches(&self, key: &Key) -> Option<String> {
         let record = self.store.get(key)?;
         if key.kind == Kind::FabricDevice {
-            let device = self.fabric.devices.get(&key.name).filter(|_| !record.forget)?;
+            let device = self.fabric.device(&key.name).filter(|_| !record.forget)?;
             if device.is_empty() {
                 return None;
             }
@@ -129,15 +133,15 @@ impl Evaluator<'_> {
             Some(spec) => spec.services.iter().map(|name| Key::cluster(Kind::L2Service, name)).collect(),
             None => BTreeSet::from([key.clone()]),
         };
-        if let Some(refusal) = networks
+        if let Some(rejection) = networks
             .iter()
-            .filter_map(|network| self.engine.refusal(network))
-            .find(|refusal| refusal.keeps_surplus())
+            .filter(|network| self.fabric.keeps_surplus(network))
+            .find_map(|network| self.fabric.rejection(network))
         {
-            return Some(format!("its VLANs can't be removed yet: {}", refusal.message));
+            return Some(format!("its VLANs can't be removed yet: {}", rejection.message));
         }
-        for name in &record.cleanup_devices {
-            let Some(device) = self.fabric.devices.get(name) else { continue };
+        for name in self.fabric.placements.left(key) {
+            let Some(device) = self.fabric.device(name) else { continue };
             if networks.iter().any(|network| !device.is_gone(network)) {
                 return Some(match (&device.failure, device.clash()) {
                     (Some(failure), _) => {

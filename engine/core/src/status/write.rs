@@ -2,15 +2,15 @@
 
 use eno_schemas::{DeviceInfo, Phase, VlanId};
 
-use crate::fabric::planner::vid_of;
 use crate::status::evaluate::{Evaluator, Finding};
 use crate::status::evaluation::Evaluation;
 use crate::status::stalled;
 use crate::store::record::Record;
+use crate::vlan::vid_of;
 use crate::work::Work;
 use crate::{
-    Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction, Name, PodEntry,
-    PortMemory, Status,
+    Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction, Name,
+    PlacementStatus, PodEntry, PortMemory, Status,
 };
 
 /// Maximum switch ports of a PhysicalNetwork in its status.
@@ -27,6 +27,8 @@ pub(crate) struct Facts {
     device: Option<DeviceFacts>,
     /// The VLAN that a network has and is leaving, or keeps.
     former_vlan: Option<VlanId>,
+    /// Where a network is confirmed and where it is to be, while that differs.
+    placement: Option<PlacementStatus>,
     /// The pods that it gives something to.
     pods: Vec<PodEntry>,
     /// The nodes that have the bridge of a Bridge.
@@ -53,10 +55,10 @@ struct DeviceFacts {
 impl Evaluator<'_> {
     /// Collects what the status of an object shows.
     pub fn facts(&self, key: &Key) -> Facts {
-        let network = self.fabric.networks.get(key).filter(|_| key.kind == Kind::L2Service);
-        let device = self.fabric.devices.get(&key.name).filter(|_| key.kind == Kind::FabricDevice);
+        let points = self.fabric.points_of(key).filter(|_| key.kind == Kind::L2Service);
+        let device = self.fabric.device(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         Facts {
-            connection_points: network.into_iter().flat_map(|network| network.points.keys().cloned()).collect(),
+            connection_points: points.cloned().collect(),
             switch_ports: self.switch_ports(key),
             device: device.map(|device| DeviceFacts {
                 cluster: self.config.cluster.as_str().into(),
@@ -65,7 +67,8 @@ impl Evaluator<'_> {
                 port_memory: device.port_memory(),
                 pending_changes: device.pending_count(),
             }),
-            former_vlan: self.engine.former_vlan(key),
+            former_vlan: self.fabric.former_vlan(self.store, key),
+            placement: self.fabric.placement_status(self.store, key),
             pods: self.engine.pod_entries(key),
             nodes: self.engine.nodes_with(key),
             leased: self.pods.providers.get(key).map_or(0, |provider| provider.lease_revision),
@@ -75,9 +78,9 @@ impl Evaluator<'_> {
     /// The switch ports that lead to a PhysicalNetwork.
     fn switch_ports(&self, key: &Key) -> Vec<String> {
         let ports =
-            self.fabric.topology.network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
+            self.fabric.topology().network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
         let named = ports.into_iter().flatten().flat_map(|(device, indices)| {
-            let names = self.fabric.topology.port_names(device);
+            let names = self.fabric.topology().port_names(device);
             indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
         });
         named.take(MAX_SWITCH_PORTS).collect()
@@ -144,9 +147,8 @@ fn emit(record: &mut Record, key: &Key, finding: &Finding, facts: &Facts, now: &
     let last = &record.status;
     // The number of pending changes is written with other changes, and when it becomes 0.
     let uncounted = |status: &Status| Status { pending_changes: None, ..status.clone() };
-    let only_counted = || {
-        status.pending_changes.is_some_and(|count| count > 0) && uncounted(&status) == uncounted(last)
-    };
+    let only_counted =
+        || status.pending_changes.is_some_and(|count| count > 0) && uncounted(&status) == uncounted(last);
     if status == *last || only_counted() {
         return;
     }
@@ -162,7 +164,12 @@ fn emit(record: &mut Record, key: &Key, finding: &Finding, facts: &Facts, now: &
 }
 
 /// The status that an object has now.
-fn build(record: &Record, Finding { phase, message, evaluation }: &Finding, facts: &Facts, now: &Name) -> Status {
+fn build(
+    record: &Record,
+    Finding { phase, message, evaluation }: &Finding,
+    facts: &Facts,
+    now: &Name,
+) -> Status {
     let last = &record.status;
     let deleting = record.deleting;
     let device = facts.device.as_ref();
@@ -179,6 +186,7 @@ fn build(record: &Record, Finding { phase, message, evaluation }: &Finding, fact
         conditions: conditions(record, *phase, message, evaluation, now),
         transitions: last.transitions,
         granted_id,
+        placement: facts.placement.clone().filter(|_| !matches!(phase, Phase::Ready | Phase::Deleted)),
         realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| deleting)),
         connection_points: facts.connection_points.clone(),
         switch_ports: facts.switch_ports.clone(),

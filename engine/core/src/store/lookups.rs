@@ -75,9 +75,9 @@ impl Store {
     pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
         let (mut missing, mut visited) = (BTreeSet::new(), BTreeSet::new());
         let mut next = vec![key];
-        while let Some(record) = next.pop().and_then(|key| self.store.get(key)) {
+        while let Some(record) = next.pop().and_then(|key| self.get(key)) {
             for named in &record.indexed_references {
-                match self.store.get(named) {
+                match self.get(named) {
                     None => drop(missing.insert(named.clone())),
                     Some(other) if other.incomplete && visited.insert(named) => next.push(named),
                     Some(_) => {}

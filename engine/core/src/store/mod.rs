@@ -6,7 +6,7 @@ pub mod record;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::fabric::planner::is_user;
+use crate::fabric::network::is_user;
 use crate::spec::{Invalid, Spec};
 use crate::validate::Verdict;
 use crate::work::Work;
@@ -156,16 +156,15 @@ impl Store {
         Some(std::mem::take(&mut record.indexed_references))
     }
 
-    /// Takes a decision about an object into its record, which it returns.
-    pub fn apply(&mut self, key: &Key, verdict: Verdict) -> Option<&mut Record> {
-        let record = self.records.get_mut(key)?;
+    /// Takes a decision about an object into its record.
+    pub fn apply(&mut self, key: &Key, verdict: Verdict) {
+        let Some(record) = self.records.get_mut(key) else { return };
         (record.effective, record.problem, record.incomplete) =
             (verdict.effective, verdict.problem, verdict.incomplete);
         if verdict.changed {
             self.version += 1;
             record.version = self.version;
         }
-        Some(record)
     }
 
     /// Updates the index of referrers with the references of an object. Returns those that it does not have any more.
@@ -231,6 +230,3 @@ impl Store {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

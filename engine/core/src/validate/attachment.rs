@@ -22,7 +22,7 @@ impl Validator<'_> {
             return Err(Invalid::new("L2Services", problem).because(Cause::Spec));
         }
         let chosen = compat::choose(spec, point)?;
-        let scopes = self.fabric.points.get(&spec.connection_point).map(|point| &point.scopes);
+        let scopes = self.fabric.point(&spec.connection_point).map(|point| &point.scopes);
         let mut seen: BTreeSet<&Name> = BTreeSet::new();
         for (i, name) in spec.services.iter().enumerate() {
             let field = format!("L2Services[{i}]");
@@ -46,13 +46,18 @@ impl Validator<'_> {
                 );
                 return Err(Invalid::new(field, problem));
             }
-            self.engine.check_subinterface(&spec.connection_point, &chosen.plugin, spec.vlan_type, service.vid)?;
+            self.engine.check_subinterface(
+                &spec.connection_point,
+                &chosen.plugin,
+                spec.vlan_type,
+                service.vid,
+            )?;
             for scope in scopes.into_iter().flatten() {
                 self.check_id(&field, &service_key, service.vid, scope)?;
             }
             // A service that is being deleted is not validated itself.
             if self.store.get(&service_key).is_some_and(|record| record.deleting) {
-                for scope in self.engine.own_scopes(&service_key, service) {
+                for scope in self.fabric.own_scopes(self.store, &service_key, service) {
                     self.check_id(&field, &service_key, service.vid, &scope)?;
                 }
             }
@@ -63,9 +68,8 @@ impl Validator<'_> {
     /// An object that is being deleted stays for its users and takes no new ones.
     fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
         let deleting = self.store.get(used).is_some_and(|record| record.deleting);
-        let uses = |record: &Record| {
-            record.effective.as_ref().is_some_and(|spec| spec.references().contains(used))
-        };
+        let uses =
+            |record: &Record| record.effective.as_ref().is_some_and(|spec| spec.references().contains(used));
         if deleting && !self.store.get(key).is_some_and(uses) {
             let problem = format!("{} {} is being deleted; name another", used.kind, used.name);
             return Err(Invalid::new(field, problem).because(Cause::ReferenceTerminating));

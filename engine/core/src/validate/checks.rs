@@ -68,7 +68,7 @@ impl Validator<'_> {
         if let Some(pool) = &spec.node_pool {
             self.check_reference("NodePool", &Key::cluster(Kind::NodePool, pool))?;
         }
-        let Some(point) = self.fabric.points.get(&key.name) else { return Ok(()) };
+        let Some(point) = self.fabric.point(&key.name) else { return Ok(()) };
         let Some((node, nic)) = point.missing.first() else { return Ok(()) };
         let more = match point.missing.len() - 1 {
             0 => String::new(),
@@ -93,10 +93,7 @@ impl Validator<'_> {
     }
 
     fn check_service(&self, key: &Key, spec: &ServiceSpec) -> Result<(), Invalid> {
-        let v4 = |name| {
-            self.store.subnet(name)
-                .map(|s| s.network.addr().is_ipv4())
-        };
+        let v4 = |name| self.store.subnet(name).map(|s| s.network.addr().is_ipv4());
         if let [a, b] = &*spec.subnets
             && v4(a) == v4(b)
         {
@@ -106,7 +103,8 @@ impl Validator<'_> {
             ));
         }
         for name in &spec.physical_networks {
-            let network = self.store.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
+            let network =
+                self.store.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
             if let Some(allowed) = network.and_then(|network| network.segmentation_ids.as_ref())
                 && !allowed.contains(spec.vid)
             {
@@ -115,12 +113,12 @@ impl Validator<'_> {
                 return Err(Invalid::new("SegmentationID", problem).because(Cause::NotPermitted));
             }
         }
-        let scopes = self.engine.own_scopes(key, spec);
+        let scopes = self.fabric.own_scopes(self.store, key, spec);
         if !scopes.is_empty() {
             return scopes.iter().try_for_each(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         }
         // The service is only requested: one scope is enough. Attachments check their own scopes.
-        let requested = self.engine.claimed_scopes(key);
+        let requested = self.fabric.claimed_scopes(self.store, key);
         let mut checks = requested.iter().map(|scope| self.check_id("SegmentationID", key, spec.vid, scope));
         let first = checks.next().unwrap_or(Ok(()));
         if first.is_ok() || checks.any(|check| check.is_ok()) { Ok(()) } else { first }
@@ -130,18 +128,15 @@ impl Validator<'_> {
         if self.store.get(key).is_some_and(|record| record.generated) {
             return Ok(());
         }
-        self.engine.claimed_scopes(key).iter().try_for_each(|scope| self.check_id("Vlan", key, spec.vlan, scope))
+        self.fabric
+            .claimed_scopes(self.store, key)
+            .iter()
+            .try_for_each(|scope| self.check_id("Vlan", key, spec.vlan, scope))
     }
 
     /// The network holds the VLAN in a scope.
-    pub fn check_id(
-        &self,
-        field: &str,
-        key: &Key,
-        vid: VlanId,
-        scope: &VlanScope,
-    ) -> Result<(), Invalid> {
-        let holder = match self.vlan.ids.check(vid, key, scope) {
+    pub fn check_id(&self, field: &str, key: &Key, vid: VlanId, scope: &VlanScope) -> Result<(), Invalid> {
+        let holder = match self.vlan.check(vid, key, scope) {
             Ok(()) => return Ok(()),
             Err(Some(holder)) => format!("{} {}", holder.kind, holder.name),
             Err(None) => "another object".into(),

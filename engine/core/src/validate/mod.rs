@@ -145,7 +145,7 @@ impl Validator<'_> {
         let arriving = |key: &Key| self.store.get(key).is_none_or(|record| record.incomplete);
         // No object names the FabricDevices that lead to a connection point: some may not have arrived yet.
         let lacks_ports = key.kind == Kind::ConnectionPoint
-            && self.fabric.points.get(&key.name).is_some_and(|point| !point.missing.is_empty());
+            && self.fabric.point(&key.name).is_some_and(|point| !point.missing.is_empty());
         let incomplete = problem.is_some()
             && !record.await_elapsed
             && (lacks_ports || record.indexed_references.iter().any(arriving));
@@ -164,6 +164,3 @@ impl Validator<'_> {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

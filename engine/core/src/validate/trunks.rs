@@ -12,7 +12,7 @@ use eno_schemas::VlanType;
 use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
 use crate::pods::bridges::carriers;
-use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, ServiceSpec, Spec};
+use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, Spec};
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::compat;
@@ -245,18 +245,18 @@ impl Decision<'_> {
         has_plugin
             && claim.spec.services.iter().all(|name| {
                 let service = self.store.service(name);
-                service.is_some_and(|service| self.store.closed_to(name, service, &claim.key.namespace).is_none())
+                service.is_some_and(|service| {
+                    self.store.closed_to(name, service, &claim.key.namespace).is_none()
+                })
             })
     }
 
     /// By ConnectionPoint with trunks: the ConnectionPoints whose VLANs these trunks show.
     fn points_visible_to_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
-        let points = self.trunks.iter().filter_map(|key| self.store.get(key)).flat_map(
-            |record| {
-                let specs = record.wanted().into_iter().chain(&record.effective);
-                specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
-            },
-        );
+        let points = self.trunks.iter().filter_map(|key| self.store.get(key)).flat_map(|record| {
+            let specs = record.wanted().into_iter().chain(&record.effective);
+            specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
+        });
         let points: BTreeSet<&Name> = points.collect();
         if points.is_empty() {
             return BTreeMap::new();
@@ -274,7 +274,7 @@ impl Decision<'_> {
                 let site = Site {
                     nodes: self.store.members(spec),
                     interfaces: interfaces.flat_map(carriers).collect(),
-                    ports: self.fabric.points.get(&key.name).map(|point| &point.ports),
+                    ports: self.fabric.point(&key.name).map(|point| &point.ports),
                 };
                 Some((&key.name, site))
             })
