@@ -13,10 +13,11 @@ use reqwest::Url;
 use serde_json::json;
 use tracing::{debug, warn};
 
+use super::DeliveryContext;
+use super::attempt::publish_delivery;
 use super::client::read_dead_letters;
 use super::message::{Endpoint, Message};
 use super::post::PostOutcome;
-use super::{DeliveryContext, publish_delivery};
 use crate::api;
 use crate::status::convert;
 
