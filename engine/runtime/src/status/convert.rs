@@ -1,13 +1,17 @@
 //! Converts the core's status of an object to JSON. Pure.
 
+mod read;
+
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
-use eno_core::{Kind, LastTransaction, LinkEntry, Name, PodEntry, PortMemory, Status};
+use eno_core::{Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::{Phase, PortBefore};
+use eno_schemas::{Phase, PortBefore, VlanId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+
+pub use read::{is_observed, read};
 
 /// [`Status::ready_inputs`], in hexadecimal.
 const READY_INPUTS: &str = "readyInputs";
@@ -17,6 +21,8 @@ pub const CLUSTER_ID: &str = "clusterID";
 const CNIS: &str = "cnis";
 /// Column with the interfaces of a configuration.
 const LINKS: &str = "links";
+/// Maximum confirmed ports of a network.
+const MAX_CONFIRMED_PORTS: usize = 4096;
 /// Maximum bytes of a pod's message.
 const MAX_MESSAGE_LEN: usize = 4000;
 /// Maximum names that a column shows.
@@ -48,6 +54,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     fields.insert("transitions".into(), status.transitions.into());
     if let Some(id) = status.granted_id {
         fields.insert("grantedID".into(), id.get().into());
+    }
+    if let Some(placement) = &status.placement {
+        put(&mut fields, "placement", &placement_of(placement));
     }
     if let Some(realized) = status.realized.as_deref() {
         put(&mut fields, "realized", realized);
@@ -155,6 +164,23 @@ fn port_before((name, before): (&Name, &PortBefore)) -> crds::PortBefore {
     }
 }
 
+fn placement_of(placement: &PlacementStatus) -> crds::Placement {
+    let confirmed = placement.confirmed.as_ref();
+    let ports = confirmed.into_iter().flat_map(|confirmed| &confirmed.ports);
+    let ports: Vec<String> = ports
+        .flat_map(|(device, ports)| ports.iter().map(move |port| format!("{device}:{port}")))
+        .take(MAX_CONFIRMED_PORTS + 1)
+        .collect();
+    crds::Placement {
+        confirmed_id: confirmed.map(|confirmed| confirmed.vlan.get()),
+        // A part of them would be wrong: the reports of switches tell.
+        confirmed_ports: if ports.len() > MAX_CONFIRMED_PORTS { Vec::new() } else { ports },
+        desired_id: placement.desired.map(VlanId::get),
+        rejected_by: placement.rejected_by.as_ref().map(|(device, _)| device.to_string()),
+        retryable: placement.rejected_by.as_ref().map(|(_, retryable)| *retryable),
+    }
+}
+
 fn last_transaction(last: &LastTransaction) -> crds::LastTransaction {
     let LastTransaction { change, outcome } = last;
     crds::LastTransaction {
@@ -235,7 +261,7 @@ fn bridges(status: &Status) -> Vec<String> {
 }
 
 /// The node of an entry of `bridgeConfigs`.
-pub fn bridge_node(text: &str) -> Option<&str> {
+fn bridge_node(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("{node:")?;
     rest.split([' ', '}']).next().filter(|node| !node.is_empty())
 }

@@ -15,8 +15,8 @@ use serde_json::Value;
 use tracing::warn;
 
 use crate::api;
+use crate::status::convert;
 use crate::stream_reader;
-use crate::watch::ingest;
 
 /// The last entry of one object.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
                     Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
                     None => Key::cluster(kind, &entry.name),
                 };
-                let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
+                let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
                 all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
             }
             // An empty message marks that the subject was purged.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
-use eno_core::{Condition, ConditionReason, ConditionType, Name};
+use eno_core::{Condition, ConditionReason, ConditionType, Confirmed, Name};
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
 
 use super::*;
@@ -32,6 +32,14 @@ fn full() -> Status {
             physical_networks: vec![],
             namespaces: None,
         }))),
+        placement: Some(PlacementStatus {
+            confirmed: Some(Confirmed {
+                vlan: vid,
+                ports: [("leaf1".into(), ["eth1/0:2".into(), "eth2".into()].into())].into(),
+            }),
+            desired: VlanId::new(20).ok(),
+            rejected_by: Some(("leaf1".into(), false)),
+        }),
         connection_points: vec!["cp".into()],
         switch_ports: vec!["leaf1:eth1/0:2".into()],
         cluster: Some("lab".into()),
@@ -67,7 +75,7 @@ fn full() -> Status {
 #[test]
 fn written_status_is_read_back() {
     let json = to_json(Kind::L2Service, &full());
-    assert_eq!(crate::watch::ingest::status(Kind::L2Service, &json), Some(full()));
+    assert_eq!(crate::status::convert::read(Kind::L2Service, &json), Some(full()));
     assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
     assert_eq!((&json["dialect"], &json["readyInputs"]), (&json!("openconfig"), &json!("000000000000002a")));
     assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
@@ -78,6 +86,13 @@ fn written_status_is_read_back() {
         json["portsBefore"],
         json!([{ "name": "Ethernet2", "trunk": true, "settings": { "mode": "TRUNK" }, "vlans": "3005" }])
     );
+    assert_eq!(
+        json["placement"],
+        json!({
+            "confirmedID": 10, "confirmedPorts": ["leaf1:eth1/0:2", "leaf1:eth2"], "desiredID": 20,
+            "rejectedBy": "leaf1", "retryable": false,
+        })
+    );
     assert_eq!(json["conditions"][0]["observedGeneration"], 3);
     let empty = to_json(Kind::L2Service, &Status::default());
     assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
@@ -87,12 +102,12 @@ fn written_status_is_read_back() {
 fn default_status_of_api_server_counts_as_none() {
     let mut status = json!({ "observedGeneration": crds::UNOBSERVED });
     for kind in [Kind::L2Service, Kind::PodConfig] {
-        assert_eq!(crate::watch::ingest::status(kind, &status), None);
+        assert_eq!(crate::status::convert::read(kind, &status), None);
     }
     // The callback task may write its condition first.
     status["conditions"] = json!([{ "type": "CallbackDelivered", "status": "False" }]);
-    assert_eq!(crate::watch::ingest::status(Kind::L2Service, &status), None);
-    assert!(crate::watch::ingest::status(Kind::L2Service, &json!({ "observedGeneration": 1 })).is_some());
+    assert_eq!(crate::status::convert::read(Kind::L2Service, &status), None);
+    assert!(crate::status::convert::read(Kind::L2Service, &json!({ "observedGeneration": 1 })).is_some());
 }
 
 #[test]
@@ -227,12 +242,12 @@ fn outdated_status_is_rewritten_once() {
         }
         for stored in former {
             assert!(is_outdated(kind, &stored), "{stored}");
-            let written = to_json(kind, &crate::watch::ingest::status(kind, &stored).unwrap());
+            let written = to_json(kind, &crate::status::convert::read(kind, &stored).unwrap());
             assert_ne!(content_of(stored), content_of(written.clone()));
             assert_eq!(content_of(written), content_of(now.clone()));
         }
         // Reading and writing it gives the same content, so it is not written again.
-        let read = crate::watch::ingest::status(kind, &now).unwrap();
+        let read = crate::status::convert::read(kind, &now).unwrap();
         assert_eq!(content(kind, &read), content_of(now.clone()));
         let mut with_callbacks = now;
         let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
@@ -246,7 +261,7 @@ fn leases_are_read_back_without_interfaces() {
     for kind in [Kind::PodConfig, Kind::PodNetworkConfig, Kind::L2ServiceAttachment] {
         let status = Status { realized: None, ..pods() };
         let json = to_json(kind, &status);
-        let read = crate::watch::ingest::status(kind, &json).unwrap();
+        let read = crate::status::convert::read(kind, &json).unwrap();
         assert_eq!((read.phase, read.leased, read.pods.len()), (Some(Phase::Pending), 0, 1));
         let (then, now) = (&status.pods[0], &read.pods[0]);
         assert_eq!((&then.name, &then.uid, &then.leases), (&now.name, &now.uid, &now.leases));
@@ -268,6 +283,6 @@ fn bridge_configs_list_nodes() {
     };
     let json = to_json(Kind::Bridge, &status);
     assert_eq!(json["bridgeConfigs"][0], "{node:worker1 bridge:pcbr0 cidr:192.168.100.0/24}");
-    assert_eq!(crate::watch::ingest::status(Kind::Bridge, &json), Some(status));
+    assert_eq!(crate::status::convert::read(Kind::Bridge, &json), Some(status));
     assert_eq!(bridge_node("{node:}"), None);
 }
