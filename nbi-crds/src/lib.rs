@@ -47,7 +47,7 @@ pub use pods::{
     VlanFields,
 };
 pub use route::{Route, RouteSpec};
-pub use status::{EnoResource, LastTransaction, PortBefore, Status};
+pub use status::{EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
 
 /// The API group of all kinds except those for running pods.

@@ -62,6 +62,30 @@ pub struct PortBefore {
     pub vlans: Option<String>,
 }
 
+/// Where a network is on switches, while a switch rejects it or it moves to another VLAN ID.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// The VLAN ID with which it was last confirmed.
+    #[serde(default, rename = "confirmedID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub confirmed_id: Option<u16>,
+    /// The switch ports where it was last confirmed, each as FabricDevice:port; absent: the reports of switches tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4096), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
+    pub confirmed_ports: Vec<String>,
+    /// The VLAN ID that it is to have.
+    #[serde(default, rename = "desiredID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub desired_id: Option<u16>,
+    /// The FabricDevice that rejects it.
+    #[schemars(length(max = 253))]
+    pub rejected_by: Option<String>,
+    /// The rejected request may succeed later.
+    pub retryable: Option<bool>,
+}
+
 /// What the engine reports about an object.
 ///
 /// One type for all kinds; [`crate::crds`] says which of the later fields a kind has. Absent
@@ -100,6 +124,10 @@ pub struct Status {
     #[serde(default, rename = "grantedID")]
     #[schemars(schema_with = "schema::vlan_id")]
     pub granted_id: Option<u16>,
+    /// Where the network is confirmed and where it is to be, while a switch rejects it or it moves to another VLAN ID.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::plain::<Placement>")]
+    pub placement: Option<Placement>,
     /// The ConnectionPoints on which attachments use the service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<1024>")]
