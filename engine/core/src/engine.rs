@@ -12,24 +12,31 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId, VlanType};
 
 use crate::fabric::device::DeviceTarget;
 use crate::fabric::{Fabric, planner};
 use crate::nad::Nads;
 use crate::nad::addresses::LeaseHandling;
 use crate::nad::target::{self as nad, NadTarget};
-use crate::node::{Nodes, hosts};
-use crate::pods::{Pods, grant};
+use crate::node::demands::HostCleanup;
+use crate::node::shape::check_subinterface;
+use crate::node::state::HostStates;
+use crate::node::target::NodeChanges;
+use crate::node::{NODE_DRIVER, Nodes};
+use crate::pods::state::PodStates;
+use crate::pods::{self, Pods};
 use crate::schedule::Schedule;
-use crate::spec::Spec;
+use crate::spec::{BridgeSpec, ConnectionPointSpec, Invalid, Plugin, PodLinksSpec, Spec};
 use crate::status::Statuses;
+use crate::status::evaluate::Evaluation;
+use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validation;
 use crate::vlan::Vlans;
 use crate::work::Work;
-use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
+use crate::{Config, Effect, Event, Key, Kind, Name, Object, PodEntry, Status, Target};
 
 /// The driver that realises NetworkAttachmentDefinitions.
 pub(crate) const NAD_DRIVER: &str = "nad";
@@ -99,14 +106,18 @@ impl Engine {
             Event::Object(object) => self.upsert(*object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
-                self.update_node(&name, ready);
+                if self.config.nodes && self.node.add_node(&name, ready, &mut self.work) {
+                    self.pods.add_node(&mut self.node, &name);
+                }
                 if self.store.nodes.get(&name) != Some(&labels) {
                     self.store.nodes.insert(name, labels);
                     self.revalidate_kind(Kind::ConnectionPoint);
                 }
             }
             Event::NodeGone(name) => {
-                self.remove_node(&name);
+                if self.node.remove_node(&name, &mut self.work) {
+                    self.pods.remove_node(&self.store, &self.node, &name, &mut self.work);
+                }
                 if self.store.nodes.remove(&name).is_some() {
                     self.revalidate_kind(Kind::ConnectionPoint);
                 }
@@ -125,15 +136,21 @@ impl Engine {
                 self.store.namespaces.remove(&name);
                 self.validate.trunks.touch();
             }
-            Event::Pod(pod) => self.update_pod(*pod),
-            Event::SampleRefused(key, message) => {
-                if let Some(record) = self.store.records.get_mut(&key) {
-                    record.sample_refused = Some(message);
-                    self.status.queue.insert(key);
+            Event::Pod(pod) => {
+                let uses = pods::used_attachments(&pod, self.config.nodes);
+                self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses);
+                if self.config.nodes {
+                    self.pods.update(&mut self.node, *pod, !self.startup.is_over);
                 }
             }
-            Event::StatusWritten(key, count) => self.leases_written(&key, count),
-            Event::PodGone(uid) => self.remove_pod(&uid),
+            Event::SampleRefused(key, message) => {
+                self.pods.refuse_sample(&self.store, &key, message, &mut self.work);
+            }
+            Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
+            Event::PodGone(uid) => {
+                self.set_pod_uses(&uid, (&Name::from(""), &Name::from("")), Vec::new());
+                self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
+            }
             Event::Report(target, report) if self.startup.is_over => self.report(&target, *report),
             Event::Report(target, report) => self.startup.early_reports.push((target, *report)),
             Event::StoredCommand(target, desired) => self.startup.stored_commands.push((target, *desired)),
@@ -170,8 +187,9 @@ impl Engine {
             self.run_stages();
         }
         self.distribute();
-        self.emit_pod_views();
-        self.emit_node_effects();
+        self.pods.emit_views(&self.store, &self.node, &mut self.work);
+        self.node.emit(&mut self.work);
+        self.distribute();
         self.work
             .effects
             .extend(std::mem::take(&mut self.schedule.publish_queue).into_iter().map(Effect::Publish));
@@ -194,9 +212,8 @@ impl Engine {
         self.vlan.claim_queue.append(&mut work.claim);
         self.vlan.arbitrate_queue.append(&mut work.arbitrate);
         self.fabric.queue.append(&mut work.place);
-        self.pods.queue.append(&mut work.grant);
-        self.pods.view_queue.append(&mut work.view);
-        self.node.label_queue.append(&mut work.label);
+        self.pods.take_requests(work);
+        self.node.take_requests(work);
         self.status.queue.append(&mut work.evaluate);
         self.schedule.publish_queue.append(&mut work.publish);
     }
@@ -211,12 +228,8 @@ impl Engine {
             && self.status.queue.is_empty()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
-            && self.node.label_queue.is_empty()
-            && self.pods.restore_queue.is_empty()
-            && self.pods.queue_first.is_empty()
-            && self.pods.queue.is_empty()
-            && self.pods.view_queue.is_empty()
-            && !self.node.has_changed_nodes()
+            && self.node.is_idle()
+            && self.pods.is_idle()
             && !self.fabric.topology_dirty)
     }
 
@@ -250,11 +263,13 @@ impl Engine {
                 Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
             }
             Target::Node(name) => {
-                let (desired, settled) = self.node.desired(name, &self.config.cluster)?;
-                if settled {
-                    self.handle_node_confirmed(name);
+                let desired = self.node.render(name, &self.config.cluster)?;
+                if self.node.record_issued(name, &desired.hash()) {
+                    let changes = self.node.changes(name, &mut self.work);
+                    self.change_node(name, changes);
+                    self.distribute();
                 }
-                Some((hosts::NODE_DRIVER.into(), desired))
+                Some((NODE_DRIVER.into(), desired))
             }
         }
     }
@@ -319,15 +334,12 @@ impl Engine {
                 self.validate_first();
             } else if let Some(key) = self.fabric.queue.pop_first() {
                 self.replan(&key);
-            } else if let Some(key) = self.pods.restore_queue.pop_first() {
-                self.restore_leases(&key);
-            } else if !self.pods.orphans_restored {
-                self.restore_orphan_leases();
-            } else if let Some((key, uid)) =
-                self.pods.queue_first.pop_first().or_else(|| self.pods.queue.pop_first())
-            {
-                self.plan_pod(&key, &uid);
-            } else {
+            } else if !self.pods.step(
+                &self.store,
+                &mut self.node,
+                &self.startup.early_reports,
+                &mut self.work,
+            ) {
                 return;
             }
         }
@@ -385,7 +397,9 @@ impl Engine {
         }
         self.fabric.change_count += 1;
         for name in self.store.nodes.keys() {
-            self.node.desired(name, &self.config.cluster);
+            if let Some(desired) = self.node.render(name, &self.config.cluster) {
+                self.node.record_issued(name, &desired.hash());
+            }
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);
@@ -430,7 +444,11 @@ impl Engine {
                     self.work.effects.push(Effect::Forget(target.clone()));
                 }
             }
-            Target::Node(name) => self.handle_node_report(name, report),
+            Target::Node(name) => {
+                if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
+                    self.change_node(name, changes);
+                }
+            }
         }
     }
 
@@ -469,13 +487,8 @@ impl Engine {
             self.remove(&object.key);
         }
         let (key, record) = Record::new(object);
-        if grant::gives_to_pods(key.kind) && self.config.nodes {
-            self.renew_leases(&key);
-            if record.status.pods.is_empty() {
-                self.replan_pods(&key);
-            } else {
-                self.pods.restore_queue.insert(key.clone());
-            }
+        if self.config.nodes {
+            self.pods.add_object(&key, &record.status);
         }
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
@@ -501,18 +514,14 @@ impl Engine {
 
     pub(crate) fn remove(&mut self, key: &Key) {
         let Some(mut record) = self.store.records.remove(key) else { return };
-        (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
+        (record.spec, record.effective) = (Err(Invalid::new("", "gone")), None);
         let indexed_references = std::mem::take(&mut record.indexed_references);
         self.store.records.insert(key.clone(), record);
         self.update_usage(key);
-        self.plan_hosts(key);
-        self.update_bridge_index(key);
         let record = self.store.records.remove(key);
-        if grant::gives_to_pods(key.kind) {
-            self.remove_provider(key);
-            self.pods.restore_queue.remove(key);
-            self.pods.view_queue.extend(self.pods.selected.get(key).into_iter().flatten().cloned());
-        }
+        let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
+        self.pods.change_point(&self.store, key, &change, &mut self.work);
+        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
         for reference in indexed_references {
             self.remove_reference(&reference, key);
         }
@@ -603,7 +612,7 @@ impl Engine {
                 .extend(self.nad.targets.keys().filter(|key| self.store.records.contains_key(key)).cloned());
         }
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
-            self.reevaluate_waiters(&Name::from(name));
+            self.node.reevaluate_waiters(&Name::from(name), &mut self.work);
         }
         let mut networks = BTreeSet::new();
         for (name, device) in
@@ -678,6 +687,114 @@ impl Engine {
     /// The realised spec of an object, if it is of the kind that `read` takes.
     pub(crate) fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
         read(self.store.records.get(key)?.effective.as_deref()?)
+    }
+}
+
+/// Calls of parts by files that still stand in `impl Engine`.
+impl Engine {
+    fn change_node(&mut self, name: &Name, changes: NodeChanges) {
+        self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
+    }
+
+    fn host_states(&self) -> HostStates<'_> {
+        HostStates { nodes: &self.node, schedule: &self.schedule }
+    }
+
+    fn pod_states(&self) -> PodStates<'_> {
+        let hosts = self.host_states();
+        PodStates { config: &self.config, store: &self.store, hosts, pods: &self.pods }
+    }
+
+    pub(crate) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
+        self.pod_states().evaluate_pods(key, evaluation);
+    }
+
+    pub(crate) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+        self.pod_states().evaluate_bridge(key, evaluation, inputs);
+    }
+
+    pub(crate) fn evaluate_point_on_hosts(
+        &self,
+        key: &Key,
+        evaluation: &mut Evaluation,
+        inputs: &mut Inputs,
+    ) {
+        self.host_states().evaluate_point(key, evaluation, inputs);
+    }
+
+    pub(crate) fn evaluate_hosts(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+        self.host_states().evaluate_demands(key, evaluation, inputs);
+    }
+
+    pub(crate) fn remains_on_hosts(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        self.host_states().remains(key, evaluation)
+    }
+
+    pub(crate) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+        self.pod_states().remains(key, evaluation)
+    }
+
+    pub(crate) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
+        self.pod_states().entries(key)
+    }
+
+    pub(crate) fn nodes_with(&self, key: &Key) -> Vec<Name> {
+        self.pod_states().nodes_with(key)
+    }
+
+    pub(crate) fn check_bridge(&self, key: &Key, spec: &BridgeSpec) -> Result<(), Invalid> {
+        self.pods.check_bridge(&self.store, &self.node, key, spec)
+    }
+
+    pub(crate) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {
+        self.pods.check_links(&self.store, &self.node, key, spec)
+    }
+
+    pub(crate) fn check_hosts(&self, key: &Key, spec: &ConnectionPointSpec) -> Result<(), Invalid> {
+        self.node.check_hosts(&self.config, &self.store, key, spec)
+    }
+
+    pub(crate) fn check_subinterface(
+        &self,
+        point: &Name,
+        plugin: &Plugin,
+        vlan_type: VlanType,
+        vid: VlanId,
+    ) -> Result<(), Invalid> {
+        check_subinterface(&self.config, point, plugin, vlan_type, vid)
+    }
+
+    pub(crate) fn blocking_bridge_user(&self, key: &Key) -> Option<String> {
+        self.pods.blocking_bridge_user(&self.store, key)
+    }
+
+    pub(crate) fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
+        self.store.members(spec)
+    }
+
+    pub(crate) fn host_footprint(&self, key: &Key) -> Option<HostCleanup> {
+        self.node.footprint(&self.config, &self.store, key)
+    }
+
+    pub(crate) fn record_host_cleanup(&mut self, key: &Key, cleanup: Option<HostCleanup>) {
+        self.node.record_cleanup(key, cleanup);
+    }
+
+    pub(crate) fn plan_hosts(&mut self, key: &Key) {
+        let change = self.node.plan(&self.config, &self.store, key, &mut self.work);
+        self.pods.change_point(&self.store, key, &change, &mut self.work);
+    }
+
+    pub(crate) fn update_bridge_index(&mut self, key: &Key) {
+        self.pods.update_bridge_index(&self.store, key, &mut self.work);
+    }
+
+    pub(crate) fn revalidate_bridge_sharers(&mut self, key: &Key) {
+        self.pods.revalidate_bridge_sharers(key, &mut self.work);
+    }
+
+    pub(crate) fn make_sample(&mut self, key: &Key) {
+        self.pods.make_sample(&self.store, key, &mut self.work);
     }
 }
 

@@ -12,6 +12,8 @@ use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
 
 use crate::engine::Engine;
 use crate::status::evaluate::Evaluation;
+use crate::store::Store;
+use crate::work::Work;
 
 /// How addresses that the engine leases are treated in the ranges of a NetworkAttachmentDefinition.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,26 @@ pub(crate) enum LeaseHandling {
     Exclude,
     /// They are ignored, as if nothing were leased.
     Ignore,
+}
+
+/// An address was leased or released. If it is outside the HotPlugPool of its Subnet, the ranges of
+/// NetworkAttachmentDefinitions change.
+pub(crate) fn lease_changed(store: &Store, pool: &PoolKey, address: IpAddr, work: &mut Work) {
+    let subnets: Vec<Key> = match pool {
+        PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
+        PoolKey::Unknown => store.of_kind(Kind::Subnet).map(|(key, _)| key.clone()).collect(),
+        PoolKey::Bridge(..) | PoolKey::Link(..) => return,
+    };
+    let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
+    for key in subnets {
+        let subnet = store.effective(&key, Spec::subnet);
+        if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
+            continue;
+        }
+        for service in store.referrers(&key) {
+            work.validate.extend(store.referrers(service).cloned());
+        }
+    }
 }
 
 impl Engine {
@@ -115,7 +137,7 @@ impl Engine {
         let next_hops: Vec<IpAddr> = self.routes_of(subnet).into_iter().map(|route| route.next_hop).collect();
         let pool = PoolKey::Subnet(name.clone());
         ipam_pools(subnet, &next_hops, |range| match leases {
-            LeaseHandling::Exclude => self.pods.ipam.taken(&pool, range),
+            LeaseHandling::Exclude => self.pods.ipam().taken(&pool, range),
             LeaseHandling::Ignore => BTreeSet::new(),
         })
     }
@@ -141,28 +163,6 @@ impl Engine {
             .flat_map(|service| &service.subnets)
             .filter_map(|name| Some((name, self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)?)))
             .collect()
-    }
-
-    /// An address was leased or released. If it is outside the HotPlugPool of its Subnet, the ranges of
-    /// NetworkAttachmentDefinitions change.
-    pub(crate) fn lease_changed(&mut self, pool: &PoolKey, address: IpAddr) {
-        let subnets: Vec<Key> = match pool {
-            PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
-            PoolKey::Unknown => {
-                self.store.records.keys().filter(|key| key.kind == Kind::Subnet).cloned().collect()
-            }
-            PoolKey::Bridge(..) | PoolKey::Link(..) => return,
-        };
-        let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
-        for key in subnets {
-            let subnet = self.effective(&key, Spec::subnet);
-            if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
-                continue;
-            }
-            for service in self.store.referrers.get(&key).cloned().unwrap_or_default() {
-                self.revalidate_referrers(&service);
-            }
-        }
     }
 
     /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.

@@ -137,8 +137,8 @@ impl Engine {
         }
         self.update_status(key, phase, message, &evaluation, now);
         self.start_deadline(key);
-        if let Some(node) = evaluation.waits_on.as_ref().and_then(|node| self.node.node_mut(node)) {
-            node.waiters.insert(key.clone());
+        if let Some(node) = &evaluation.waits_on {
+            self.node.wait(node, key);
         }
         if phase == Phase::Deleted {
             self.release_claims(key);
@@ -472,7 +472,7 @@ impl Engine {
         let former = self.former_vlan(key).filter(|_| phase != Phase::Ready);
         let (pods, nodes) = (self.pod_entries(key), self.nodes_with(key));
         let switch_ports = self.switch_ports(key);
-        let leased = self.pods.providers.get(key).map_or(0, |provider| provider.lease_revision);
+        let leased = self.pods.lease_revision(key);
         let Some(record) = self.store.records.get_mut(key) else { return };
         let last = &record.status;
         let conditions = conditions(record, phase, &message, evaluation, now);

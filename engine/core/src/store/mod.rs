@@ -1,5 +1,6 @@
 //! The objects of the cluster, and which of them name which.
 
+pub mod lookups;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -6,14 +6,12 @@ use std::sync::Arc;
 use eno_schemas::VlanId;
 
 use crate::fabric::topology::Ports;
-use crate::node::Demand;
 use crate::spec::{Invalid, Spec};
 use crate::vlan::{Seniority, VlanScope};
 use crate::{Key, Name, Object, Status};
 
 use crate::fabric::gaps::Gap;
 use crate::fabric::transaction::Refusal;
-use crate::node::hosts::HostCleanup;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -55,16 +53,6 @@ pub struct Record {
     pub indexed_references: BTreeSet<Key>,
     /// The switches that may still carry VLANs of it that were removed.
     pub cleanup_devices: BTreeSet<Name>,
-    /// Its demands on hosts that are counted in [`crate::node::Nodes`].
-    pub host_demands: Vec<Demand>,
-    /// The host interfaces that it names, as the index of those has them.
-    pub bridges: BTreeSet<String>,
-    /// The name of the sample Deployment that was requested.
-    pub requested_sample: Option<Name>,
-    /// Why the API server refuses pods of its sample Deployment.
-    pub sample_refused: Option<Name>,
-    /// Removed interfaces that may still be on nodes.
-    pub host_cleanups: Vec<HostCleanup>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -95,11 +83,6 @@ impl Record {
             version: 0,
             indexed_references: BTreeSet::new(),
             cleanup_devices: BTreeSet::new(),
-            host_demands: Vec::new(),
-            bridges: BTreeSet::new(),
-            requested_sample: None,
-            sample_refused: None,
-            host_cleanups: Vec::new(),
             status,
             finalizer_requested: false,
             deadline: None,

@@ -100,9 +100,7 @@ impl Engine {
         if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
             self.validate.trunks.touch();
         }
-        if crate::pods::grant::gives_to_pods(key.kind) {
-            self.replan_pods(key);
-        }
+        self.pods.object_validated(key);
         if key.kind == Kind::L2ServiceAttachment {
             self.plan_nad(key);
             if !same {
