@@ -10,7 +10,6 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 
 use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
@@ -18,11 +17,13 @@ use crate::TransactionGroup;
 use crate::fabric::Fabric;
 use crate::fabric::device::DeviceTarget;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
-use crate::node::{Nodes, hosts};
-use crate::pods::ipam::PoolKey;
-use crate::pods::{Pods, grant};
+use crate::node::state::HostStates;
+use crate::node::target::NodeChanges;
+use crate::node::{NODE_DRIVER, Nodes};
+use crate::pods::state::PodStates;
+use crate::pods::{self, Pods};
 use crate::schedule::Schedule;
-use crate::spec::{RouteSpec, Spec, SubnetSpec};
+use crate::spec::Spec;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
 use crate::store::record::Record;
@@ -97,15 +98,19 @@ impl Engine {
             Event::Object(object) => self.upsert(object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
-                self.update_node(&name, ready);
+                if self.config.nodes && self.node.add_node(&name, ready, &mut self.work) {
+                    self.pods.add_node(&mut self.node, &name);
+                }
                 if self.store.set_node(&name, labels) {
-                    self.revalidate_kind(Kind::ConnectionPoint);
+                    self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
             }
             Event::NodeGone(name) => {
-                self.remove_node(&name);
+                if self.node.remove_node(&name, &mut self.work) {
+                    self.pods.remove_node(&self.store, &self.node, &name, &mut self.work);
+                }
                 if self.store.remove_node(&name) {
-                    self.revalidate_kind(Kind::ConnectionPoint);
+                    self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
             }
             Event::Namespace(name, labels) => {
@@ -122,15 +127,21 @@ impl Engine {
                 self.store.remove_namespace(&name);
                 self.work.trunks = true;
             }
-            Event::Pod(pod) => self.update_pod(*pod),
-            Event::SampleRefused(key, message) => {
-                if let Some(record) = self.store.get_mut(&key) {
-                    record.sample_refused = Some(message);
-                    self.work.evaluate.insert(key);
+            Event::Pod(pod) => {
+                let uses = pods::used_attachments(&pod, self.config.nodes);
+                self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses);
+                if self.config.nodes {
+                    self.pods.update(&mut self.node, *pod, !self.startup.is_over);
                 }
             }
-            Event::StatusWritten(key, count) => self.leases_written(&key, count),
-            Event::PodGone(uid) => self.remove_pod(&uid),
+            Event::SampleRefused(key, message) => {
+                self.pods.refuse_sample(&self.store, &key, message, &mut self.work);
+            }
+            Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
+            Event::PodGone(uid) => {
+                self.set_pod_uses(&uid, (&Name::from(""), &Name::from("")), Vec::new());
+                self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
+            }
             Event::Report(target, report) if self.startup.is_over => self.report(&target, *report),
             Event::Report(target, report) => self.startup.early_reports.push((target, *report)),
             Event::StoredCommand(target, desired) => self.startup.stored_commands.push((target, *desired)),
@@ -173,8 +184,9 @@ impl Engine {
             self.run_stages();
         }
         self.distribute();
-        self.emit_pod_views();
-        self.emit_node_effects();
+        self.pods.emit_views(&self.store, &self.node, &mut self.work);
+        self.node.emit(&mut self.work);
+        self.distribute();
         self.work
             .effects
             .extend(std::mem::take(&mut self.schedule.publish_queue).into_iter().map(Effect::Publish));
@@ -196,9 +208,8 @@ impl Engine {
         }
         self.vlan.take_requests(work);
         self.fabric.take_requests(work);
-        self.pods.queue.append(&mut work.grant);
-        self.pods.view_queue.append(&mut work.view);
-        self.node.label_queue.append(&mut work.label);
+        self.pods.take_requests(work);
+        self.node.take_requests(work);
         self.status.request(&mut work.evaluate);
         self.schedule.publish_queue.append(&mut work.publish);
     }
@@ -211,12 +222,8 @@ impl Engine {
             && self.status.is_idle()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
-            && self.node.label_queue.is_empty()
-            && self.pods.restore_queue.is_empty()
-            && self.pods.queue_first.is_empty()
-            && self.pods.queue.is_empty()
-            && self.pods.view_queue.is_empty()
-            && !self.node.has_changed_nodes())
+            && self.node.is_idle()
+            && self.pods.is_idle())
     }
 
     /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
@@ -234,21 +241,22 @@ impl Engine {
                 if device.is_known() != was_known {
                     self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
                 }
-                self.reevaluate_networks(settled);
+                self.store.evaluate_networks(settled, &mut self.work);
                 self.distribute();
                 Some((driver, desired))
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, &self.pods.ipam, &key)?))
+                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
             }
             Target::Node(name) => {
-                let (desired, settled) = self.node.desired(name, &self.config.cluster)?;
-                if settled {
-                    self.handle_node_confirmed(name);
+                let desired = self.node.render(name, &self.config.cluster)?;
+                if self.node.record_issued(name, &desired.hash()) {
+                    let changes = self.node.changes(name, &mut self.work);
+                    self.change_node(name, changes);
                     self.distribute();
                 }
-                Some((hosts::NODE_DRIVER.into(), desired))
+                Some((NODE_DRIVER.into(), desired))
             }
         }
     }
@@ -318,15 +326,12 @@ impl Engine {
             } else if next.is_some() {
                 self.validate_first();
             } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
-            } else if let Some(key) = self.pods.restore_queue.pop_first() {
-                self.restore_leases(&key);
-            } else if !self.pods.orphans_restored {
-                self.restore_orphan_leases();
-            } else if let Some((key, uid)) =
-                self.pods.queue_first.pop_first().or_else(|| self.pods.queue.pop_first())
-            {
-                self.plan_pod(&key, &uid);
-            } else {
+            } else if !self.pods.step(
+                &self.store,
+                &mut self.node,
+                &self.startup.early_reports,
+                &mut self.work,
+            ) {
                 return;
             }
         }
@@ -346,16 +351,15 @@ impl Engine {
             self.validate.update_trunk_index(&self.store, &key);
         }
         self.fabric.update_usage(&mut self.store, &key, &mut self.work);
-        self.plan_hosts(&key);
+        let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
+        self.pods.change_point(&self.store, &key, &change, &mut self.work);
         self.work.evaluate.insert(key.clone());
         if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
             self.work.trunks = true;
         }
-        if grant::gives_to_pods(key.kind) {
-            self.replan_pods(&key);
-        }
+        self.pods.object_validated(&key);
         if key.kind == Kind::L2ServiceAttachment {
-            self.nad.plan(&self.store, &self.pods.ipam, &key, &mut self.work);
+            self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
             if !same {
                 sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
             }
@@ -371,21 +375,21 @@ impl Engine {
         }
         let given_up = verdict.given_up;
         let devices = if given_up { self.fabric.footprint(&self.store, key) } else { BTreeSet::new() };
-        let hosts = if given_up { self.host_footprint(key) } else { None };
+        let hosts = if given_up { self.node.footprint(&self.config, &self.store, key) } else { None };
         self.store.apply(key, verdict);
         self.fabric.placements.note_left(key, devices);
         if given_up && self.fabric.placements.left(key).next().is_some() {
             self.status.follow_removal(key);
         }
-        self.record_host_cleanup(key, hosts);
+        self.node.record_cleanup(key, hosts);
     }
 
     /// Requests what follows from a changed object that is not an attachment.
     fn follow_change(&mut self, key: &Key) {
         subnets::revalidate_routes(&self.store, key, &mut self.work);
         self.store.revalidate_referrers(key, &mut self.work);
-        self.revalidate_bridge_sharers(key);
-        self.make_sample(key);
+        self.pods.revalidate_bridge_sharers(key, &mut self.work);
+        self.pods.make_sample(&self.store, key, &mut self.work);
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::L2Service | Kind::L2BridgeDomain => {
@@ -409,40 +413,48 @@ impl Engine {
         if let Some(record) = self.store.get_mut(key) {
             write::write(record, key, &finding, &facts, now, &mut self.work);
         }
-        if let Some(node) = finding.evaluation.waits_on.as_ref().and_then(|node| self.node.node_mut(node)) {
-            node.waiters.insert(key.clone());
+        if let Some(node) = &finding.evaluation.waits_on {
+            self.node.wait(node, key);
         }
         if finding.phase == Phase::Deleted {
             // Others may ask for what it held before the API server reports that it is gone.
             if is_network(key) {
                 self.work.claim.insert(key.clone());
             }
-            self.update_bridge_index(key);
+            self.pods.update_bridge_index(&self.store, key, &mut self.work);
         }
     }
 
     fn validator(&self) -> Validator<'_> {
         Validator {
+            config: &self.config,
             store: &self.store,
             vlan: &self.vlan,
             fabric: &self.fabric,
             nad: &self.nad,
+            node: &self.node,
+            pods: &self.pods,
             trunks: self.validate.trunks(),
-            engine: self,
         }
     }
 
     fn evaluator(&self) -> Evaluator<'_> {
+        let hosts = HostStates { nodes: &self.node, schedule: &self.schedule };
         Evaluator {
             config: &self.config,
             store: &self.store,
             fabric: &self.fabric,
             nad: &self.nad,
-            pods: &self.pods,
+            pods: PodStates { config: &self.config, store: &self.store, hosts, pods: &self.pods },
+            hosts,
             schedule: &self.schedule,
             validator: self.validator(),
-            engine: self,
         }
+    }
+
+    /// The pods and bridges of a node changed.
+    fn change_node(&mut self, name: &Name, changes: NodeChanges) {
+        self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
     }
 
     /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
@@ -471,14 +483,16 @@ impl Engine {
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    self.nad.restore(&self.store, &self.pods.ipam, &key, desired, &mut self.work);
+                    self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
                 }
                 _ => {}
             }
         }
         self.fabric.start(&self.config, &self.store, had);
         for name in self.store.nodes.keys() {
-            self.node.desired(name, &self.config.cluster);
+            if let Some(desired) = self.node.render(name, &self.config.cluster) {
+                self.node.record_issued(name, &desired.hash());
+            }
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);
@@ -500,7 +514,11 @@ impl Engine {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 self.nad.report(&self.store, &key, report, &mut self.work);
             }
-            Target::Node(name) => self.handle_node_report(name, report),
+            Target::Node(name) => {
+                if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
+                    self.change_node(name, changes);
+                }
+            }
         }
     }
 
@@ -523,13 +541,8 @@ impl Engine {
 
     fn add(&mut self, object: Object) {
         let (key, record) = Record::new(object);
-        if grant::gives_to_pods(key.kind) && self.config.nodes {
-            self.renew_leases(&key);
-            if record.status.pods.is_empty() {
-                self.replan_pods(&key);
-            } else {
-                self.pods.restore_queue.insert(key.clone());
-            }
+        if self.config.nodes {
+            self.pods.add_object(&key, &record.status);
         }
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
@@ -556,14 +569,10 @@ impl Engine {
     fn remove(&mut self, key: &Key) {
         let Some(references) = self.store.clear_specs(key) else { return };
         self.fabric.update_usage(&mut self.store, key, &mut self.work);
-        self.plan_hosts(key);
-        self.update_bridge_index(key);
         let record = self.store.remove(key);
-        if grant::gives_to_pods(key.kind) {
-            self.remove_provider(key);
-            self.pods.restore_queue.remove(key);
-            self.pods.view_queue.extend(self.pods.selected.get(key).into_iter().flatten().cloned());
-        }
+        let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
+        self.pods.change_point(&self.store, key, &change, &mut self.work);
+        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
         for reference in references {
             self.store.remove_referrer(&reference, key, &mut self.work);
             self.reference_removed(&reference);
@@ -610,14 +619,14 @@ impl Engine {
             self.nad.reevaluate_all(&self.store, &mut self.work);
         }
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
-            self.reevaluate_waiters(&Name::from(name));
+            self.node.reevaluate_waiters(&Name::from(name), &mut self.work);
         }
         self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }
 
     /// Updates the indices of what an object names.
     fn update_references(&mut self, key: &Key) {
-        self.update_bridge_index(key);
+        self.pods.update_bridge_index(&self.store, key, &mut self.work);
         for reference in self.store.update_references(key, &mut self.work) {
             self.reference_removed(&reference);
         }
@@ -627,26 +636,6 @@ impl Engine {
     fn reference_removed(&mut self, reference: &Key) {
         subnets::revalidate_invalid_route(&self.store, reference, &mut self.work);
         sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
-    }
-
-    pub(crate) fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
-        self.store.evaluate_networks(networks, &mut self.work);
-    }
-
-    pub(crate) fn revalidate_kind(&mut self, kind: Kind) {
-        self.store.revalidate_kind(kind, &mut self.work);
-    }
-
-    pub(crate) fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
-        self.store.effective(key, read)
-    }
-
-    pub(crate) fn routes_of(&self, subnet: &SubnetSpec) -> Vec<&RouteSpec> {
-        self.store.routes_of(subnet)
-    }
-
-    pub(crate) fn lease_changed(&mut self, pool: &PoolKey, address: IpAddr) {
-        sharing::lease_changed(&self.store, pool, address, &mut self.work);
     }
 
     pub(crate) fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {

@@ -2,11 +2,11 @@
 
 use eno_schemas::Phase;
 
-use crate::engine::Engine;
 use crate::fabric::Fabric;
 use crate::nad::target::{NadState, NadTarget};
 use crate::nad::{NAD_DRIVER, Nads};
-use crate::pods::Pods;
+use crate::node::state::HostStates;
+use crate::pods::state::PodStates;
 use crate::schedule::Schedule;
 use crate::spec::{AttachmentSpec, Spec};
 use crate::status::evaluation::Evaluation;
@@ -23,11 +23,13 @@ pub(crate) struct Evaluator<'a> {
     pub store: &'a Store,
     pub fabric: &'a Fabric,
     pub nad: &'a Nads,
-    pub pods: &'a Pods,
+    /// The interfaces of pods.
+    pub pods: PodStates<'a>,
+    /// The networks of hosts.
+    pub hosts: HostStates<'a>,
     pub schedule: &'a Schedule,
     /// Knows the users of objects.
     pub validator: Validator<'a>,
-    pub engine: &'a Engine,
 }
 
 /// The state of an object.
@@ -92,11 +94,11 @@ impl Evaluator<'_> {
         match key.kind {
             Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return evaluation,
             Kind::PodNetworkConfig | Kind::PodConfig => {
-                self.engine.evaluate_pods(key, &mut evaluation);
+                self.pods.evaluate_pods(key, &mut evaluation);
                 return evaluation;
             }
-            Kind::Bridge => self.engine.evaluate_bridge(key, &mut evaluation, &mut inputs),
-            Kind::ConnectionPoint => self.engine.evaluate_point_on_hosts(key, &mut evaluation, &mut inputs),
+            Kind::Bridge => self.pods.evaluate_bridge(key, &mut evaluation, &mut inputs),
+            Kind::ConnectionPoint => self.hosts.evaluate_point(key, &mut evaluation, &mut inputs),
             Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
                 let mut fabric = Evaluation::default();
@@ -114,7 +116,7 @@ impl Evaluator<'_> {
                     self.evaluate_network(key, &network, vid, &ports, &mut fabric);
                 }
                 let mut nodes = Evaluation::default();
-                self.engine.evaluate_hosts(key, &mut nodes, &mut inputs);
+                self.hosts.evaluate_demands(key, &mut nodes, &mut inputs);
                 evaluation.add_hop(ConditionType::FabricReady, fabric);
                 evaluation.add_hop(ConditionType::NodesReady, nodes);
             }
@@ -131,7 +133,7 @@ impl Evaluator<'_> {
             let mut nad = Evaluation::default();
             self.evaluate_nad(key, &mut nad, &mut inputs);
             evaluation.add_hop(ConditionType::NadReady, nad);
-            self.engine.evaluate_pods(key, &mut evaluation);
+            self.pods.evaluate_pods(key, &mut evaluation);
             evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != ConditionType::NodesReady);
         } else {
             evaluation.hops.clear();
@@ -166,8 +168,8 @@ impl Evaluator<'_> {
         let remains = self
             .remains_on_switches(key)
             .or_else(|| self.remains_of_nad(key))
-            .or_else(|| self.engine.remains_on_hosts(key, &mut evaluation))
-            .or_else(|| self.engine.remains_in_pods(key, &mut evaluation));
+            .or_else(|| self.hosts.remains(key, &mut evaluation))
+            .or_else(|| self.pods.remains(key, &mut evaluation));
         match remains {
             Some(remains) => Finding::new(Phase::Terminating, remains, evaluation),
             None => Finding::new(Phase::Deleted, std::mem::take(&mut evaluation.final_message), evaluation),

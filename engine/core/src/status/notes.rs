@@ -96,7 +96,7 @@ impl Evaluator<'_> {
             }
             return;
         }
-        if let Some(subnet) = exhausted(self.store, key, Leases::Exclude(&self.pods.ipam)) {
+        if let Some(subnet) = exhausted(self.store, key, Leases::Exclude(self.pods.pods.ipam())) {
             let message = format!(
                 "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
             );

@@ -69,9 +69,9 @@ impl Evaluator<'_> {
             }),
             former_vlan: self.fabric.former_vlan(self.store, key),
             placement: self.fabric.placement_status(self.store, key),
-            pods: self.engine.pod_entries(key),
-            nodes: self.engine.nodes_with(key),
-            leased: self.pods.providers.get(key).map_or(0, |provider| provider.lease_revision),
+            pods: self.pods.entries(key),
+            nodes: self.pods.nodes_with(key),
+            leased: self.pods.pods.lease_revision(key),
         }
     }
 

@@ -3,12 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::node::Demand;
 use crate::spec::{Invalid, Spec};
 use crate::vlan::Seniority;
 use crate::{Key, Name, Object, Status};
-
-use crate::node::hosts::HostCleanup;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -48,16 +45,6 @@ pub struct Record {
     pub version: u64,
     /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
-    /// Its demands on hosts that are counted in [`crate::node::Nodes`].
-    pub host_demands: Vec<Demand>,
-    /// The host interfaces that it names, as the index of those has them.
-    pub bridges: BTreeSet<String>,
-    /// The name of the sample Deployment that was requested.
-    pub requested_sample: Option<Name>,
-    /// Why the API server refuses pods of its sample Deployment.
-    pub sample_refused: Option<Name>,
-    /// Removed interfaces that may still be on nodes.
-    pub host_cleanups: Vec<HostCleanup>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -87,11 +74,6 @@ impl Record {
             await_elapsed: status.phase.is_some(),
             version: 0,
             indexed_references: BTreeSet::new(),
-            host_demands: Vec::new(),
-            bridges: BTreeSet::new(),
-            requested_sample: None,
-            sample_refused: None,
-            host_cleanups: Vec::new(),
             status,
             finalizer_requested: false,
             deadline: None,

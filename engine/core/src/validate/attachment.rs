@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::VlanType;
 
+use crate::node::shape::check_subinterface;
 use crate::spec::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec};
 use crate::store::record::Record;
 use crate::validate::{Validator, compat};
@@ -46,7 +47,8 @@ impl Validator<'_> {
                 );
                 return Err(Invalid::new(field, problem));
             }
-            self.engine.check_subinterface(
+            check_subinterface(
+                self.config,
                 &spec.connection_point,
                 &chosen.plugin,
                 spec.vlan_type,

@@ -15,11 +15,11 @@ impl Validator<'_> {
         match &**spec {
             Spec::NodePool(_) | Spec::PhysicalNetwork(_) => Ok(()),
             Spec::Route(spec) => self.check_route(key, spec),
-            Spec::Bridge(spec) => self.engine.check_bridge(key, spec),
-            Spec::PodLinks(spec) => self.engine.check_links(key, spec),
+            Spec::Bridge(spec) => self.pods.check_bridge(self.store, self.node, key, spec),
+            Spec::PodLinks(spec) => self.pods.check_links(self.store, self.node, key, spec),
             Spec::Subnet(spec) => self.check_subnet(spec),
             Spec::ConnectionPoint(spec) => {
-                self.engine.check_hosts(key, spec)?;
+                self.node.check_hosts(self.config, self.store, key, spec)?;
                 self.check_point(key, spec)
             }
             Spec::Device(_) => self.check_named("Ports[].PhysicalNW", spec, Kind::PhysicalNetwork),

@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use eno_schemas::Phase;
 
-use crate::engine::Engine;
 use crate::fabric::Fabric;
 use crate::nad::Nads;
+use crate::node::Nodes;
+use crate::pods::Pods;
 use crate::spec::{Cause, Invalid, Spec};
 use crate::store::Store;
 use crate::vlan::Vlans;
-use crate::{Key, Kind};
+use crate::{Config, Key, Kind};
 
 use trunks::Trunks;
 pub(crate) use users::and_more;
@@ -54,12 +55,14 @@ pub struct Verdict {
 /// Checks objects against the parts of the engine.
 #[derive(Clone, Copy)]
 pub struct Validator<'a> {
+    pub config: &'a Config,
     pub store: &'a Store,
     pub vlan: &'a Vlans,
     pub fabric: &'a Fabric,
     pub nad: &'a Nads,
+    pub node: &'a Nodes,
+    pub pods: &'a Pods,
     pub trunks: &'a Trunks,
-    pub engine: &'a Engine,
 }
 
 impl Validation {

@@ -10,7 +10,7 @@ impl Validator<'_> {
             return self.nad.blocking_pods(self.store, key);
         }
         if key.kind == Kind::Bridge {
-            return self.engine.blocking_bridge_user(key);
+            return self.pods.blocking_bridge_user(self.store, key);
         }
         let links = key.kind == Kind::FabricDevice;
         let counts = |user: &&Key| !links && self.store.get(*user).is_some_and(|record| !record.generated);
