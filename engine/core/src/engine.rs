@@ -87,7 +87,7 @@ impl Engine {
             node: Nodes::default(),
             pods: Pods::default(),
             status: Statuses::default(),
-            schedule: Schedule::default(),
+            schedule: Schedule::new(0),
             startup: Startup::default(),
             work: Work::default(),
         }
