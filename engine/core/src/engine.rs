@@ -15,7 +15,6 @@ use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
 use crate::TransactionGroup;
 use crate::fabric::Fabric;
-use crate::fabric::device::DeviceTarget;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::state::HostStates;
 use crate::node::target::NodeChanges;
@@ -86,7 +85,7 @@ impl Engine {
             node: Nodes::default(),
             pods: Pods::default(),
             status: Statuses::default(),
-            schedule: Schedule::default(),
+            schedule: Schedule::new(0),
             startup: Startup::default(),
             work: Work::default(),
         }
@@ -226,48 +225,58 @@ impl Engine {
             && self.pods.is_idle())
     }
 
-    /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
-    /// [`Self::settle`]: a state that the target has already reported gets no new report.
-    pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
+    /// The driver and the complete desired state of a target. `None`: there is no such target.
+    pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
-                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
-                let device = self.fabric.devices.get_mut(name)?;
-                let was_known = device.is_known();
-                let (desired, settled) =
-                    device.desired(&self.config, self.fabric.change_count, undecided_vlans);
-                self.fabric.change_count += 1;
-                let driver = device.driver.clone();
-                if device.is_known() != was_known {
-                    self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
-                }
-                self.store.evaluate_networks(settled, &mut self.work);
-                self.distribute();
-                Some((driver, desired))
+                let undecided = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
+                let device = self.fabric.device(name)?;
+                Some((device.driver.clone(), device.render(&self.config, &undecided)))
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
             }
             Target::Node(name) => {
-                let desired = self.node.render(name, &self.config.cluster)?;
-                if self.node.record_issued(name, &desired.hash()) {
-                    let changes = self.node.changes(name, &mut self.work);
-                    self.change_node(name, changes);
-                    self.distribute();
-                }
-                Some((NODE_DRIVER.into(), desired))
+                Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?))
             }
         }
     }
 
-    /// [`Desired::hash`] of the state that [`Self::desired`] has just returned for this target.
-    pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
-        let last_commanded = match target {
-            Target::Fabric(name) => self.fabric.device(name).and_then(DeviceTarget::last_commanded),
-            Target::Nad(..) | Target::Node(_) => None,
+    /// The driver and the desired state of a target that is commanded now, with the state's hash. `None`: there is no
+    /// such target. It may leave work for [`Self::settle`]: a state that the target has already reported gets no new
+    /// report.
+    pub fn issue(&mut self, target: &Target) -> Option<(Name, Desired, String)> {
+        let Some((driver, desired)) = self.desired(target) else {
+            if let Target::Nad(namespace, name) = target {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                self.nad.mark_unpublished(&key);
+            }
+            return None;
         };
-        last_commanded.map_or_else(|| desired.hash(), str::to_owned)
+        let hash = desired.hash();
+        match target {
+            Target::Fabric(name) => {
+                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
+                let device = self.fabric.devices.get_mut(name)?;
+                let was_known = device.is_known();
+                let settled = device.record_issued(&hash, self.fabric.change_count, undecided_vlans);
+                self.fabric.change_count += 1;
+                if device.is_known() != was_known {
+                    self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
+                }
+                self.store.evaluate_networks(settled, &mut self.work);
+            }
+            Target::Node(name) => {
+                if self.node.record_issued(name, &hash) {
+                    let changes = self.node.changes(name, &mut self.work);
+                    self.change_node(name, changes);
+                }
+            }
+            Target::Nad(..) => {}
+        }
+        self.distribute();
+        Some((driver, desired, hash))
     }
 
     /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.

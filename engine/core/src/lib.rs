@@ -24,6 +24,10 @@ pub use fabric::placement::{Confirmed, PlacementStatus};
 pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
+pub use schedule::{
+    DEADLINE, DecidedTransaction, DriverAnswer, Participant, PendingCommand, Schedule, StoredCommand,
+    instance_of,
+};
 pub use selector::{Labels, Operator, Requirement, Selector};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
 pub use status::{LastTransaction, PortMemory, Status};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use eno_core::{Effect, Kind};
+use eno_core::{DecidedTransaction, Effect, Kind};
 use eno_schemas::Phase;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -10,8 +10,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-
-use crate::commands::command_scheduler::DecidedTransaction;
 
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -111,14 +111,15 @@ impl Nads {
 
     /// The desired state of an attachment's NetworkAttachmentDefinition. `None`: there is none, or an object that it
     /// names is gone.
-    pub fn desired(&mut self, store: &Store, ipam: &Ipam, key: &Key) -> Option<Desired> {
-        let nad = self.targets.get_mut(key)?;
-        let attachment = if nad.wanted { render(store, key, Leases::Exclude(ipam)) } else { None };
-        if nad.wanted && attachment.is_none() {
-            nad.mark_unpublished();
-            return None;
-        }
+    pub fn desired(&self, store: &Store, ipam: &Ipam, key: &Key) -> Option<Desired> {
+        let nad = self.targets.get(key)?;
+        let attachment = if nad.wanted { Some(render(store, key, Leases::Exclude(ipam))?) } else { None };
         Some(target::desired(key, &nad.uid, attachment))
+    }
+
+    /// The desired state could not be commanded, since an object that it names is gone.
+    pub fn mark_unpublished(&mut self, key: &Key) {
+        self.targets.get_mut(key).into_iter().for_each(NadTarget::mark_unpublished);
     }
 
     /// The driver appeared or disappeared, which the statuses of all attachments tell.

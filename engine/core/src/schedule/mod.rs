@@ -1,22 +1,605 @@
-//! The commands of targets: which drivers are there to take them, what was commanded last, and what is to be commanded.
+//! The commands of targets: when the next command of each target may be published, and what was commanded last. Time is
+//! an argument, as the time since some moment before the first use.
+//!
+//! A target has at most one command outstanding with its driver. Changes made meanwhile accumulate in the desired
+//! state, and the next command carries all of them. Commands of switches are debounced: a switch that had a command
+//! recently gets the next one when its changes pause or reach a maximum age. A flood of small changes becomes few
+//! transactions, and a single change is published at once. Switches that change together wait for each other and form
+//! one transaction (`transaction`).
 
 pub mod last_commanded;
+mod transaction;
 
-use std::collections::{BTreeSet, HashMap};
+#[cfg(test)]
+mod tests;
 
-use crate::{Name, Target};
+use std::cmp::Ordering;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use eno_queue::FairQueue;
+use eno_schemas::{Decision, Generation, Transaction};
+
+use crate::{Name, Target, TransactionGroup};
 
 use last_commanded::LastCommanded;
+use transaction::OpenTransaction;
+pub use transaction::{DEADLINE, DecidedTransaction, DriverAnswer, Participant};
 
-/// The commands of all targets.
+/// A switch without a command for this time gets its next command at once.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// Pause between changes after which a recently commanded switch gets its next command, for up to [`FEW_CHANGES`].
+const DEBOUNCE: Duration = Duration::from_millis(40);
+const FEW_CHANGES: u32 = 2;
+/// The same pause for more changes, which others are likely to follow.
+const LONG_DEBOUNCE: Duration = Duration::from_millis(600);
+/// Maximum time that debouncing delays a change.
+const MAX_DELAY: Duration = Duration::from_millis(900);
+/// Time without a report after which an alive driver gets the next command anyway. The driver checks for a newer
+/// generation before it commits.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Delay after a failed publish.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Maximum publishes that wait for an acknowledgement of NATS.
+const MAX_PUBLISHING: usize = 256;
+
+/// The last command of a target, as NATS stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredCommand {
+    /// The driver that the command is for.
+    pub driver: Name,
+    /// Generation of the last command; `None`: it is unreadable or has to be published again.
+    pub generation: Option<Generation>,
+    /// The command belongs to a transaction that is not confirmed, so its state has to be commanded again.
+    pub unconfirmed: bool,
+    /// Sequence of the last message on the subject; 0: the subject is empty.
+    pub sequence: u64,
+}
+
+/// A command that may be published now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingCommand {
+    /// Its generation.
+    pub generation: Generation,
+    /// Last sequence that the subject must have. NATS refuses the publish if another engine wrote meanwhile.
+    pub expected: u64,
+    /// The former driver of a moved target; its subjects have to be purged.
+    pub moved_from: Option<Name>,
+    /// The transaction that this command opens or decides.
+    pub transaction: Option<Transaction>,
+}
+
+/// Targets that may be published now, and when to check again. The time is now when a target waits only for targets in
+/// this result, since those may have nothing to publish.
 #[derive(Debug, Default)]
+pub struct ReadyCommands {
+    /// Targets that are published independently.
+    pub single: Vec<Target>,
+    /// Groups of switches that are published as one transaction each.
+    pub joint: Vec<Vec<Target>>,
+    /// Transaction participants that have to receive the decision.
+    pub decisions: Vec<Target>,
+    /// When to check again if nothing else happens before.
+    pub next: Option<Duration>,
+}
+
+impl ReadyCommands {
+    fn check_at(&mut self, at: Duration) {
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+    }
+}
+
+/// Schedules the commands of all targets.
+#[derive(Debug)]
 pub struct Schedule {
+    /// Term of this engine.
+    term: u64,
+    /// Sequence of the last issued generation.
+    sequence: u64,
+    /// State of each target.
+    slots: HashMap<Target, Slot>,
+    /// Targets with an unpublished change.
+    dirty: BTreeSet<Target>,
+    /// Targets whose messages are being purged from NATS, with the number of purges in progress. A purge would also
+    /// delete a newer command, so the target waits.
+    removing: BTreeMap<Target, u32>,
     /// The drivers that are alive; an agent as `node/<name>`.
-    pub live_drivers: BTreeSet<Name>,
+    pub(crate) live_drivers: BTreeSet<Name>,
     /// The drivers that can hold a change until its transaction is decided.
-    pub holding_drivers: BTreeSet<Name>,
+    pub(crate) holding_drivers: BTreeSet<Name>,
     /// The last command of each target.
-    pub last_commanded: HashMap<Target, LastCommanded>,
+    pub(crate) last_commanded: HashMap<Target, LastCommanded>,
     /// Targets whose desired state changed.
-    pub publish_queue: BTreeSet<Target>,
+    pub(crate) publish_queue: BTreeSet<Target>,
+    /// Number of unacknowledged publishes.
+    publishing: usize,
+    /// Number of transactions opened in this term.
+    opened: u64,
+    /// Transactions that still bind a participant.
+    transactions: Vec<OpenTransaction>,
+    /// Transactions decided since the last [`Self::take_decided`].
+    decided: Vec<DecidedTransaction>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The last command on NATS.
+    stored: Option<StoredCommand>,
+    /// Progress of the last command.
+    state: State,
+    /// When the last command was issued.
+    last_issued: Option<Duration>,
+    /// Changes that no command carries yet.
+    changes: Option<Changes>,
+    /// No publish is tried before this time, after a failure.
+    retry_at: Option<Duration>,
+    /// The command was published again because a report on it was unreadable.
+    resent_unreadable: bool,
+    /// Number of successive aborted transactions of this target.
+    aborts: u32,
+    /// No command is issued before this time, after several aborted transactions.
+    backoff_until: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Changes {
+    first: Duration,
+    last: Duration,
+    count: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Idle,
+    /// Sent to NATS and not acknowledged yet. The report of the driver may arrive before the acknowledgement.
+    Publishing { generation: Generation, reported: bool, unconfirmed: bool },
+    /// Published at this time; the driver works on it.
+    Outstanding(Generation, Duration),
+}
+
+impl Schedule {
+    /// Creates the schedule of the engine that leads in `term`.
+    pub fn new(term: u64) -> Self {
+        Self {
+            term,
+            sequence: 0,
+            slots: HashMap::new(),
+            dirty: BTreeSet::new(),
+            removing: BTreeMap::new(),
+            live_drivers: BTreeSet::new(),
+            holding_drivers: BTreeSet::new(),
+            last_commanded: HashMap::new(),
+            publish_queue: BTreeSet::new(),
+            publishing: 0,
+            opened: 0,
+            transactions: Vec::new(),
+            decided: Vec::new(),
+        }
+    }
+
+    /// Loads a command that NATS stored before this engine led.
+    pub fn load_stored(&mut self, target: Target, stored: StoredCommand) {
+        self.slots.entry(target).or_default().stored = Some(stored);
+    }
+
+    /// Replaces the set of drivers that are alive.
+    pub fn set_alive(&mut self, drivers: BTreeSet<Name>) {
+        self.live_drivers = drivers;
+    }
+
+    /// The desired state of the target changed.
+    pub fn mark_dirty(&mut self, target: Target, now: Duration) {
+        let slot = self.slots.entry(target.clone()).or_default();
+        let before = slot.changes.map_or((now, 0), |changes| (changes.first, changes.count));
+        slot.changes = Some(Changes { first: before.0, last: now, count: before.1.saturating_add(1) });
+        self.dirty.insert(target);
+    }
+
+    /// A driver reported on a generation. True: it refuses its part of an open transaction.
+    pub fn handle_report(
+        &mut self,
+        target: &Target,
+        generation: &Generation,
+        answer: DriverAnswer,
+        now: Duration,
+    ) -> bool {
+        let Some(slot) = self.slots.get_mut(target) else { return false };
+        if answer.is_final() {
+            match &mut slot.state {
+                State::Outstanding(waiting, _) if *waiting <= *generation => slot.state = State::Idle,
+                State::Publishing { generation: waiting, reported, .. } => {
+                    *reported |= *waiting <= *generation;
+                }
+                _ => {}
+            }
+        }
+        self.handle_answer(target, generation, answer, now)
+    }
+
+    /// Checks whether another message replaced the target's command: a late command of a former leader, or an invalid
+    /// one. The report shows it by a generation that is newer than the last command or has another hash, or when the
+    /// stored command was unreadable. True: the desired state has to be commanded again.
+    pub fn command_replaced(&mut self, target: &Target, generation: &Generation, now: Duration) -> bool {
+        let Some(slot) = self.slots.get_mut(target) else { return false };
+        // NATS refuses a publish in progress in that case, and it is retried.
+        let settled = !matches!(slot.state, State::Publishing { .. });
+        let from_former_term = generation.term < self.term;
+        let Some(stored) = slot.stored.as_mut().filter(|_| settled && generation.term <= self.term) else {
+            return false;
+        };
+        let Some(found) = &stored.generation else { return from_former_term };
+        let order = |generation: &Generation| (generation.term, generation.sequence);
+        let another = match order(found).cmp(&order(generation)) {
+            Ordering::Less => true,
+            Ordering::Equal => found.hash != generation.hash,
+            Ordering::Greater => false,
+        };
+        if another {
+            stored.generation = None;
+            // The driver that reported this works on no other command.
+            slot.state = State::Idle;
+            self.mark_dirty(target.clone(), now);
+        }
+        another
+    }
+
+    /// The last report of this driver on the target is unreadable and may answer the last command. The command is
+    /// published again, but only once: a report that stays unreadable would cause an endless loop.
+    pub fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Duration) {
+        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.resent_unreadable) else { return };
+        let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
+        stored.generation = None;
+        slot.resent_unreadable = true;
+        self.mark_dirty(target.clone(), now);
+    }
+
+    /// False if a generation of this engine's term is newer than all that this engine issued.
+    pub fn has_issued(&self, generation: &Generation) -> bool {
+        generation.sequence <= self.sequence
+    }
+
+    /// The targets that may be published now. `groups` returns which of the given switches have to change together.
+    pub fn ready(
+        &mut self,
+        now: Duration,
+        groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>,
+    ) -> ReadyCommands {
+        self.expire(now);
+        let mut ready = ReadyCommands::default();
+        self.collect_decisions(now, &mut ready);
+        let free_publishes = MAX_PUBLISHING.saturating_sub(self.publishing);
+        // Switches that may have to wait for others. A switch with a stuck or absent driver delays no other.
+        let mut switches: Vec<Name> = Vec::new();
+        let mut alone = FairQueue::default();
+        let mut any_ready = false;
+        for target in &self.dirty {
+            let wait = self.wait(target, now);
+            if let Target::Fabric(name) = target
+                && !self.is_stuck(target, now)
+            {
+                any_ready |= matches!(wait, Wait::Now);
+                switches.push(name.clone());
+                continue;
+            }
+            match wait {
+                Wait::Now => alone.push(fairness_key(target), target),
+                Wait::Blocked => {}
+                Wait::Until(at) => ready.check_at(at),
+            }
+        }
+        // Fair between namespaces: a large namespace delays no other.
+        ready.single.extend(std::iter::from_fn(|| alone.pop()).take(free_publishes).cloned());
+        if free_publishes > 0 && !alone.is_empty() {
+            ready.check_at(now);
+        }
+        if any_ready {
+            switches.extend(self.transactions.iter().flat_map(OpenTransaction::switches));
+            for group in groups(&switches) {
+                self.add_group(group, now, &mut ready);
+            }
+        } else {
+            for name in switches {
+                if let Wait::Until(at) = self.wait(&Target::Fabric(name), now) {
+                    ready.check_at(at);
+                }
+            }
+        }
+        ready
+    }
+
+    /// A group is ready when all of its members are.
+    fn add_group(&self, group: TransactionGroup, now: Duration, ready: &mut ReadyCommands) {
+        let targets = |names: Vec<Name>| names.into_iter().map(Target::Fabric).collect::<Vec<_>>();
+        let (holding, plain) = (targets(group.holding), targets(group.plain));
+        let mut all_may = true;
+        for target in holding.iter().chain(&plain) {
+            match self.wait(target, now) {
+                Wait::Now if self.dirty.contains(target) => {}
+                Wait::Until(at) => {
+                    all_may = false;
+                    ready.check_at(at);
+                }
+                Wait::Now | Wait::Blocked => all_may = false,
+            }
+        }
+        if !all_may {
+            return;
+        }
+        if holding.len() > 1 {
+            ready.joint.push(holding);
+            if !plain.is_empty() {
+                ready.check_at(now);
+            }
+        } else {
+            ready.single.extend(holding);
+            ready.single.extend(plain);
+        }
+    }
+
+    fn wait(&self, target: &Target, now: Duration) -> Wait {
+        if self.is_bound(target) || self.removing.contains_key(target) {
+            return Wait::Blocked;
+        }
+        let Some(slot) = self.slots.get(target) else { return Wait::Now };
+        let paced = match (target, slot.last_issued, slot.changes) {
+            (Target::Fabric(_), Some(last_issued), Some(changes))
+                if changes.first < last_issued + IDLE_AFTER =>
+            {
+                let pause = if changes.count <= FEW_CHANGES { DEBOUNCE } else { LONG_DEBOUNCE };
+                Some((changes.last + pause).min(changes.first + MAX_DELAY)).filter(|at| *at > now)
+            }
+            _ => None,
+        };
+        let paced = paced.max(slot.retry_at.max(slot.backoff_until).filter(|at| *at > now));
+        let stored = slot.stored.as_ref();
+        match &slot.state {
+            State::Publishing { .. } => Wait::Blocked,
+            State::Outstanding(_, since)
+                if stored.is_some_and(|stored| self.is_alive(&stored.driver, target)) =>
+            {
+                let patience = *since + DRIVER_TIMEOUT;
+                if patience > now { Wait::Until(patience) } else { paced.map_or(Wait::Now, Wait::Until) }
+            }
+            _ => paced.map_or(Wait::Now, Wait::Until),
+        }
+    }
+
+    /// True when the target has a command that its driver does not seem to work on.
+    fn is_stuck(&self, target: &Target, now: Duration) -> bool {
+        let Some(slot) = self.slots.get(target) else { return false };
+        let State::Outstanding(_, since) = slot.state else { return false };
+        let alive = slot.stored.as_ref().is_some_and(|stored| self.is_alive(&stored.driver, target));
+        !self.is_bound(target) && (!alive || since + DRIVER_TIMEOUT <= now)
+    }
+
+    /// True when the target's driver is alive and does not report on its command.
+    pub fn is_silent(&self, target: &Target, now: Duration) -> bool {
+        let driver = self.driver(target);
+        self.is_stuck(target, now) && driver.is_some_and(|driver| self.is_alive(driver, target))
+    }
+
+    /// Each node has an agent process of its own.
+    fn is_alive(&self, driver: &Name, target: &Target) -> bool {
+        match target {
+            Target::Node(node) => self.live_drivers.contains(&instance_of(driver, node)),
+            Target::Fabric(_) | Target::Nad(..) => self.live_drivers.contains(driver),
+        }
+    }
+
+    /// Issues a command of a ready target with the current desired state; `None`: NATS already holds that state.
+    pub fn issue_if_changed(
+        &mut self,
+        target: &Target,
+        driver: &Name,
+        hash: String,
+        now: Duration,
+    ) -> Option<PendingCommand> {
+        if self.is_commanded(target, driver, &hash) {
+            self.skip(target);
+            return None;
+        }
+        Some(self.issue(target, driver, hash, None, now))
+    }
+
+    /// True when NATS holds a confirmed command of this driver with this state.
+    pub fn is_commanded(&self, target: &Target, driver: &Name, hash: &str) -> bool {
+        let stored = self.slots.get(target).and_then(|slot| slot.stored.as_ref());
+        stored.is_some_and(|stored| {
+            stored.driver == *driver
+                && !stored.unconfirmed
+                && stored.generation.as_ref().is_some_and(|generation| generation.hash == hash)
+        })
+    }
+
+    /// Drops the pending change of a target without a command.
+    fn skip(&mut self, target: &Target) {
+        self.dirty.remove(target);
+        self.slots.entry(target.clone()).or_default().changes = None;
+    }
+
+    /// Issues the next command of the target.
+    fn issue(
+        &mut self,
+        target: &Target,
+        driver: &Name,
+        hash: String,
+        transaction: Option<Transaction>,
+        now: Duration,
+    ) -> PendingCommand {
+        self.sequence += 1;
+        let generation = Generation { term: self.term, sequence: self.sequence, hash };
+        let slot = self.slots.entry(target.clone()).or_default();
+        if transaction.as_ref().is_none_or(|transaction| transaction.decision.is_none()) {
+            self.dirty.remove(target);
+            slot.changes = None;
+        }
+        let stored = slot.stored.take();
+        let moved_from =
+            stored.as_ref().filter(|stored| stored.driver != *driver).map(|stored| stored.driver.clone());
+        let stored = stored.filter(|stored| stored.driver == *driver);
+        let expected = stored.as_ref().map_or(0, |stored| stored.sequence);
+        let unconfirmed =
+            transaction.as_ref().is_some_and(|transaction| transaction.decision != Some(Decision::Confirm));
+        slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };
+        slot.stored = Some(StoredCommand {
+            driver: driver.clone(),
+            // NATS holds the previous command until it acknowledges this one.
+            unconfirmed: stored.as_ref().is_some_and(|stored| stored.unconfirmed),
+            generation: stored.and_then(|stored| stored.generation),
+            sequence: expected,
+        });
+        slot.last_issued = Some(now);
+        self.publishing += 1;
+        PendingCommand { generation, expected, moved_from, transaction }
+    }
+
+    /// The target does not exist any more.
+    pub fn discard_change(&mut self, target: &Target) {
+        self.dirty.remove(target);
+    }
+
+    /// NATS acknowledged the command at this sequence of its stream.
+    pub fn confirm_published(
+        &mut self,
+        target: &Target,
+        generation: &Generation,
+        sequence: u64,
+        now: Duration,
+    ) {
+        self.publishing = self.publishing.saturating_sub(1);
+        let Some(slot) = self.slots.get_mut(target) else { return };
+        let (reported, unconfirmed) = match slot.state {
+            State::Publishing { reported, unconfirmed, .. } => (reported, unconfirmed),
+            State::Idle | State::Outstanding(..) => (false, false),
+        };
+        if let Some(stored) = &mut slot.stored {
+            stored.generation = Some(generation.clone());
+            stored.unconfirmed = unconfirmed;
+            stored.sequence = sequence;
+        }
+        slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
+    }
+
+    /// The publish failed, and the target becomes ready again. `found`: the actual last sequence of the subject if the
+    /// expected one was wrong; the retry may then follow at once.
+    pub fn publish_failed(&mut self, target: &Target, found: Option<u64>, now: Duration) {
+        self.publishing = self.publishing.saturating_sub(1);
+        if let Some(slot) = self.slots.get_mut(target) {
+            slot.state = State::Idle;
+            slot.retry_at = found.is_none().then_some(now + RETRY_DELAY);
+            if let Some(stored) = &mut slot.stored {
+                // The subject holds a command of another engine, or this one was stored without an acknowledgement.
+                stored.generation = None;
+                stored.sequence = found.unwrap_or(stored.sequence);
+            }
+            if !self.decision_publish_failed(target, now) {
+                self.dirty.insert(target.clone());
+            }
+        }
+    }
+
+    /// The target is gone. Returns the driver whose messages about it have to be purged from NATS, if it was
+    /// commanded.
+    pub fn remove_target(&mut self, target: &Target, now: Duration) -> Option<Name> {
+        self.remove_participant(target, now);
+        self.dirty.remove(target);
+        let driver = self.slots.remove(target)?.stored?.driver;
+        *self.removing.entry(target.clone()).or_default() += 1;
+        Some(driver)
+    }
+
+    /// NATS has reports on a target. True: no command of it is known, so its messages have to be purged.
+    pub fn remove_unknown(&mut self, target: &Target) -> bool {
+        let unknown = self.driver(target).is_none();
+        if unknown {
+            *self.removing.entry(target.clone()).or_default() += 1;
+        }
+        unknown
+    }
+
+    /// A purge of the target's messages ended or failed.
+    pub fn removal_done(&mut self, target: &Target) {
+        if let Entry::Occupied(mut left) = self.removing.entry(target.clone()) {
+            *left.get_mut() -= 1;
+            if *left.get() == 0 {
+                left.remove();
+            }
+        }
+    }
+
+    /// NATS lost its streams: every target has to be published again.
+    pub fn streams_lost(&mut self) {
+        self.transactions.clear();
+        for (target, slot) in &mut self.slots {
+            if let Some(stored) = &mut slot.stored {
+                stored.generation = None;
+                stored.sequence = 0;
+            }
+            if !matches!(slot.state, State::Publishing { .. }) {
+                slot.state = State::Idle;
+            }
+            self.dirty.insert(target.clone());
+        }
+    }
+
+    /// Compares the commands with the sequences that NATS stores, and schedules lost ones again. A server that is
+    /// killed may lose the last message of a subject and the one before it. Returns the number of lost commands.
+    /// Transactions are left to their deadlines.
+    pub fn compare_with_stream(&mut self, sequences: &BTreeMap<Target, u64>, now: Duration) -> usize {
+        let bound: BTreeSet<Target> =
+            self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
+        let mut lost = Vec::new();
+        for (target, slot) in &mut self.slots {
+            // NATS refuses a publish in progress if the last sequence differs, and it is retried.
+            let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
+            let found = sequences.get(target).copied().unwrap_or_default();
+            let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
+            else {
+                continue;
+            };
+            stored.generation = None;
+            stored.sequence = found;
+            // No driver answers a lost command.
+            slot.state = State::Idle;
+            lost.push(target.clone());
+        }
+        let count = lost.len();
+        for target in lost {
+            self.mark_dirty(target, now);
+        }
+        count
+    }
+
+    /// The driver that the target's stored command is for.
+    pub fn driver(&self, target: &Target) -> Option<&Name> {
+        self.slots.get(target)?.stored.as_ref().map(|stored| &stored.driver)
+    }
+
+    /// Number of targets with an unpublished change, and of targets with an outstanding command.
+    pub fn counts(&self) -> (usize, usize) {
+        let outstanding = self.slots.values().filter(|slot| slot.state != State::Idle).count();
+        (self.dirty.len(), outstanding)
+    }
+}
+
+enum Wait {
+    Now,
+    Until(Duration),
+    /// Until NATS acknowledges a publish or purge, or until a transaction is decided.
+    Blocked,
+}
+
+/// The name in [`crate::Event::Drivers`] of an instance that serves only this target.
+pub fn instance_of(driver: &str, target: &str) -> Name {
+    format!("{driver}/{target}").into()
+}
+
+/// The key for fairness between targets: the namespace, or one key for all targets without one.
+fn fairness_key(target: &Target) -> &str {
+    match target {
+        Target::Nad(namespace, _) => namespace,
+        Target::Fabric(_) | Target::Node(_) => "",
+    }
 }

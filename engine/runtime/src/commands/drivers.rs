@@ -9,7 +9,7 @@ use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::Info;
-use eno_core::{Event, Name, Target};
+use eno_core::{Event, Name, StoredCommand, Target, instance_of};
 use eno_sbi::HOLD;
 use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
 use eno_schemas::{Command, Decision, DriverHello, Report, Subject, SubjectKind, decode, subject};
@@ -18,7 +18,6 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
-use crate::commands::command_scheduler::StoredCommand;
 use crate::metrics::Metrics;
 use crate::stream_reader;
 use crate::watch::mailbox::{Input, Mailbox, Source, post};
@@ -36,11 +35,6 @@ pub fn target(driver: &str, name: &str) -> Target {
         None if driver == NODE_DRIVER => Target::Node(name.into()),
         None => Target::Fabric(name.into()),
     }
-}
-
-/// The name in [`Event::Drivers`] of an instance that serves only this target.
-pub fn instance_of(driver: &str, target: &str) -> Name {
-    format!("{driver}/{target}").into()
 }
 
 /// Follows the reports, starting with the last one of each target.

@@ -1,6 +1,5 @@
 //! Commands to drivers and what drivers report, both over NATS.
 
-pub mod command_scheduler;
 pub mod drift;
 pub mod drivers;
 pub mod publish;

@@ -5,12 +5,11 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
-use eno_core::{Name, Target};
+use eno_core::{Name, PendingCommand, Target};
 use eno_sbi::nats::{Connection, forget_target};
 use eno_schemas::{Command, Desired, MessageError, Subject, decode, encode, subject};
 use tracing::{info, warn};
 
-use crate::commands::command_scheduler::PendingCommand;
 use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, post};
 

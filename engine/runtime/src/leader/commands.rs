@@ -3,14 +3,13 @@
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use eno_core::{Event, Key, Kind, Name, Target};
+use eno_core::{DEADLINE, DriverAnswer, Event, Key, Kind, Name, Participant, PendingCommand, Target};
 use eno_schemas::{ChangeReport, Desired, Drift, Generation, Outcome, Report};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use tracing::{debug, info, warn};
 
 use super::{Leader, LeaderContext};
-use crate::commands::command_scheduler::{DEADLINE, DriverAnswer, Participant, PendingCommand};
 use crate::commands::drift::DRIFT;
 use crate::commands::publish;
 use crate::commands::repairs;
@@ -61,7 +60,7 @@ impl Leader {
             });
         }
         if let Some(answer) = answer
-            && self.scheduler.handle_report(&target, &report.generation, answer, Instant::now())
+            && self.scheduler.handle_report(&target, &report.generation, answer, self.started.elapsed())
             && let Target::Fabric(name) = &target
         {
             self.engine.handle(Event::ChangeRefused(name.clone(), report.clone()));
@@ -81,7 +80,7 @@ impl Leader {
     /// message. If so, the desired state is published again. A target that is no longer desired is removed. True: the
     /// command was replaced.
     fn is_replaced(&mut self, target: &Target, driver: &Name, generation: &Generation) -> bool {
-        if self.scheduler.command_replaced(target, generation, Instant::now()) {
+        if self.scheduler.command_replaced(target, generation, self.started.elapsed()) {
             warn!(%target, %generation, "a command that is not this engine's is replaced");
             return true;
         }
@@ -171,11 +170,11 @@ impl Leader {
     }
 
     /// Publishes all ready commands. Returns when to check again.
-    pub(super) fn publish_ready(&mut self) -> Option<Instant> {
+    pub(super) fn publish_ready(&mut self) -> Option<Duration> {
         if !self.unsynced.is_empty() {
             return None;
         }
-        let now = Instant::now();
+        let now = self.started.elapsed();
         let engine = &self.engine;
         if self.settled_once {
             self.scheduler.release_inherited(|participant| {
@@ -219,15 +218,14 @@ impl Leader {
 
     /// The current desired state of a target.
     fn desired_of(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired)) = self.engine.desired(&target) else {
+        let Some((driver, desired, hash)) = self.engine.issue(&target) else {
             self.scheduler.discard_change(&target);
             return None;
         };
-        let hash = self.engine.desired_hash(&target, &desired);
         Some(Participant { target, driver, desired, hash })
     }
 
-    fn publish_single(&mut self, participant: Participant, now: Instant) {
+    fn publish_single(&mut self, participant: Participant, now: Duration) {
         match self.scheduler.issue_if_changed(
             &participant.target,
             &participant.driver,
@@ -240,7 +238,7 @@ impl Leader {
     }
 
     /// Publishes one transaction of all targets whose desired state changed.
-    fn publish_transaction(&mut self, targets: Vec<Target>, now: Instant) {
+    fn publish_transaction(&mut self, targets: Vec<Target>, now: Duration) {
         let all: Vec<Participant> =
             targets.into_iter().filter_map(|target| self.desired_of(target)).collect();
         let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {

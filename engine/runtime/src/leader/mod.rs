@@ -12,7 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, Effect, Engine, Event, Key, Name, Status, Target};
+use eno_core::{
+    Config, Effect, Engine, Event, Key, Name, Participant, Schedule, Status, StoredCommand, Target,
+};
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
@@ -23,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::callbacks;
-use crate::commands::command_scheduler::{CommandScheduler, Participant};
 use crate::commands::drift::{DRIFT, NoteTracker};
 use crate::commands::drivers;
 use crate::commands::publish;
@@ -199,7 +200,7 @@ async fn run_loop(
         term,
         conflicting_term: None,
         engine: Engine::new(context.config.clone()),
-        scheduler: CommandScheduler::new(term),
+        scheduler: Schedule::new(term),
         objects: Objects::default(),
         phases: HashMap::new(),
         outbox,
@@ -227,11 +228,10 @@ async fn run_loop(
         leading_since: Timestamp::now(),
     };
     // A decision that reached one participant holds for all of them.
-    let confirmed =
-        |(_, _, command): &(Target, crate::commands::command_scheduler::StoredCommand, Option<Command>)| {
-            let transaction = command.as_ref()?.transaction.as_ref()?;
-            (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
-        };
+    let confirmed = |(_, _, command): &(Target, StoredCommand, Option<Command>)| {
+        let transaction = command.as_ref()?.transaction.as_ref()?;
+        (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
+    };
     let confirmed: BTreeSet<String> = commands.iter().filter_map(confirmed).collect();
     for (target, stored_command, command) in commands {
         leader.load_command(target, stored_command, command, &confirmed);
@@ -276,7 +276,7 @@ async fn run_loop(
         leader.run_due_retries();
         leader.run_due_deadlines();
         loop {
-            wake = leader.publish_ready();
+            wake = leader.publish_ready().map(|at| started + at);
             // The core relates new commands to the reports that it already has.
             if !leader.settle() {
                 break;
@@ -301,7 +301,7 @@ struct Leader {
     /// The core.
     engine: Engine,
     /// Decides when commands are published.
-    scheduler: CommandScheduler,
+    scheduler: Schedule,
     /// The last version of every object.
     objects: Objects,
     /// Phase of each object, for the metrics.
@@ -359,7 +359,7 @@ impl Leader {
     fn load_command(
         &mut self,
         target: Target,
-        stored_command: crate::commands::command_scheduler::StoredCommand,
+        stored_command: StoredCommand,
         command: Option<Command>,
         confirmed: &BTreeSet<String>,
     ) {
@@ -372,7 +372,7 @@ impl Leader {
             let confirmed = confirmed.contains(&transaction.id);
             transaction.decision = Some(if confirmed { Decision::Confirm } else { Decision::Abort });
             let participant = Participant { target, driver, desired, hash: generation.hash.clone() };
-            self.scheduler.decide_inherited(participant, generation, transaction, Instant::now());
+            self.scheduler.decide_inherited(participant, generation, transaction, self.started.elapsed());
         }
     }
 
@@ -407,7 +407,7 @@ impl Leader {
             }
             Input::Report(target, driver, report) => self.handle_report(target, &driver, report),
             Input::ReportUnreadable(target, driver) => {
-                self.scheduler.report_unreadable(&target, &driver, Instant::now());
+                self.scheduler.report_unreadable(&target, &driver, self.started.elapsed());
             }
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
@@ -418,14 +418,14 @@ impl Leader {
                 }
             }
             Input::Published(target, generation, sequence) => {
-                self.scheduler.confirm_published(&target, &generation, sequence, Instant::now());
+                self.scheduler.confirm_published(&target, &generation, sequence, self.started.elapsed());
             }
             Input::TargetRemoved(target) => self.scheduler.removal_done(&target),
             Input::NotPublished(target, found) => {
-                self.scheduler.publish_failed(&target, found, Instant::now());
+                self.scheduler.publish_failed(&target, found, self.started.elapsed());
             }
             Input::StoredSequences(sequences) => {
-                let lost = self.scheduler.compare_with_stream(&sequences, Instant::now());
+                let lost = self.scheduler.compare_with_stream(&sequences, self.started.elapsed());
                 if lost > 0 {
                     warn!(lost, "NATS lost commands: publishing them again");
                 }
@@ -540,9 +540,9 @@ impl Leader {
 
     fn dispatch(&mut self, effect: Effect, at: &Arc<str>) {
         match effect {
-            Effect::Publish(target) => self.scheduler.mark_dirty(target, Instant::now()),
+            Effect::Publish(target) => self.scheduler.mark_dirty(target, self.started.elapsed()),
             Effect::Forget(target) => {
-                if let Some(driver) = self.scheduler.remove_target(&target, Instant::now()) {
+                if let Some(driver) = self.scheduler.remove_target(&target, self.started.elapsed()) {
                     self.remove_target(target, driver);
                 }
             }

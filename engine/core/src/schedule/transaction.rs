@@ -4,12 +4,13 @@
 //! refused anything new; otherwise it is aborted. Each participant then gets the decision, and is bound to the
 //! transaction until it has carried the decision out.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use eno_core::{Name, Target};
 use eno_schemas::{Decision, Desired, Generation, Transaction};
 
-use super::{CommandScheduler, PendingCommand, ReadyCommands, State};
+use crate::{Name, Target};
+
+use super::{PendingCommand, ReadyCommands, Schedule, State};
 
 /// Maximum time from the opening of a transaction to its decision.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -76,7 +77,7 @@ pub struct DecidedTransaction {
 #[derive(Debug)]
 pub(super) struct OpenTransaction {
     transaction: Transaction,
-    opened: Instant,
+    opened: Duration,
     participants: Vec<ParticipantState>,
 }
 
@@ -136,13 +137,13 @@ impl OpenTransaction {
     }
 }
 
-impl CommandScheduler {
+impl Schedule {
     /// Opens a transaction of these switches; `deadline`: [`DEADLINE`] from now, RFC 3339.
     pub fn open_transaction(
         &mut self,
         all: Vec<Participant>,
         deadline: String,
-        now: Instant,
+        now: Duration,
     ) -> Vec<(Participant, PendingCommand)> {
         self.opened += 1;
         let transaction = Transaction {
@@ -180,7 +181,7 @@ impl CommandScheduler {
         participant: Participant,
         generation: Generation,
         transaction: Transaction,
-        now: Instant,
+        now: Duration,
     ) {
         let inherited = transaction.decision == Some(Decision::Abort);
         let part = ParticipantState { participant, generation, stage: Stage::DecisionPending, inherited };
@@ -199,7 +200,11 @@ impl CommandScheduler {
     }
 
     /// Issues the command that carries the decision to a participant.
-    pub fn issue_decision(&mut self, target: &Target, now: Instant) -> Option<(Participant, PendingCommand)> {
+    pub fn issue_decision(
+        &mut self,
+        target: &Target,
+        now: Duration,
+    ) -> Option<(Participant, PendingCommand)> {
         let open = self.transactions.iter_mut().filter(|open| open.is_decided());
         let (transaction, part) = open
             .map(|open| (open.transaction.clone(), open.part(target)))
@@ -235,7 +240,7 @@ impl CommandScheduler {
     }
 
     /// Adds the participants that need a decision, and the deadlines of open transactions.
-    pub(super) fn collect_decisions(&self, now: Instant, ready: &mut ReadyCommands) {
+    pub(super) fn collect_decisions(&self, now: Duration, ready: &mut ReadyCommands) {
         for open in &self.transactions {
             if !open.is_decided() {
                 ready.check_at(open.opened + DEADLINE);
@@ -259,7 +264,7 @@ impl CommandScheduler {
     }
 
     /// Aborts overdue transactions, and releases participants that do not carry out their decision in time.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Duration) {
         let overdue = |open: &OpenTransaction| !open.is_decided() && open.opened + DEADLINE <= now;
         while let Some(index) = self.transactions.iter().position(overdue) {
             let participants = self.transactions[index].participants.iter();
@@ -294,7 +299,7 @@ impl CommandScheduler {
         target: &Target,
         generation: &Generation,
         answer: DriverAnswer,
-        now: Instant,
+        now: Duration,
     ) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return false;
@@ -347,7 +352,7 @@ impl CommandScheduler {
         decision: Decision,
         outcome: &'static str,
         late: Vec<Target>,
-        now: Instant,
+        now: Duration,
     ) {
         let open = &mut self.transactions[index];
         open.transaction.decision = Some(decision);
@@ -367,13 +372,13 @@ impl CommandScheduler {
             }
         }
         let (id, participants) = (open.transaction.id.clone(), open.participants.len());
-        let took = now.saturating_duration_since(open.opened);
+        let took = now.saturating_sub(open.opened);
         self.decided.push(DecidedTransaction { id, outcome, took, participants, late });
         self.drop_finished();
     }
 
     /// The target is gone and no longer waited for.
-    pub(super) fn remove_participant(&mut self, target: &Target, now: Instant) {
+    pub(super) fn remove_participant(&mut self, target: &Target, now: Duration) {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return;
         };
@@ -388,7 +393,7 @@ impl CommandScheduler {
 
     /// A publish failed. True: it carried a decision and is retried. If it was to open a transaction, that is aborted,
     /// so that the other participants do not wait.
-    pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Instant) -> bool {
+    pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Duration) -> bool {
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return false;
         };
