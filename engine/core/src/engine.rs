@@ -237,9 +237,7 @@ impl Engine {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
             }
-            Target::Node(name) => {
-                Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?))
-            }
+            Target::Node(name) => Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?)),
         }
     }
 
