@@ -158,3 +158,33 @@ impl Fabric {
         self.publish_partial(work);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::fixture::{config, key, store, switch};
+
+    #[test]
+    fn network_is_placed_on_the_ports_of_its_physical_network() {
+        let store = store([
+            (Kind::PhysicalNetwork, "dc", json!({})),
+            (Kind::FabricDevice, "leaf1", switch("dc")),
+            (Kind::L2Service, "s", json!({ "SegmentationID": 100, "PhysicalNW": ["dc"] })),
+        ]);
+        let service = key(Kind::L2Service, "s");
+        let (mut fabric, mut vlan, mut work) = (Fabric::default(), Vlans::default(), Work::default());
+        fabric.touch_topology();
+        assert!(fabric.step_topology(&store, &mut work) && !fabric.step_topology(&store, &mut work));
+        assert!(work.place.contains(&service), "the topology changed");
+        while vlan.step(&store, &fabric, &mut work) {}
+        fabric.take_requests(&mut work);
+        work = Work::default();
+        while fabric.step(&config(), &store, &vlan, &mut work) {}
+        let (vid, ports) = fabric.placements.planned(&service).expect("a plan");
+        assert_eq!((vid.get(), &*ports["leaf1"]), (100, &[0][..]));
+        assert_eq!(work.publish, BTreeSet::from([Target::Fabric("leaf1".into())]));
+        assert!(work.evaluate.contains(&service) && fabric.is_idle());
+    }
+}

@@ -131,3 +131,40 @@ impl Nads {
 fn target_of(key: &Key) -> Target {
     Target::Nad(key.namespace.clone(), key.name.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+    use crate::store::fixture::{key, store};
+
+    #[test]
+    fn content_changes_with_the_service_and_goes_with_the_attachment() {
+        let point = json!({ "SupportedCnis": [{ "SupportedInterfaceTypes": ["kernel"], "Plugin": { "Name": "Ovs", "BridgeName": "br" } }] });
+        let attachment = json!({
+            "L2Services": ["s"], "ConnectionPoint": "cp", "PodInterfaceType": "kernel", "VlanType": "access",
+        });
+        let vid = |vid: u16| (Kind::L2Service, "s", json!({ "SegmentationID": vid }));
+        let with = |service| {
+            store([
+                (Kind::ConnectionPoint, "cp", point.clone()),
+                service,
+                (Kind::L2ServiceAttachment, "a", attachment.clone()),
+            ])
+        };
+        let (mut nads, ipam, mut work) = (Nads::default(), Ipam::default(), Work::default());
+        let key = key(Kind::L2ServiceAttachment, "a");
+        for service in [vid(100), vid(200)] {
+            nads.plan(&with(service), &ipam, &key, &mut work);
+            assert_eq!(std::mem::take(&mut work.publish).len(), 1, "another VLAN is another content");
+        }
+        nads.plan(&with(vid(200)), &ipam, &key, &mut work);
+        assert!(work.publish.is_empty());
+        nads.withdraw(&key, &"a".into(), &mut work);
+        let gone = nads.desired(&Store::default(), &ipam, &key);
+        assert!(matches!(gone, Some(Desired::Nad(NadDesired { attachment: None, .. }))));
+        assert_eq!(work.publish.len(), 1);
+    }
+}

@@ -281,3 +281,30 @@ impl Nodes {
         Some((points, bridges))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+    use crate::store::fixture::{config, key, store};
+
+    #[test]
+    fn connection_point_changes_the_desired_state_of_its_nodes() {
+        let point = json!({ "SupportedCnis": [{ "SupportedInterfaceTypes": ["kernel"], "Plugin": { "Name": "Ovs", "BridgeName": "br" } }] });
+        let mut store = store([(Kind::ConnectionPoint, "cp", point)]);
+        let (mut nodes, mut work) = (Nodes::default(), Work::default());
+        let node = Name::from("node1");
+        store.set_node(&node, crate::Labels::default());
+        assert!(nodes.add_node(&node, true, &mut work) && !nodes.add_node(&node, true, &mut work));
+        nodes.emit(&mut work);
+        let before = nodes.render(&node, "lab").expect("a desired state");
+        assert!(!nodes.record_issued(&node, &before.hash()), "nothing was reported yet");
+        let change = nodes.plan(&config(), &store, &key(Kind::ConnectionPoint, "cp"), &mut work);
+        assert!(change.changed && nodes.render(&node, "lab") != Some(before));
+        work = Work::default();
+        nodes.emit(&mut work);
+        assert_eq!((work.publish.len(), nodes.is_idle()), (1, true));
+    }
+}

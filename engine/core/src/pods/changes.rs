@@ -259,3 +259,39 @@ impl Pods {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+    use crate::store::fixture::{key, store};
+
+    #[test]
+    fn labelled_pod_gets_its_link_once_and_loses_it_with_the_label() {
+        let link = json!({ "name": "l", "kind": { "type": "veth" }, "up": true });
+        let store = store([(Kind::PodNetworkConfig, "net", json!({ "links": [link] }))]);
+        let config = key(Kind::PodNetworkConfig, "net");
+        let (mut pods, mut nodes, mut work) = (Pods::default(), Nodes::default(), Work::default());
+        nodes.add_node(&"node1".into(), true, &mut work);
+        let pod = |labels: &[(&str, &str)]| Pod {
+            uid: "uid".into(),
+            namespace: "ns".into(),
+            name: "p".into(),
+            uses: Vec::new(),
+            labels: labels.iter().map(|(label, value)| (Name::from(*label), Name::from(*value))).collect(),
+            node: Some("node1".into()),
+            host_network: false,
+            container: Some("containerd://p".into()),
+        };
+        for (labels, links) in [(&[("podNetworkConfig", "net")][..], 1), (&[], 0)] {
+            pods.update(&mut nodes, pod(labels), false);
+            assert!(!pods.is_idle());
+            while pods.step(&store, &mut nodes, &[], &mut work) {}
+            assert!(std::mem::take(&mut work.evaluate).contains(&config));
+            let state = pods.states.get("uid").expect("the pod");
+            assert_eq!(state.grants.values().map(|grant| grant.links.len()).sum::<usize>(), links);
+        }
+    }
+}

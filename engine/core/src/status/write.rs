@@ -249,3 +249,35 @@ fn conditions(
     conditions.sort_by_key(|condition| condition.kind);
     conditions
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::fixture::{key, store};
+
+    #[test]
+    fn new_object_is_pending_first_and_an_unchanged_status_is_not_written() {
+        let network = key(Kind::PhysicalNetwork, "dc");
+        let mut store = store([(Kind::PhysicalNetwork, "dc", json!({}))]);
+        let record = store.get_mut(&network).expect("it is there");
+        let ready =
+            Finding { phase: Phase::Ready, message: String::new(), evaluation: Evaluation::default() };
+        let (facts, mut work) = (Facts::default(), Work::default());
+        for effects in [2, 0] {
+            write(record, &network, &ready, &facts, &"2026-01-02T03:04:05Z".into(), &mut work);
+            assert_eq!(std::mem::take(&mut work.effects).len(), effects);
+        }
+        assert_eq!((record.status.phase, record.status.transitions), (Some(Phase::Ready), 2));
+        let gone =
+            Finding { phase: Phase::Deleted, message: String::new(), evaluation: Evaluation::default() };
+        write(record, &network, &gone, &facts, &"2026-01-02T03:04:06Z".into(), &mut work);
+        let kinds = work.effects.iter().map(|effect| match effect {
+            Effect::Transition { status, .. } => status.phase,
+            _ => None,
+        });
+        assert_eq!(kinds.collect::<Vec<_>>(), [Some(Phase::Terminating), Some(Phase::Deleted), None]);
+        assert!(matches!(work.effects[2], Effect::RemoveFinalizer(_)));
+    }
+}

@@ -1,5 +1,7 @@
 //! The objects of the cluster, and which of them name which.
 
+#[cfg(test)]
+pub mod fixture;
 pub mod lookups;
 pub mod record;
 
@@ -228,5 +230,38 @@ impl Store {
                 work.evaluate.insert(network);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::fixture::{key, object, store};
+    use super::*;
+
+    #[test]
+    fn object_is_updated_unless_its_name_belongs_to_another_one() {
+        let service = |vid: u16| object(Kind::L2Service, "s", 0, json!({ "SegmentationID": vid }));
+        let mut store = store([(Kind::L2Service, "s", json!({ "SegmentationID": 100 }))]);
+        assert!(matches!(store.update(Box::new(service(100))), Update::Unchanged));
+        let renewed = Object { generation: 2, ..service(200) };
+        assert!(matches!(store.update(Box::new(renewed)), Update::Changed { forget: false }));
+        let recreated = Object { uid: "other".into(), ..service(100) };
+        assert!(matches!(store.update(Box::new(recreated)), Update::Unknown(_)));
+    }
+
+    #[test]
+    fn deleted_object_is_validated_when_its_last_user_goes() {
+        let mut store = store([
+            (Kind::PhysicalNetwork, "dc", json!({})),
+            (Kind::L2Service, "s", json!({ "SegmentationID": 100, "PhysicalNW": ["dc"] })),
+        ]);
+        let (network, service) = (key(Kind::PhysicalNetwork, "dc"), key(Kind::L2Service, "s"));
+        assert_eq!(store.referrers(&network).collect::<Vec<_>>(), [&service]);
+        store.get_mut(&network).expect("it is there").deleting = true;
+        let mut work = Work::default();
+        store.remove_referrer(&network, &service, &mut work);
+        assert_eq!((work.validate, store.referrers(&network).count()), (BTreeSet::from([network]), 0));
     }
 }

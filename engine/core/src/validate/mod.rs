@@ -168,3 +168,54 @@ impl Validator<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::fixture::{config, key, store};
+
+    fn decide(store: &Store, key: &Key) -> Verdict {
+        let config = config();
+        let (vlan, fabric, nad) = (Vlans::default(), Fabric::default(), Nads::default());
+        let (node, pods, trunks) = (Nodes::default(), Pods::default(), Trunks::default());
+        let validator = Validator {
+            config: &config,
+            store,
+            vlan: &vlan,
+            fabric: &fabric,
+            nad: &nad,
+            node: &node,
+            pods: &pods,
+            trunks: &trunks,
+        };
+        validator.decide(key).expect("the object is there")
+    }
+
+    #[test]
+    fn missing_reference_is_awaited_once_and_the_realised_spec_stays() {
+        let service = key(Kind::L2Service, "s");
+        let mut store =
+            store([(Kind::L2Service, "s", json!({ "SegmentationID": 100, "PhysicalNW": ["dc"] }))]);
+        let first = decide(&store, &service);
+        assert!(first.incomplete && first.starts_waiting && first.effective.is_some());
+        let problem = first.problem.expect("a problem");
+        assert_eq!((problem.cause, problem.field.as_str()), (Cause::ReferenceNotFound, "spec.PhysicalNW"));
+        store.get_mut(&service).expect("it is there").await_elapsed = true;
+        assert!(!decide(&store, &service).incomplete);
+    }
+
+    #[test]
+    fn deleted_object_keeps_its_spec_while_another_names_it() {
+        let network = key(Kind::PhysicalNetwork, "dc");
+        for (users, given_up) in [(vec!["dc"], false), (vec![], true)] {
+            let mut store = store([
+                (Kind::PhysicalNetwork, "dc", json!({})),
+                (Kind::L2Service, "s", json!({ "SegmentationID": 100, "PhysicalNW": users })),
+            ]);
+            store.get_mut(&network).expect("it is there").deleting = true;
+            assert_eq!(decide(&store, &network).given_up, given_up);
+        }
+    }
+}

@@ -158,3 +158,32 @@ impl Vlans {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::store::fixture::{delete, key, store};
+
+    #[test]
+    fn vlan_goes_to_the_younger_claim_once_the_older_network_is_gone() {
+        let service = || json!({ "SegmentationID": 100, "PhysicalNW": ["dc"] });
+        let mut store = store([
+            (Kind::PhysicalNetwork, "dc", json!({})),
+            (Kind::L2Service, "old", service()),
+            (Kind::L2Service, "young", service()),
+        ]);
+        let (old, young) = (key(Kind::L2Service, "old"), key(Kind::L2Service, "young"));
+        let (mut vlans, fabric, mut work) = (Vlans::default(), Fabric::default(), Work::default());
+        let (vid, scope) = (VlanId::new(100).unwrap(), VlanScope::Network("dc".into()));
+        while vlans.step(&store, &fabric, &mut work) {}
+        assert_eq!(vlans.check(vid, &young, &scope), Err(Some(&old)));
+        delete(&mut store, &old);
+        work.claim.insert(old);
+        vlans.take_requests(&mut work);
+        while vlans.step(&store, &fabric, &mut work) {}
+        assert_eq!((vlans.check(vid, &young, &scope), vlans.is_idle()), (Ok(()), true));
+        assert!(work.validate.contains(&young) && work.place.contains(&young));
+    }
+}
