@@ -228,11 +228,7 @@ impl Engine {
     /// The driver and the complete desired state of a target. `None`: there is no such target.
     pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
         match target {
-            Target::Fabric(name) => {
-                let undecided = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
-                let device = self.fabric.device(name)?;
-                Some((device.driver.clone(), device.render(&self.config, &undecided)))
-            }
+            Target::Fabric(name) => self.fabric.desired(&self.config, &self.schedule.live_drivers, name),
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
@@ -255,15 +251,8 @@ impl Engine {
         let hash = desired.hash();
         match target {
             Target::Fabric(name) => {
-                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
-                let device = self.fabric.devices.get_mut(name)?;
-                let was_known = device.is_known();
-                let settled = device.record_issued(&hash, self.fabric.change_count, undecided_vlans);
-                self.fabric.change_count += 1;
-                if device.is_known() != was_known {
-                    self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
-                }
-                self.store.evaluate_networks(settled, &mut self.work);
+                let alive = &self.schedule.live_drivers;
+                self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work);
             }
             Target::Node(name) => {
                 if self.node.record_issued(name, &hash) {
@@ -496,7 +485,7 @@ impl Engine {
             }
         }
         self.fabric.start(&self.config, &self.store, had);
-        for name in self.store.nodes.keys() {
+        for (name, _) in self.store.nodes() {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
                 self.node.record_issued(name, &desired.hash());
             }

@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{FabricDesired, Report, VlanId};
+use eno_schemas::{Desired, FabricDesired, Report, VlanId};
 
 use crate::spec::BridgeDomainSpec;
 use crate::store::Store;
@@ -49,9 +49,9 @@ pub struct Fabric {
     /// By L2Service: the L2BridgeDomain that the engine has written for it.
     bridge_domains: HashMap<Name, BridgeDomainSpec>,
     /// The switches.
-    pub devices: BTreeMap<Name, DeviceTarget>,
+    devices: BTreeMap<Name, DeviceTarget>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
-    pub change_count: u64,
+    change_count: u64,
     /// Networks to be placed on switch ports.
     queue: BTreeSet<Key>,
 }
@@ -124,6 +124,33 @@ impl Fabric {
             device.begin(config, self.change_count);
         }
         self.change_count += 1;
+    }
+
+    /// The driver and the desired state of a switch. `alive`: the drivers that are alive.
+    pub fn desired(&self, config: &Config, alive: &BTreeSet<Name>, name: &Name) -> Option<(Name, Desired)> {
+        let device = self.devices.get(name)?;
+        Some((device.driver.clone(), device.render(config, &self.undecided_vlans(alive, name))))
+    }
+
+    /// Records that the desired state of a switch, with this hash, is issued. A state that the switch has already
+    /// reported is confirmed at once.
+    pub fn record_issued(
+        &mut self,
+        store: &Store,
+        alive: &BTreeSet<Name>,
+        name: &Name,
+        hash: &str,
+        work: &mut Work,
+    ) {
+        let undecided = self.undecided_vlans(alive, name);
+        let Some(device) = self.devices.get_mut(name) else { return };
+        let was_known = device.is_known();
+        let confirmed = device.record_issued(hash, self.change_count, undecided);
+        self.change_count += 1;
+        if device.is_known() != was_known {
+            work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
+        }
+        store.evaluate_networks(confirmed, work);
     }
 
     /// Processes the report of a switch.

@@ -88,7 +88,7 @@ impl Fabric {
         if !is_user(key) {
             return;
         }
-        let Some(record) = store.records.get_mut(key) else { return };
+        let Some(record) = store.get_mut(key) else { return };
         let active = record.finalized && !record.generated;
         let requested = record.wanted().filter(|_| active).cloned();
         let counted = record.effective.clone().filter(|_| active);
@@ -145,9 +145,10 @@ impl Fabric {
         let selector =
             pool.as_ref().map(|pool| store.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
         let is_member = |labels: &Labels| selector.is_none_or(|s| s.is_some_and(|s| s.matches(labels)));
-        let has_several_nodes = store.nodes.values().filter(|labels| is_member(labels)).nth(1).is_some();
+        let has_several_nodes =
+            store.nodes().map(|(_, labels)| labels).filter(|labels| is_member(labels)).nth(1).is_some();
         let mut point = Point { has_several_nodes, ..Point::default() };
-        for (node, labels) in &store.nodes {
+        for (node, labels) in store.nodes() {
             let selected = match selector {
                 Some(selector) => selector.is_some_and(|selector| selector.matches(labels)),
                 None => !nics.is_empty(),

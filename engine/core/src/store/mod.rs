@@ -20,13 +20,13 @@ use record::Record;
 #[derive(Debug, Default)]
 pub struct Store {
     /// The custom resources.
-    pub records: HashMap<Key, Record>,
+    records: HashMap<Key, Record>,
     /// By object: the objects that name it ([`Record::indexed_references`]).
-    pub referrers: HashMap<Key, BTreeSet<Key>>,
+    referrers: HashMap<Key, BTreeSet<Key>>,
     /// The labels of each Node.
-    pub nodes: BTreeMap<Name, Labels>,
+    nodes: BTreeMap<Name, Labels>,
     /// The labels of each namespace.
-    pub namespaces: HashMap<Name, Labels>,
+    namespaces: HashMap<Name, Labels>,
     /// The highest [`Record::version`].
     version: u64,
 }
@@ -79,6 +79,11 @@ impl Store {
     /// The realised spec of an object, if it is of the kind that `read` takes.
     pub fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
         read(self.records.get(key)?.effective.as_deref()?)
+    }
+
+    /// The Nodes with their labels.
+    pub fn nodes(&self) -> impl Iterator<Item = (&Name, &Labels)> {
+        self.nodes.iter()
     }
 
     /// The labels of a namespace.

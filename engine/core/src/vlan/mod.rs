@@ -96,8 +96,7 @@ impl Vlans {
     /// objects in error last.
     fn restore(&mut self, store: &Store, fabric: &Fabric) {
         let mut rounds: [Vec<Claim<'_>>; 4] = Default::default();
-        for (key, record) in store.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
-        {
+        for (key, record) in store.iter().filter(|(key, record)| is_network(key) && !record.generated) {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
             let last = usize::from(record.status.phase == Some(Phase::Error));
             rounds[last].push((vid, key, record, fabric.realised_scopes(store, key)));
