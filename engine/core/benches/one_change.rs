@@ -100,5 +100,5 @@ fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
 #[divan::bench(args = SIZES)]
 fn desired_state_of_switch(bencher: Bencher, size: u32) {
     let mut world = populated_world(size);
-    bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
+    bencher.bench_local(|| world.engine.issue(&Target::Fabric("leaf1".into())));
 }

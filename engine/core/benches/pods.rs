@@ -37,7 +37,7 @@ fn add_and_remove_pod(bencher: Bencher, pods: usize) {
         let leased = world.engine.status(&key).map_or(0, |status| status.leased);
         world.engine.handle(Event::StatusWritten(key.clone(), leased));
         world.engine.settle("2026-01-01T00:00:00Z");
-        let desired = world.engine.desired(&Target::Node("node1".into()));
+        let desired = world.engine.issue(&Target::Node("node1".into()));
         world.engine.handle(Event::PodGone(extra.uid.clone()));
         (desired, world.engine.settle("2026-01-01T00:00:00Z").len())
     });

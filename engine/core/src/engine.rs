@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
 
-use crate::fabric::device::DeviceTarget;
 use crate::fabric::{Fabric, planner};
 use crate::nad::Nads;
 use crate::nad::addresses::LeaseHandling;
@@ -220,52 +219,58 @@ impl Engine {
             && !self.fabric.topology_dirty)
     }
 
-    /// The driver and the complete desired state of a target. `None`: there is no such target. It may leave work for
-    /// [`Self::settle`]: a state that the target has already reported gets no new report.
-    pub fn desired(&mut self, target: &Target) -> Option<(Name, Desired)> {
+    /// The driver and the complete desired state of a target. `None`: there is no such target.
+    pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
+        match target {
+            Target::Fabric(name) => {
+                let device = self.fabric.devices.get(name)?;
+                Some((device.driver.clone(), device.render(&self.config, &self.undecided_vlans(name))))
+            }
+            Target::Nad(namespace, name) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                let nad = self.nad.targets.get(&key)?;
+                let attachment = if nad.wanted { self.render(&key, LeaseHandling::Exclude) } else { None };
+                (attachment.is_some() || !nad.wanted)
+                    .then(|| (NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
+            }
+            Target::Node(name) => {
+                Some((hosts::NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?))
+            }
+        }
+    }
+
+    /// The driver and the desired state of a target that is commanded now, with the state's hash. `None`: there is no
+    /// such target. It may leave work for [`Self::settle`]: a state that the target has already reported gets no new
+    /// report.
+    pub fn issue(&mut self, target: &Target) -> Option<(Name, Desired, String)> {
+        let Some((driver, desired)) = self.desired(target) else {
+            if let Target::Nad(namespace, name) = target {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                self.nad.targets.get_mut(&key).into_iter().for_each(NadTarget::mark_unpublished);
+            }
+            return None;
+        };
+        let hash = desired.hash();
         match target {
             Target::Fabric(name) => {
                 let undecided_vlans = self.undecided_vlans(name);
                 let device = self.fabric.devices.get_mut(name)?;
                 let was_known = device.is_known();
-                let (desired, settled) =
-                    device.desired(&self.config, self.fabric.change_count, undecided_vlans);
+                let settled = device.record_issued(&hash, self.fabric.change_count, undecided_vlans);
                 self.fabric.change_count += 1;
-                let driver = device.driver.clone();
                 if device.is_known() != was_known {
                     self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
                 }
                 self.reevaluate_networks(settled);
-                Some((driver, desired))
-            }
-            Target::Nad(namespace, name) => {
-                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let wanted = self.nad.targets.get(&key)?.wanted;
-                let attachment = if wanted { self.render(&key, LeaseHandling::Exclude) } else { None };
-                let nad = self.nad.targets.get_mut(&key)?;
-                if wanted && attachment.is_none() {
-                    nad.mark_unpublished();
-                    return None;
-                }
-                Some((NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
             }
             Target::Node(name) => {
-                let (desired, settled) = self.node.desired(name, &self.config.cluster)?;
-                if settled {
+                if self.node.record_issued(name, &hash) {
                     self.handle_node_confirmed(name);
                 }
-                Some((hosts::NODE_DRIVER.into(), desired))
             }
+            Target::Nad(..) => {}
         }
-    }
-
-    /// [`Desired::hash`] of the state that [`Self::desired`] has just returned for this target.
-    pub fn desired_hash(&self, target: &Target, desired: &Desired) -> String {
-        let last_commanded = match target {
-            Target::Fabric(name) => self.fabric.devices.get(name).and_then(DeviceTarget::last_commanded),
-            Target::Nad(..) | Target::Node(_) => None,
-        };
-        last_commanded.map_or_else(|| desired.hash(), str::to_owned)
+        Some((driver, desired, hash))
     }
 
     /// The drift policy of a switch.
@@ -385,7 +390,9 @@ impl Engine {
         }
         self.fabric.change_count += 1;
         for name in self.store.nodes.keys() {
-            self.node.desired(name, &self.config.cluster);
+            if let Some(desired) = self.node.render(name, &self.config.cluster) {
+                self.node.record_issued(name, &desired.hash());
+            }
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);

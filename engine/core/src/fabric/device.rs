@@ -274,22 +274,14 @@ impl DeviceTarget {
         true
     }
 
-    /// The hash of the last state that [`Self::desired`] returned.
-    pub fn last_commanded(&self) -> Option<&str> {
-        self.commanded_hash.as_deref()
-    }
-
     /// Registers the current desired state as issued at the start, since a report on it may already be there.
     pub fn begin(&mut self, config: &Config, count: u64) {
-        let last_commanded = self.commanded_hash.take();
-        self.desired(config, count, VlanSet::EMPTY);
-        self.commanded_hash = last_commanded;
+        let hash = self.render(config, &VlanSet::EMPTY).hash();
+        self.changes.record_issued(&hash, count, VlanSet::EMPTY);
     }
 
-    /// Issues the complete desired state with all changes up to `count`, except that the VLANs `without` are as last
-    /// confirmed. Returns also the networks that are confirmed by it at once: a state that the device has already
-    /// reported gets no new report.
-    pub fn desired(&mut self, config: &Config, count: u64, without: VlanSet) -> (Desired, BTreeSet<Key>) {
+    /// The complete desired state, except that the VLANs `without` are as last confirmed.
+    pub fn render(&self, config: &Config, without: &VlanSet) -> Desired {
         let mut ports = self.ports.clone();
         let mut vlans = Vec::new();
         // Networks with the same endpoints share one list of ports.
@@ -326,26 +318,31 @@ impl DeviceTarget {
             before: leaving.before.clone(),
         }));
         ports.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        let desired = Desired::Fabric(FabricDesired {
+        Desired::Fabric(FabricDesired {
             cluster: config.cluster.clone(),
             cluster_uid: config.cluster_uid.clone(),
             device: self.access.clone(),
             vlans,
             ports,
-        });
-        let hash = desired.hash();
-        self.changes.record_issued(&hash, count, without);
+        })
+    }
+
+    /// Records that the state with this hash is issued: [`Self::render`] with all changes up to `count` except those
+    /// of the VLANs `without`. Returns the networks that are confirmed by it at once: a state that the device has
+    /// already reported gets no new report.
+    pub fn record_issued(&mut self, hash: &str, count: u64, without: VlanSet) -> BTreeSet<Key> {
+        self.changes.record_issued(hash, count, without);
         let mut settled = BTreeSet::new();
-        let previous = self.commanded_hash.replace(hash.clone());
-        if previous.as_ref() == Some(&hash)
+        let previous = self.commanded_hash.replace(hash.to_owned());
+        if previous.as_deref() == Some(hash)
             && self.reported_hash == previous
-            && let Some(extent) = self.changes.extent(&hash)
+            && let Some(extent) = self.changes.extent(hash)
         {
             let touched = self.mark_known();
             self.add_owners_of(&touched, &mut settled);
             settled.extend(self.confirm(&extent).0);
         }
-        (desired, settled)
+        settled
     }
 
     /// Notes that the device has a state of this process; returns the VLANs for which that is news.

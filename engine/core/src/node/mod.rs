@@ -414,10 +414,11 @@ impl Nodes {
         node.network_hop(network, vlan, mtu, since)
     }
 
-    /// Issues the complete desired state of a node; returns also whether it confirms something at once.
-    pub fn desired(&mut self, name: &Name, cluster: &str) -> Option<(Desired, bool)> {
+    /// The complete desired state of a node.
+    pub fn render(&self, name: &Name, cluster: &str) -> Option<Desired> {
+        let target = self.targets.get(name)?;
         let mut wanted: BTreeMap<&String, (&Shape, VlanSet, Option<u32>)> = BTreeMap::new();
-        for point in self.targets.get(name)?.points.keys() {
+        for point in target.points.keys() {
             let usages = self.usage.get(point);
             for (network, shape) in self.networks_of(point) {
                 let entry = wanted.entry(network).or_insert((shape, VlanSet::EMPTY, None));
@@ -431,8 +432,13 @@ impl Nodes {
             .into_iter()
             .map(|(network, (shape, vlans, mtu))| (network.clone(), shape.render(vlans, mtu)))
             .collect();
+        Some(target.render(cluster, networks))
+    }
+
+    /// Records that the state of a node with this hash is issued. Returns whether it confirms something at once.
+    pub fn record_issued(&mut self, name: &Name, hash: &str) -> bool {
         let version = self.version;
-        Some(self.targets.get_mut(name)?.desired(cluster, networks, version))
+        self.targets.get_mut(name).is_some_and(|target| target.record_issued(hash, version))
     }
 
     /// The labels and extended resources of a node: the connection points whose networks are all there, and the Open

@@ -161,35 +161,33 @@ impl NodeTarget {
         true
     }
 
-    /// Issues the complete desired state, with these networks of connection points. Returns also whether it confirms
-    /// something at once: a state that the node has already reported gets no new report.
-    pub fn desired(
-        &mut self,
-        cluster: &str,
-        mut networks: BTreeMap<String, HostNetwork>,
-        version: u64,
-    ) -> (Desired, bool) {
+    /// The complete desired state, with these networks of connection points.
+    pub fn render(&self, cluster: &str, mut networks: BTreeMap<String, HostNetwork>) -> Desired {
         for (name, bridge) in &self.bridges {
             networks.entry(name.clone()).or_insert_with(|| bridge.clone());
         }
         let pods = self.pods.iter().map(|(uid, slot)| (uid.to_string(), NodePod::clone(&slot.pod))).collect();
-        let desired = Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods });
-        let hash = desired.hash();
-        if self.issued.back().is_some_and(|(last, _)| *last == hash) {
+        Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods })
+    }
+
+    /// Records that the state with this hash is issued. Returns whether it confirms something at once: a state that
+    /// the node has already reported gets no new report.
+    pub fn record_issued(&mut self, hash: &str, version: u64) -> bool {
+        if self.issued.back().is_some_and(|(last, _)| last == hash) {
             self.issued.pop_back();
         }
-        self.issued.push_back((hash.clone(), version));
+        self.issued.push_back((hash.to_owned(), version));
         if self.issued.len() > MAX_ISSUED {
             self.issued.pop_front();
         }
-        let settled = self.reported_hash.as_ref() == Some(&hash)
+        let settled = self.reported_hash.as_deref() == Some(hash)
             && self.applied_version.is_none_or(|c| c < self.desired_version);
         if settled {
             self.applied_version = Some(version);
             self.changed_pods.append(&mut self.unconfirmed);
             self.losing.clear();
         }
-        (desired, settled)
+        settled
     }
 
     /// Processes a report of the agent.

@@ -167,8 +167,7 @@ impl Cluster {
             return;
         }
         self.messages.dirty.remove(target);
-        let Some((_, desired)) = self.engine.desired(target) else { return };
-        let hash = desired.hash();
+        let Some((_, desired, hash)) = self.engine.issue(target) else { return };
         let last_commanded = self.messages.last_commanded.entry(target.clone()).or_default();
         if last_commanded.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
             return;

@@ -281,7 +281,7 @@ impl World {
                 }
             }
             Effect::Publish(target) => {
-                let Some((_, desired)) = self.engine.desired(&target) else { return };
+                let Some((_, desired, _)) = self.engine.issue(&target) else { return };
                 if self.commands.get(&target) != Some(&desired) {
                     self.published += 1;
                     self.commands.insert(target.clone(), desired.clone());

@@ -502,8 +502,8 @@ impl World {
 
     fn take_desired(&mut self, name: &Name) -> Option<FabricDesired> {
         self.switches_mut().dirty.remove(name);
-        match self.engine.desired(&Target::Fabric(name.clone()))? {
-            (_, Desired::Fabric(desired)) => Some(desired),
+        match self.engine.issue(&Target::Fabric(name.clone()))? {
+            (_, Desired::Fabric(desired), _) => Some(desired),
             _ => None,
         }
     }

@@ -218,11 +218,10 @@ impl Leader {
 
     /// The current desired state of a target.
     fn desired_of(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired)) = self.engine.desired(&target) else {
+        let Some((driver, desired, hash)) = self.engine.issue(&target) else {
             self.scheduler.discard_change(&target);
             return None;
         };
-        let hash = self.engine.desired_hash(&target, &desired);
         Some(Participant { target, driver, desired, hash })
     }
 

@@ -213,7 +213,7 @@ impl Simulation {
 
     /// Simulates the driver: it carries the command out, unless its switch is unreachable.
     fn confirm(&mut self, target: &Target) {
-        let Some((driver, desired)) = self.engine.desired(target) else { return };
+        let Some((driver, desired, hash)) = self.engine.issue(target) else { return };
         let applied = match &desired {
             Desired::Fabric(fabric) => Applied::Fabric {
                 vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
@@ -225,7 +225,6 @@ impl Simulation {
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(node) => on_node(node),
         };
-        let hash = desired.hash();
         let before = self.current.desired.insert(target.clone(), (driver.clone(), desired));
         if self.unreachable.contains(target) || before.is_some_and(|(_, before)| before.hash() == hash) {
             return;
