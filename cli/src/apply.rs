@@ -38,6 +38,12 @@ where
     Ok(object)
 }
 
+/// The resource of NetworkAttachmentDefinitions.
+pub fn nad_resource() -> ApiResource {
+    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
+    ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions")
+}
+
 /// The type of an object. The plural is derived from the kind, which is correct for all kinds applied here.
 pub(crate) fn resource_of(object: &DynamicObject) -> Result<ApiResource, ApplyError> {
     let types = object.types.as_ref().ok_or(ApplyError::Unnamed)?;

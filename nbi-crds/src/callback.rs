@@ -1,9 +1,26 @@
-//! Signing and format of callbacks, shared by all kinds.
+//! Callbacks, shared by all kinds.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::schema;
+
+/// Where the transitions of an object are posted.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Callbacks {
+    /// An http or https URL that gets a POST of this object on every transition of its phase.
+    #[serde(default, rename = "CallbackURL")]
+    #[schemars(schema_with = "schema::callback_url")]
+    pub url: Option<String>,
+    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
+    #[serde(rename = "CallbackSecret")]
+    pub secret: Option<CallbackSecret>,
+    /// The body of the POST to CallbackURL; absent: Object.
+    #[serde(rename = "CallbackFormat")]
+    pub format: Option<CallbackFormat>,
+}
 
 /// The key that signs callbacks, as Standard Webhooks defines it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

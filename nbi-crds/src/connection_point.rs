@@ -5,10 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// Where pods of some nodes meet the fabric: a bridge, a NIC or a pool of devices on every node of a NodePool.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
@@ -31,7 +33,6 @@ use crate::{CallbackFormat, CallbackSecret, schema};
 #[serde(rename_all = "PascalCase")]
 pub struct ConnectionPointSpec {
     /// A description for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub description: Option<String>,
     /// The CNI plugins that can attach a pod here, the preferred one first.
@@ -41,7 +42,7 @@ pub struct ConnectionPointSpec {
     )]
     pub supported_cnis: Vec<SupportedCni>,
     /// The NodePool whose nodes have it; absent means every node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::name")]
     pub node_pool: Option<String>,
     /// The NICs on the pool's nodes that lead to the fabric. Several on an ovs or bridge ConnectionPoint form one
@@ -51,22 +52,16 @@ pub struct ConnectionPointSpec {
     pub interfaces: Vec<String>,
     /// The namespaces whose attachments with VlanType trunk may see every VLAN here. Absent: a trunk is for namespaces that all
     /// L2Services here are open to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub trunk_namespaces: Option<LabelSelector>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 /// A CNI plugin and how to use it on a ConnectionPoint.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct SupportedCni {
@@ -78,7 +73,6 @@ pub struct SupportedCni {
     /// JSON text of an object with the plugin's parameters: BridgeName for ovs and bridge, PoolName for host-device
     /// and sriov, Master for macvlan, ipvlan and vlan; MTU for attachments that name none, but for host-device, sriov and
     /// userspace; PoolName for ovs where pods' devices come from a device plugin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 4096),
         extend("x-kubernetes-validations" = [schema::rule(

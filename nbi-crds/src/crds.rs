@@ -7,8 +7,8 @@ use kube::CustomResourceExt;
 use serde_json::json;
 
 use crate::{
-    Bridge, ConnectionPoint, EnoResource, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment,
-    NodePool, PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
+    Bridge, ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
+    PhysicalNetwork, PodConfig, PodNetwork, PodNetworkConfig, Route, Subnet, UNOBSERVED,
 };
 
 /// Fields of [`crate::Status`] that every kind has.
@@ -18,24 +18,35 @@ const COMMON_STATUS: [&str; 6] =
 /// The CustomResourceDefinitions of all kinds, as the API server takes them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
-        crd::<ConnectionPoint>(),
-        crd::<FabricDevice>(),
-        crd::<L2BridgeDomain>(),
-        crd::<L2Service>(),
-        crd::<L2ServiceAttachment>(),
-        crd::<NodePool>(),
-        crd::<PhysicalNetwork>(),
-        crd::<Route>(),
-        crd::<Subnet>(),
+        with_status::<ConnectionPoint>(&["readyInputs", "cnis"]),
+        with_status::<FabricDevice>(&[
+            "readyInputs",
+            "clusterID",
+            "dialect",
+            "capabilities",
+            "hostKeyFingerprint",
+            "model",
+            "rollback",
+            "auditInterval",
+            "changeNotifications",
+            "lastTransaction",
+            "closedPorts",
+            "leavingPorts",
+            "portsBefore",
+            "pendingChanges",
+        ]),
+        with_status::<L2BridgeDomain>(&["readyInputs", "grantedID", "placement"]),
+        with_status::<L2Service>(&["readyInputs", "grantedID", "placement", "connectionPoints"]),
+        with_status::<L2ServiceAttachment>(&["readyInputs", "podConfigurations", "addresses"]),
+        with_status::<NodePool>(&[]),
+        with_status::<PhysicalNetwork>(&["switchPorts"]),
+        with_status::<Route>(&[]),
+        with_status::<Subnet>(&[]),
         status_only(tidied::<PodNetwork>()),
         with_status::<Bridge>(&["readyInputs", "bridgeConfigs"]),
         with_status::<PodConfig>(&["podConfigurations", "addresses", "links", "pods"]),
         with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses", "links", "pods"]),
     ]
-}
-
-fn crd<K: EnoResource + CustomResourceExt>() -> CustomResourceDefinition {
-    with_status::<K>(K::STATUS_EXTRAS)
 }
 
 /// Adds the common status fields and these extras, and the default status of an unobserved object.
@@ -65,7 +76,20 @@ fn status_only(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
 fn tidied<K: CustomResourceExt>() -> CustomResourceDefinition {
     let mut crd = K::crd();
     roots(&mut crd).for_each(tidy);
+    if crd.spec.scope == "Namespaced" {
+        roots(&mut crd).for_each(describe_secret_of_namespaced_kind);
+    }
     crd
+}
+
+/// The key of a namespaced object is in its own namespace, unlike [`crate::Callbacks::secret`] of other kinds.
+fn describe_secret_of_namespaced_kind(root: &mut JSONSchemaProps) {
+    let spec =
+        root.properties.as_mut().and_then(|properties| properties.get_mut("spec")?.properties.as_mut());
+    let secret = spec.and_then(|fields| fields.get_mut("CallbackSecret")?.description.as_mut());
+    if let Some(description) = secret {
+        *description = description.replace("the operator's namespace", "the object's namespace");
+    }
 }
 
 fn roots(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {

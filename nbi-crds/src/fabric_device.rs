@@ -4,10 +4,12 @@ use eno_schemas::{Drift, PortMode};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// A switch, how its driver reaches it, and where its ports lead.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
@@ -75,15 +77,14 @@ pub struct FabricDeviceSpec {
     #[schemars(schema_with = "address")]
     pub address: String,
     /// The configuration model to speak, such as openconfig; absent lets the driver choose by what the device offers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "dialect")]
     pub dialect: Option<String>,
     /// How the driver logs in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
     /// The device's SSH host key as a line of OpenSSH's known_hosts or .pub format without host names. Without it the
     /// device is refused, and the message shows the fingerprint of the key that the device offers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "host_key")]
     pub host_key: Option<String>,
     /// The reaction when somebody else changes the operator's VLANs on the device.
@@ -92,13 +93,12 @@ pub struct FabricDeviceSpec {
     /// Seconds after which the device is read again though nothing was heard of it, to find what was changed by another
     /// hand; a quarter more or less, so that not all devices are read at once. Absent: as the driver is told by its flag
     /// --audit-interval, 600 unless it says otherwise. status.auditInterval shows what holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 604_800))]
     pub audit_interval: Option<u32>,
     /// VLANs that exist on the device under names of others and are taken over once they are wanted: they get the
     /// engine's name, and go when nobody wants them any more. IDs and ranges of them, such as "42,100-199". Without this
     /// a VLAN of others is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::vlan_set")]
     pub adopt: Option<String>,
     /// The ports that the engine may configure, and where each leads. No other port is touched.
@@ -108,16 +108,9 @@ pub struct FabricDeviceSpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["Name"])
     )]
     pub ports: Vec<FabricPort>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 fn netconf() -> String {
@@ -145,6 +138,7 @@ enum DriftSpelling {
 
 /// A port that the engine may configure. It leads to exactly one thing: a NIC of a node, a PhysicalNetwork, or a port
 /// of another FabricDevice.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 #[schemars(extend("x-kubernetes-validations" = [
@@ -161,31 +155,31 @@ pub struct FabricPort {
     #[schemars(schema_with = "port_name")]
     pub name: String,
     /// Set to trunk to let the engine turn a port in access mode into a trunk; otherwise such a port is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "port_mode")]
     pub mode: Option<PortMode>,
     /// The link aggregation group on this device that the port is a member of; VLANs are set on the group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "port_name")]
     pub lag: Option<String>,
     /// The node at the other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::name")]
     pub node: Option<String>,
     /// The NIC of the node at the other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::interface_name")]
     pub interface: Option<String>,
     /// The PhysicalNetwork at the other end.
-    #[serde(default, rename = "PhysicalNW", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "PhysicalNW")]
     #[schemars(schema_with = "schema::name")]
     pub physical_nw: Option<String>,
     /// The FabricDevice at the other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::name")]
     pub device: Option<String>,
     /// The port of the FabricDevice at the other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "port_name")]
     pub port: Option<String>,
 }

@@ -5,10 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// L2Services brought to the pods of a namespace, as one NetworkAttachmentDefinition of the same name.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
@@ -48,25 +50,17 @@ pub struct L2ServiceAttachmentSpec {
     /// How the VLANs reach the pod.
     pub vlan_type: VlanType,
     /// Which of the ConnectionPoint's CNI plugins makes the interface; absent means the first that can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub implementation: Option<CniName>,
     /// The MTU of the pod's interface in bytes; absent: MTU in Opts of the ConnectionPoint, else the CNI plugin's choice.
-    #[serde(default, rename = "MTU", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "MTU")]
     #[schemars(range(min = 68, max = 65535))]
     pub mtu: Option<u16>,
     /// The other namespaces whose pods may use its NetworkAttachmentDefinition, and so keep it from being deleted; absent
     /// means none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub usable_from: Option<LabelSelector>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the object's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }

@@ -23,13 +23,12 @@ mod l2_service_attachment;
 mod node_pool;
 mod physical_network;
 mod pods;
-mod resource;
 mod route;
 mod schema;
 mod status;
 mod subnet;
 
-pub use callback::{CallbackFormat, CallbackSecret};
+pub use callback::{CallbackFormat, CallbackSecret, Callbacks};
 pub use connection_point::{ConnectionPoint, ConnectionPointSpec, SupportedCni};
 pub use crds::crds;
 pub use eno_schemas::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, PortMode, VlanType};
@@ -47,9 +46,8 @@ pub use pods::{
     PodNetworkSpec, PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment,
     VlanFields,
 };
-pub use resource::EnoResource;
 pub use route::{Route, RouteSpec};
-pub use status::{LastTransaction, PortBefore, Status};
+pub use status::{EnoResource, LastTransaction, Placement, PortBefore, Status};
 pub use subnet::{Dns, IpPool, IpType, Subnet, SubnetSpec};
 
 /// The API group of all kinds except those for running pods.

@@ -5,7 +5,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// The nodes that have a ConnectionPoint, by their labels.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,14 +30,7 @@ pub struct NodePoolSpec {
     /// Which nodes are in the pool. Nodes join and leave it as their labels change; an empty selector means all.
     #[schemars(schema_with = "schema::label_selector")]
     pub node_selector: LabelSelector,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }

@@ -6,10 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// A network outside the fabric, such as the data centre's gateway, that L2Services can be led out to.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
@@ -31,7 +33,6 @@ use crate::{CallbackFormat, CallbackSecret, schema};
 #[serde(rename_all = "PascalCase")]
 pub struct PhysicalNetworkSpec {
     /// A description for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub description: Option<String>,
     /// The VLAN IDs that may be used on it, each entry one ID or a range such as "100-199".
@@ -39,23 +40,16 @@ pub struct PhysicalNetworkSpec {
     #[schemars(schema_with = "segmentation_ranges")]
     pub segmentation_ids: Vec<String>,
     /// The namespaces whose attachments may use it; absent means all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub namespaces: Option<LabelSelector>,
     /// Somebody else wires it: L2Services that name it are ready though no port of a FabricDevice leads there. Without
     /// this they are pending until one does and links join it with the ConnectionPoints that use them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unmanaged: bool,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 fn segmentation_ranges(_: &mut SchemaGenerator) -> Schema {

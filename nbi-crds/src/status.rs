@@ -4,18 +4,25 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{ChangeOutcome, Phase};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::core::object::HasStatus;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::{Lease, PodConfiguration, schema};
 
+/// A kind with this status.
+pub trait EnoResource: kube::Resource<DynamicType = ()> + HasStatus<Status = Status> {}
+
+impl<K: kube::Resource<DynamicType = ()> + HasStatus<Status = Status>> EnoResource for K {}
+
 /// A change that was made on a device.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastTransaction {
     /// The transaction over several devices that it was a part of; absent when it was made by itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub id: Option<String>,
     /// When it was confirmed or taken back.
@@ -35,6 +42,7 @@ pub struct LastTransaction {
 }
 
 /// What a port of a switch was like before it carried a VLAN of ours.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PortBefore {
@@ -46,32 +54,53 @@ pub struct PortBefore {
     pub trunk: bool,
     /// Settings that a VLAN of ours changes, by the driver's names for them. One that is not named was not set. Absent:
     /// it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::settings")]
     pub settings: Option<BTreeMap<String, String>>,
     /// The VLANs of its list that became ours later, such as 10-20,30.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 20480))]
     pub vlans: Option<String>,
 }
 
+/// Where a network is on switches, while a switch rejects it or it moves to another VLAN ID.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// The VLAN ID with which it was last confirmed.
+    #[serde(default, rename = "confirmedID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub confirmed_id: Option<u16>,
+    /// The switch ports where it was last confirmed, each as FabricDevice:port; absent: the reports of switches tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4096), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
+    pub confirmed_ports: Vec<String>,
+    /// The VLAN ID that it is to have.
+    #[serde(default, rename = "desiredID")]
+    #[schemars(schema_with = "schema::vlan_id")]
+    pub desired_id: Option<u16>,
+    /// The FabricDevice that rejects it.
+    #[schemars(length(max = 253))]
+    pub rejected_by: Option<String>,
+    /// The rejected request may succeed later.
+    pub retryable: Option<bool>,
+}
+
 /// What the engine reports about an object.
 ///
-/// One type for all kinds; [`crate::EnoResource::STATUS_EXTRAS`] says which of the later fields a kind has. Absent
+/// One type for all kinds; [`crate::crds`] says which of the later fields a kind has. Absent
 /// fields are not serialised, so that a value of this type is also the body of a server-side apply patch.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "What the engine reports about the object.")]
 pub struct Status {
     /// Where the object is on its way: pending, ready, error, terminating or deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Why it is in this phase: the hop that is not done and what would help.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
     /// The metadata.generation that this status is about; -1 until the engine has seen the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1))]
     pub observed_generation: Option<i64>,
     /// Details by type: Ready says the same as the phase, with a reason for programs.
@@ -79,25 +108,26 @@ pub struct Status {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// How many transitions the object has made; numbers the callbacks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub transitions: Option<i64>,
     /// The last valid inputs, which stay realised while the spec is invalid. Written and read by the engine alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::free_object")]
     pub realized: Option<Value>,
     /// What the object was made of when it was last ready, as a hash. Written and read by the engine alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub ready_inputs: Option<String>,
     /// The names of the CNI plugins that can attach a pod, in one text, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub cnis: Option<String>,
     /// The VLAN ID that the object holds; another object asking for the same one is in error.
-    #[serde(default, rename = "grantedID", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "grantedID")]
     #[schemars(schema_with = "schema::vlan_id")]
     pub granted_id: Option<u16>,
+    /// Where the network is confirmed and where it is to be, while a switch rejects it or it moves to another VLAN ID.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::plain::<Placement>")]
+    pub placement: Option<Placement>,
     /// The ConnectionPoints on which attachments use the service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<1024>")]
@@ -107,11 +137,10 @@ pub struct Status {
     #[schemars(length(max = 1024), inner(length(max = 512)), extend("x-kubernetes-list-type" = "set"))]
     pub switch_ports: Vec<String>,
     /// Identifies the cluster in the names of its VLANs on the device: eno-<clusterID>-<VLAN ID>.
-    #[serde(default, rename = "clusterID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "clusterID")]
     #[schemars(length(max = 8))]
     pub cluster_id: Option<String>,
     /// The dialect that the driver speaks with the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub dialect: Option<String>,
     /// The capabilities that the driver uses on the device, such as candidate and confirmed-commit.
@@ -119,28 +148,23 @@ pub struct Status {
     #[schemars(length(max = 256), inner(length(max = 256)), extend("x-kubernetes-list-type" = "set"))]
     pub capabilities: Vec<String>,
     /// The fingerprint of the host key that the device showed, as ssh-keygen -l prints it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub host_key_fingerprint: Option<String>,
     /// The device's make, model or software, as far as it tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub model: Option<String>,
     /// How a change of the device can be taken back after it took effect: persistent and session devices do it by
     /// themselves unless the change is confirmed, and so can change together with others; none can't.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub rollback: Option<String>,
     /// Seconds after which the driver reads the device again though nothing was heard of it; a quarter more or less.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub audit_interval: Option<i64>,
     /// The device tells the driver of changes by other hands, so that they are found at once; otherwise they are found
     /// when it is read again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change_notifications: Option<bool>,
     /// The last change that was made on the device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::plain::<LastTransaction>")]
     pub last_transaction: Option<LastTransaction>,
     /// The ports that are trunks with a list on which there are VLANs of ours, and those of which somebody emptied the
@@ -168,7 +192,6 @@ pub struct Status {
     pub ports_before: Vec<PortBefore>,
     /// How many VLANs, and VLANs on ports, are not yet on the device as they are wanted, or not yet gone. Brought up to
     /// date when something else changes in the status, and when nothing is left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub pending_changes: Option<i64>,
     /// The running pods that were given an interface by a label.

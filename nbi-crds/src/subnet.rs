@@ -1,18 +1,19 @@
 //! Subnet: the addresses of an L2Service.
 
-use std::fmt;
-
 use eno_schemas::Ipam;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use strum::Display;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 /// The addresses of an L2Service, and what a pod is told with them.
 ///
 /// CEL has no order of addresses: `Start` after `End`, a pool outside the subnet and pools that overlap are left to
 /// the engine.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "eno.k8s.io",
@@ -87,18 +88,10 @@ pub struct SubnetSpec {
     #[schemars(schema_with = "schema::names::<256>")]
     pub routes: Vec<String>,
     /// How pods resolve names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the operator's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 /// A range of addresses, both ends included.
@@ -114,6 +107,7 @@ pub struct IpPool {
 }
 
 /// How pods resolve names: the `dns` of a CNI result.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Dns {
@@ -122,7 +116,7 @@ pub struct Dns {
     #[schemars(schema_with = "schema::ips::<16>")]
     pub nameservers: Vec<String>,
     /// The local domain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::domain")]
     pub domain: Option<String>,
     /// The domains in which short names are looked up, in this order.
@@ -132,27 +126,14 @@ pub struct Dns {
 }
 
 /// The version of IP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Display,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum IpType {
     /// IPv4.
     V4,
     /// IPv6.
     V6,
-}
-
-impl IpType {
-    /// As written in a spec.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V4 => "v4",
-            Self::V6 => "v6",
-        }
-    }
-}
-
-impl fmt::Display for IpType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }

@@ -127,6 +127,11 @@ impl Error {
         }
     }
 
+    /// True when the server did not answer, so that nothing is known to be wrong with the request.
+    pub fn unreachable(&self) -> bool {
+        matches!(self, Self::NotSent { .. } | Self::Unknown { .. } | Self::TimedOut { .. })
+    }
+
     /// True when the server may have run the request nevertheless.
     pub fn may_have_happened(&self) -> bool {
         match self {

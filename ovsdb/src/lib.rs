@@ -7,6 +7,7 @@
 //! - [`Mirror`]: a copy of selected tables that follows every change (`monitor_cond_since`) and can be waited on,
 //!   without polling.
 //! - [`Lock`]: locks among clients, with notification of their loss.
+//! - [`open_vswitch`]: changes of a switch's configuration, until ovs-vswitchd has applied them.
 //!
 //! ```no_run
 //! use eno_ovsdb::{Client, Condition, MonitorRequest, Mutation, Operation, Options, Transaction};
@@ -46,6 +47,7 @@ mod error;
 mod framing;
 mod lock;
 mod mirror;
+pub mod open_vswitch;
 mod operation;
 mod options;
 mod outcome;

@@ -1,6 +1,6 @@
 //! The operations of a transaction (RFC 7047 section 5.2).
 
-use serde::ser::{Serialize, SerializeMap, SerializeTuple, Serializer};
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::value::{Atom, NamedUuid, Row, Value};
@@ -14,39 +14,31 @@ pub struct Condition {
 }
 
 /// The comparison of a [`Condition`] (`<function>`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Function {
     /// `<`, of numbers.
+    #[serde(rename = "<")]
     Less,
     /// `<=`, of numbers.
+    #[serde(rename = "<=")]
     LessOrEqual,
     /// `==`: the whole value.
+    #[serde(rename = "==")]
     Equal,
     /// `!=`: the whole value.
+    #[serde(rename = "!=")]
     NotEqual,
     /// `>=`, of numbers.
+    #[serde(rename = ">=")]
     GreaterOrEqual,
     /// `>`, of numbers.
+    #[serde(rename = ">")]
     Greater,
     /// `includes`: all atoms or pairs of the argument are there.
     Includes,
     /// `excludes`: none of them is.
     Excludes,
-}
-
-impl Function {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Less => "<",
-            Self::LessOrEqual => "<=",
-            Self::Equal => "==",
-            Self::NotEqual => "!=",
-            Self::GreaterOrEqual => ">=",
-            Self::Greater => ">",
-            Self::Includes => "includes",
-            Self::Excludes => "excludes",
-        }
-    }
 }
 
 impl Condition {
@@ -78,7 +70,7 @@ impl Condition {
 
 impl Serialize for Condition {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        triple(serializer, &self.column, self.function.as_str(), &self.value)
+        (&self.column, self.function, &self.value).serialize(serializer)
     }
 }
 
@@ -106,16 +98,6 @@ impl Mutation {
         Self::new(column, "*=", number.into())
     }
 
-    /// Divides each number.
-    pub fn divide(column: impl Into<String>, number: impl Into<Atom>) -> Self {
-        Self::new(column, "/=", number.into())
-    }
-
-    /// The remainder of each integer.
-    pub fn remainder(column: impl Into<String>, number: impl Into<Atom>) -> Self {
-        Self::new(column, "%=", number.into())
-    }
-
     /// Adds atoms to a set, or pairs to a map. A pair whose key is there already is **not** changed: delete
     /// the key first.
     pub fn insert(column: impl Into<String>, value: impl Into<Value>) -> Self {
@@ -134,30 +116,25 @@ impl Mutation {
 
 impl Serialize for Mutation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        triple(serializer, &self.column, self.mutator, &self.value)
+        // `insert` and `delete` accept the bare atom for a set of one.
+        (&self.column, self.mutator, &self.value).serialize(serializer)
     }
 }
 
-fn triple<S: Serializer>(serializer: S, a: &str, b: &str, c: &Value) -> Result<S::Ok, S::Error> {
-    let mut triple = serializer.serialize_tuple(3)?;
-    triple.serialize_element(a)?;
-    triple.serialize_element(b)?;
-    // `includes`, `insert` and `delete` accept the bare atom for a set of one.
-    triple.serialize_element(c)?;
-    triple.end()
-}
-
 /// The condition of an [`Operation::Wait`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Until {
     /// The rows equal the given ones.
+    #[serde(rename = "==")]
     Equal,
     /// The rows differ from the given ones.
+    #[serde(rename = "!=")]
     NotEqual,
 }
 
 /// One operation of a transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
     /// Inserts a row; omitted columns get the default value of their type.
     Insert {
@@ -166,6 +143,7 @@ pub enum Operation {
         /// The row's columns.
         row: Row,
         /// The name by which other operations of the transaction refer to it.
+        #[serde(rename = "uuid-name", skip_serializing_if = "Option::is_none")]
         name: Option<NamedUuid>,
     },
     /// Reads rows.
@@ -173,8 +151,10 @@ pub enum Operation {
         /// The table.
         table: String,
         /// The selected rows; all without a condition.
+        #[serde(rename = "where")]
         conditions: Vec<Condition>,
         /// The columns; absent: all, with `_uuid` and `_version`.
+        #[serde(skip_serializing_if = "Option::is_none")]
         columns: Option<Vec<String>>,
     },
     /// Sets columns of rows.
@@ -182,6 +162,7 @@ pub enum Operation {
         /// The table.
         table: String,
         /// The selected rows.
+        #[serde(rename = "where")]
         conditions: Vec<Condition>,
         /// The new values.
         row: Row,
@@ -191,6 +172,7 @@ pub enum Operation {
         /// The table.
         table: String,
         /// The selected rows.
+        #[serde(rename = "where")]
         conditions: Vec<Condition>,
         /// The mutations, in this order.
         mutations: Vec<Mutation>,
@@ -200,6 +182,7 @@ pub enum Operation {
         /// The table.
         table: String,
         /// The selected rows.
+        #[serde(rename = "where")]
         conditions: Vec<Condition>,
     },
     /// Waits until rows equal, or differ from, the given ones. With a timeout of 0 it fails at once
@@ -208,6 +191,7 @@ pub enum Operation {
         /// The table.
         table: String,
         /// The selected rows.
+        #[serde(rename = "where")]
         conditions: Vec<Condition>,
         /// The compared columns.
         columns: Vec<String>,
@@ -216,10 +200,11 @@ pub enum Operation {
         /// The rows to compare with.
         rows: Vec<Row>,
         /// Milliseconds; absent: no limit.
+        #[serde(skip_serializing_if = "Option::is_none")]
         timeout: Option<u64>,
     },
     /// Text for the database's log.
-    Comment(String),
+    Comment(#[serde(serialize_with = "comment")] String),
     /// Fails unless the client holds this lock.
     Assert {
         /// The lock's name.
@@ -315,74 +300,9 @@ impl Operation {
     }
 }
 
-impl Serialize for Operation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        match self {
-            Self::Insert { table, row, name } => {
-                map.serialize_entry("op", "insert")?;
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("row", row)?;
-                if let Some(name) = name {
-                    map.serialize_entry("uuid-name", name.as_str())?;
-                }
-            }
-            Self::Select { table, conditions, columns } => {
-                map.serialize_entry("op", "select")?;
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("where", conditions)?;
-                if let Some(columns) = columns {
-                    map.serialize_entry("columns", columns)?;
-                }
-            }
-            Self::Update { table, conditions, row } => {
-                map.serialize_entry("op", "update")?;
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("where", conditions)?;
-                map.serialize_entry("row", row)?;
-            }
-            Self::Mutate { table, conditions, mutations } => {
-                map.serialize_entry("op", "mutate")?;
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("where", conditions)?;
-                map.serialize_entry("mutations", mutations)?;
-            }
-            Self::Delete { table, conditions } => {
-                map.serialize_entry("op", "delete")?;
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("where", conditions)?;
-            }
-            Self::Wait { table, conditions, columns, until, rows, timeout } => {
-                map.serialize_entry("op", "wait")?;
-                if let Some(timeout) = timeout {
-                    map.serialize_entry("timeout", timeout)?;
-                }
-                map.serialize_entry("table", table)?;
-                map.serialize_entry("where", conditions)?;
-                map.serialize_entry("columns", columns)?;
-                let until = match until {
-                    Until::Equal => "==",
-                    Until::NotEqual => "!=",
-                };
-                map.serialize_entry("until", until)?;
-                map.serialize_entry("rows", rows)?;
-            }
-            Self::Comment(comment) => {
-                map.serialize_entry("op", "comment")?;
-                map.serialize_entry("comment", comment)?;
-            }
-            Self::Assert { lock } => {
-                map.serialize_entry("op", "assert")?;
-                map.serialize_entry("lock", lock)?;
-            }
-            Self::Abort => map.serialize_entry("op", "abort")?,
-            Self::Commit { durable } => {
-                map.serialize_entry("op", "commit")?;
-                map.serialize_entry("durable", durable)?;
-            }
-        }
-        map.end()
-    }
+/// The field of a `comment`.
+fn comment<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map([("comment", text)])
 }
 
 /// A [`Row`] of `column: value` pairs.

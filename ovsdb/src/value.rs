@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
-use serde::ser::{Serialize, SerializeTuple, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub enum Atom {
 
 /// The name of a row that an `insert` creates, by which other operations of the same transaction refer to it.
 /// It is an `<id>`: letters, digits and underscores, no digit first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct NamedUuid(String);
 
 impl NamedUuid {
@@ -139,21 +139,10 @@ impl Serialize for Atom {
             Self::Real(real) => serializer.serialize_f64(*real),
             Self::Boolean(boolean) => serializer.serialize_bool(*boolean),
             Self::String(string) => serializer.serialize_str(string),
-            Self::Uuid(uuid) => tagged(serializer, "uuid", &uuid.to_string()),
-            Self::Named(name) => tagged(serializer, "named-uuid", name.as_str()),
+            Self::Uuid(uuid) => ("uuid", uuid.to_string()).serialize(serializer),
+            Self::Named(name) => ("named-uuid", name).serialize(serializer),
         }
     }
-}
-
-fn tagged<S: Serializer, T: Serialize + ?Sized>(
-    serializer: S,
-    tag: &str,
-    content: &T,
-) -> Result<S::Ok, S::Error> {
-    let mut pair = serializer.serialize_tuple(2)?;
-    pair.serialize_element(tag)?;
-    pair.serialize_element(content)?;
-    pair.end()
 }
 
 /// The value of a column: `<value>`.
@@ -204,28 +193,6 @@ impl Value {
     pub fn as_integer(&self) -> Option<i64> {
         match self.atom()? {
             Atom::Integer(integer) => Some(*integer),
-            _ => None,
-        }
-    }
-
-    /// The only atom, if it is a number.
-    pub fn as_real(&self) -> Option<f64> {
-        match self.atom()? {
-            Atom::Real(real) => Some(*real),
-            // Other implementations may write 1.0 as 1.
-            #[expect(
-                clippy::cast_precision_loss,
-                reason = "a real has that precision in the database as well"
-            )]
-            Atom::Integer(integer) => Some(*integer as f64),
-            _ => None,
-        }
-    }
-
-    /// The only atom, if it is a boolean.
-    pub fn as_boolean(&self) -> Option<bool> {
-        match self.atom()? {
-            Atom::Boolean(boolean) => Some(*boolean),
             _ => None,
         }
     }
@@ -331,9 +298,9 @@ impl Serialize for Value {
         match self {
             Self::Set(set) => match self.atom() {
                 Some(atom) => atom.serialize(serializer),
-                None => tagged(serializer, "set", set),
+                None => ("set", set).serialize(serializer),
             },
-            Self::Map(map) => tagged(serializer, "map", &map.iter().collect::<Vec<_>>()),
+            Self::Map(map) => ("map", map.iter().collect::<Vec<_>>()).serialize(serializer),
         }
     }
 }

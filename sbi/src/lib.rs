@@ -1,6 +1,7 @@
 //! The southbound interface: the [`Driver`] trait, the [`host`] that runs a driver on NATS, and the
 //! [`daemon`] and [`nats`] plumbing that the engine uses too.
 
+mod baseline;
 pub mod daemon;
 mod driver;
 pub mod host;
@@ -11,6 +12,7 @@ mod secret_name;
 mod target_ownership;
 mod work;
 
+pub use baseline::{Baseline, BaselineGuard};
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
 pub use host::Ownership;

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::Transition;
 
@@ -20,6 +21,7 @@ pub struct DeadLetter {
 }
 
 /// A request to the leading engine on [`Subject::CallbackRequest`](crate::Subject::CallbackRequest).
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackRequest {
@@ -28,7 +30,6 @@ pub struct CallbackRequest {
     /// The object's kind, as in the manifest.
     pub kind: String,
     /// Its namespace; absent for cluster-scoped kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
@@ -47,6 +48,7 @@ pub enum CallbackAction {
 }
 
 /// The response to a [`CallbackRequest`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CallbackAnswer {
@@ -57,6 +59,5 @@ pub struct CallbackAnswer {
     /// Number of pending callbacks, which are retried at once.
     pub waiting: u64,
     /// Why the delivery failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

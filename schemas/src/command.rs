@@ -4,11 +4,13 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 use sha2::{Digest, Sha256};
 
 use crate::{FabricDesired, NadDesired, NodeDesired, PayloadKind};
 
 /// The complete desired state of one target, kept as the last message of its subject in `ENO_COMMANDS`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Command {
@@ -21,7 +23,6 @@ pub struct Command {
     /// The desired state.
     pub desired: Desired,
     /// Set when several targets change together or not at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<Transaction>,
 }
 
@@ -84,6 +85,7 @@ impl Desired {
 /// command of the target: the same desired state, the same transaction, with `decision`. Any other newer
 /// command, and the deadline, mean [`Decision::Abort`]. A target whose device can't hold a change takes no
 /// part: it is commanded without a transaction, once the others are confirmed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transaction {
@@ -94,7 +96,6 @@ pub struct Transaction {
     /// RFC 3339: each participant rolls back by itself when no decision has come by then.
     pub deadline: String,
     /// The decision; absent: none yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
 }
 

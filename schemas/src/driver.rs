@@ -2,9 +2,11 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 /// The presence of one driver process, put into the KV bucket `ENO_DRIVERS` under `<driver>.<instance>` and
 /// renewed before the bucket's time-to-live ends.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverHello {
@@ -20,7 +22,6 @@ pub struct DriverHello {
     #[serde(default)]
     pub capabilities: Vec<String>,
     /// The only target that it works on; absent: every target that is commanded of the driver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
 

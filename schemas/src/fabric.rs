@@ -8,11 +8,13 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{Drift, VlanError, VlanId, VlanSet};
 
 /// The complete desired state of one switch, as far as it is ours: every VLAN that we make there and every port
 /// that a FabricDevice lists. VLANs and ports that are not named here are not ours and are left alone.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FabricDesired {
@@ -20,7 +22,6 @@ pub struct FabricDesired {
     #[schemars(regex(pattern = r"^[a-z0-9]{1,8}$"))]
     pub cluster: String,
     /// The uid of the cluster, which tells it from another cluster with the same identifier; absent: not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub cluster_uid: Option<String>,
     /// How the device is reached.
@@ -32,26 +33,23 @@ pub struct FabricDesired {
 }
 
 /// How a switch is reached.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
     /// `host:port`, or whatever the driver takes for an address.
     pub address: String,
     /// The dialect to speak; absent: chosen by what the device announces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dialect: Option<String>,
     /// The name of a credential that the driver reads itself; never the credential.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
     /// The host key to accept, an OpenSSH public key line; absent: the driver refuses to connect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
     /// The drift policy.
     #[serde(default)]
     pub drift: Drift,
     /// Seconds after which a driver without change notifications reads the device again; absent: the driver's
     /// choice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit_interval: Option<NonZeroU32>,
     /// VLANs that exist there under another name and are adopted when they are desired: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
@@ -110,13 +108,13 @@ impl JsonSchema for FabricVlan {
 }
 
 /// A port of a switch and the tagged VLANs of ours that it is to carry.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FabricPort {
     /// The device's name of the port.
     pub name: String,
     /// The LAG that it is a member of: that is configured instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<String>,
     /// Whether a foreign access port may be turned into a trunk.
     #[serde(default)]
@@ -128,11 +126,11 @@ pub struct FabricPort {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     /// The state that a driver reported in [`Applied::Fabric::before`](crate::Applied).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PortBefore>,
 }
 
 /// The state of a port before it carried a VLAN of ours. It is restored when the port carries none any more.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortBefore {
@@ -141,7 +139,6 @@ pub struct PortBefore {
     pub trunk: bool,
     /// Settings that a VLAN of ours changes, by the driver's names for them. One that is absent was not set.
     /// Absent altogether: not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "settings_schema")]
     pub settings: Option<BTreeMap<String, String>>,
     /// The VLANs of its list that became ours later. They are on the list again once they are not ours any

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{InterfaceType, Ipam, VlanId, VlanSet};
 
 /// One NetworkAttachmentDefinition (`k8s.cni.cncf.io/v1`), described by its purpose; the driver renders its CNI
 /// configuration. `attachment: None`: it must not exist.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NadDesired {
@@ -20,7 +22,6 @@ pub struct NadDesired {
     /// The L2ServiceAttachment that owns it.
     pub owner: NadOwner,
     /// What it gives to a pod; absent: the object must be gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attachment: Option<VlanAttachment>,
 }
 
@@ -33,6 +34,7 @@ pub struct NadOwner {
 }
 
 /// What a NAD gives to a pod.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VlanAttachment {
@@ -41,7 +43,6 @@ pub struct VlanAttachment {
     /// Tagged or not, and which VLANs.
     pub vlans: NadVlans,
     /// `mtu`, bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// Address management, for access attachments: none, one, or one of each family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -61,6 +62,7 @@ pub enum NadVlans {
 }
 
 /// A CNI plugin with the keys that come from the connection point.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Cni {
@@ -69,10 +71,8 @@ pub enum Cni {
         /// The OVS bridge.
         bridge: String,
         /// `socket_file`, the OVSDB socket.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         socket_file: Option<String>,
         /// The device plugin's resource, `k8s.v1.cni.cncf.io/resourceName`; absent: the bridge's own.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         pool: Option<String>,
     },
     /// The reference `bridge` plugin.
@@ -160,6 +160,7 @@ pub struct NadRoute {
 }
 
 /// CNI `dns`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Dns {
@@ -167,7 +168,6 @@ pub struct Dns {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
     /// `domain`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// `search`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

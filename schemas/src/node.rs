@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{VlanId, VlanSet};
 
@@ -24,19 +25,17 @@ pub struct NodeDesired {
 }
 
 /// A network of the host. Its name is its key in [`NodeDesired::networks`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum HostNetwork {
     /// An Open vSwitch bridge.
     Ovs {
         /// `datapath_type`; absent: as the node is configured.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         datapath: Option<OvsDatapath>,
         /// Its connection to the fabric; absent: it connects only pods of this node.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         uplink: Option<Uplink>,
         /// Another Open vSwitch bridge, joined by a pair of patch ports that carry `vlans`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         patch: Option<String>,
         /// The tagged VLANs of the uplink and the patch; empty: none, not all.
         vlans: VlanSet,
@@ -44,12 +43,10 @@ pub enum HostNetwork {
     /// A Linux bridge that filters VLANs.
     Bridge {
         /// Its connection to the fabric; absent: it connects only pods of this node.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         uplink: Option<Uplink>,
         /// The tagged VLANs of the uplink; empty: none.
         vlans: VlanSet,
         /// The MTU of the bridge in bytes, and the minimum MTU of the uplink.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
     /// A NIC (or a bond of that name) with VLAN subinterfaces `<name>.<vid>`, which are masters of pods' interfaces.
@@ -60,7 +57,6 @@ pub enum HostNetwork {
         /// The subinterfaces.
         vlans: VlanSet,
         /// The minimum MTU of the NIC in bytes, and the MTU of the subinterfaces.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
     /// A Linux bridge that connects only pods of this node.
@@ -70,7 +66,6 @@ pub enum HostNetwork {
         #[schemars(with = "Vec<String>")]
         addresses: Vec<IpNet>,
         /// The MTU in bytes.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         mtu: Option<u32>,
     },
 }
@@ -86,6 +81,7 @@ pub enum OvsDatapath {
 }
 
 /// The connection of a bridge to the fabric.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Uplink {
@@ -93,7 +89,6 @@ pub struct Uplink {
     #[schemars(length(min = 1, max = 16))]
     pub interfaces: Vec<String>,
     /// The minimum MTU in bytes; absent: the MTU is not changed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
@@ -107,6 +102,7 @@ impl Uplink {
 }
 
 /// A running pod and its interfaces.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodePod {
@@ -121,7 +117,6 @@ pub struct NodePod {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<PodLink>,
     /// A change of the primary interface, which the cluster's network made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<PrimaryLink>,
 }
 
@@ -140,6 +135,7 @@ pub struct PrimaryLink {
 }
 
 /// An interface in a pod.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodLink {
@@ -152,16 +148,12 @@ pub struct PodLink {
     /// The type of the interface.
     pub kind: LinkKind,
     /// `id` of its bridge or VRF in this pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_of: Option<String>,
     /// The MTU in bytes; absent: the kernel's choice.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The MAC address: six bytes in hexadecimal with colons, lower case; absent: the kernel's choice, which is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// `ifalias`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
     /// The addresses with their prefix lengths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -193,13 +185,13 @@ pub enum LinkName {
 }
 
 /// The type of an interface, as `ip link add type …` calls it.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase", rename_all_fields = "camelCase")]
 pub enum LinkKind {
     /// One end of a pair; the other is on the host.
     Veth {
         /// The bridge of the host's end; absent: none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         master: Option<Master>,
     },
     /// macvlan in bridge mode.
@@ -227,13 +219,10 @@ pub enum LinkKind {
         #[schemars(range(max = 16_777_215))]
         vni: u32,
         /// The remote address, or a multicast group; absent: learnt.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         remote: Option<IpAddr>,
         /// Its own address.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         local: Option<IpAddr>,
         /// UDP; absent: 4789.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
     /// RFC 8926. Its packets leave by the pod's routes.
@@ -244,7 +233,6 @@ pub enum LinkKind {
         /// The remote address.
         remote: IpAddr,
         /// UDP; absent: 6081.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         port: Option<u16>,
     },
     /// RFC 2784, IP in GRE in IPv4.
@@ -267,35 +255,33 @@ pub enum LinkKind {
 }
 
 /// A point-to-point tunnel over IPv4.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunnel {
     /// The remote address.
     pub remote: std::net::Ipv4Addr,
     /// Its own address; absent: by the route.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<std::net::Ipv4Addr>,
     /// The GRE key in both directions; not for ipip.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<u32>,
     /// The TTL; absent: inherited from the packet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u8>,
 }
 
 /// A TUN or TAP device, persistent.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunDevice {
     /// The user with permission to open it; absent: anyone with the privilege.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<u32>,
     /// The group with permission to open it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
 }
 
 /// The bridge of the host's end of a pair. It must be in [`NodeDesired::networks`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Master {
@@ -311,7 +297,6 @@ pub enum Master {
         /// The bridge.
         bridge: String,
         /// The VLANs of the port; absent: the bridge has none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         vlans: Option<PortVlans>,
     },
 }
@@ -348,6 +333,7 @@ pub enum Parent {
 }
 
 /// A route out of an interface of a pod.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRoute {
@@ -355,20 +341,17 @@ pub struct PodRoute {
     #[schemars(with = "String")]
     pub prefix: IpNet,
     /// `via`; absent: on the link.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<IpAddr>,
     /// The table; absent: main.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
     /// `metric`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<u32>,
     /// `src`, the preferred source address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
 }
 
 /// A rule that chooses the table of a route (`ip rule`).
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRule {
@@ -378,16 +361,17 @@ pub struct PodRule {
     #[schemars(range(min = 1, max = 32765))]
     pub priority: u32,
     /// The source prefix; absent: any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub from: Option<IpNet>,
     /// The destination prefix; absent: any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub to: Option<IpNet>,
 }
 
 /// The observed state of a [`HostNetwork`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedNetwork {
@@ -395,11 +379,11 @@ pub struct AppliedNetwork {
     #[serde(default)]
     pub vlans: VlanSet,
     /// The MTU of its uplink in bytes, if one was requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
 }
 
 /// The observed state of a [`PodLink`] or [`PrimaryLink`].
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppliedLink {
@@ -408,15 +392,12 @@ pub struct AppliedLink {
     /// The name in the pod.
     pub name: String,
     /// The name of the host's end of the pair.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_name: Option<String>,
     /// The MAC address: six bytes in hexadecimal with colons; absent: it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
     /// The MTU in bytes.
     pub mtu: u32,
     /// The link with a smaller MTU than requested; absent: the agent sees none, or none was requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<PathMtu>,
     /// The desired addresses that it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

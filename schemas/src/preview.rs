@@ -2,11 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{DeviceInfo, Failure, Note, Rejection};
 
 /// A driver's response to a [`Command`](crate::Command) on [`Subject::Preview`](crate::Subject::Preview): the changes
 /// that it would make in the target's current state. Nothing is changed.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Preview {
@@ -21,9 +23,7 @@ pub struct Preview {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     /// Why there is no preview.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Data that the device gave about itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceInfo>,
 }

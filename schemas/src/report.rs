@@ -5,11 +5,13 @@ use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::{AppliedLink, AppliedNetwork, Generation, PortBefore, VlanId, VlanSet};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -26,7 +28,6 @@ pub struct Report {
     /// How it ended.
     pub outcome: Outcome,
     /// Our configuration on the target, as last read back; absent: not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<Applied>,
     /// Items that were rejected while the rest was applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -35,10 +36,8 @@ pub struct Report {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
     /// Data that the device gave about itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceInfo>,
     /// The last change of the device; absent: none was made for this command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeReport>,
 }
 
@@ -81,6 +80,7 @@ pub struct Failure {
 }
 
 /// Our configuration on a target.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Applied {
@@ -97,7 +97,6 @@ pub enum Applied {
         /// The listed ports that are trunks with a list with VLANs of ours, and those that were while VLANs
         /// of ours are desired there. The engine returns it in the next command, as
         /// [`FabricPort::closed`](crate::FabricPort). Absent: the driver needs no such record.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
         closed: Option<BTreeSet<String>>,
         /// The state of listed ports before they carried VLANs of ours, where it is to be restored. The
         /// engine returns it in the next command, as [`FabricPort::before`](crate::FabricPort).
@@ -120,6 +119,7 @@ pub enum Applied {
 }
 
 /// All VLANs that a port carries.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Carried {
@@ -127,7 +127,6 @@ pub struct Carried {
     #[serde(skip_serializing_if = "VlanSet::is_empty")]
     pub tagged: VlanSet,
     /// The VLAN of untagged frames: the native VLAN of a trunk, or the VLAN of an access port.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub untagged: Option<VlanId>,
     /// A trunk without a list, which carries every VLAN.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -136,20 +135,17 @@ pub struct Carried {
 
 /// An item of a command: a VLAN, a port, a VLAN on a port, a pod, an interface of a pod, or (all absent) the
 /// target as a whole. On a node, a port is the name of a network of the host.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Item {
     /// The VLAN.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanId>,
     /// The port, as the command names it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// The uid of the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     /// The id of the pod's interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }
 
@@ -248,29 +244,24 @@ pub struct Note {
 }
 
 /// Data that a device gave about itself.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceInfo {
     /// The dialect in use.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub dialect: Option<String>,
     /// Its capabilities, in the protocol's short names, such as `candidate` or `confirmed-commit:1.1`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
     /// `SHA256:…` fingerprint of its host key.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host_key_fingerprint: Option<String>,
     /// Make, model or software, as far as it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// How a change of it can be rolled back.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub rollback: Option<Rollback>,
     /// Seconds after which the driver reads it again without a notification; absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub audit_interval: Option<u32>,
     /// It notifies the driver of external changes; absent: not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub change_notifications: Option<bool>,
 }
 
@@ -290,11 +281,11 @@ pub enum Rollback {
 }
 
 /// A change that was made on a device.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangeReport {
     /// The transaction that it was a part of; absent: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transaction: Option<String>,
     /// When it was confirmed, RFC 3339.
     pub at: String,

@@ -2,10 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::Phase;
 
 /// One phase change, kept in `ENO_TRANSITIONS` before it is visible in the object's status.
+#[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Transition {
@@ -18,12 +20,10 @@ pub struct Transition {
     /// The kind, as in the manifest.
     pub kind: String,
     /// The namespace; absent for cluster-scoped kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// The name.
     pub name: String,
     /// The phase before; absent: there was none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<Phase>,
     /// The phase now.
     pub phase: Phase,

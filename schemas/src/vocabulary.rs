@@ -4,153 +4,92 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
-/// Where an object is on its way to the wire and back.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum Phase {
-    /// Seen; something that it needs is not done yet.
-    Pending,
-    /// Everything that realises it has confirmed it.
-    Ready,
-    /// It can't be done; the message names the hop and the remedy.
-    Error,
-    /// Deleted by a client, and still in use or being cleaned up.
-    Terminating,
-    /// Verifiably gone. Seen only in the last callback and transition.
-    Deleted,
+/// Declares plain enums, with the case of their texts. A spec, a status, a message and `as_str` spell a value alike.
+macro_rules! vocabulary {
+    ($(
+        $(#[$about:meta])*
+        pub enum $name:ident: $case:literal { $($(#[$about_value:meta])* $value:ident,)* }
+    )*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Serialize, Deserialize, JsonSchema, Display, IntoStaticStr)]
+        #[serde(rename_all = $case)]
+        #[strum(serialize_all = $case)]
+        pub enum $name { $($(#[$about_value])* $value,)* }
+
+        impl $name {
+            /// As a spec, a status and a message spell it.
+            pub fn as_str(self) -> &'static str {
+                self.into()
+            }
+        }
+    )*};
 }
 
-/// How the VLANs of an attachment reach the pod.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum VlanType {
-    /// One VLAN, untagged.
-    Access,
-    /// Everything that the bridge or NIC carries, tagged: see TrunkNamespaces of the ConnectionPoint.
-    Trunk,
-    /// The VLANs of the named L2Services only, tagged.
-    SelectiveTrunk,
-}
+vocabulary! {
+    /// Where an object is on its way to the wire and back.
+    pub enum Phase: "lowercase" {
+        /// Seen; something that it needs is not done yet.
+        Pending,
+        /// Everything that realises it has confirmed it.
+        Ready,
+        /// It can't be done; the message names the hop and the remedy.
+        Error,
+        /// Deleted by a client, and still in use or being cleaned up.
+        Terminating,
+        /// Verifiably gone. Seen only in the last callback and transition.
+        Deleted,
+    }
 
-/// The CNI plugins that an attachment can be made with.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum CniName {
-    /// A port of an Open vSwitch bridge (ovs-cni).
-    Ovs,
-    /// A device moved into the pod.
-    HostDevice,
-    /// A macvlan interface on a master.
-    Macvlan,
-    /// A port of a Linux bridge.
-    Bridge,
-    /// A VLAN subinterface of a master.
-    Vlan,
-    /// An ipvlan interface on a master.
-    Ipvlan,
-    /// A virtual function of an SR-IOV NIC.
-    Sriov,
-    /// A vhost-user or memif port of a userspace switch.
-    Userspace,
-}
+    /// How the VLANs of an attachment reach the pod.
+    pub enum VlanType: "lowercase" {
+        /// One VLAN, untagged.
+        Access,
+        /// Everything that the bridge or NIC carries, tagged: see TrunkNamespaces of the ConnectionPoint.
+        Trunk,
+        /// The VLANs of the named L2Services only, tagged.
+        SelectiveTrunk,
+    }
 
-/// How a pod uses its interface.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum InterfaceType {
-    /// Through the kernel's network stack.
-    #[default]
-    Kernel,
-    /// Through DPDK, past the kernel.
-    Dpdk,
-}
+    /// The CNI plugins that an attachment can be made with.
+    pub enum CniName: "kebab-case" {
+        /// A port of an Open vSwitch bridge (ovs-cni).
+        Ovs,
+        /// A device moved into the pod.
+        HostDevice,
+        /// A macvlan interface on a master.
+        Macvlan,
+        /// A port of a Linux bridge.
+        Bridge,
+        /// A VLAN subinterface of a master.
+        Vlan,
+        /// An ipvlan interface on a master.
+        Ipvlan,
+        /// A virtual function of an SR-IOV NIC.
+        Sriov,
+        /// A vhost-user or memif port of a userspace switch.
+        Userspace,
+    }
 
-/// The IPAM plugins that can hand out a subnet's addresses.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    IntoStaticStr,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum Ipam {
-    /// Unique in the cluster.
-    Whereabouts,
-    /// Unique on each node among the pods of one L2ServiceAttachment.
-    HostLocal,
-    /// The first address of AllocationPool, for each pod.
-    Static,
+    /// How a pod uses its interface.
+    #[derive(Default)]
+    pub enum InterfaceType: "lowercase" {
+        /// Through the kernel's network stack.
+        #[default]
+        Kernel,
+        /// Through DPDK, past the kernel.
+        Dpdk,
+    }
+
+    /// The IPAM plugins that can hand out a subnet's addresses.
+    pub enum Ipam: "kebab-case" {
+        /// Unique in the cluster.
+        Whereabouts,
+        /// Unique on each node among the pods of one L2ServiceAttachment.
+        HostLocal,
+        /// The first address of AllocationPool, for each pod.
+        Static,
+    }
 }
 
 /// The reaction to drift of our configuration on a device. Messages spell it in lower case.
@@ -174,19 +113,6 @@ pub enum ChangeOutcome {
     /// The change was rolled back.
     RolledBack,
 }
-
-macro_rules! as_str {
-    ($($name:ident)*) => {$(
-        impl $name {
-            /// As a spec, a status and a message spell it.
-            pub fn as_str(self) -> &'static str {
-                self.into()
-            }
-        }
-    )*};
-}
-
-as_str! { Phase VlanType CniName InterfaceType Ipam }
 
 #[cfg(test)]
 mod tests {

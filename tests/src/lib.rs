@@ -5,21 +5,27 @@
 
 mod callbacks;
 pub mod fault_injection;
+mod manifests;
+mod networks;
 mod nodes;
 mod objects;
 mod ovs;
+mod poll;
 mod program;
 mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
+pub use manifests::{attachment, connection_point, object, service, subnet};
+pub use networks::Networks;
 pub use nodes::{deployment, two_nodes};
 pub use objects::ExpectedStatus;
 pub use ovs::OpenVswitch;
-pub use switches::Ports;
+pub use poll::{poll, until};
+pub use switches::{Ports, between_leaves};
 pub use system::{
-    System, TIMEOUT, with_exclusive_nodes, with_exclusive_sandbox, with_own_sandbox, with_shared_nodes,
-    with_shared_sandbox,
+    System, TIMEOUT, with_exclusive_nodes, with_exclusive_sandbox, with_new_sandbox, with_own_sandbox,
+    with_shared_nodes, with_shared_sandbox,
 };
 
 /// The prefix of the VLAN names of the sandbox's engine.

@@ -1,22 +1,17 @@
 //! Sandboxes with real nodes: a kubelet, containerd, Open vSwitch and an agent each, wired to the simulated switches.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use eno::sandbox::{ExecOutput, SandboxOptions};
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
 use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
-use crate::{System, TIMEOUT};
-
-/// Interval of polls of conditions without a watch, such as the state inside a pod.
-const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
+use crate::{System, poll};
 
 impl System {
     /// Pods of a namespace.
@@ -49,19 +44,13 @@ impl System {
         mut good: impl FnMut(Option<&str>) -> bool,
     ) -> String {
         let mut last = None;
-        let polling = async {
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            loop {
-                ticks.tick().await;
-                last = self.exec(namespace, pod, command).await;
-                if good(last.as_deref()) {
-                    return;
-                }
-            }
-        };
-        let seen = timeout(TIMEOUT, polling).await.is_ok();
+        let seen = poll(async || {
+            last = self.exec(namespace, pod, command).await;
+            good(last.as_deref()).then_some(())
+        })
+        .await;
         let last = last.unwrap_or_default();
-        assert!(seen, "{command:?} in {namespace}/{pod}: not as expected, but:\n{last}");
+        assert!(seen.is_some(), "{command:?} in {namespace}/{pod}: not as expected, but:\n{last}");
         last
     }
 
@@ -74,15 +63,12 @@ impl System {
     /// Runs a program on a node repeatedly until `good` accepts its output.
     pub async fn until_on_node(&self, node: &str, command: &[&str], mut good: impl FnMut(&str) -> bool) {
         let mut last = String::new();
-        let polling = async {
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            while !good(&last) {
-                ticks.tick().await;
-                last = self.on_node(node, command).await;
-            }
-        };
-        let seen = timeout(TIMEOUT, polling).await.is_ok();
-        assert!(seen, "{command:?} on {node}: not as expected, but:\n{last}");
+        let seen = poll(async || {
+            last = self.on_node(node, command).await;
+            good(&last).then_some(())
+        })
+        .await;
+        assert!(seen.is_some(), "{command:?} on {node}: not as expected, but:\n{last}");
     }
 
     /// The processes of a program on a node: process ids on the node, and `/proc/PID/status`.
@@ -103,17 +89,11 @@ impl System {
 
     /// Waits until exactly one process on a node runs this program; a kubelet's restart takes a moment.
     pub async fn process(&self, node: &str, program: &str) -> (String, String) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(50));
-        let polling = async {
-            loop {
-                ticks.tick().await;
-                if let Ok([process]) = <[_; 1]>::try_from(self.processes(node, program)) {
-                    return process;
-                }
-            }
-        };
-        let found = tokio::time::timeout(TIMEOUT, polling).await;
-        found.unwrap_or_else(|_| panic!("{program} on {node}: {:?}", self.processes(node, program)))
+        let found = poll(async || {
+            let [process] = <[_; 1]>::try_from(self.processes(node, program)).ok()?;
+            Some(process)
+        });
+        found.await.unwrap_or_else(|| panic!("{program} on {node}: {:?}", self.processes(node, program)))
     }
 
     /// Sets or removes a label of a pod.
@@ -121,12 +101,6 @@ impl System {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { key: value } } }));
         let patched = self.pods(namespace).patch(pod, &PatchParams::default(), &patch).await;
         patched.unwrap_or_else(|error| panic!("labelling {namespace}/{pod}: {error}"));
-    }
-
-    /// Kills a pod without waiting for it to end by itself.
-    pub async fn kill_pod(&self, namespace: &str, pod: &str) {
-        let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        self.pods(namespace).delete(pod, &params).await.expect("the pod is deleted");
     }
 
     /// Waits until `good` accepts the interfaces of a pod's PodNetwork.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use eno::apply::nad_resource;
 use eno_nbi_crds::{ConnectionPoint, EnoResource, Phase};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::{System, TIMEOUT};
+use crate::{System, TIMEOUT, connection_point, object};
 
 const MANAGER: &str = "e2e";
 
@@ -47,11 +48,6 @@ impl From<Phase> for ExpectedStatus<'static> {
 
 fn parse(yaml: &str) -> Vec<DynamicObject> {
     serde_saphyr::from_multiple(yaml).unwrap_or_else(|error| panic!("{error} in:\n{yaml}"))
-}
-
-fn nad_resource() -> ApiResource {
-    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-    ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions")
 }
 
 /// The full name of an object: `[namespace/]name`.
@@ -127,13 +123,16 @@ impl System {
             let label = json!({"metadata": {"labels": {(format!("pool-{name}")): "yes"}}});
             self.patch("Node", node, label).await;
         }
-        let yaml = format!(
-            "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
-             {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
-             ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [eth1], SupportedCnis: \
-             [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
-        );
-        self.apply(&yaml).await;
+        self.create_pool_and_point(name, "eth1").await;
+    }
+
+    /// Creates a NodePool of the nodes with the label `pool-<name>: 'yes'`, and a ConnectionPoint with the bridge `br0` on
+    /// these NICs, which are separated by commas.
+    pub async fn create_pool_and_point(&self, name: &str, interfaces: &str) {
+        let selector = format!("NodeSelector: {{matchLabels: {{pool-{name}: 'yes'}}}}");
+        let pool = object("NodePool", &format!("name: {name}"), &selector);
+        let more = format!("NodePool: {name}, Interfaces: [{interfaces}]");
+        self.apply(&[pool, connection_point(name, "br0", &more)].concat()).await;
         self.becomes::<ConnectionPoint>(name, Phase::Ready).await;
     }
 

@@ -7,10 +7,17 @@ use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::{System, TIMEOUT, VLAN_PREFIX};
+use crate::{System, TIMEOUT, VLAN_PREFIX, until};
 
 /// Ports of switches: `("leaf1", "Ethernet1")`.
 pub type Ports<'a> = BTreeSet<(&'a str, &'a str)>;
+
+/// The ports on the paths between both leaves of a sandbox's fabric, over both spines.
+pub fn between_leaves() -> Ports<'static> {
+    let uplinks = ["leaf1", "leaf2"].map(|leaf| [(leaf, "Ethernet49"), (leaf, "Ethernet50")]);
+    let downlinks = ["spine1", "spine2"].map(|spine| [(spine, "Ethernet1"), (spine, "Ethernet2")]);
+    uplinks.into_iter().chain(downlinks).flatten().collect()
+}
 
 fn managed_vlans(view: &View) -> BTreeSet<u16> {
     let named = |name: &Option<String>| name.as_deref().is_some_and(|name| name.starts_with("eno-"));
@@ -107,13 +114,7 @@ impl System {
 
     /// Waits until a switch has no pending confirmed commit.
     pub async fn until_confirmed(&self, switch: &str) {
-        let mut ticks = tokio::time::interval(std::time::Duration::from_millis(50));
-        let waiting = async {
-            while self.is_pending(switch).await {
-                ticks.tick().await;
-            }
-        };
-        assert!(timeout(TIMEOUT, waiting).await.is_ok(), "{switch} still waits for a confirmation");
+        until(&format!("a confirmation on {switch}"), async || !self.is_pending(switch).await).await;
     }
 
     /// Changes a switch like an administrator at its console.

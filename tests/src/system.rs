@@ -4,7 +4,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
+use async_nats::jetstream::{self, Context};
 use eno::sandbox::{Sandbox, SandboxOptions};
+use eno_control_plane::NatsUser;
 use eno_control_plane::parts::Parts;
 use eno_simulator::{NodeInterface, PhysicalNetwork, SwitchSpec, Topology};
 use futures::FutureExt as _;
@@ -52,6 +55,26 @@ impl System {
             in_use: RwLock::default(),
             dir: Some(dir),
         }
+    }
+
+    /// A connection to NATS as one of its users.
+    pub async fn nats(&self, user: NatsUser) -> Context {
+        let nats = self.sandbox.control_plane().nats();
+        let seed = std::fs::read_to_string(nats.seed_of(user)).expect("a seed");
+        let connection = ConnectOptions::with_nkey(seed.trim().to_owned())
+            .custom_inbox_prefix(format!("_INBOX_eno-{}", user.name()))
+            .connect(&nats.url)
+            .await;
+        jetstream::new(connection.expect("a connection"))
+    }
+
+    /// The value of a process's metric; `None`: the process does not answer, or lacks the metric.
+    pub async fn metric(&self, child: &str, name: &str) -> Option<String> {
+        let url = format!("{}/metrics", self.sandbox.url(child)?);
+        let answer = self.http.get(url).timeout(Duration::from_secs(1)).send().await.ok()?;
+        let text = answer.text().await.ok()?;
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map(str::to_owned)
     }
 
     /// Restarts a part of the control plane in place, as a crash and a supervisor would: the same program, arguments
@@ -160,6 +183,11 @@ pub fn with_exclusive_sandbox<F: AsyncFnOnce(&System)>(test: F) {
         test(&system).await;
     });
     release(system);
+}
+
+/// Runs a test on a sandbox of its own with the default options.
+pub fn with_new_sandbox<F: AsyncFnOnce(&System)>(test: F) {
+    with_own_sandbox(|_| (), test);
 }
 
 /// Runs a test on a sandbox of its own.

@@ -54,16 +54,8 @@ impl NatsUser {
     }
 
     /// The environment variable with its public key, for nats-server.
-    pub const fn variable(self) -> &'static str {
-        match self {
-            Self::Engine => "ENGINE_NKEY",
-            Self::DriverNetconf => "DRIVER_NETCONF_NKEY",
-            Self::DriverOvsFabric => "DRIVER_OVS_FABRIC_NKEY",
-            Self::DriverNad => "DRIVER_NAD_NKEY",
-            Self::Agent => "AGENT_NKEY",
-            Self::Inspect => "INSPECT_NKEY",
-            Self::Admin => "ADMIN_NKEY",
-        }
+    pub fn variable(self) -> String {
+        format!("{}_NKEY", self.name().replace('-', "_").to_uppercase())
     }
 }
 

@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::counters::{self, Cpu, cpu_since};
 use super::load::{Apis, EVERYWHERE, NAMESPACE, SERVICES, base, each, name};
-use crate::apply::apply_all;
+use crate::apply::{apply_all, nad_resource};
 use crate::sandbox::Sandbox;
 
 /// The cost of the baseline.
@@ -34,9 +33,7 @@ pub(super) async fn run(
     let client = sandbox.client();
     apply_all(&client, "eno-bench", &base(&[EVERYWHERE])?).await?;
     let apis = Apis::new(&client);
-    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
-    let nads: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &resource);
+    let nads: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &nad_resource());
     let writes = usize::try_from(writes).context("too many writes")?;
     let before = counters::cpu(sandbox)?;
     let started = Instant::now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use eno_nbi_crds::{
-    CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
+    Callbacks, CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
     L2ServiceAttachmentSpec, L2ServiceSpec, NodePool, NodePoolSpec, Phase, SupportedCni, VlanType,
 };
 use futures::{StreamExt, TryStreamExt, stream};
@@ -68,10 +68,7 @@ fn pool(pool_and_point: &PoolAndPoint<'_>) -> NodePool {
         match_labels: Some(BTreeMap::from([(POOL.0.to_owned(), POOL.1.to_owned())])),
         match_expressions: among,
     };
-    NodePool::new(
-        pool_and_point.name,
-        NodePoolSpec { node_selector, callback_url: None, callback_secret: None, callback_format: None },
-    )
+    NodePool::new(pool_and_point.name, NodePoolSpec { node_selector, callbacks: Callbacks::default() })
 }
 
 fn connection_point(name: &str) -> ConnectionPoint {
@@ -86,9 +83,7 @@ fn connection_point(name: &str) -> ConnectionPoint {
         node_pool: Some(name.to_owned()),
         interfaces: vec!["eth1".to_owned()],
         trunk_namespaces: None,
-        callback_url: None,
-        callback_secret: None,
-        callback_format: None,
+        callbacks: Callbacks::default(),
     };
     ConnectionPoint::new(name, spec)
 }
@@ -110,9 +105,7 @@ pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
         subnets: Vec::new(),
         physical_nw: Vec::new(),
         namespaces: None,
-        callback_url: None,
-        callback_secret: None,
-        callback_format: None,
+        callbacks: Callbacks::default(),
     };
     Ok(L2Service::new(&name(index), spec))
 }
@@ -129,9 +122,7 @@ pub(super) fn attachment(index: usize, service: usize, pool_and_point: &str) -> 
             implementation: None,
             mtu: None,
             usable_from: None,
-            callback_url: None,
-            callback_secret: None,
-            callback_format: None,
+            callbacks: Callbacks::default(),
         },
     )
 }

@@ -8,13 +8,12 @@ use comfy_table::Table;
 use eno_nbi_crds::FabricDevice;
 use eno_simulator::{View, VlanSet};
 use futures::future::try_join_all;
-use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::screen;
-use crate::apply::name_of;
+use crate::apply::{nad_resource, name_of};
 use crate::sandbox::Sandbox;
 use crate::switch;
 
@@ -77,15 +76,9 @@ fn names(view: &View, vlans: &VlanSet) -> String {
     }
 }
 
-fn nad_api(client: &Client) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-    let resource = ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions");
-    Api::all_with(client.clone(), &resource)
-}
-
 async fn all_nads(client: &Client) -> anyhow::Result<BTreeMap<String, DynamicObject>> {
-    let list =
-        nad_api(client).list(&ListParams::default()).await.context("listing NetworkAttachmentDefinitions")?;
+    let nads: Api<DynamicObject> = Api::all_with(client.clone(), &nad_resource());
+    let list = nads.list(&ListParams::default()).await.context("listing NetworkAttachmentDefinitions")?;
     Ok(list.into_iter().map(|nad| (name_of(&nad), nad)).collect())
 }
 

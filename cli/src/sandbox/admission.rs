@@ -78,9 +78,7 @@ async fn until_finalizer_is_set(client: &Client, name: &str) {
             prefix: "192.0.2.0".to_owned(),
             mask: 24,
             next_hop: "192.0.2.1".to_owned(),
-            callback_url: None,
-            callback_secret: None,
-            callback_format: None,
+            callbacks: eno_nbi_crds::Callbacks::default(),
         },
     );
     let routes: Api<eno_nbi_crds::Route> = Api::all(client.clone());

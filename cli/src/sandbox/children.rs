@@ -29,12 +29,7 @@ impl Role {
 
     /// The name of its first process, also of its log.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Engine => "engine",
-            Self::DriverNetconf => "driver-netconf",
-            Self::DriverOvsFabric => "driver-ovs-fabric",
-            Self::DriverNad => "driver-nad",
-        }
+        self.nats_user().name()
     }
 
     const fn arguments(self) -> &'static [&'static str] {

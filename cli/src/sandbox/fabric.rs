@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_nbi_crds::{
-    Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PhysicalNetwork, PhysicalNetworkSpec,
-    PortMode,
+    Callbacks, Credentials, Drift, FabricDevice, FabricDeviceSpec, FabricPort, PhysicalNetwork,
+    PhysicalNetworkSpec, PortMode,
 };
 use eno_simulator::{LinkEnd, SwitchInfo, Topology};
 use k8s_openapi::ByteString;
@@ -84,9 +84,7 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             drift: Drift::Repair,
             audit_interval: None,
             ports: ports(topology, &switch.name),
-            callback_url: None,
-            callback_secret: None,
-            callback_format: None,
+            callbacks: Callbacks::default(),
         },
     )
 }
@@ -99,9 +97,7 @@ pub(super) fn networks(topology: &Topology) -> Vec<PhysicalNetwork> {
         segmentation_ids: vec!["1-4094".to_owned()],
         namespaces: None,
         unmanaged: false,
-        callback_url: None,
-        callback_secret: None,
-        callback_format: None,
+        callbacks: Callbacks::default(),
     };
     names.into_iter().map(|name| PhysicalNetwork::new(name, spec.clone())).collect()
 }

@@ -3,10 +3,13 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 use super::rng::SeededRng;
 
 /// A kind of fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Fault {
     /// An engine is killed and restarted.
     EngineKilled,
@@ -29,30 +32,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 9] = [
-        Self::EngineKilled,
-        Self::EnginePaused,
-        Self::DriverKilled,
-        Self::DriverPaused,
-        Self::NatsKilled,
-        Self::SwitchSilent,
-        Self::SwitchRefuses,
-        Self::SwitchReboots,
-        Self::SwitchEdited,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::EngineKilled => "engine-killed",
-            Self::EnginePaused => "engine-paused",
-            Self::DriverKilled => "driver-killed",
-            Self::DriverPaused => "driver-paused",
-            Self::NatsKilled => "nats-killed",
-            Self::SwitchSilent => "switch-silent",
-            Self::SwitchRefuses => "switch-refuses",
-            Self::SwitchReboots => "switch-reboots",
-            Self::SwitchEdited => "switch-edited",
-        }
+    pub(super) fn name(self) -> &'static str {
+        self.into()
     }
 
     /// Relative frequency. Faults that end processes are rare, so that processes live long enough to show growth.
@@ -84,7 +65,7 @@ pub struct Faults(pub(super) Vec<Fault>);
 
 /// The name of no fault.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no fault {0:?}; there are all, none, and {known}", known = Fault::ALL.map(Fault::name).join(", "))]
+#[error("there is no fault {0:?}; there are all, none, and {known}", known = names(Fault::VARIANTS, ", "))]
 pub struct UnknownFault(String);
 
 impl FromStr for Faults {
@@ -92,28 +73,27 @@ impl FromStr for Faults {
 
     fn from_str(text: &str) -> Result<Self, UnknownFault> {
         match text {
-            "all" => return Ok(Self(Fault::ALL.to_vec())),
+            "all" => return Ok(Self(Fault::VARIANTS.to_vec())),
             "none" => return Ok(Self(Vec::new())),
             _ => {}
         }
-        let find = |name: &str| Fault::ALL.into_iter().find(|fault| fault.name() == name);
-        let named = text.split(',').map(str::trim);
-        Ok(Self(
-            named
-                .map(|name| find(name).ok_or_else(|| UnknownFault(name.to_owned())))
-                .collect::<Result<_, _>>()?,
-        ))
+        let fault = |name: &str| name.parse().map_err(|_| UnknownFault(name.to_owned()));
+        Ok(Self(text.split(',').map(str::trim).map(fault).collect::<Result<_, _>>()?))
     }
 }
 
 impl std::fmt::Display for Faults {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0.as_slice() {
-            all if all == Fault::ALL => f.write_str("all"),
+            all if all == Fault::VARIANTS => f.write_str("all"),
             [] => f.write_str("none"),
-            some => f.write_str(&some.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(",")),
+            some => f.write_str(&names(some, ",")),
         }
     }
+}
+
+fn names(faults: &[Fault], separator: &str) -> String {
+    faults.iter().map(|fault| fault.name()).collect::<Vec<_>>().join(separator)
 }
 
 /// The numbers of possible targets.
@@ -204,10 +184,10 @@ mod tests {
     #[test]
     fn first_round_covers_each_fault_kind() {
         for seed in 0..50 {
-            let all = Faults(Fault::ALL.to_vec());
+            let all = Faults(Fault::VARIANTS.to_vec());
             let planned = plan(&all, &TARGETS, Duration::from_secs(12), true, &mut SeededRng::new(seed));
             let kinds: BTreeSet<Fault> = planned.iter().map(|planned| planned.fault).collect();
-            assert_eq!(kinds.len(), Fault::ALL.len(), "seed {seed}: {planned:?}");
+            assert_eq!(kinds.len(), Fault::VARIANTS.len(), "seed {seed}: {planned:?}");
             assert!(planned.iter().all(|planned| planned.at < Duration::from_secs(12)));
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use eno_nbi_crds::{
-    CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
+    Callbacks, CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
     L2ServiceAttachmentSpec, L2ServiceSpec, NodePool, NodePoolSpec, SupportedCni,
 };
 use futures::{StreamExt, TryStreamExt, stream};
@@ -162,9 +162,7 @@ impl Objects {
             subnets: Vec::new(),
             physical_nw: if wanted.out { vec![GATEWAY.to_owned()] } else { Vec::new() },
             namespaces: None,
-            callback_url: Some(self.callback_url.clone()),
-            callback_secret: None,
-            callback_format: None,
+            callbacks: Callbacks { url: Some(self.callback_url.clone()), ..Callbacks::default() },
         };
         L2Service::new(&service_name(name), spec)
     }
@@ -178,9 +176,7 @@ impl Objects {
             implementation: None,
             mtu: None,
             usable_from: None,
-            callback_url: Some(self.callback_url.clone()),
-            callback_secret: None,
-            callback_format: None,
+            callbacks: Callbacks { url: Some(self.callback_url.clone()), ..Callbacks::default() },
         };
         let mut attachment = L2ServiceAttachment::new(&format!("a{name}"), spec);
         attachment.metadata.namespace = Some(self.namespace(name));
@@ -193,10 +189,7 @@ fn pool(point: usize) -> NodePool {
         match_labels: Some(BTreeMap::from([(label(point), "yes".to_owned())])),
         match_expressions: None,
     };
-    NodePool::new(
-        &point_name(point),
-        NodePoolSpec { node_selector, callback_url: None, callback_secret: None, callback_format: None },
-    )
+    NodePool::new(&point_name(point), NodePoolSpec { node_selector, callbacks: Callbacks::default() })
 }
 
 fn connection_point(number: usize, point: &Point) -> ConnectionPoint {
@@ -211,9 +204,7 @@ fn connection_point(number: usize, point: &Point) -> ConnectionPoint {
         node_pool: Some(point_name(number)),
         interfaces: vec!["eth1".to_owned()],
         trunk_namespaces: None,
-        callback_url: None,
-        callback_secret: None,
-        callback_format: None,
+        callbacks: Callbacks::default(),
     };
     ConnectionPoint::new(&point_name(number), spec)
 }

@@ -10,12 +10,12 @@ use eno_nbi_crds::{
 };
 use eno_simulator::View;
 use futures::future::try_join_all;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::apply::nad_resource;
 use crate::sandbox::Sandbox;
 use crate::switch;
 
@@ -73,7 +73,8 @@ impl ObservedState {
             seen.versions.insert(name.clone(), version);
             seen.objects.insert(name, object);
         }
-        for nad in nads(&client).list(&ListParams::default()).await.context("listing NADs")? {
+        let nads: Api<DynamicObject> = Api::all_with(client.clone(), &nad_resource());
+        for nad in nads.list(&ListParams::default()).await.context("listing NADs")? {
             let name = full_name(&nad);
             seen.versions.insert(format!("NAD {name}"), nad.resource_version().unwrap_or_default());
             let text = nad.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
@@ -98,11 +99,6 @@ impl ObservedState {
         let of_kind = |name: &&str| name.split_once(' ').is_some_and(|(kind, _)| kinds.contains(&kind));
         self.objects.keys().map(String::as_str).filter(of_kind).collect()
     }
-}
-
-fn nads(client: &Client) -> Api<DynamicObject> {
-    let gvk = GroupVersionKind::gvk("k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition");
-    Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&gvk, "network-attachment-definitions"))
 }
 
 async fn list<K>(client: &Client) -> anyhow::Result<Vec<(String, (String, ObservedObject))>>

@@ -1,27 +1,27 @@
-//! A random number generator with a seed: the same sequence on every machine and with every version (SplitMix64).
+//! Random numbers by a seed: the same sequence on every machine and with every version.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
 /// A sequence of pseudo-random numbers.
 #[derive(Debug, Clone)]
-pub(super) struct SeededRng(u64);
+pub(super) struct SeededRng(SplitMix64);
 
 impl SeededRng {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     /// Another sequence, derived from this one; using it does not advance this one.
     pub(super) fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self::new(self.next())
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        self.0.next_u64()
     }
 
     /// A number below `count`; 0 if `count` is 0.
@@ -67,6 +67,19 @@ mod tests {
         assert_ne!(row(7), row(8));
         // The reference implementation's first number for the seed 0.
         assert_eq!(SeededRng::new(0).next(), 0xE220_A839_7B1D_CDAF);
+    }
+
+    /// A round is repeated by its seed.
+    #[test]
+    fn seed_determines_the_sequence() {
+        let mut rng = SeededRng::new(7);
+        assert_eq!([(); 6].map(|()| rng.below(1000)), [487, 804, 346, 203, 674, 305]);
+        let mut fork = rng.fork();
+        assert_eq!([(); 3].map(|()| fork.below(1000)), [769, 165, 228]);
+        assert_eq!(rng.millis(20..=30), Duration::from_millis(29));
+        let mut all = [0, 1, 2, 3, 4, 5, 6, 7];
+        rng.shuffle(&mut all);
+        assert_eq!(all, [3, 6, 4, 2, 5, 7, 0, 1]);
     }
 
     #[test]

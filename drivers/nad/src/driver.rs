@@ -278,9 +278,7 @@ impl Driver for NadDriver {
         Identity {
             name: "nad".into(),
             kinds: vec![PayloadKind::Nad],
-            capabilities: ["ovs", "bridge", "macvlan", "ipvlan", "vlan", "host-device", "sriov", "userspace"]
-                .map(String::from)
-                .to_vec(),
+            capabilities: codec::PLUGINS.iter().copied().map(String::from).collect(),
         }
     }
 
@@ -288,18 +286,10 @@ impl Driver for NadDriver {
         let command = Arc::clone(&work.command);
         let target = command.target.as_str();
         let Desired::Nad(desired) = &command.desired else {
-            return Reconciled::failed(Failure {
-                reason: format!("the driver nad makes no {:?} targets", command.desired.kind()),
-                retryable: false,
-                unreachable: false,
-            });
+            return wrong(format!("the driver nad makes no {:?} targets", command.desired.kind()));
         };
         if target != format!("{}/{}", desired.namespace, desired.name) {
-            return Reconciled::failed(Failure {
-                reason: format!("target {target} is not {}/{}", desired.namespace, desired.name),
-                retryable: false,
-                unreachable: false,
-            });
+            return wrong(format!("target {target} is not {}/{}", desired.namespace, desired.name));
         }
         self.cache.start_reconcile(target);
         let mut seen = self.cache.seen(target);
@@ -341,6 +331,11 @@ impl Driver for NadDriver {
     async fn forget(&self, target: &str) {
         self.cache.forget(target);
     }
+}
+
+/// The outcome of a command that no retry helps.
+fn wrong(reason: String) -> Reconciled {
+    Reconciled::failed(Failure { reason, retryable: false, unreachable: false })
 }
 
 fn retry_later(reason: String) -> Failure {

@@ -26,6 +26,8 @@ pub mod plan;
 mod reply;
 pub mod session;
 pub mod ssh;
+#[cfg(test)]
+mod test_states;
 pub mod text;
 pub mod transaction;
 mod xml;

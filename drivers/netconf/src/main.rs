@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use eno_driver_netconf::credentials::CredentialSource;
+use eno_driver_netconf::dialect::DIALECTS;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
         let credentials = args.credentials.source().await?;
         let confirm_timeout = Duration::from_secs(args.confirm_timeout);
         let audit_interval = Duration::from_secs(args.audit_interval);
-        let options = Options { credentials, limits, confirm_timeout, audit_interval };
+        let options = Options { dialects: DIALECTS, credentials, limits, confirm_timeout, audit_interval };
         Ok::<_, anyhow::Error>(NetconfDriver::new(options))
     })
 }

@@ -13,4 +13,5 @@ mod transaction_drift;
 mod transaction_faults;
 mod transaction_hold;
 mod transaction_part;
+mod transaction_refused;
 mod unresponsive_devices;

@@ -8,7 +8,7 @@ use eno_driver_netconf::session::Session as _;
 use eno_driver_netconf::ssh::SshSession;
 use eno_sbi::{Driver as _, LatestCommand, Work};
 use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
-use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Stage, Topology};
+use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Topology};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 
@@ -214,150 +214,6 @@ async fn bond_to_two_switches_uses_lag_and_plain_port() {
     }
 }
 
-fn refuse(edit: RejectEdit) -> Fault {
-    Fault::RejectEdit(edit)
-}
-
-#[tokio::test]
-async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
-    let with_path =
-        RejectEdit { vlan: Some(1500), message: Some("no room for it".into()), ..RejectEdit::default() };
-    let no_path = RejectEdit { without_path: true, message: Some("no".into()), ..with_path.clone() };
-    for (what, fault, limit) in [
-        ("named at edit", with_path.clone(), 20),
-        ("named at validate", RejectEdit { at: Stage::Validate, ..with_path.clone() }, 20),
-        ("named at commit", RejectEdit { at: Stage::Commit, ..with_path }, 24),
-        ("not named", no_path.clone(), 110),
-        ("not named at commit", RejectEdit { at: Stage::Commit, ..no_path }, 160),
-    ] {
-        let bench = Bench::start(|_| ()).await;
-        let leaf = bench.switch("leaf1");
-        leaf.inject(refuse(fault));
-        let start = Instant::now();
-        let made =
-            bench.reconcile("leaf1", bench.desired("leaf1", "1001-2000", &["Ethernet1", "Ethernet2"])).await;
-        println!("refused, {what}: {} requests, {:?}", calls(leaf), start.elapsed());
-        assert_eq!(applied_vlans(&made).0, "1001-1499,1501-2000", "{what}");
-        let vid = eno_schemas::VlanId::new(1500).unwrap();
-        assert!(
-            made.rejected.iter().all(|rejection| rejection.item.vlan == Some(vid)),
-            "{what}: {:?}",
-            made.rejected
-        );
-        assert!(!made.rejected.is_empty() && !made.wants_retry());
-        assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
-        assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
-        // One cancel for the commit of an earlier session, and one for each refused commit, which may be pending
-        // nevertheless.
-        let cancelled = leaf.stats().rpcs["cancel-commit"];
-        assert_eq!(cancelled > 1, what.ends_with("at commit"), "{what}: {cancelled}");
-        assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
-    }
-}
-
-#[tokio::test]
-async fn refused_port_is_rejected_alone() {
-    let bench = Bench::start(|_| ()).await;
-    let leaf = bench.switch("leaf1");
-    leaf.inject(refuse(RejectEdit {
-        contains: Some("<name>Ethernet3</name>".into()),
-        message: Some("broken".into()),
-        without_path: true,
-        ..RejectEdit::default()
-    }));
-    let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5"];
-    let made = bench.reconcile("leaf1", bench.desired("leaf1", "100-120", &ports)).await;
-    assert_eq!(made.rejected.iter().map(|r| r.item.clone()).collect::<Vec<_>>(), [Item::port("Ethernet3")]);
-    assert_eq!(applied_vlans(&made).1.len(), 4);
-}
-
-/// A refusal that names the container of a port, as a `must` of a list does.
-fn refuse_port(port: &str, edit: RejectEdit) -> Fault {
-    let message = format!("no room (path \"/oc-if:interfaces/interface[name='{port}']/ethernet\")");
-    refuse(RejectEdit { message: Some(message), without_path: true, ..edit })
-}
-
-#[tokio::test]
-async fn refused_vlan_keeps_other_vlans_and_removals_of_its_port() {
-    for at in [Stage::Edit, Stage::Validate, Stage::Commit] {
-        let bench = Bench::start(|_| ()).await;
-        let leaf = bench.switch("leaf1");
-        let ports = |of_first| [("Ethernet1", of_first), ("Ethernet2", "100-110")];
-        let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &ports(of_first));
-        assert_eq!(applied_vlans(&bench.reconcile("leaf1", state("200-210")).await).0, "100-149,200-210");
-        leaf.inject(refuse_port("Ethernet1", RejectEdit { vlan: Some(130), at, ..RejectEdit::default() }));
-        let made = bench.reconcile("leaf1", state("100-149")).await;
-        assert_eq!(applied_vlans(&made).1["Ethernet1"], "100-129,131-149", "{at:?}");
-        let items: Vec<Item> = made.rejected.iter().map(|rejection| rejection.item.clone()).collect();
-        assert_eq!(items, [Item::port_vlan("Ethernet1", eno_schemas::VlanId::new(130).unwrap())], "{at:?}");
-        assert_eq!(on_switch(leaf, "Ethernet1").1, "100-129,131-149");
-    }
-}
-
-#[tokio::test]
-async fn removals_succeed_where_additions_are_refused() {
-    let bench = Bench::start(|_| ()).await;
-    let leaf = bench.switch("leaf1");
-    let state = |of_first| bench.desired_ports("leaf1", "100-149,200-210", &[("Ethernet1", of_first)]);
-    bench.reconcile("leaf1", state("200-210")).await;
-    let added = Some("<trunk-vlans>1".to_owned());
-    leaf.inject(refuse_port("Ethernet1", RejectEdit { contains: added, ..RejectEdit::default() }));
-    let made = bench.reconcile("leaf1", state("100-149")).await;
-    assert_eq!(applied_vlans(&made).1, [].into());
-    assert_eq!(on_switch(leaf, "Ethernet1").1, "");
-    assert_eq!(made.rejected.len(), 50, "{:?}", made.rejected);
-}
-
-#[tokio::test]
-async fn each_of_few_refused_items_is_rejected() {
-    let mut rejected = Vec::new();
-    for (contains, at) in
-        [("<interface>", Stage::Edit), ("<interface>", Stage::Commit), ("<vlan>", Stage::Validate)]
-    {
-        let bench = Bench::start(|_| ()).await;
-        let leaf = bench.switch("leaf1");
-        leaf.inject(refuse(RejectEdit {
-            contains: Some(contains.into()),
-            message: Some("out of everything".into()),
-            without_path: true,
-            at,
-            ..RejectEdit::default()
-        }));
-        let desired = bench.desired("leaf1", "100-102", &["Ethernet1", "Ethernet2", "Ethernet3"]);
-        let made = bench.reconcile("leaf1", desired).await;
-        assert_eq!(made.outcome, Outcome::Applied, "{contains} {at:?}: {made:?}");
-        assert!(made.rejected.iter().all(|r| r.reason.contains("out of everything")), "{:?}", made.rejected);
-        assert!(!made.wants_retry());
-        let items: Vec<String> = made
-            .rejected
-            .iter()
-            .map(|r| format!("{:?} {:?}", r.item.vlan.map(eno_schemas::VlanId::get), r.item.port))
-            .collect();
-        rejected.push((on_switch(leaf, "Ethernet1"), items));
-    }
-    let ports = ["Ethernet1", "Ethernet2", "Ethernet3"].map(|name| format!("None Some({name:?})")).to_vec();
-    let vlans = [100, 101, 102].map(|vid| format!("Some({vid}) None")).to_vec();
-    let current = ("100-102".to_owned(), String::new());
-    assert_eq!(rejected[..2], [(current.clone(), ports.clone()), (current, ports)]);
-    assert_eq!(rejected[2], ((String::new(), String::new()), vlans));
-}
-
-#[tokio::test]
-async fn device_that_refuses_everything_fails_without_retry() {
-    let bench = Bench::start(|_| ()).await;
-    let leaf = bench.switch("leaf1");
-    leaf.inject(refuse(RejectEdit {
-        contains: Some("network-instances".into()),
-        message: Some("read only today".into()),
-        without_path: true,
-        ..RejectEdit::default()
-    }));
-    let refused = bench.reconcile("leaf1", bench.desired("leaf1", "100-199", &["Ethernet1"])).await;
-    let (reason, retryable, unreachable) = failed(&refused);
-    assert!(reason.contains("read only today") && !retryable && !unreachable, "{reason}");
-    assert!(leaf.view().vlans.is_empty());
-}
-
 #[tokio::test]
 async fn lost_session_is_reopened() {
     for fault in [
@@ -450,7 +306,11 @@ async fn every_capability_profile_is_supported() {
         let degraded = made.notes.iter().any(|note| note.kind == "NoConfirmedCommit");
         assert_eq!(degraded, confirmed == ConfirmedCommit::None, "{:?}", made.notes);
         assert_eq!(applied_vlans(&made).0, "100-110");
-        switch.inject(refuse(RejectEdit { vlan: Some(205), without_path: true, ..RejectEdit::default() }));
+        switch.inject(Fault::RejectEdit(RejectEdit {
+            vlan: Some(205),
+            without_path: true,
+            ..RejectEdit::default()
+        }));
         let moved = bench.settle(&name, &bench.desired(&name, "200-210", &["Ethernet1"])).await;
         assert_eq!(applied_vlans(&moved).0, "200-204,206-210");
         switch.reboot(Boot::Saved);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_netconf::dialect::choose;
+use eno_driver_netconf::dialect::{DIALECTS, choose};
 use eno_driver_netconf::hello::{Hello, Profile};
 use eno_driver_netconf::plan::ClashDetector;
 use eno_driver_netconf::session::{Call, Session, SessionError};
@@ -105,7 +105,7 @@ impl UnreliableSession {
     }
 
     async fn run(&self, work: &Work, desired: &FabricDesired) -> Result<Reconciled, TransactionError> {
-        let dialect = choose(None, &self.hello).expect("a dialect");
+        let dialect = choose(DIALECTS, None, &self.hello).expect("a dialect");
         let transaction = Transaction {
             session: self,
             dialect,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_netconf::dialect::choose;
+use eno_driver_netconf::dialect::{DIALECTS, choose};
 use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{Baseline, ClashDetector};
 use eno_driver_netconf::session::{Call, Session};
@@ -63,7 +63,7 @@ impl MeasuringSession {
         baseline: Option<&Baseline>,
     ) -> (Reconciled, Baseline, usize) {
         *self.longest.lock().unwrap() = 0;
-        let dialect = choose(None, self.hello()).expect("a dialect");
+        let dialect = choose(DIALECTS, None, self.hello()).expect("a dialect");
         let transaction = Transaction {
             session: self,
             dialect,

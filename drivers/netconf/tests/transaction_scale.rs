@@ -9,10 +9,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use common::{CLUSTER, options, set, work};
+use common::{options, set, work};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Driver as _;
-use eno_schemas::{Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanSet};
+use eno_schemas::{Applied, Device, FabricDesired, PortMode, VlanSet};
 use eno_simulator::{Fabric, FabricOptions, SwitchInfo, Topology};
 
 /// The simulator's names of the dialects.
@@ -135,31 +135,17 @@ async fn measure(dialect: &str) {
 }
 
 fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
-    let port = |name| FabricPort {
-        name,
-        lag: None,
-        mode: PortMode::Trunk,
-        vlans: set(vlans),
-        closed: false,
-        before: None,
+    let topology = topology(dialect);
+    let ports: Vec<(&str, &str)> =
+        topology.switches[0].ports.iter().map(|name| (name.as_str(), vlans)).collect();
+    let device = Device {
+        credential: Some("leaf1".into()),
+        host_key: Some(info.host_key.clone()),
+        ..common::device(info.netconf.to_string())
     };
-    let mut ports: Vec<FabricPort> = topology(dialect).switches[0].ports.iter().cloned().map(port).collect();
-    ports.sort_by(|a, b| a.name.cmp(&b.name));
-    FabricDesired {
-        cluster: CLUSTER.into(),
-        cluster_uid: None,
-        device: Device {
-            address: info.netconf.to_string(),
-            dialect: None,
-            credential: Some("leaf1".into()),
-            host_key: Some(info.host_key.clone()),
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        },
-        vlans: set(vlans).iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),
-        ports,
-    }
+    let mut desired = common::desired(device, vlans, &ports);
+    desired.ports.iter_mut().for_each(|port| port.mode = PortMode::Trunk);
+    desired
 }
 
 /// The peak memory of this process in kB.

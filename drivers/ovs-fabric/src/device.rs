@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_ovsdb::{
-    Changes, Client, Condition, Endpoint, Error, Mirror, MirrorState, Mutation, Operation, Options,
-    Transaction, Uuid,
-};
+use eno_ovsdb::open_vswitch::{self, ConfigError, DATABASE, Root};
+use eno_ovsdb::{Changes, Client, Endpoint, Error, Mirror, MirrorState, Options, Uuid};
+use eno_sbi::{Baseline, BaselineGuard};
 use eno_schemas::{
     Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Failure, Note, Rejection, Rollback,
 };
@@ -15,8 +14,8 @@ use tokio::sync::watch;
 
 use crate::observe::observe;
 use crate::plan::{Plan, SkippedPorts, drift, plan};
-use crate::render::{Operations, operations};
-use crate::view::{DATABASE, Root, View};
+use crate::render::operations;
+use crate::view::View;
 
 /// Maximum plans of one reconcile. Other clients or refusals of the switch may invalidate a plan.
 const MAX_PLANS: usize = 8;
@@ -54,39 +53,17 @@ pub enum DeviceError {
     /// The database is unreachable or refuses a request.
     #[error("Open vSwitch: {0}")]
     Database(#[from] Error),
-    /// The database is empty: Open vSwitch was never started on it.
-    #[error("Open vSwitch at {endpoint} is not initialised (ovs-vsctl init)")]
-    NotInitialised {
-        /// As in `tcp:192.0.2.1:6640`.
-        endpoint: String,
-    },
-    /// The configuration is in the database, but ovs-vswitchd did not apply it.
-    #[error("Open vSwitch at {endpoint}: ovs-vswitchd did not take its configuration within {} s", limit.as_secs())]
-    NotApplied {
-        /// As in `tcp:192.0.2.1:6640`.
-        endpoint: String,
-        /// The time limit.
-        limit: Duration,
-    },
-    /// Other clients keep changing the same rows.
-    #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
-    Contended {
-        /// As in `tcp:192.0.2.1:6640`.
-        endpoint: String,
-        /// The last conflict.
-        reason: String,
-    },
+    /// The database answers, but the configuration is not applied.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl DeviceError {
     /// True when the device did not answer, so that nothing is known to be wrong.
     pub fn unreachable(&self) -> bool {
         match self {
-            Self::Database(error) => {
-                matches!(error, Error::NotSent { .. } | Error::Unknown { .. } | Error::TimedOut { .. })
-            }
-            Self::NotInitialised { .. } | Self::NotApplied { .. } => true,
-            Self::Contended { .. } => false,
+            Self::Database(error) => error.unreachable(),
+            Self::Config(error) => error.unreachable(),
         }
     }
 
@@ -94,7 +71,7 @@ impl DeviceError {
     pub fn failure(&self) -> Failure {
         let retryable = match self {
             Self::Database(error) => error.retry_helps(),
-            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Contended { .. } => true,
+            Self::Config(_) => true,
         };
         Failure { reason: self.to_string(), retryable, unreachable: self.unreachable() }
     }
@@ -129,20 +106,10 @@ pub struct Device {
     client: Client,
     mirror: Mirror,
     limits: Limits,
-    baseline: watch::Sender<Baseline>,
+    baseline: watch::Sender<Baseline<ObservedState>>,
 }
 
 /// The state that [`Device::changed`] compares with.
-#[derive(Clone, Debug)]
-enum Baseline {
-    /// There was no reconcile yet, or one is running.
-    Unset,
-    /// The last reconcile failed, so any change may let a retry succeed.
-    Failed,
-    /// The last reconcile observed this.
-    Observed(Arc<ObservedState>),
-}
-
 #[derive(Debug)]
 struct ObservedState {
     desired: FabricDesired,
@@ -178,17 +145,15 @@ impl Device {
         was_verified: bool,
         is_current: impl Fn() -> bool,
     ) -> Result<ReconcileEnd, DeviceError> {
-        // Kept when the future is dropped or fails.
-        let mut guard = BaselineGuard { baseline: &self.baseline, next_baseline: Baseline::Failed };
-        self.baseline.send_replace(Baseline::Unset);
+        let mut guard = BaselineGuard::start(&self.baseline);
         let ended = self.converge(desired, was_verified, is_current).await?;
         Ok(match ended {
             None => {
-                guard.next_baseline = Baseline::Unset;
+                guard.next = Baseline::Unset;
                 ReconcileEnd::Superseded
             }
             Some((done, found)) => {
-                guard.next_baseline = Baseline::Observed(Arc::new(found));
+                guard.next = Baseline::Observed(Arc::new(found));
                 ReconcileEnd::Done(Box::new(done))
             }
         })
@@ -196,7 +161,7 @@ impl Device {
 
     /// Data about the device, as far as it was ever reached.
     pub fn info(&self) -> DeviceInfo {
-        let root = self.mirror.read(View::root);
+        let root = self.mirror.read(Root::read);
         let model = root.map(|root| match root.version {
             Some(version) => format!("Open vSwitch {version}"),
             None => "Open vSwitch".to_owned(),
@@ -265,7 +230,9 @@ impl Device {
                 return Ok(None);
             }
             let operations = operations(&plan, &view, desired);
-            match self.transact(&operations, &root, &desired.cluster).await {
+            let changes = operations.iter().map(|(_, operation)| operation.clone());
+            let comment = format!("eno: cluster {}", desired.cluster);
+            match open_vswitch::change(&self.client, root.uuid, changes, comment).await {
                 Ok(Some(config)) => {
                     let (added, removed) = count_vlan_changes(&plan, &view);
                     let (before_added, before_removed) = counts.unwrap_or_default();
@@ -285,41 +252,16 @@ impl Device {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(DeviceError::Contended { endpoint: self.endpoint(), reason })
-    }
-
-    /// Runs the operations in one transaction and returns its `next_cfg`.
-    async fn transact(
-        &self,
-        operations: &Operations,
-        root: &Root,
-        cluster: &str,
-    ) -> Result<Option<i64>, Error> {
-        let mut transaction: Transaction =
-            operations.iter().map(|(_, operation)| operation.clone()).collect();
-        let root = || [Condition::uuid(root.uuid)];
-        transaction.push(Operation::mutate(DATABASE, root(), [Mutation::add("next_cfg", 1)]));
-        let select = transaction.push(Operation::select(DATABASE, root(), ["next_cfg"]));
-        transaction.push(Operation::Comment(format!("eno: cluster {cluster}")));
-        let outcome = self.client.transact(DATABASE, &transaction).await?;
-        Ok(outcome.rows(select).first().and_then(|row| row.get("next_cfg")?.as_integer()))
+        Err(ConfigError::Contended { endpoint: self.endpoint(), reason }.into())
     }
 
     /// Waits until ovs-vswitchd has applied this configuration.
     async fn wait_until_applied(&self, config: i64) -> Result<(), DeviceError> {
         let limit = self.limits.apply;
-        let done = self.mirror.wait_for(|replica| {
-            let root = View::root(replica)?;
-            (root.cur_cfg >= config).then_some(())
-        });
-        match tokio::time::timeout(limit, done).await {
-            Ok(done) => Ok(done?),
-            Err(_) => match self.mirror.state() {
-                MirrorState::Current => Err(DeviceError::NotApplied { endpoint: self.endpoint(), limit }),
-                // The mirror's error gives the reason.
-                _ => Ok(self.mirror.current().await?),
-            },
+        if open_vswitch::wait_applied(&self.mirror, config, limit).await? {
+            return Ok(());
         }
+        Err(ConfigError::NotApplied { endpoint: self.endpoint(), limit }.into())
     }
 
     fn endpoint(&self) -> String {
@@ -327,7 +269,7 @@ impl Device {
     }
 
     fn not_initialised(&self) -> DeviceError {
-        DeviceError::NotInitialised { endpoint: self.endpoint() }
+        ConfigError::NotInitialised { endpoint: self.endpoint() }.into()
     }
 }
 
@@ -363,21 +305,9 @@ fn cap_notes(notes: &[Note]) -> Vec<Note> {
     some
 }
 
-/// Sets the baseline when a reconcile ends or is dropped.
-struct BaselineGuard<'a> {
-    baseline: &'a watch::Sender<Baseline>,
-    next_baseline: Baseline,
-}
-
-impl Drop for BaselineGuard<'_> {
-    fn drop(&mut self) {
-        self.baseline.send_replace(self.next_baseline.clone());
-    }
-}
-
 struct ChangeWatch {
     changes: Changes,
-    baseline: watch::Receiver<Baseline>,
+    baseline: watch::Receiver<Baseline<ObservedState>>,
     /// The deviation from the baseline was notified.
     notified: bool,
 }

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::column::{integer, map, text, uuids};
+use eno_ovsdb::open_vswitch::{DATABASE, Root};
 use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid, Value};
 use eno_schemas::VlanId;
-
-/// The database's name.
-pub const DATABASE: &str = "Open_vSwitch";
 
 /// Bridges, ports and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,19 +19,6 @@ pub struct View {
     pub ports: BTreeMap<Uuid, Port>,
     /// By row.
     pub interfaces: BTreeMap<Uuid, Interface>,
-}
-
-/// `Open_vSwitch`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Root {
-    /// The row.
-    pub uuid: Uuid,
-    /// Incremented by each client that changes the configuration.
-    pub next_cfg: i64,
-    /// The `next_cfg` that ovs-vswitchd has applied.
-    pub cur_cfg: i64,
-    /// `ovs_version`.
-    pub version: Option<String>,
 }
 
 /// `Port`.
@@ -106,16 +91,6 @@ impl View {
             .table("Interface", ["name", "error"])
     }
 
-    /// The root row of a mirror, with the progress of ovs-vswitchd.
-    pub fn root(replica: &Replica) -> Option<Root> {
-        replica.table(DATABASE).next().map(|(uuid, row)| Root {
-            uuid,
-            next_cfg: integer(row, "next_cfg").unwrap_or_default(),
-            cur_cfg: integer(row, "cur_cfg").unwrap_or_default(),
-            version: text(row, "ovs_version"),
-        })
-    }
-
     /// Reads a mirror.
     pub fn read(replica: &Replica) -> Self {
         let port = |(uuid, row): (Uuid, &Row)| {
@@ -136,7 +111,7 @@ impl View {
             (uuid, interface)
         };
         Self {
-            root: Self::root(replica),
+            root: Root::read(replica),
             bridges: replica
                 .table("Bridge")
                 .map(|(_, row)| (text(row, "name").unwrap_or_default(), uuids(row, "ports")))

@@ -10,28 +10,27 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
-use eno_schemas::{Desired, Device, Drift, NadDesired, Report, VlanId};
+use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
-use crate::fabric::{Fabric, planner};
-use crate::nad::Nads;
-use crate::nad::addresses::LeaseHandling;
-use crate::nad::target::{self as nad, NadTarget};
-use crate::node::{Nodes, hosts};
-use crate::pods::{Pods, grant};
+use crate::TransactionGroup;
+use crate::fabric::Fabric;
+use crate::nad::{NAD_DRIVER, Nads, sharing};
+use crate::node::state::HostStates;
+use crate::node::target::NodeChanges;
+use crate::node::{NODE_DRIVER, Nodes};
+use crate::pods::state::PodStates;
+use crate::pods::{self, Pods};
 use crate::schedule::Schedule;
 use crate::spec::Spec;
-use crate::status::Statuses;
-use crate::store::Store;
+use crate::status::evaluate::Evaluator;
+use crate::status::{Statuses, stalled, write};
 use crate::store::record::Record;
-use crate::validate::Validation;
-use crate::vlan::Vlans;
+use crate::store::{Store, Update};
+use crate::validate::{Validation, Validator, Verdict, subnets};
+use crate::vlan::{Vlans, is_network};
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
-
-/// The driver that realises NetworkAttachmentDefinitions.
-pub(crate) const NAD_DRIVER: &str = "nad";
 
 /// What came before the first [`Engine::settle`].
 #[derive(Debug, Default)]
@@ -95,59 +94,74 @@ impl Engine {
     /// Processes an event. [`Self::settle`] works out its consequences.
     pub fn handle(&mut self, event: Event) {
         match event {
-            Event::Object(object) => self.upsert(*object),
+            Event::Object(object) => self.upsert(object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
-                self.update_node(&name, ready);
-                if self.store.nodes.get(&name) != Some(&labels) {
-                    self.store.nodes.insert(name, labels);
-                    self.revalidate_kind(Kind::ConnectionPoint);
+                if self.config.nodes && self.node.add_node(&name, ready, &mut self.work) {
+                    self.pods.add_node(&mut self.node, &name);
+                }
+                if self.store.set_node(&name, labels) {
+                    self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
             }
             Event::NodeGone(name) => {
-                self.remove_node(&name);
-                if self.store.nodes.remove(&name).is_some() {
-                    self.revalidate_kind(Kind::ConnectionPoint);
+                if self.node.remove_node(&name, &mut self.work) {
+                    self.pods.remove_node(&self.store, &self.node, &name, &mut self.work);
+                }
+                if self.store.remove_node(&name) {
+                    self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
                 }
             }
             Event::Namespace(name, labels) => {
-                if self.store.namespaces.get(&name) != Some(&labels) {
-                    let known = self.store.namespaces.insert(name.clone(), labels).is_some();
-                    self.validate.trunks.touch();
-                    if known {
-                        self.revalidate_namespace(&name);
-                        self.revalidate_used_from(&name);
+                let is_known = self.store.namespace(&name).is_some();
+                if self.store.set_namespace(&name, labels) {
+                    self.work.trunks = true;
+                    if is_known {
+                        self.store.revalidate_namespace(&name, &mut self.work);
+                        self.nad.revalidate_used_from(&self.store, &name, &mut self.work);
                     }
                 }
             }
             Event::NamespaceGone(name) => {
-                self.store.namespaces.remove(&name);
-                self.validate.trunks.touch();
+                self.store.remove_namespace(&name);
+                self.work.trunks = true;
             }
-            Event::Pod(pod) => self.update_pod(*pod),
-            Event::SampleRefused(key, message) => {
-                if let Some(record) = self.store.records.get_mut(&key) {
-                    record.sample_refused = Some(message);
-                    self.status.queue.insert(key);
+            Event::Pod(pod) => {
+                let uses = pods::used_attachments(&pod, self.config.nodes);
+                self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses);
+                if self.config.nodes {
+                    self.pods.update(&mut self.node, *pod, !self.startup.is_over);
                 }
             }
-            Event::StatusWritten(key, count) => self.leases_written(&key, count),
-            Event::PodGone(uid) => self.remove_pod(&uid),
+            Event::SampleRefused(key, message) => {
+                self.pods.refuse_sample(&self.store, &key, message, &mut self.work);
+            }
+            Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
+            Event::PodGone(uid) => {
+                self.set_pod_uses(&uid, (&Name::from(""), &Name::from("")), Vec::new());
+                self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
+            }
             Event::Report(target, report) if self.startup.is_over => self.report(&target, *report),
             Event::Report(target, report) => self.startup.early_reports.push((target, *report)),
             Event::StoredCommand(target, desired) => self.startup.stored_commands.push((target, *desired)),
             Event::CommandIssued(target, generation) => self.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
-            Event::MissedDeadline(name) => self.mark_late(&name),
-            Event::ChangeRefused(name, report) => self.withhold_rejected(&name, &report),
-            Event::RetryDue(network, attempt) => self.retry(&network, attempt),
-            Event::DeadlineExceeded { key, since } => self.deadline_exceeded(&key, &since),
+            Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
+            Event::ChangeRefused(name, report) => {
+                self.fabric.withhold_rejected(&self.store, &name, &report, &mut self.work);
+            }
+            Event::RetryDue(network, attempt) => self.fabric.retry(&network, attempt, &mut self.work),
+            Event::DeadlineExceeded { key, since } => {
+                if let Some(record) = self.store.get_mut(&key) {
+                    stalled::deadline_exceeded(record, &key, &since, &mut self.work);
+                }
+            }
             Event::AwaitElapsed(key) => {
-                if let Some(record) = self.store.records.get_mut(&key) {
+                if let Some(record) = self.store.get_mut(&key) {
                     // A spec that arrives before this is validated gets a wait of its own.
                     (record.await_elapsed, record.incomplete) = (true, false);
-                    self.validate.queue.insert(key);
+                    self.work.validate.insert(key);
                 }
             }
         }
@@ -163,14 +177,15 @@ impl Engine {
             self.run_stages();
         }
         let now = Name::from(now);
-        while let Some(key) = self.status.queue.pop_first() {
+        while let Some(key) = self.status.pop() {
             self.evaluate(&key, &now);
             // A deleted object frees what others wait for.
             self.run_stages();
         }
         self.distribute();
-        self.emit_pod_views();
-        self.emit_node_effects();
+        self.pods.emit_views(&self.store, &self.node, &mut self.work);
+        self.node.emit(&mut self.work);
+        self.distribute();
         self.work
             .effects
             .extend(std::mem::take(&mut self.schedule.publish_queue).into_iter().map(Effect::Publish));
@@ -186,56 +201,43 @@ impl Engine {
     /// Hands what parts asked of each other to their queues.
     fn distribute(&mut self) {
         let work = &mut self.work;
-        self.validate.queue.append(&mut work.validate);
+        self.validate.request(&mut work.validate);
         if std::mem::take(&mut work.trunks) {
-            self.validate.trunks.touch();
+            self.validate.touch_trunks();
         }
-        self.vlan.claim_queue.append(&mut work.claim);
-        self.vlan.arbitrate_queue.append(&mut work.arbitrate);
-        self.fabric.queue.append(&mut work.place);
-        self.pods.queue.append(&mut work.grant);
-        self.pods.view_queue.append(&mut work.view);
-        self.node.label_queue.append(&mut work.label);
-        self.status.queue.append(&mut work.evaluate);
+        self.vlan.take_requests(work);
+        self.fabric.take_requests(work);
+        self.pods.take_requests(work);
+        self.node.take_requests(work);
+        self.status.request(&mut work.evaluate);
         self.schedule.publish_queue.append(&mut work.publish);
     }
 
     /// True when [`Self::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
-        !(self.validate.queue.is_empty()
-            && self.vlan.claim_queue.is_empty()
-            && self.vlan.arbitrate_queue.is_empty()
-            && !self.validate.trunks.is_stale()
-            && self.fabric.queue.is_empty()
-            && self.status.queue.is_empty()
+        !(self.validate.is_idle()
+            && self.vlan.is_idle()
+            && self.fabric.is_idle()
+            && self.status.is_idle()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
-            && self.node.label_queue.is_empty()
-            && self.pods.restore_queue.is_empty()
-            && self.pods.queue_first.is_empty()
-            && self.pods.queue.is_empty()
-            && self.pods.view_queue.is_empty()
-            && !self.node.has_changed_nodes()
-            && !self.fabric.topology_dirty)
+            && self.node.is_idle()
+            && self.pods.is_idle())
     }
 
     /// The driver and the complete desired state of a target. `None`: there is no such target.
     pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
         match target {
             Target::Fabric(name) => {
-                let device = self.fabric.devices.get(name)?;
-                Some((device.driver.clone(), device.render(&self.config, &self.undecided_vlans(name))))
+                let undecided = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
+                let device = self.fabric.device(name)?;
+                Some((device.driver.clone(), device.render(&self.config, &undecided)))
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let nad = self.nad.targets.get(&key)?;
-                let attachment = if nad.wanted { self.render(&key, LeaseHandling::Exclude) } else { None };
-                (attachment.is_some() || !nad.wanted)
-                    .then(|| (NAD_DRIVER.into(), nad::desired(&key, &nad.uid, attachment)))
+                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
             }
-            Target::Node(name) => {
-                Some((hosts::NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?))
-            }
+            Target::Node(name) => Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?)),
         }
     }
 
@@ -246,43 +248,56 @@ impl Engine {
         let Some((driver, desired)) = self.desired(target) else {
             if let Target::Nad(namespace, name) = target {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                self.nad.targets.get_mut(&key).into_iter().for_each(NadTarget::mark_unpublished);
+                self.nad.mark_unpublished(&key);
             }
             return None;
         };
         let hash = desired.hash();
         match target {
             Target::Fabric(name) => {
-                let undecided_vlans = self.undecided_vlans(name);
+                let undecided_vlans = self.fabric.undecided_vlans(&self.schedule.live_drivers, name);
                 let device = self.fabric.devices.get_mut(name)?;
                 let was_known = device.is_known();
                 let settled = device.record_issued(&hash, self.fabric.change_count, undecided_vlans);
                 self.fabric.change_count += 1;
                 if device.is_known() != was_known {
-                    self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
+                    self.work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
                 }
-                self.reevaluate_networks(settled);
+                self.store.evaluate_networks(settled, &mut self.work);
             }
             Target::Node(name) => {
                 if self.node.record_issued(name, &hash) {
-                    self.handle_node_confirmed(name);
+                    let changes = self.node.changes(name, &mut self.work);
+                    self.change_node(name, changes);
                 }
             }
             Target::Nad(..) => {}
         }
+        self.distribute();
         Some((driver, desired, hash))
+    }
+
+    /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
+    pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
+        let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
+        self.fabric.transaction_groups(live_drivers, holding_drivers, names)
+    }
+
+    /// True when a report rejects a change that was issued to the switch: its transaction can't be confirmed.
+    pub fn rejects_planned_change(&self, target: &Target, report: &Report) -> bool {
+        matches!(target, Target::Fabric(name) if self.fabric.rejects_planned_change(name, report))
     }
 
     /// The drift policy of a switch.
     pub fn drift_policy(&self, device: &Name) -> Drift {
-        self.fabric.devices.get(device).map(|device| device.access().drift).unwrap_or_default()
+        self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
     /// True when a target that was commanded `desired` still has the same endpoint and driver.
     pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
         match (target, desired) {
             (Target::Fabric(name), Desired::Fabric(desired)) => {
-                self.fabric.devices.get(name).is_some_and(|device| {
+                self.fabric.device(name).is_some_and(|device| {
                     device.driver == *driver && is_same_access(device.access(), &desired.device)
                 })
             }
@@ -292,56 +307,161 @@ impl Engine {
 
     /// The current status of an object.
     pub fn status(&self, key: &Key) -> Option<&Status> {
-        self.store.records.get(key).map(|record| &record.status)
+        self.store.get(key).map(|record| &record.status)
+    }
+
+    /// The objects that were never seen, although `key`, or an object that `key` waits for, names them.
+    pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
+        self.store.missing_references(key)
     }
 
     /// Runs every stage except evaluation until all queues are empty.
     pub(crate) fn run_stages(&mut self) {
         loop {
             self.distribute();
-            let next = self.validate.queue.first().map(|key| key.kind);
+            let next = self.validate.next_kind();
             if next.is_some_and(|kind| kind < Kind::ConnectionPoint) {
                 self.validate_first();
-            } else if self.fabric.topology_dirty {
-                self.rebuild_topology();
+            } else if self.fabric.step_topology(&self.store, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2Service) {
                 self.validate_first();
-            } else if !self.vlan.restored {
-                self.restore_claims();
-            } else if let Some(key) = self.vlan.claim_queue.pop_first() {
-                self.update_claims(&key);
-            } else if let Some(vid) = self.vlan.arbitrate_queue.pop_first() {
-                for key in self.vlan.ids.arbitrate(vid) {
-                    self.revalidate_referrers(&key);
-                    self.fabric.queue.insert(key.clone());
-                    self.validate.queue.insert(key);
-                }
+            } else if self.vlan.step(&self.store, &self.fabric, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
-            } else if self.validate.trunks.is_stale() {
-                self.decide_trunks();
+            } else if self.validate.has_stale_trunks() {
+                self.validate.decide_trunks(&self.store, &self.fabric);
             } else if next.is_some() {
                 self.validate_first();
-            } else if let Some(key) = self.fabric.queue.pop_first() {
-                self.replan(&key);
-            } else if let Some(key) = self.pods.restore_queue.pop_first() {
-                self.restore_leases(&key);
-            } else if !self.pods.orphans_restored {
-                self.restore_orphan_leases();
-            } else if let Some((key, uid)) =
-                self.pods.queue_first.pop_first().or_else(|| self.pods.queue.pop_first())
-            {
-                self.plan_pod(&key, &uid);
-            } else {
+            } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
+            } else if !self.pods.step(
+                &self.store,
+                &mut self.node,
+                &self.startup.early_reports,
+                &mut self.work,
+            ) {
                 return;
             }
         }
     }
 
-    pub(crate) fn validate_first(&mut self) {
-        if let Some(key) = self.validate.queue.pop_first() {
-            self.validate(&key);
+    /// Validates the next object, and requests what follows from a changed result.
+    fn validate_first(&mut self) {
+        let Some(key) = self.validate.pop() else { return };
+        if key.kind == Kind::ConnectionPoint {
+            self.fabric.plan_point(&self.store, &key, &mut self.work);
         }
+        let Some(verdict) = self.validator().decide(&key) else { return };
+        let (same, changed) = (verdict.same, verdict.changed);
+        self.apply(&key, verdict);
+        self.update_references(&key);
+        if !same {
+            self.validate.update_trunk_index(&self.store, &key);
+        }
+        self.fabric.update_usage(&mut self.store, &key, &mut self.work);
+        let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
+        self.pods.change_point(&self.store, &key, &change, &mut self.work);
+        self.work.evaluate.insert(key.clone());
+        if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
+            self.work.trunks = true;
+        }
+        self.pods.object_validated(&key);
+        if key.kind == Kind::L2ServiceAttachment {
+            self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
+            if !same {
+                sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
+            }
+        } else if changed {
+            self.follow_change(&key);
+        }
+    }
+
+    /// Takes a decision about an object into its record. What it gives up has to be removed from switches and nodes.
+    fn apply(&mut self, key: &Key, verdict: Verdict) {
+        if verdict.starts_waiting {
+            self.work.effects.push(Effect::Await(key.clone()));
+        }
+        let given_up = verdict.given_up;
+        let devices = if given_up { self.fabric.footprint(&self.store, key) } else { BTreeSet::new() };
+        let hosts = if given_up { self.node.footprint(&self.config, &self.store, key) } else { None };
+        self.store.apply(key, verdict);
+        self.fabric.placements.note_left(key, devices);
+        if given_up && self.fabric.placements.left(key).next().is_some() {
+            self.status.follow_removal(key);
+        }
+        self.node.record_cleanup(key, hosts);
+    }
+
+    /// Requests what follows from a changed object that is not an attachment.
+    fn follow_change(&mut self, key: &Key) {
+        subnets::revalidate_routes(&self.store, key, &mut self.work);
+        self.store.revalidate_referrers(key, &mut self.work);
+        self.pods.revalidate_bridge_sharers(key, &mut self.work);
+        self.pods.make_sample(&self.store, key, &mut self.work);
+        match key.kind {
+            Kind::FabricDevice => self.fabric.touch_topology(),
+            Kind::L2Service | Kind::L2BridgeDomain => {
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
+                sharing::reevaluate_subnet_neighbours(&self.store, key, &mut self.work);
+            }
+            _ => {}
+        }
+    }
+
+    /// Evaluates the status of one object and emits what changed.
+    fn evaluate(&mut self, key: &Key, now: &Name) {
+        let Some(record) = self.store.get_mut(key) else { return };
+        if !write::handle_finalizer(record, key, &mut self.work) {
+            return;
+        }
+        let evaluator = self.evaluator();
+        let Some(finding) = evaluator.evaluate(key) else { return };
+        let facts = evaluator.facts(key);
+        if let Some(record) = self.store.get_mut(key) {
+            write::write(record, key, &finding, &facts, now, &mut self.work);
+        }
+        if let Some(node) = &finding.evaluation.waits_on {
+            self.node.wait(node, key);
+        }
+        if finding.phase == Phase::Deleted {
+            // Others may ask for what it held before the API server reports that it is gone.
+            if is_network(key) {
+                self.work.claim.insert(key.clone());
+            }
+            self.pods.update_bridge_index(&self.store, key, &mut self.work);
+        }
+    }
+
+    fn validator(&self) -> Validator<'_> {
+        Validator {
+            config: &self.config,
+            store: &self.store,
+            vlan: &self.vlan,
+            fabric: &self.fabric,
+            nad: &self.nad,
+            node: &self.node,
+            pods: &self.pods,
+            trunks: self.validate.trunks(),
+        }
+    }
+
+    fn evaluator(&self) -> Evaluator<'_> {
+        let hosts = HostStates { nodes: &self.node, schedule: &self.schedule };
+        Evaluator {
+            config: &self.config,
+            store: &self.store,
+            fabric: &self.fabric,
+            nad: &self.nad,
+            pods: PodStates { config: &self.config, store: &self.store, hosts, pods: &self.pods },
+            hosts,
+            schedule: &self.schedule,
+            validator: self.validator(),
+        }
+    }
+
+    /// The pods and bridges of a node changed.
+    fn change_node(&mut self, name: &Name, changes: NodeChanges) {
+        self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
     }
 
     /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
@@ -359,36 +479,23 @@ impl Engine {
         for (target, desired) in std::mem::take(&mut self.startup.stored_commands) {
             self.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
-                (Target::Fabric(name), _) if !self.fabric.devices.contains_key(name) => {
-                    self.work.effects.push(Effect::Forget(target));
-                }
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
-                    let device = self.fabric.devices.get_mut(name);
-                    let here = device.map(|device| device.restore_command(&desired)).unwrap_or_default();
-                    for (network, _) in &here {
-                        let planned = self.fabric.networks.get(network).and_then(|one| one.planned.as_ref());
-                        if planned.is_none_or(|(_, ports)| !ports.contains_key(name)) {
-                            self.note_device_cleanup(name, network);
-                        }
+                    match self.fabric.restore_command(&self.store, name, &desired) {
+                        Some(here) => had.extend(here),
+                        None => self.work.effects.push(Effect::Forget(target)),
                     }
-                    had.extend(here);
                 }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
                     self.work.effects.push(Effect::Forget(target));
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    self.restore_nad(&key, desired);
+                    self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
                 }
                 _ => {}
             }
         }
-        self.restore_vlan_changes(had);
-        self.restore_refusals();
-        for device in self.fabric.devices.values_mut() {
-            device.begin(&self.config, self.fabric.change_count);
-        }
-        self.fabric.change_count += 1;
+        self.fabric.start(&self.config, &self.store, had);
         for name in self.store.nodes.keys() {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
                 self.node.record_issued(name, &desired.hash());
@@ -398,7 +505,7 @@ impl Engine {
             self.report(&target, report);
         }
         self.pods.forget_idle();
-        self.status.queue.extend(self.store.records.keys().cloned());
+        self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }
 
     pub(crate) fn report(&mut self, target: &Target, mut report: Report) {
@@ -407,149 +514,94 @@ impl Engine {
         }
         match target {
             Target::Fabric(name) => {
-                self.retry_after_report(name, &report);
-                self.assign_orphan_vlans(name, &report);
-                let Some(device) = self.fabric.devices.get_mut(name) else { return };
-                let known = device.is_known();
-                let effects = device.report(report);
-                let first = !known && device.is_known();
-                if effects.port_memory_changed {
-                    self.schedule.publish_queue.insert(target.clone());
-                }
-                self.adopt_confirmed(name, &effects);
-                if effects.found_initial_state {
-                    self.refresh_withheld();
-                }
-                self.handle_device_confirmed(name, &effects.networks, first);
-                self.publish_partial();
-                self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
-                self.reevaluate_networks(effects.networks);
-                self.status.queue.extend(self.status.removing.iter().cloned());
+                self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
+                self.status.reevaluate_removed();
             }
             Target::Nad(namespace, name) => {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                let Some(nad) = self.nad.targets.get_mut(&key) else { return };
-                nad.report(report);
-                if self.store.records.contains_key(&key) {
-                    self.status.queue.insert(key);
-                } else if nad.hop() == nad::NadState::Confirmed {
-                    self.nad.targets.remove(&key);
-                    self.work.effects.push(Effect::Forget(target.clone()));
+                self.nad.report(&self.store, &key, report, &mut self.work);
+            }
+            Target::Node(name) => {
+                if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
+                    self.change_node(name, changes);
                 }
             }
-            Target::Node(name) => self.handle_node_report(name, report),
         }
     }
 
-    pub(crate) fn upsert(&mut self, object: Object) {
-        if let Some(record) = self.store.records.get_mut(&object.key) {
-            if record.uid == object.uid {
-                let same = record.generation == object.generation
-                    && record.deleting == object.deleting
-                    && record.finalized == object.finalized
-                    && record.forget == object.forget;
-                if same {
-                    return;
+    fn upsert(&mut self, object: Box<Object>) {
+        let key = object.key.clone();
+        match self.store.update(object) {
+            Update::Unchanged => {}
+            Update::Changed { forget } => {
+                if key.kind == Kind::FabricDevice && forget {
+                    self.fabric.touch_topology();
                 }
-                if (record.finalized, record.deleting) != (object.finalized, object.deleting) {
-                    // The object becomes active or stops taking new users: everything that depends on it is validated
-                    // again.
-                    (record.finalizer_requested, record.version) = (false, 0);
-                    if !record.finalized && planner::is_user(&object.key) {
-                        // Without a finalizer it held nothing: it starts from what its status says is realised.
-                        record.effective = record.status.realized.clone();
-                    }
-                }
-                self.fabric.topology_dirty |=
-                    object.key.kind == Kind::FabricDevice && record.forget != object.forget;
-                (record.deleting, record.finalized, record.forget) =
-                    (object.deleting, object.finalized, object.forget);
-                if record.generation != object.generation {
-                    record.generation = object.generation;
-                    record.await_elapsed = false;
-                    record.spec = object.spec.map(Arc::new);
-                    record.unknown_opts = object.unknown_opts;
-                }
-                self.changed(&object.key);
-                return;
+                self.changed(&key);
             }
-            self.remove(&object.key);
+            Update::Unknown(object) => {
+                self.remove(&key);
+                self.add(*object);
+            }
         }
+    }
+
+    fn add(&mut self, object: Object) {
         let (key, record) = Record::new(object);
-        if grant::gives_to_pods(key.kind) && self.config.nodes {
-            self.renew_leases(&key);
-            if record.status.pods.is_empty() {
-                self.replan_pods(&key);
-            } else {
-                self.pods.restore_queue.insert(key.clone());
-            }
+        if self.config.nodes {
+            self.pods.add_object(&key, &record.status);
         }
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
         {
-            self.fabric.bridge_domains.insert(key.name.clone(), spec.clone());
+            self.fabric.bridge_domain_seen(&key.name, spec.clone());
         }
-        self.store.records.insert(key.clone(), record);
+        self.store.insert(key.clone(), record);
         self.changed(&key);
     }
 
-    /// Queues all work that follows from a changed manifest.
-    pub(crate) fn changed(&mut self, key: &Key) {
+    /// Requests all work that follows from a changed manifest.
+    fn changed(&mut self, key: &Key) {
         self.update_references(key);
-        self.update_trunk_index(key);
-        self.update_usage(key);
-        self.validate.queue.insert(key.clone());
-        self.status.queue.insert(key.clone());
-        self.revalidate_routes(key);
-        if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
-            self.vlan.claim_queue.insert(key.clone());
+        self.validate.update_trunk_index(&self.store, key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        self.work.validate.insert(key.clone());
+        self.work.evaluate.insert(key.clone());
+        subnets::revalidate_routes(&self.store, key, &mut self.work);
+        if is_network(key) {
+            self.work.claim.insert(key.clone());
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &Key) {
-        let Some(mut record) = self.store.records.remove(key) else { return };
-        (record.spec, record.effective) = (Err(crate::spec::Invalid::new("", "gone")), None);
-        let indexed_references = std::mem::take(&mut record.indexed_references);
-        self.store.records.insert(key.clone(), record);
-        self.update_usage(key);
-        self.plan_hosts(key);
-        self.update_bridge_index(key);
-        let record = self.store.records.remove(key);
-        if grant::gives_to_pods(key.kind) {
-            self.remove_provider(key);
-            self.pods.restore_queue.remove(key);
-            self.pods.view_queue.extend(self.pods.selected.get(key).into_iter().flatten().cloned());
+    fn remove(&mut self, key: &Key) {
+        let Some(references) = self.store.clear_specs(key) else { return };
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        let record = self.store.remove(key);
+        let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
+        self.pods.change_point(&self.store, key, &change, &mut self.work);
+        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
+        for reference in references {
+            self.store.remove_referrer(&reference, key, &mut self.work);
+            self.reference_removed(&reference);
         }
-        for reference in indexed_references {
-            self.remove_reference(&reference, key);
-        }
-        self.revalidate_referrers(key);
-        self.update_trunk_index(key);
-        self.validate.trunks.touch();
+        self.store.revalidate_referrers(key, &mut self.work);
+        self.validate.update_trunk_index(&self.store, key);
+        self.work.trunks = true;
         self.distribute();
-        for work in [
-            &mut self.validate.queue,
-            &mut self.status.queue,
-            &mut self.vlan.claim_queue,
-            &mut self.fabric.queue,
-            &mut self.status.removing,
-        ] {
-            work.remove(key);
-        }
+        self.validate.forget(key);
+        self.status.forget(key);
+        self.vlan.drop_work(key);
+        self.fabric.drop_work(key);
+        self.fabric.placements.forget_left(key);
         match key.kind {
-            Kind::FabricDevice => {
-                self.fabric.topology_dirty = true;
-                if self.fabric.devices.remove(&key.name).is_some() {
-                    self.work.effects.push(Effect::Forget(Target::Fabric(key.name.clone())));
-                }
-            }
+            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
             Kind::L2Service | Kind::L2BridgeDomain => {
-                self.vlan.claim_queue.insert(key.clone());
-                self.fabric.queue.insert(key.clone());
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
-                if let Some(record) = record.filter(|_| self.nad.targets.contains_key(key)) {
-                    self.withdraw_nad(key, &record.uid);
+                if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
+                    self.nad.withdraw(key, &record.uid, &mut self.work);
                 }
             }
             Kind::NodePool
@@ -559,44 +611,10 @@ impl Engine {
             | Kind::Bridge
             | Kind::PodNetworkConfig
             | Kind::PodConfig => {}
-            Kind::ConnectionPoint => {
-                self.fabric.points.remove(&key.name);
-                self.fabric.path_cache.borrow_mut().clear();
-            }
+            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
         }
-        if key.kind == Kind::L2BridgeDomain && self.fabric.bridge_domains.remove(&key.name).is_some() {
-            self.fabric.queue.insert(Key::cluster(Kind::L2Service, &key.name));
-        }
-    }
-
-    /// Restores the command of a NAD by a former leader. If nothing is planned for it, it stays as it is until its
-    /// attachment changes or goes.
-    pub(crate) fn restore_nad(&mut self, key: &Key, commanded: NadDesired) {
-        if self.nad.targets.contains_key(key) {
-            return;
-        }
-        let uid = Name::from(commanded.owner.uid.as_str());
-        if !self.store.records.contains_key(key) {
-            return self.withdraw_nad(key, &uid);
-        }
-        let mut nad = NadTarget::new(uid);
-        let commanded = Desired::Nad(commanded);
-        nad.want(&commanded, &commanded);
-        self.nad.targets.insert(key.clone(), nad);
-        self.plan_nad(key);
-    }
-
-    /// The attachment is gone: its NAD has to go, unless it is confirmed to be gone.
-    pub(crate) fn withdraw_nad(&mut self, key: &Key, uid: &Name) {
-        let target = Target::Nad(key.namespace.clone(), key.name.clone());
-        let nad = self.nad.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
-        let nothing = nad::desired(key, &nad.uid, None);
-        nad.want(&nothing, &nothing);
-        if nad.hop() == nad::NadState::Confirmed {
-            self.nad.targets.remove(key);
-            self.work.effects.push(Effect::Forget(target));
-        } else {
-            self.schedule.publish_queue.insert(target);
+        if key.kind == Kind::L2BridgeDomain {
+            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
         }
     }
 
@@ -605,86 +623,30 @@ impl Engine {
             self.schedule.live_drivers.symmetric_difference(&alive).cloned().collect();
         self.schedule.live_drivers = alive;
         if changed.contains(NAD_DRIVER) {
-            self.status
-                .queue
-                .extend(self.nad.targets.keys().filter(|key| self.store.records.contains_key(key)).cloned());
+            self.nad.reevaluate_all(&self.store, &mut self.work);
         }
         for name in changed.iter().filter_map(|driver| driver.strip_prefix("node/")) {
-            self.reevaluate_waiters(&Name::from(name));
+            self.node.reevaluate_waiters(&Name::from(name), &mut self.work);
         }
-        let mut networks = BTreeSet::new();
-        for (name, device) in
-            self.fabric.devices.iter().filter(|(_, device)| changed.contains(&device.driver))
-        {
-            self.status.queue.insert(Key::cluster(Kind::FabricDevice, name));
-            networks.append(&mut device.networks());
-        }
-        self.reevaluate_networks(networks);
-        self.publish_partial();
+        self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }
 
-    /// Queues the evaluation of networks and of the objects that name them.
-    pub(crate) fn reevaluate_networks(&mut self, networks: BTreeSet<Key>) {
-        for network in networks {
-            self.status.queue.extend(self.store.referrers.get(&network).into_iter().flatten().cloned());
-            if self.store.records.contains_key(&network) {
-                self.status.queue.insert(network);
-            }
+    /// Updates the indices of what an object names.
+    fn update_references(&mut self, key: &Key) {
+        self.pods.update_bridge_index(&self.store, key, &mut self.work);
+        for reference in self.store.update_references(key, &mut self.work) {
+            self.reference_removed(&reference);
         }
     }
 
-    pub(crate) fn revalidate_kind(&mut self, kind: Kind) {
-        self.validate.queue.extend(self.store.records.keys().filter(|key| key.kind == kind).cloned());
+    /// An object does not name another any more.
+    fn reference_removed(&mut self, reference: &Key) {
+        subnets::revalidate_invalid_route(&self.store, reference, &mut self.work);
+        sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
     }
 
-    pub(crate) fn revalidate_namespace(&mut self, namespace: &Name) {
-        let inside = self.store.records.keys().filter(|key| key.namespace == *namespace);
-        self.validate.queue.extend(inside.cloned());
-    }
-
-    pub(crate) fn revalidate_referrers(&mut self, key: &Key) {
-        self.validate.queue.extend(self.store.referrers.get(key).into_iter().flatten().cloned());
-    }
-
-    pub(crate) fn revalidate_if_deleting(&mut self, key: &Key) {
-        if self.store.records.get(key).is_some_and(|record| record.deleting) {
-            self.validate.queue.insert(key.clone());
-        }
-    }
-
-    /// Updates the index of referrers with the references of an object.
-    pub(crate) fn update_references(&mut self, key: &Key) {
-        self.update_bridge_index(key);
-        let Some(record) = self.store.records.get_mut(key) else { return };
-        let now = record.references();
-        if now == record.indexed_references {
-            return;
-        }
-        let before = std::mem::replace(&mut record.indexed_references, now.clone());
-        for reference in before.difference(&now) {
-            self.remove_reference(reference, key);
-        }
-        for reference in now.difference(&before) {
-            self.store.referrers.entry(reference.clone()).or_default().insert(key.clone());
-            self.revalidate_if_deleting(reference);
-        }
-    }
-
-    pub(crate) fn remove_reference(&mut self, reference: &Key, key: &Key) {
-        if let Some(referrers) = self.store.referrers.get_mut(reference) {
-            referrers.remove(key);
-            if referrers.is_empty() {
-                self.store.referrers.remove(reference);
-            }
-        }
-        self.revalidate_if_deleting(reference);
-        self.revalidate_invalid_route(reference);
-        self.reevaluate_last_on_subnet(reference);
-    }
-
-    /// The realised spec of an object, if it is of the kind that `read` takes.
-    pub(crate) fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
-        read(self.store.records.get(key)?.effective.as_deref()?)
+    pub(crate) fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
+        self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
     }
 }
 

@@ -20,6 +20,7 @@ mod work;
 
 pub use engine::Engine;
 pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
+pub use fabric::placement::{Confirmed, PlacementStatus};
 pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};

@@ -1,5 +1,7 @@
 //! Transactions: a change of several switches is on all of them or on none.
 
+use std::collections::BTreeSet;
+
 use eno_core::spec::LeadsTo;
 use eno_core::{Event, Labels, Name};
 use eno_schemas::{Phase, VlanId};
@@ -241,6 +243,43 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
             (11, 0, Phase::Ready)
         );
     }
+}
+
+/// An earlier version wrote the VLAN that a refused network keeps as `grantedID` only, and the switch in the message.
+#[test]
+fn new_engine_reads_the_placement_of_a_refused_network_and_statuses_without_it() {
+    let mut w = split_fabric();
+    let s = w.apply(service("s", 100, &["dc"]));
+    w.apply(attachment("a", &["s"], "left"));
+    w.settle();
+    assert_eq!(w.statuses[&s].placement, None, "nothing differs");
+    w.set_refusal("spine2", 200, true);
+    w.apply(service("s", 200, &["dc"]));
+    w.settle();
+    let placement = w.statuses[&s].placement.clone().expect("it is refused");
+    assert_eq!(
+        (placement.desired, placement.rejected_by),
+        (VlanId::new(200).ok(), Some(("spine2".into(), true)))
+    );
+    let confirmed = placement.confirmed.expect("it keeps the former VLAN");
+    let ports: usize = confirmed.ports.values().map(BTreeSet::len).sum();
+    assert_eq!((Some(confirmed.vlan), ports), (VlanId::new(100).ok(), 11));
+    for earlier_version in [false, true] {
+        let before = w.statuses[&s].clone();
+        if earlier_version {
+            w.statuses.get_mut(&s).expect("a status").placement = None;
+        }
+        w.restart_with_transactions();
+        w.settle();
+        let after = &w.statuses[&s];
+        assert_eq!((after.transitions, &after.message), (before.transitions, &before.message));
+        assert_eq!((after.granted_id, &after.placement), (before.granted_id, &before.placement));
+        assert_eq!(w.carrying_ports(100).len(), 11, "earlier version: {earlier_version}");
+    }
+    w.set_refusal("spine2", 200, false);
+    w.apply(service("s", 100, &["dc"]));
+    w.settle();
+    assert_eq!((w.phase(&s), &w.statuses[&s].placement), (Phase::Ready, &None));
 }
 
 #[test]

@@ -95,16 +95,11 @@ pub async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service 
     waited.expect("the phase is reached").unwrap().unwrap()
 }
 
-async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
-    let mut nats = NatsServer::start().await;
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({ "metadata": { "name": "eno-system" } })).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    install_role(client).await;
-    let args = EngineArgs {
-        kubeconfig: Some(
-            cluster.kubeconfig_for("system:serviceaccount:eno-system:eno-engine", None).unwrap(),
-        ),
+/// Arguments of an engine that uses the role of `deploy/rbac`.
+pub fn engine_args(cluster: &ControlPlane, nats: &NatsServer) -> EngineArgs {
+    let account = "system:serviceaccount:eno-system:eno-engine";
+    EngineArgs {
+        kubeconfig: Some(cluster.kubeconfig_for(account, None).unwrap()),
         namespace: "eno-system".into(),
         cluster_id: None,
         bridge_domains: false,
@@ -113,7 +108,16 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
         callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
         http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
-    };
+    }
+}
+
+async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
+    let mut nats = NatsServer::start().await;
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    let namespace = serde_json::from_value(json!({ "metadata": { "name": "eno-system" } })).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    install_role(client).await;
+    let args = engine_args(cluster, &nats);
     let shutdown = CancellationToken::new();
     let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
     let services: Api<L2Service> = Api::all(client.clone());

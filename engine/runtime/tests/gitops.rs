@@ -24,6 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::engine_args;
+
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
 const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
@@ -273,13 +275,7 @@ fn start_engine(
     let args = EngineArgs {
         kubeconfig: Some(cluster.kubeconfig().to_owned()),
         namespace: "default".into(),
-        cluster_id: None,
-        bridge_domains: false,
-        nodes: false,
-        sample_image: None,
-        callbacks: eno_engine::CallbackArgs::default(),
-        nats: nats.args(),
-        http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
+        ..engine_args(cluster, nats)
     };
     let stop = CancellationToken::new();
     (tokio::spawn(eno_engine::run(args, stop.clone())), stop)

@@ -25,6 +25,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::engine_args;
+
 const TIMEOUT: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "cnf-test";
 
@@ -128,17 +130,9 @@ async fn running_pods_get_requested_interfaces() {
 
     let nats = NatsServer::start().await;
     let args = EngineArgs {
-        kubeconfig: Some(
-            cluster.kubeconfig_for("system:serviceaccount:eno-system:eno-engine", None).unwrap(),
-        ),
-        namespace: "eno-system".into(),
-        cluster_id: None,
-        bridge_domains: false,
         nodes: true,
         sample_image: Some("registry.example.com/test:1".into()),
-        callbacks: eno_engine::CallbackArgs::default(),
-        nats: nats.args(),
-        http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),
+        ..engine_args(&cluster, &nats)
     };
     let stop = CancellationToken::new();
     let check: crate::agent::Check = {

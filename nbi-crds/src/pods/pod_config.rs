@@ -3,12 +3,14 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 use super::LinkFields;
 
 /// Interfaces of the pods of its namespace that carry the label `podconfig: <its name>`.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "podconfig.opdev.io",
@@ -30,7 +32,6 @@ use super::LinkFields;
 #[serde(rename_all = "camelCase")]
 pub struct PodConfigSpec {
     /// A Deployment of two unprivileged pods with this object's label, to see what it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_deployment: Option<SampleDeployment>,
     /// The interfaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -40,19 +41,13 @@ pub struct PodConfigSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<VlanFields, 256>")]
     pub vlans: Vec<VlanFields>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the object's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 /// A Deployment to see what a PodConfig does.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SampleDeployment {
@@ -60,7 +55,7 @@ pub struct SampleDeployment {
     #[serde(default)]
     pub create: bool,
     /// Its name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::name")]
     pub name: Option<String>,
 }
@@ -79,6 +74,7 @@ pub struct NetworkAttachment {
 }
 
 /// A VLAN of an interface.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VlanFields {
@@ -90,7 +86,7 @@ pub struct VlanFields {
     #[schemars(schema_with = "schema::vlan_id")]
     pub vlan_id: u16,
     /// A bridge inside the pod that it is a member of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::link_name")]
     pub bridge_name: Option<String>,
 }

@@ -3,6 +3,7 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::schema;
 
@@ -28,6 +29,7 @@ use crate::schema;
 pub struct PodNetworkSpec {}
 
 /// What a pod was given.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "What the pod was given.")]
@@ -41,16 +43,15 @@ pub struct PodNetworkStatus {
     #[schemars(schema_with = "schema::list::<PodInterface, 256>")]
     pub interfaces: Vec<PodInterface>,
     /// The names of its interfaces in one text, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub interface_names: Option<String>,
     /// The addresses of its interfaces in one text, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub addresses: Option<String>,
 }
 
 /// An interface of a pod.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodInterface {
@@ -64,23 +65,18 @@ pub struct PodInterface {
     #[schemars(length(max = 16))]
     pub kind: String,
     /// What it is called in the pod; absent: it is not there yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub name: Option<String>,
     /// What its other end is called on the node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub host_name: Option<String>,
     /// The bridge that its other end is a port of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 15))]
     pub bridge: Option<String>,
     /// The MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 17))]
     pub hardware_addr: Option<String>,
     /// In bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 4_294_967))]
     pub mtu: Option<u32>,
     /// With prefix lengths.
@@ -92,7 +88,6 @@ pub struct PodInterface {
     #[schemars(length(max = 256), inner(length(max = 256)))]
     pub routes: Vec<String>,
     /// Why it is not, or not entirely, there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
 }

@@ -3,12 +3,14 @@
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
-use crate::{CallbackFormat, CallbackSecret, schema};
+use crate::{Callbacks, schema};
 
 use super::LinkFields;
 
 /// Interfaces of the pods of its namespace that carry the label `podNetworkConfig: <its name>`.
+#[skip_serializing_none]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "podnetwork.opdev.io",
@@ -30,11 +32,11 @@ use super::LinkFields;
 #[serde(rename_all = "camelCase")]
 pub struct PodNetworkConfigSpec {
     /// A name for people; pods are picked by the object's name. Written `Name` or `name`.
-    #[serde(default, rename = "Name", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "Name")]
     #[schemars(length(max = 253))]
     pub name: Option<String>,
     /// As `Name`.
-    #[serde(default, rename = "name", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "name")]
     #[schemars(length(max = 253))]
     pub lower_name: Option<String>,
     /// The interfaces.
@@ -42,21 +44,14 @@ pub struct PodNetworkConfigSpec {
     #[schemars(schema_with = "schema::list::<AdditionalNetwork, 64>")]
     pub additional_networks: Vec<AdditionalNetwork>,
     /// A change of the pods' primary interface, which is undone with this object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eth0: Option<PrimaryInterface>,
-    /// An http or https URL that gets a POST of this object on every transition of its phase.
-    #[serde(default, rename = "CallbackURL", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::callback_url")]
-    pub callback_url: Option<String>,
-    /// The key that signs the callbacks: a Secret in the object's namespace. Absent: they are not signed.
-    #[serde(default, rename = "CallbackSecret", skip_serializing_if = "Option::is_none")]
-    pub callback_secret: Option<CallbackSecret>,
-    /// The body of the POST to CallbackURL; absent: Object.
-    #[serde(default, rename = "CallbackFormat", skip_serializing_if = "Option::is_none")]
-    pub callback_format: Option<CallbackFormat>,
+    /// Where its transitions are posted.
+    #[serde(flatten)]
+    pub callbacks: Callbacks,
 }
 
 /// An interface of each pod.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AdditionalNetwork {
@@ -65,7 +60,6 @@ pub struct AdditionalNetwork {
     #[schemars(schema_with = "schema::link_name")]
     pub network_name: String,
     /// What it is for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub network_description: Option<String>,
     /// What it is made of.

@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::schema;
 
@@ -26,19 +27,17 @@ pub enum ConfigPhase {
 }
 
 /// What the engine reports about a configuration of pods.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(description = "What the engine reports about the object.")]
 pub struct ConfigStatus {
     /// Where the object is on its way: unset, configuring, configured, error or terminating.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<ConfigPhase>,
     /// Why it is in this phase: the pod or node that is not done and what would help.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32768))]
     pub message: Option<String>,
     /// The metadata.generation that this status is about; -1 until the engine has seen the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1))]
     pub observed_generation: Option<i64>,
     /// Details by type: Ready says the same as the phase, with a reason for programs.
@@ -46,15 +45,13 @@ pub struct ConfigStatus {
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
     /// How many transitions the object has made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub transitions: Option<i64>,
     /// The last valid inputs, which stay realised while the spec is invalid. Written and read by the engine alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     #[schemars(schema_with = "schema::free_object")]
     pub realized: Option<Value>,
     /// What the object was made of when it was last ready, as a hash. Written and read by the engine alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub ready_inputs: Option<String>,
     /// What each pod of a PodConfig has.
@@ -74,16 +71,15 @@ pub struct ConfigStatus {
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
     pub addresses: Vec<Lease>,
     /// The names of the interfaces that each pod is given, in one text, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub links: Option<String>,
     /// The names of the pods that have an entry, in one text, for people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8192))]
     pub pods: Option<String>,
 }
 
 /// What one pod has.
+#[skip_serializing_none]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodConfiguration {
@@ -96,7 +92,6 @@ pub struct PodConfiguration {
     #[schemars(length(max = 256), inner(length(max = 2048)))]
     pub config_list: Vec<String>,
     /// What it does not have and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub message: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! Reads the latest command of each target from the commands stream, for as long as the host runs.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use eno_schemas::{Command, Generation, PayloadKind, Subject, SubjectKind, decode
 use futures::StreamExt;
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::scheduler::InvalidCommand;
-use crate::nats::{Connection, is_stream_readout};
+use crate::nats::{Connection, Restarts, is_stream_readout};
 
 /// Interval of the checks for deleted or recreated streams.
 const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -43,20 +44,12 @@ pub(super) enum Event {
 /// Reads the stream until the receiver is closed. It replays the stream from the start whenever a message may
 /// have been missed, which is cheap since only the last command of each target counts.
 pub(super) async fn run(connection: Connection, filter: CommandFilter, events: mpsc::Sender<Event>) {
-    let mut delay = Duration::ZERO;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            () = events.closed() => return,
-        }
-        delay = match read(&connection, &filter, &events).await {
-            Ok(()) if events.is_closed() => return,
-            Ok(()) => Duration::ZERO,
-            Err(error) => {
-                warn!(%error, "reading the commands, starting over");
-                Duration::from_millis(500)
-            }
-        };
+    let mut restarts = Restarts::new(&connection, None);
+    let reading =
+        async { while restarts.follow("reading the commands", read(&connection, &filter, &events)).await {} };
+    tokio::select! {
+        () = reading => {}
+        () = events.closed() => {}
     }
 }
 
@@ -64,9 +57,7 @@ async fn read(
     connection: &Connection,
     filter: &CommandFilter,
     events: &mpsc::Sender<Event>,
-) -> Result<(), async_nats::Error> {
-    let mut connects = connection.connects();
-    connects.mark_unchanged();
+) -> Result<ControlFlow<()>, async_nats::Error> {
     let streams = stream_creation_times(connection).await?;
     let commands: stream::Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
     // Push delivery into our own inbox: a pull consumer gives its messages to any client that knows its name.
@@ -90,12 +81,10 @@ async fn read(
     let waiting = consumer.cached_info().num_pending;
     let mut messages = consumer.messages().await?;
     debug!(waiting, "reading the commands");
-    if events.send(Event::Started).await.is_err() {
-        return Ok(());
-    }
+    events.send(Event::Started).await?;
     let mut caught_up = waiting == 0;
-    if caught_up && events.send(Event::CaughtUp).await.is_err() {
-        return Ok(());
+    if caught_up {
+        events.send(Event::CaughtUp).await?;
     }
     let mut expected = 1;
     let mut check =
@@ -103,18 +92,13 @@ async fn read(
     loop {
         let message = tokio::select! {
             message = messages.next() => message.ok_or("the consumer ended")??,
-            _ = connects.changed() => {
-                info!("connected anew, reading the commands from their start");
-                return Ok(());
-            }
             _ = check.tick() => {
                 if stream_creation_times(connection).await? != streams {
                     info!("the streams were made anew, reading the commands from their start");
-                    return Ok(());
+                    return Ok(ControlFlow::Continue(()));
                 }
                 continue;
             }
-            () = events.closed() => return Ok(()),
         };
         let info = message.info()?;
         let (position, pending, sequence) = (info.stream_sequence, info.pending, info.consumer_sequence);
@@ -122,14 +106,10 @@ async fn read(
             return Err(format!("message {expected} of the consumer was lost").into());
         }
         expected += 1;
-        if events.send(filter.parse(&message, position)).await.is_err() {
-            return Ok(());
-        }
+        events.send(filter.parse(&message, position)).await?;
         if !caught_up && (pending == 0 || sequence >= waiting) {
             caught_up = true;
-            if events.send(Event::CaughtUp).await.is_err() {
-                return Ok(());
-            }
+            events.send(Event::CaughtUp).await?;
         }
     }
 }

@@ -305,15 +305,9 @@ impl<D: Driver> Host<D> {
                 },
                 Some(done) = self.jobs.join_next() => self.on_finished(done),
                 Ok(()) = permits_in_use.changed() => {}
-                Some(Ok((target, position, is_commanded))) = self.forget_checks.join_next() => {
-                    // A command that came after the forget message is for a new target of that name.
-                    if !is_commanded && self.scheduler.position(&target) == position {
-                        self.forget(&target);
-                    }
-                }
+                Some(Ok(checked)) = self.forget_checks.join_next() => self.on_forget_checked(checked),
                 () = tokio::time::sleep_until(retry.unwrap_or_else(tokio::time::Instant::now)), if retry.is_some() => {
-                    let count = self.scheduler.retry(Instant::now());
-                    self.context.metrics.retried(count);
+                    self.context.metrics.retried(self.scheduler.retry(Instant::now()));
                 }
             }
             self.context.metrics.targets(self.scheduler.len());
@@ -395,6 +389,13 @@ impl<D: Driver> Host<D> {
                 });
             (target, position, is_commanded)
         });
+    }
+
+    fn on_forget_checked(&mut self, (target, position, is_commanded): (String, Option<u64>, bool)) {
+        // A command that came after the forget message is for a new target of that name.
+        if !is_commanded && self.scheduler.position(&target) == position {
+            self.forget(&target);
+        }
     }
 
     /// Handles a preview request. Only the instance that works on the target replies, and only once the

@@ -1,6 +1,7 @@
 //! The NATS connection, streams and subjects that the engine and the drivers share.
 
 mod credentials;
+mod follow;
 mod health;
 mod stream_readout;
 mod streams;
@@ -17,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use credentials::{Credentials, CredentialsError};
+pub use follow::Restarts;
 pub use health::NatsHealth;
 pub use stream_readout::is_stream_readout;
 pub use streams::{StreamError, ensure_streams};

@@ -1,7 +1,7 @@
 //! Accessors of data nodes by their schema names, and helpers that build configurations from XML.
 
 use crate::model::edit::{self, OnError, Operation};
-use crate::model::schema::{Definition, Module, position};
+use crate::model::schema::{Definitions, Module, position};
 use crate::model::tree::{Container, Entries, Node};
 use crate::model::value::Value;
 use crate::netconf::xml;
@@ -17,37 +17,24 @@ pub(super) const fn module(
 }
 
 /// The value of a leaf.
-pub(super) fn leaf<'a>(
-    container: &'a Container,
-    definitions: &'static [Definition],
-    name: &str,
-) -> Option<&'a Value> {
+pub(super) fn leaf<'a>(container: &'a Container, definitions: Definitions, name: &str) -> Option<&'a Value> {
     container.leaf(position(definitions, name))
 }
 
 /// The text of a leaf of type string.
-pub(super) fn text<'a>(
-    container: &'a Container,
-    definitions: &'static [Definition],
-    name: &str,
-) -> Option<&'a str> {
+pub(super) fn text<'a>(container: &'a Container, definitions: Definitions, name: &str) -> Option<&'a str> {
     leaf(container, definitions, name).and_then(Value::text)
 }
 
 /// Whether a leaf has this enumeration, boolean or identity value.
-pub(super) fn leaf_is(
-    container: &Container,
-    definitions: &'static [Definition],
-    name: &str,
-    value: &str,
-) -> bool {
+pub(super) fn leaf_is(container: &Container, definitions: Definitions, name: &str, value: &str) -> bool {
     leaf(container, definitions, name).is_some_and(|v| v.is(value))
 }
 
 /// A child container.
 pub(super) fn child<'a>(
     container: &'a Container,
-    definitions: &'static [Definition],
+    definitions: Definitions,
     name: &str,
 ) -> Option<&'a Container> {
     container.container(position(definitions, name))
@@ -56,7 +43,7 @@ pub(super) fn child<'a>(
 /// The entries of a list, with the text of their first key.
 pub(super) fn entries<'a>(
     container: Option<&'a Container>,
-    definitions: &'static [Definition],
+    definitions: Definitions,
     name: &str,
 ) -> impl Iterator<Item = (&'a str, &'a Container)> + use<'a> {
     list(container, definitions, name)
@@ -68,19 +55,14 @@ pub(super) fn entries<'a>(
 /// A child list.
 pub(super) fn list<'a>(
     container: Option<&'a Container>,
-    definitions: &'static [Definition],
+    definitions: Definitions,
     name: &str,
 ) -> Option<&'a Entries> {
     container.and_then(|container| container.list(position(definitions, name)))
 }
 
 /// Sets a leaf.
-pub(super) fn set_leaf(
-    container: &mut Container,
-    definitions: &'static [Definition],
-    name: &str,
-    value: Value,
-) {
+pub(super) fn set_leaf(container: &mut Container, definitions: Definitions, name: &str, value: Value) {
     container.set(position(definitions, name), Node::Leaf(value));
 }
 
@@ -100,27 +82,26 @@ pub(super) fn xml_escaped(text: &str) -> String {
 ///
 /// # Panics
 /// If the XML does not conform to the schema, which is a programming error.
-pub(super) fn parse_configuration(definitions: &'static [Definition], xml: &str) -> Container {
-    match parsed(definitions, xml) {
-        Ok(config) => config,
-        Err(problem) => panic!("the schema does not have it: {problem}"),
+pub(super) fn parse_configuration(definitions: Definitions, xml: &str) -> Container {
+    let mut config = Container::default();
+    if let Err(problem) = merge(definitions, &mut config, xml) {
+        panic!("the schema does not have it: {problem}");
     }
+    config
 }
 
-fn parsed(definitions: &'static [Definition], xml: &str) -> Result<Container, String> {
+/// Merges XML into a configuration without validation.
+fn merge(definitions: Definitions, config: &mut Container, xml: &str) -> Result<(), String> {
     let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).map_err(|e| e.to_string())?;
     let edits = edit::parse(definitions, &document.root.children).map_err(|e| format!("{e:?}"))?;
-    let mut config = Container::default();
-    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).map_err(|e| format!("{e:?}"))?;
-    Ok(config)
+    edit::apply(config, &edits, Operation::Merge, OnError::Stop).map_err(|e| format!("{e:?}"))?;
+    Ok(())
 }
 
-/// Merges XML into a configuration without validation, for tests of dialects.
+/// Returns a configuration with XML merged into it without validation, for tests of dialects.
 #[cfg(test)]
-pub(super) fn merge_xml(definitions: &'static [Definition], config: &Container, xml: &str) -> Container {
-    let document = xml::parse(format!("<config>{xml}</config>").as_bytes()).expect("well-formed");
-    let edits = edit::parse(definitions, &document.root.children).expect("well-typed");
+pub(super) fn merge_xml(definitions: Definitions, config: &Container, xml: &str) -> Container {
     let mut config = config.clone();
-    edit::apply(&mut config, &edits, Operation::Merge, OnError::Stop).expect("applies");
+    merge(definitions, &mut config, xml).expect("well-formed and well-typed");
     config
 }

@@ -16,7 +16,7 @@ mod view;
 
 use std::collections::BTreeMap;
 
-use crate::model::schema::{Definition, Module};
+use crate::model::schema::{Definitions, Module};
 use crate::model::tree::Container;
 use crate::netconf::error::{PathStyle, RpcError};
 
@@ -61,7 +61,7 @@ pub struct Dialect {
     /// Returns the name of the n-th port, from 1.
     pub port_name: fn(usize) -> String,
     /// The top-level data nodes of the schema.
-    pub roots: &'static [Definition],
+    pub roots: Definitions,
     /// Returns the factory configuration.
     pub factory: fn(&Hardware) -> Container,
     /// Validates a whole configuration and returns its errors.

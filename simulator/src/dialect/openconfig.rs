@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::dialect::accessors::{module, set_leaf, text_value};
+use crate::dialect::accessors::{child, entries, leaf_is, module, parse_configuration, text, xml_escaped};
 use crate::dialect::openconfig_checks::check;
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
-use crate::model::tree::{Container, Key, Node};
-use crate::model::value::{IdentityRef, Type, Value};
+use crate::model::tree::{Container, Node};
+use crate::model::value::{Type, Value};
 use crate::netconf::error::PathStyle;
 use crate::netconf::xml;
 
@@ -176,90 +176,62 @@ pub(super) const VLAN_CONFIG: &[Definition] = &[
 
 /// The interfaces of a configuration by name.
 pub(super) fn interfaces(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
-    named_entries(config, "interfaces")
+    entries(child(config, ROOTS, "interfaces"), INTERFACES, "interface")
 }
 
 /// The network instances of a configuration by name.
 pub(super) fn instances(config: &Container) -> impl Iterator<Item = (&str, &Container)> {
-    named_entries(config, "network-instances")
-}
-
-fn named_entries<'a>(
-    config: &'a Container,
-    root: &str,
-) -> impl Iterator<Item = (&'a str, &'a Container)> + use<'a> {
-    config
-        .container(position(ROOTS, root))
-        .and_then(|list| list.list(0))
-        .into_iter()
-        .flatten()
-        .map(|(key, entry)| (key.first().and_then(Value::text).unwrap_or_default(), &**entry))
+    entries(child(config, ROOTS, "network-instances"), NETWORK_INSTANCES, "network-instance")
 }
 
 /// `switched-vlan/config` of an interface: under `ethernet`, or under `aggregation` for a LAG.
 fn switched_vlan(interface: &Container) -> Option<&Container> {
-    [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)].into_iter().find_map(
-        |(name, content)| {
-            interface
-                .container(position(INTERFACE, name))?
-                .container(position(content, "switched-vlan"))?
-                .container(position(SWITCHED_VLAN, "config"))
-        },
-    )
+    let holders = [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)];
+    holders.into_iter().find_map(|(name, content)| {
+        let switched = child(child(interface, INTERFACE, name)?, content, "switched-vlan")?;
+        child(switched, SWITCHED_VLAN, "config")
+    })
 }
 
 /// The factory configuration: each port as an enabled interface, and the default network instance without VLANs.
 fn factory(hardware: &Hardware) -> Container {
-    let mut config = Container::default();
-    let name_and_type = |name: &str, identity: &'static Identity| {
-        let mut inner = Container::default();
-        inner.set(0, Node::Leaf(Value::Text(name.into())));
-        inner.set(1, Node::Leaf(Value::Identity(IdentityRef(identity))));
-        inner
+    let mut xml = format!("<interfaces xmlns=\"{}\">", INTERFACES_MODULE.namespace);
+    let mut interface = |name: &str, identity: &Identity, more: &str| {
+        let (name, kind) = (xml_escaped(name), identity.name);
+        // Writing to a String can't fail; hence the discarded result.
+        let _ = write!(
+            xml,
+            "<interface><name>{name}</name><config><name>{name}</name><type xmlns:t=\"{}\">t:{kind}</type>\
+             <enabled>true</enabled></config>{more}</interface>",
+            identity.module.namespace
+        );
     };
-    let entry = |name: &str, inner: Container| {
-        let mut entry = Container::default();
-        entry.set(0, Node::Leaf(Value::Text(name.into())));
-        entry.set(1, Node::Container(inner.into()));
-        (Key::from([text_value(name)]), Arc::new(entry))
-    };
-    config.modify_container(position(ROOTS, "interfaces"), |interfaces| {
-        interfaces.modify_list(0, |entries| {
-            for port in &hardware.ports {
-                let mut inner = name_and_type(port, &ETHERNET_CSMACD);
-                inner.set(position(INTERFACE_CONFIG, "enabled"), Node::Leaf(Value::Keyword("true")));
-                let (key, mut entry) = entry(port, inner);
-                if let Some(lag) = hardware.lag_of(port) {
-                    Arc::make_mut(&mut entry).modify_container(position(INTERFACE, "ethernet"), |ethernet| {
-                        ethernet.modify_container(position(ETHERNET_CONTENT, "config"), |config| {
-                            set_leaf(config, ETHERNET_CONFIG, "aggregate-id", text_value(lag));
-                        });
-                    });
-                }
-                entries.insert(key, entry);
-            }
-            for lag in hardware.lags.keys() {
-                let mut inner = name_and_type(lag, &LAG);
-                set_leaf(&mut inner, INTERFACE_CONFIG, "enabled", Value::Keyword("true"));
-                let (key, mut entry) = entry(lag, inner);
-                Arc::make_mut(&mut entry).modify_container(
-                    position(INTERFACE, "aggregation"),
-                    |aggregation| {
-                        aggregation.modify_container(position(AGGREGATION_CONTENT, "config"), |config| {
-                            set_leaf(config, AGGREGATION_CONFIG, "lag-type", Value::Keyword("LACP"));
-                        });
-                    },
-                );
-                entries.insert(key, entry);
-            }
+    for port in &hardware.ports {
+        let member = hardware.lag_of(port).map(|lag| {
+            format!(
+                "<ethernet xmlns=\"{}\"><config><aggregate-id xmlns=\"{}\">{}</aggregate-id></config></ethernet>",
+                ETHERNET.namespace,
+                AGGREGATE.namespace,
+                xml_escaped(lag)
+            )
         });
-    });
-    config.modify_container(position(ROOTS, "network-instances"), |instances| {
-        instances.modify_list(0, |entries| {
-            entries.extend([entry("default", name_and_type("default", &DEFAULT_INSTANCE))]);
-        });
-    });
-    config
+        interface(port, &ETHERNET_CSMACD, &member.unwrap_or_default());
+    }
+    for lag in hardware.lags.keys() {
+        let aggregation = format!(
+            "<aggregation xmlns=\"{}\"><config><lag-type>LACP</lag-type></config></aggregation>",
+            AGGREGATE.namespace
+        );
+        interface(lag, &LAG, &aggregation);
+    }
+    let _ = write!(
+        xml,
+        "</interfaces><network-instances xmlns=\"{}\"><network-instance><name>default</name><config>\
+         <name>default</name><type xmlns:t=\"{}\">t:DEFAULT_INSTANCE</type></config></network-instance>\
+         </network-instances>",
+        NETWORK_INSTANCE.namespace, NI_TYPES.namespace
+    );
+    parse_configuration(ROOTS, &xml)
 }
 
 /// Adds state data to running: `state` mirrors `config`, and each port of the hardware has a status.
@@ -306,15 +278,12 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
     for (name, interface) in interfaces(running) {
         let port = ports.entry(name.to_owned()).or_default();
-        let aggregate = interface
-            .container(position(INTERFACE, "ethernet"))
-            .and_then(|e| e.container(position(ETHERNET_CONTENT, "config")))
-            .and_then(|c| c.leaf(position(ETHERNET_CONFIG, "aggregate-id")));
-        port.lag = aggregate.and_then(Value::text).map(str::to_owned);
-        port.disabled = interface
-            .container(position(INTERFACE, "config"))
-            .and_then(|c| c.leaf(position(INTERFACE_CONFIG, "enabled")))
-            .is_some_and(|enabled| enabled.is("false"));
+        let ethernet = child(interface, INTERFACE, "ethernet");
+        let ethernet = ethernet.and_then(|ethernet| child(ethernet, ETHERNET_CONTENT, "config"));
+        let aggregate = ethernet.and_then(|config| text(config, ETHERNET_CONFIG, "aggregate-id"));
+        port.lag = aggregate.map(str::to_owned);
+        let config = child(interface, INTERFACE, "config");
+        port.disabled = config.is_some_and(|config| leaf_is(config, INTERFACE_CONFIG, "enabled", "false"));
         if let Some(config) = switched_vlan(interface) {
             fill_port(port, config, &active);
         }

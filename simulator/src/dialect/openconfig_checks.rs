@@ -10,7 +10,7 @@ use crate::dialect::openconfig::{
     VLAN_ENTRY, VLANS, instances, interfaces,
 };
 use crate::model::path::Path;
-use crate::model::schema::{Definition, position};
+use crate::model::schema::{Definitions, position};
 use crate::model::tree::Container;
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
@@ -145,8 +145,8 @@ fn check_instance(key: &[Value], instance: &Container, path: &Path<'_>, errors: 
 fn key_leafref(
     key: &[Value],
     entry: &Container,
-    definitions: &'static [Definition],
-    config_definitions: &'static [Definition],
+    definitions: Definitions,
+    config_definitions: Definitions,
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,
 ) {
@@ -172,8 +172,8 @@ fn key_leafref(
 
 fn mandatory(
     entry: &Container,
-    definitions: &'static [Definition],
-    config_definitions: &'static [Definition],
+    definitions: Definitions,
+    config_definitions: Definitions,
     leaf: &str,
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,

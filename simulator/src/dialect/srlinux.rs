@@ -16,7 +16,7 @@ use crate::dialect::accessors::{
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanView};
 use crate::dialect::{Dialect, Hardware};
-use crate::model::schema::{Definition, Identity, Module, position};
+use crate::model::schema::{Definition, Definitions, Identity, Module, position};
 use crate::model::tree::{Container, Entries};
 use crate::model::value::{StringRule, Type, Value};
 use crate::netconf::error::PathStyle;
@@ -217,7 +217,7 @@ fn is_mac_vrf(instance: &Container) -> bool {
     leaf_is(instance, INSTANCE, "type", "mac-vrf")
 }
 
-fn is_enabled(container: &Container, definitions: &'static [Definition]) -> bool {
+fn is_enabled(container: &Container, definitions: Definitions) -> bool {
     !leaf_is(container, definitions, "admin-state", "disable")
 }
 

@@ -122,6 +122,19 @@ fn refused(dialect: &'static Dialect, xml: &str) -> Vec<(Tag, String, String)> {
         .collect()
 }
 
+/// Checks cases: what is tried, the XML, and a text of the expected error; without it, the XML is accepted.
+fn assert_refused(dialect: &'static Dialect, cases: &[(&str, String, Option<&str>)]) {
+    for (what, xml, expected) in cases {
+        let errors = refused(dialect, xml);
+        match expected {
+            None => assert_eq!(errors, [], "{what}: {xml}"),
+            Some(text) => {
+                assert!(errors.iter().any(|(_, _, message)| message.contains(text)), "{what}: {errors:?}");
+            }
+        }
+    }
+}
+
 fn junos(interfaces: &str, vlans: &str) -> String {
     format!(
         "<configuration xmlns=\"http://yang.juniper.net/junos-qfx/conf/root\">\
@@ -166,15 +179,7 @@ fn junos_commit_check_refuses_invalid_vlans_and_interfaces() {
             Some("logical unit"),
         ),
     ];
-    for (what, xml, expected) in cases {
-        let errors = refused(&JUNOS, &xml);
-        match expected {
-            None => assert_eq!(errors, [], "{what}: {xml}"),
-            Some(text) => {
-                assert!(errors.iter().any(|(_, _, message)| message.contains(text)), "{what}: {errors:?}");
-            }
-        }
-    }
+    assert_refused(&JUNOS, &cases);
 }
 
 #[test]
@@ -271,15 +276,7 @@ fn srlinux_refuses_must_and_leafref_violations() {
             Some("vlan-tagging and aggregate-id"),
         ),
     ];
-    for (what, xml, expected) in cases {
-        let errors = refused(&SRLINUX, &xml);
-        match expected {
-            None => assert_eq!(errors, [], "{what}: {xml}"),
-            Some(text) => {
-                assert!(errors.iter().any(|(_, _, message)| message.contains(text)), "{what}: {errors:?}");
-            }
-        }
-    }
+    assert_refused(&SRLINUX, &cases);
 }
 
 #[test]
@@ -309,15 +306,7 @@ fn ieee8021q_refuses_duplicate_registrations_and_dangling_leafrefs() {
         ("no such bridge", port("<bridge-name>br1</bridge-name>"), Some("refers to br1")),
         ("no such component", port("<component-name>x</component-name>"), Some("refers to x")),
     ];
-    for (what, xml, expected) in cases {
-        let errors = refused(&IEEE8021Q, &xml);
-        match expected {
-            None => assert_eq!(errors, [], "{what}: {xml}"),
-            Some(text) => {
-                assert!(errors.iter().any(|(_, _, message)| message.contains(text)), "{what}: {errors:?}");
-            }
-        }
-    }
+    assert_refused(&IEEE8021Q, &cases);
 }
 
 #[test]

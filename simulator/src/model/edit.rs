@@ -9,7 +9,7 @@ mod affected_nodes;
 use std::collections::HashSet;
 
 use crate::model::path::Path;
-use crate::model::schema::{self, Definition, Kind};
+use crate::model::schema::{self, Definition, Definitions, Kind};
 use crate::model::tree::{Container, Key, Node};
 use crate::model::value::{Type, Value};
 use crate::netconf::error::{RpcError, Tag};
@@ -81,14 +81,14 @@ enum Body {
 }
 
 /// Parses the children of `<config>`.
-pub fn parse(definitions: &'static [Definition], elements: &[Element]) -> Result<Vec<Edit>, Vec<RpcError>> {
+pub fn parse(definitions: Definitions, elements: &[Element]) -> Result<Vec<Edit>, Vec<RpcError>> {
     let mut errors = Vec::new();
     let namespaces = namespaces(definitions);
     let edits = parse_children(definitions, &[], elements, None, &namespaces, &mut errors);
     if errors.is_empty() { Ok(edits) } else { Err(errors) }
 }
 
-fn namespaces(definitions: &'static [Definition]) -> HashSet<&'static str> {
+fn namespaces(definitions: Definitions) -> HashSet<&'static str> {
     let mut found = HashSet::new();
     let mut open = vec![definitions];
     while let Some(definitions) = open.pop() {
@@ -102,8 +102,8 @@ fn namespaces(definitions: &'static [Definition]) -> HashSet<&'static str> {
 
 /// Parses child elements. The `keys` of a list entry are skipped: the caller has parsed them.
 fn parse_children(
-    definitions: &'static [Definition],
-    keys: &'static [Definition],
+    definitions: Definitions,
+    keys: Definitions,
     elements: &[Element],
     parent: Option<&Path<'_>>,
     namespaces: &HashSet<&'static str>,
@@ -364,12 +364,7 @@ impl Applier {
 
     /// Removes the nodes of other cases of a choice when `run`, the edits of one node, creates data in one case
     /// (RFC 7950 section 7.9).
-    fn remove_other_cases(
-        target: &mut Container,
-        run: &[Edit],
-        inherited: Operation,
-        siblings: &'static [Definition],
-    ) {
+    fn remove_other_cases(target: &mut Container, run: &[Edit], inherited: Operation, siblings: Definitions) {
         let Some(first) = run.first().filter(|first| first.definition.case.is_some()) else { return };
         let creates = |edit: &Edit| {
             use Operation::{Create, Merge, Replace};

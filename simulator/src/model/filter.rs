@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::model::schema::{Definition, Kind};
+use crate::model::schema::{Definition, Definitions, Kind};
 use crate::model::tree::{Container, Entries, Key, Node};
 use crate::model::value::Value;
 use crate::netconf::xml::Element;
 
 /// Selects the part of `data` that the children of `<filter>` select. An empty filter selects nothing.
-pub fn select(data: &Container, definitions: &'static [Definition], filter: &[Element]) -> Container {
+pub fn select(data: &Container, definitions: Definitions, filter: &[Element]) -> Container {
     let mut selected = Container::default();
     for element in filter {
         for (at, definition) in matching_definitions(definitions, element) {
@@ -25,7 +25,7 @@ pub fn select(data: &Container, definitions: &'static [Definition], filter: &[El
 /// The schema nodes that a filter element selects. An element without a namespace matches any namespace (section
 /// 6.2.1). An element with attributes matches nothing (6.2.2): the data has no attributes.
 fn matching_definitions(
-    definitions: &'static [Definition],
+    definitions: Definitions,
     element: &Element,
 ) -> impl Iterator<Item = (usize, &'static Definition)> {
     definitions.iter().enumerate().filter(move |(_, d)| {

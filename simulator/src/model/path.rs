@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::model::schema::{Definition, Kind, Module};
+use crate::model::schema::{Definition, Definitions, Kind, Module};
 use crate::model::value::Value;
 
 /// The path of a data node, linked to its parent.
@@ -37,7 +37,7 @@ impl<'a> Path<'a> {
     }
 
     /// The child definitions of the node.
-    pub fn children(&self) -> &'static [Definition] {
+    pub fn children(&self) -> Definitions {
         self.definition.children()
     }
 

@@ -31,15 +31,15 @@ pub struct Identity {
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A non-presence container.
-    Container(&'static [Definition]),
+    Container(Definitions),
     /// A presence container (RFC 7950 section 7.5.1).
-    Presence(&'static [Definition]),
+    Presence(Definitions),
     /// A list; the first `keys` of its children are its keys, in order.
     List {
         /// Number of keys.
         keys: usize,
         /// Its children, keys first.
-        children: &'static [Definition],
+        children: Definitions,
     },
     /// A leaf.
     Leaf(Type),
@@ -47,8 +47,11 @@ pub enum Kind {
     LeafList(Type),
     /// The OpenConfig `state` container, whose values mirror the sibling `config`. The definition of `config`
     /// precedes it.
-    Mirror(&'static [Definition]),
+    Mirror(Definitions),
 }
+
+/// Sibling schema nodes. Data is stored by their positions.
+pub type Definitions = &'static [Definition];
 
 /// One schema node.
 #[derive(Debug, Clone, Copy)]
@@ -67,30 +70,13 @@ pub struct Definition {
 
 impl Definition {
     /// A container.
-    pub const fn container(
-        name: &'static str,
-        module: &'static Module,
-        children: &'static [Definition],
-    ) -> Self {
+    pub const fn container(name: &'static str, module: &'static Module, children: Definitions) -> Self {
         Self { name, module, kind: Kind::Container(children), config: true, case: None }
     }
 
     /// A presence container.
-    pub const fn presence(
-        name: &'static str,
-        module: &'static Module,
-        children: &'static [Definition],
-    ) -> Self {
+    pub const fn presence(name: &'static str, module: &'static Module, children: Definitions) -> Self {
         Self { name, module, kind: Kind::Presence(children), config: true, case: None }
-    }
-
-    /// A container of state data.
-    pub const fn state_container(
-        name: &'static str,
-        module: &'static Module,
-        children: &'static [Definition],
-    ) -> Self {
-        Self { name, module, kind: Kind::Container(children), config: false, case: None }
     }
 
     /// A leaf-list of state data.
@@ -120,7 +106,7 @@ impl Definition {
         name: &'static str,
         module: &'static Module,
         keys: usize,
-        children: &'static [Definition],
+        children: Definitions,
     ) -> Self {
         Self { name, module, kind: Kind::List { keys, children }, config: true, case: None }
     }
@@ -141,12 +127,12 @@ impl Definition {
     }
 
     /// The `state` container beside a `config` container with the same children.
-    pub const fn mirror(module: &'static Module, children: &'static [Definition]) -> Self {
+    pub const fn mirror(module: &'static Module, children: Definitions) -> Self {
         Self { name: "state", module, kind: Kind::Mirror(children), config: false, case: None }
     }
 
     /// The child definitions; none for leaves.
-    pub fn children(&self) -> &'static [Definition] {
+    pub fn children(&self) -> Definitions {
         match self.kind {
             Kind::Container(children)
             | Kind::Presence(children)
@@ -157,7 +143,7 @@ impl Definition {
     }
 
     /// The definitions of the keys; none unless it is a list.
-    pub fn keys(&self) -> &'static [Definition] {
+    pub fn keys(&self) -> Definitions {
         match self.kind {
             Kind::List { keys, children } => &children[..keys],
             _ => &[],
@@ -166,11 +152,7 @@ impl Definition {
 }
 
 /// Finds the child `{namespace}name` and its position. An empty namespace matches any.
-pub fn find(
-    definitions: &'static [Definition],
-    namespace: &str,
-    name: &str,
-) -> Option<(usize, &'static Definition)> {
+pub fn find(definitions: Definitions, namespace: &str, name: &str) -> Option<(usize, &'static Definition)> {
     definitions
         .iter()
         .enumerate()
@@ -181,7 +163,7 @@ pub fn find(
 ///
 /// # Panics
 /// If the schema has no such child, which is a programming error.
-pub fn position(definitions: &'static [Definition], name: &str) -> usize {
+pub fn position(definitions: Definitions, name: &str) -> usize {
     match definitions.iter().position(|d| d.name == name) {
         Some(at) => at,
         None => panic!("the schema has no {name} here"),

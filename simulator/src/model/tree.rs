@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::model::path::Path;
-use crate::model::schema::{Definition, Kind};
+use crate::model::schema::{Definition, Definitions, Kind};
 use crate::model::value::{IdentityRef, Value};
 use crate::netconf::xml::{push_attribute, push_text};
 
@@ -204,7 +204,7 @@ impl Container {
 
     /// Returns a copy without `subtree` (node names from the root, joined with slashes).
     #[must_use]
-    pub fn without_subtree(&self, definitions: &'static [Definition], subtree: &str) -> Container {
+    pub fn without_subtree(&self, definitions: Definitions, subtree: &str) -> Container {
         let mut rest = self.clone();
         let (name, below) = subtree.split_once('/').unwrap_or((subtree, ""));
         for (at, definition) in definitions.iter().enumerate().filter(|(_, d)| d.name == name) {
@@ -231,7 +231,7 @@ impl Container {
 
     /// Returns a copy in which each `state` container has the values of the sibling `config`, as `<get>` returns it.
     #[must_use]
-    pub fn with_state(&self, definitions: &'static [Definition]) -> Container {
+    pub fn with_state(&self, definitions: Definitions) -> Container {
         let mut whole = self.clone();
         for (at, definition) in definitions.iter().enumerate() {
             match (&definition.kind, whole.get_mut(at)) {
@@ -258,7 +258,7 @@ impl Container {
     }
 
     /// Appends the content as XML. `outer` is the default namespace of the surrounding element.
-    pub fn write_xml(&self, definitions: &'static [Definition], outer: &str, out: &mut String) {
+    pub fn write_xml(&self, definitions: Definitions, outer: &str, out: &mut String) {
         for (at, node) in self.nodes() {
             let definition = &definitions[at];
             match node {
@@ -357,7 +357,7 @@ pub enum NewContent<'a> {
 pub fn differences(
     before: &Container,
     after: &Container,
-    definitions: &'static [Definition],
+    definitions: Definitions,
     parent: Option<&Path<'_>>,
     report: &mut impl FnMut(&Path<'_>, Change, NewContent<'_>),
 ) {

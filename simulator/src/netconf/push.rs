@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::model::filter;
-use crate::model::schema::Definition;
+use crate::model::schema::Definitions;
 use crate::model::tree::{self, Change, Container, NewContent};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::rpc::{NOTIFICATION, Rpc};
@@ -121,7 +121,7 @@ fn open(name: &str, id: u32) -> String {
 }
 
 impl Subscription {
-    fn filtered(&self, data: &Container, roots: &'static [Definition]) -> Container {
+    fn filtered(&self, data: &Container, roots: Definitions) -> Container {
         match &self.request.filter {
             None => data.clone(),
             Some(filter) => filter::select(data, roots, filter),
@@ -129,7 +129,7 @@ impl Subscription {
     }
 
     /// Formats a `push-update` with the selected content.
-    pub fn push_update(&self, data: &Container, roots: &'static [Definition]) -> String {
+    pub fn push_update(&self, data: &Container, roots: Definitions) -> String {
         let mut out = open("push-update", self.id);
         out.push_str("<datastore-contents>");
         self.filtered(data, roots).write_xml(roots, "", &mut out);
@@ -142,7 +142,7 @@ impl Subscription {
         &mut self,
         before: &Container,
         after: &Container,
-        roots: &'static [Definition],
+        roots: Definitions,
     ) -> Option<String> {
         let (before, after) = (self.filtered(before, roots), self.filtered(after, roots));
         let (mut edits, mut count) = (String::new(), 0_u32);

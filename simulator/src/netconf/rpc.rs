@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::datastores::{self, CommitRequest, Datastore, SessionId};
 use crate::model::edit::{self, Edit, OnError, Operation};
-use crate::model::schema::Definition;
+use crate::model::schema::Definitions;
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::push::{self, EstablishSubscription};
 use crate::netconf::xml::{Element, NETCONF};
@@ -102,7 +102,7 @@ pub struct Context<'a> {
     /// Its capabilities.
     pub capabilities: &'a Capabilities,
     /// Its schema.
-    pub roots: &'static [Definition],
+    pub roots: Definitions,
 }
 
 type Parsed<T> = Result<T, Vec<RpcError>>;

@@ -16,9 +16,7 @@ use crate::dataplane::testbed::{NODE2, Testbed, access, interface, trunk};
 async fn hosts_reach_each_other_only_if_every_hop_carries_the_vlan() {
     let testbed = Testbed::new(2).await;
     assert!(!testbed.node1.pings(NODE2), "nothing is configured");
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    testbed.put_hosts_into_vlan_100().await;
     assert!(!testbed.node1.pings(NODE2), "no link carries it");
     testbed.carry_vlans(&[100, 200]).await;
     assert!(testbed.node1.pings(NODE2), "every hop carries it");
@@ -123,11 +121,7 @@ async fn trunks_isolate_vlans() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn disabled_port_has_no_carrier_and_traffic_takes_the_other_spine() {
-    let testbed = Testbed::new(2).await;
-    testbed.carry_vlans(&[100]).await;
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    let testbed = Testbed::carrying_vlan_100(2).await;
     assert!(testbed.node1.pings(NODE2));
     let (spine, port) = testbed.active_spine();
     testbed.merge_xml(&spine, &interface(&port, "<enabled>false</enabled>")).await;
@@ -183,9 +177,7 @@ async fn lag_members_carry_the_vlans_of_the_lag() {
     let ports = ["Ethernet49", "Ethernet50"];
     topology.links = ports.map(|port| Link { a: end("leaf1", port), b: end("leaf2", port) }).into();
     let testbed = Testbed::on(&topology).await;
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    testbed.put_hosts_into_vlan_100().await;
     assert!(!testbed.node1.pings(NODE2), "no link carries it");
     for leaf in ["leaf1", "leaf2"] {
         testbed.merge_xml(leaf, AGGREGATION).await;
@@ -204,11 +196,7 @@ async fn lag_members_carry_the_vlans_of_the_lag() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn unreachable_switch_keeps_forwarding() {
-    let testbed = Testbed::new(1).await;
-    testbed.carry_vlans(&[100]).await;
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    let testbed = Testbed::carrying_vlan_100(1).await;
     testbed.fabric.switch("spine1").expect("spine1").inject(Fault::Unreachable {});
     assert!(testbed.node1.pings(NODE2));
     testbed.fabric.shutdown().await;
@@ -217,11 +205,7 @@ async fn unreachable_switch_keeps_forwarding() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn tcp_stream_is_forwarded() {
-    let testbed = Testbed::new(1).await;
-    testbed.carry_vlans(&[100]).await;
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    let testbed = Testbed::carrying_vlan_100(1).await;
     let listener = on_host(&testbed.node2, || TcpListener::bind((NODE2, 7000))).await.expect("it listens");
     let receiver = tokio::task::spawn_blocking(move || {
         let mut received = Vec::new();

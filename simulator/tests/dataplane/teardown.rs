@@ -106,11 +106,7 @@ async fn killed_simulator_leaves_no_interfaces_or_daemons() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn killed_ovs_daemons_are_restarted() {
-    let testbed = Testbed::new(1).await;
-    testbed.carry_vlans(&[100]).await;
-    for leaf in ["leaf1", "leaf2"] {
-        testbed.hand_edit(leaf, &access("Ethernet1", 100)).await;
-    }
+    let testbed = Testbed::carrying_vlan_100(1).await;
     for program in ["ovs-vswitchd", "ovsdb-server"] {
         let found = |name: &str| {
             daemons(testbed.dir.path()).into_iter().find(|(_, found)| found == name).map(|(pid, _)| pid)

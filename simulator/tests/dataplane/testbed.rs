@@ -34,6 +34,21 @@ impl Testbed {
         Self::on(&Topology::leaf_spine(2, spines, 2)).await
     }
 
+    /// A testbed that carries VLAN 100 between its hosts.
+    pub async fn carrying_vlan_100(spines: usize) -> Self {
+        let testbed = Self::new(spines).await;
+        testbed.carry_vlans(&[100]).await;
+        testbed.put_hosts_into_vlan_100().await;
+        testbed
+    }
+
+    /// Makes the ports of both hosts access ports of VLAN 100.
+    pub async fn put_hosts_into_vlan_100(&self) {
+        for leaf in ["leaf1", "leaf2"] {
+            self.hand_edit(leaf, &access("Ethernet1", 100)).await;
+        }
+    }
+
     pub async fn on(topology: &Topology) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let (node1, node2) = (Host::new(), Host::new());

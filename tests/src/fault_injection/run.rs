@@ -21,7 +21,7 @@ use super::injection::{Injection, InjectionSite, OPERATIONS};
 use super::nats::NatsProxy;
 use super::scenario::{NAMESPACE, SPARE, Stage, expected_statuses, manifests, objects};
 use super::write_counter::Fault;
-use crate::{Receiver, System, TIMEOUT};
+use crate::{Receiver, System, TIMEOUT, poll, until};
 
 /// Interval of polls of conditions without a watch.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -212,17 +212,12 @@ impl<'a> FaultInjectionTest<'a> {
         self.apply_stage(run, Stage::Delete).await;
         let wanted = &reference.stages[&Stage::Delete].found;
         let mut leftover = String::new();
-        let cleaning = async {
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            loop {
-                ticks.tick().await;
-                leftover = difference(wanted, &final_state::found(self.system, run).await);
-                if leftover.is_empty() {
-                    return;
-                }
-            }
-        };
-        timeout(TIMEOUT, cleaning).await.is_err().then_some(leftover)
+        let cleaned = poll(async || {
+            leftover = difference(wanted, &final_state::found(self.system, run).await);
+            leftover.is_empty().then_some(())
+        })
+        .await;
+        cleaned.is_none().then_some(leftover)
     }
 
     /// Runs one stage to its end, with the fault.
@@ -256,27 +251,18 @@ impl<'a> FaultInjectionTest<'a> {
     ) -> Result<(), String> {
         let end = &reference.stages[&stage];
         let mut last = String::new();
-        let converging = async {
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            loop {
-                ticks.tick().await;
-                last = difference(&end.found, &final_state::found(self.system, run).await);
-                if !last.is_empty() {
-                    continue;
-                }
+        let converged = poll(async || {
+            last = difference(&end.found, &final_state::found(self.system, run).await);
+            if last.is_empty() {
                 last = match self.received_callbacks(run).await {
                     Ok(callbacks) => difference(&end.callbacks, &callbacks),
                     Err(why) => why,
                 };
-                if last.is_empty() {
-                    return;
-                }
             }
-        };
-        if timeout(TIMEOUT, converging).await.is_err() {
-            return Err(format!("it does not end as the undisturbed run:{last}"));
-        }
-        Ok(())
+            last.is_empty().then_some(())
+        })
+        .await;
+        converged.ok_or_else(|| format!("it does not end as the undisturbed run:{last}"))
     }
 
     /// The callbacks so far; an error if there are fewer than the statuses' transitions.
@@ -376,19 +362,11 @@ impl<'a> FaultInjectionTest<'a> {
 
     /// Waits until the engine leads and has seen all objects.
     pub(super) async fn until_synced(&self) {
-        let polling = async {
-            let mut ticks = tokio::time::interval(POLL_INTERVAL);
-            loop {
-                ticks.tick().await;
-                let metrics = self.metrics().await;
-                if metrics
-                    .is_some_and(|text| gauge(&text, "synced_timestamp_seconds").is_some_and(|at| at != 0))
-                {
-                    return;
-                }
-            }
-        };
-        assert!(timeout(TIMEOUT, polling).await.is_ok(), "the engine is not in step with the cluster");
+        until("an engine in step with the cluster", async || {
+            let metrics = self.metrics().await.unwrap_or_default();
+            gauge(&metrics, "synced_timestamp_seconds").is_some_and(|at| at != 0)
+        })
+        .await;
     }
 
     /// The engine's metrics; `None`: the engine does not listen yet.

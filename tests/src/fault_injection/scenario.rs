@@ -65,10 +65,8 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
     let first = stage == Stage::Create;
     let pick = |create: &'static str, change: &'static str| if first { create } else { change };
     let object = |kind: &str, name: &str, namespace: &str, spec: &str| {
-        format!(
-            "apiVersion: eno.k8s.io/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}, labels: {{run: {run}}}{namespace}}}\n\
-             spec: {{{spec}, CallbackURL: '{callback}'}}\n"
-        )
+        let metadata = format!("name: {name}, labels: {{run: {run}}}{namespace}");
+        crate::object(kind, &metadata, &format!("{spec}, CallbackURL: '{callback}'"))
     };
     let cluster = |kind: &str, name: String, spec: &str| object(kind, &name, "", spec);
     let attachment = |name: &str, spec: &str| {
@@ -128,7 +126,7 @@ pub(super) fn manifests(run: &str, stage: Stage, spare: &SwitchInfo, callback: &
             ),
         ),
     ]
-    .join("---\n")
+    .concat()
 }
 
 /// Expected status fields at the end of a stage beyond the phase; `null`: absent. The run is called `RUN`.

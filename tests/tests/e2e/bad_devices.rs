@@ -1,18 +1,14 @@
 //! Switches that can't be managed: each FabricDevice's status names the reason.
 
 use eno_nbi_crds::{FabricDevice, L2Service, Phase};
-use eno_tests::{ExpectedStatus, System, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, System, object, service, with_shared_sandbox};
 use serde_json::json;
-
-use crate::e2e::service;
 
 /// A valid host key that belongs to no switch.
 const OTHER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJMXq/W7J9mWGj3go/22VwcynD1DYjx5KTAJBhpQg0fH";
 
 fn device(name: &str, address: &str, more: &str) -> String {
-    format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: FabricDevice\nmetadata: {{name: {name}}}\nspec: {{Address: '{address}'{more}}}"
-    )
+    object("FabricDevice", &format!("name: {name}"), &format!("Address: '{address}'{more}"))
 }
 
 /// Applies a device, waits for the expected status, and deletes it without cleaning the switch up.
@@ -110,9 +106,8 @@ fn device_without_the_dialect_is_in_error() {
 fn unknown_device_port_fails_only_its_service() {
     with_shared_sandbox(async |system| {
         let address = system.sandbox.switch("island").expect("the switch").netconf.to_string();
-        let network = "{apiVersion: eno.k8s.io/v1alpha1, kind: PhysicalNetwork, metadata: {name: noport}, spec: \
-                       {SegmentationIDs: ['1-4094']}}";
-        system.apply(network).await;
+        let network = object("PhysicalNetwork", "name: noport", "SegmentationIDs: ['1-4094']");
+        system.apply(&network).await;
         // These ports extend the sandbox's own FabricDevice under another field manager.
         let port = device("island", &address, ", Ports: [{Name: Ethernet999, PhysicalNW: noport}]");
         system.apply(&port).await;
@@ -126,6 +121,6 @@ fn unknown_device_port_fails_only_its_service() {
         system.delete(&[bad, good].concat()).await;
         system.apply(&device("island", &address, "")).await;
         system.becomes::<FabricDevice>("island", Phase::Ready).await;
-        system.delete(network).await;
+        system.delete(&network).await;
     });
 }

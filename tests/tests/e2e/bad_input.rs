@@ -1,23 +1,18 @@
 //! Invalid objects get a status that names the field and the remedy, and other objects are unaffected.
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase, Subnet};
-use eno_tests::{ExpectedStatus, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, attachment, object, service, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 fn subnet(name: &str, more: &str) -> String {
-    format!(
-        "\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: Subnet\nmetadata: {{name: {name}}}\nspec: {{Type: v4, Ipam: \
-         whereabouts, Address: 10.40.0.0, Mask: 24{more}}}"
-    )
+    eno_tests::subnet(name, "10.40.0.0", more)
 }
 
 fn connection_point(name: &str, more: &str, cni: &str) -> String {
-    format!(
-        "\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: ConnectionPoint\nmetadata: {{name: {name}}}\nspec: \
-         {{SupportedCnis: [{{SupportedInterfaceTypes: [kernel], {cni}}}]{more}}}"
-    )
+    let spec = format!("SupportedCnis: [{{SupportedInterfaceTypes: [kernel], {cni}}}], {more}");
+    object("ConnectionPoint", &format!("name: {name}"), &spec)
 }
 
 #[test]
@@ -36,7 +31,7 @@ fn schema_violations_are_refused_by_the_api_server() {
                 attachment("default", "bad-type", "any", "a", "VlanType: both"),
                 &["VlanType", "selectivetrunk"],
             ),
-            (subnet("bad-address", ", AllocationPool: [{Start: nowhere, End: 10.40.0.9}]"), &["Start"]),
+            (subnet("bad-address", "AllocationPool: [{Start: nowhere, End: 10.40.0.9}]"), &["Start"]),
         ];
         for (yaml, message_parts) in cases {
             let answer = system.refused(&yaml).await;
@@ -54,9 +49,8 @@ fn service_status_names_the_missing_reference() {
         system.apply(&good).await;
         system.becomes::<L2Service>("lacks-good", Phase::Ready).await;
         system.apply(&[subnet("lacks-one", ""), subnet("lacks-other", "")].concat()).await;
-        let narrow = "{apiVersion: eno.k8s.io/v1alpha1, kind: PhysicalNetwork, metadata: {name: lacks-narrow}, spec: \
-                      {SegmentationIDs: ['20-30']}}";
-        system.apply(narrow).await;
+        let narrow = object("PhysicalNetwork", "name: lacks-narrow", "SegmentationIDs: ['20-30']");
+        system.apply(&narrow).await;
         let cases = [
             (
                 service("lacks-subnet", 411, "Subnets: [nosuch]"),
@@ -80,8 +74,7 @@ fn service_status_names_the_missing_reference() {
             let name = yaml.split("name: ").nth(1).and_then(|rest| rest.split(',').next()).expect("a name");
             system.becomes::<L2Service>(name, ExpectedStatus { phase: Phase::Error, message_parts }).await;
         }
-        system.apply("{apiVersion: eno.k8s.io/v1alpha1, kind: Subnet, metadata: {name: nosuch}, spec: {Type: v4, Ipam: \
-                      whereabouts, Address: 10.41.0.0, Mask: 24}}").await;
+        system.apply(&eno_tests::subnet("nosuch", "10.41.0.0", "")).await;
         system.becomes::<L2Service>("lacks-subnet", Phase::Ready).await;
         system.becomes::<L2Service>("lacks-good", Phase::Ready).await;
         let all: String = cases.iter().map(|(yaml, _)| yaml.as_str()).collect();
@@ -89,7 +82,7 @@ fn service_status_names_the_missing_reference() {
         system
             .delete(&[subnet("lacks-one", ""), subnet("lacks-other", ""), subnet("nosuch", "")].concat())
             .await;
-        system.delete(narrow).await;
+        system.delete(&narrow).await;
     });
 }
 
@@ -97,13 +90,13 @@ fn service_status_names_the_missing_reference() {
 fn subnet_and_connection_point_status_names_the_invalid_field() {
     with_shared_sandbox(async |system| {
         let subnets = [
-            (subnet("wrong-route", ", Routes: [nosuch]"), &["Routes", "Route nosuch", "create it"][..]),
+            (subnet("wrong-route", "Routes: [nosuch]"), &["Routes", "Route nosuch", "create it"][..]),
             (
-                subnet("wrong-order", ", AllocationPool: [{Start: 10.40.0.9, End: 10.40.0.3}]"),
+                subnet("wrong-order", "AllocationPool: [{Start: 10.40.0.9, End: 10.40.0.3}]"),
                 &["AllocationPool"],
             ),
             (
-                subnet("wrong-pool", ", AllocationPool: [{Start: 10.50.0.3, End: 10.50.0.9}]"),
+                subnet("wrong-pool", "AllocationPool: [{Start: 10.50.0.3, End: 10.50.0.9}]"),
                 &["AllocationPool"],
             ),
         ];
@@ -117,7 +110,7 @@ fn subnet_and_connection_point_status_names_the_invalid_field() {
             (
                 connection_point(
                     "wrong-pool",
-                    ", NodePool: nosuch",
+                    "NodePool: nosuch",
                     "Name: ovs, Opts: '{\"BridgeName\": \"br0\"}'",
                 ),
                 &["NodePool", "nosuch", "create it"][..],

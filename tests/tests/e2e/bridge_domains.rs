@@ -1,10 +1,10 @@
 //! The engine option `--bridge-domains`, which writes L2BridgeDomains for fabric plugins.
 
 use eno_nbi_crds::{L2BridgeDomain, L2ServiceAttachment, Phase};
-use eno_tests::with_own_sandbox;
+use eno_tests::{attachment, service, with_own_sandbox};
 use kube::runtime::watcher;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 #[test]
 fn engine_writes_one_bridge_domain_per_service_in_use() {

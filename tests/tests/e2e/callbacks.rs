@@ -6,13 +6,13 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use eno_nbi_crds::{CALLBACK_DELIVERED, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, with_shared_sandbox};
+use eno_tests::{System, attachment, service, with_shared_sandbox};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 type ReceivedHeaders = Arc<watch::Sender<Vec<HeaderMap>>>;
 

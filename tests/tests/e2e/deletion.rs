@@ -3,18 +3,11 @@
 use std::collections::BTreeMap;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase, Subnet};
-use eno_tests::{ExpectedStatus, Ports, Receiver, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, Ports, Receiver, attachment, service, subnet, with_shared_sandbox};
 use kube::Resource as _;
 use kube::runtime::watcher;
 
-use crate::e2e::{attachment, create_connection_point, service};
-
-fn subnet(name: &str) -> String {
-    format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: Subnet\nmetadata: {{name: {name}}}\nspec: {{Type: v4, Ipam: whereabouts, \
-         Address: 10.30.0.0, Mask: 24}}"
-    )
-}
+use crate::e2e::create_connection_point;
 
 /// A pod that no kubelet runs, with the networks annotation.
 fn pod(namespace: &str, name: &str, networks: &str) -> String {
@@ -29,7 +22,7 @@ fn service_deletion_waits_for_its_attachment() {
     with_shared_sandbox(async |system| {
         system.namespace("used").await;
         create_connection_point(system, "used", &["node3"]).await;
-        system.apply(&subnet("used")).await;
+        system.apply(&subnet("used", "10.30.0.0", "")).await;
         let receiver = Receiver::start().await;
         let network = service("used-a", 300, &format!("Subnets: [used], CallbackURL: '{}'", receiver.url()));
         let user = attachment("used", "a", "used", "used-a", "VlanType: access");
@@ -62,7 +55,7 @@ fn service_deletion_waits_for_its_attachment() {
         // The Subnet is unused now, and its creator may still want it.
         let subnet_left: Subnet = system.becomes("used", Phase::Ready).await;
         assert!(subnet_left.meta().deletion_timestamp.is_none());
-        system.delete(&subnet("used")).await;
+        system.delete(&subnet("used", "10.30.0.0", "")).await;
     });
 }
 

@@ -2,12 +2,12 @@
 
 use eno_nbi_crds::{ChangeOutcome, FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_simulator::{HandEdit, NodeInterface, Topology};
-use eno_tests::{ExpectedStatus, Ports, System, with_own_sandbox};
+use eno_tests::{ExpectedStatus, Ports, System, attachment, service, with_own_sandbox};
 use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::e2e::{attachment, create_connection_point, create_connection_point_on, service};
+use crate::e2e::{create_connection_point, create_connection_point_on};
 
 const SWITCHES: [(&str, &str); 4] =
     [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];

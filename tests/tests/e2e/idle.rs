@@ -6,14 +6,14 @@ use eno_nbi_crds::{
     ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool, Phase,
     PhysicalNetwork, Route, Subnet,
 };
-use eno_tests::{System, with_exclusive_sandbox};
+use eno_tests::{System, attachment, service, with_exclusive_sandbox};
 use futures::TryStreamExt as _;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 /// Duration of the watches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);

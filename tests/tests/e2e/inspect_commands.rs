@@ -1,10 +1,10 @@
 //! `eno plan`, `status`, `trace` and `blame`: the predicted, the present and the past state.
 
 use eno_nbi_crds::{L2ServiceAttachment, Phase};
-use eno_tests::with_shared_sandbox;
+use eno_tests::{attachment, service, with_shared_sandbox};
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
     let found = list.as_array().expect("a list").iter().find(|one| one[field] == value);

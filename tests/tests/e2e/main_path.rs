@@ -4,28 +4,15 @@ use std::collections::BTreeMap;
 
 use eno_nbi_crds::{FINALIZER, L2Service, L2ServiceAttachment, Phase, Subnet};
 use eno_simulator::{HandEdit, PortMode};
-use eno_tests::{Ports, Receiver, System, with_shared_sandbox};
+use eno_tests::{Ports, Receiver, System, attachment, between_leaves, service, with_shared_sandbox};
 use kube::ResourceExt as _;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, service};
-
 /// The ports of a service between `node1`, `node3` and the gateway; both spines are on the path.
 fn leaf_to_leaf() -> Ports<'static> {
-    Ports::from([
-        ("leaf1", "Ethernet1"),
-        ("leaf1", "Ethernet49"),
-        ("leaf1", "Ethernet50"),
-        ("leaf2", "Ethernet1"),
-        ("leaf2", "Ethernet48"),
-        ("leaf2", "Ethernet49"),
-        ("leaf2", "Ethernet50"),
-        ("spine1", "Ethernet1"),
-        ("spine1", "Ethernet2"),
-        ("spine2", "Ethernet1"),
-        ("spine2", "Ethernet2"),
-    ])
+    let ends = [("leaf1", "Ethernet1"), ("leaf2", "Ethernet1"), ("leaf2", "Ethernet48")];
+    between_leaves().into_iter().chain(ends).collect()
 }
 
 const CONNECTION_POINTS: &str = include_str!("manifests/main_path.yaml");

@@ -21,27 +21,8 @@ mod unreachable_networks;
 mod updates;
 mod vlan_conflicts;
 
-use eno_nbi_crds::{ConnectionPoint, Phase};
 use eno_tests::System;
 use serde_json::json;
-
-/// The manifest of an L2Service; `more` is the rest of its spec.
-fn service(name: &str, vid: u16, more: &str) -> String {
-    let test = name.split('-').next().unwrap_or_default();
-    format!(
-        "\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: L2Service\nmetadata: {{name: {name}, labels: {{test: {test}}}}}\n\
-         spec: {{SegmentationID: {vid}, {more}}}"
-    )
-}
-
-/// The manifest of an L2ServiceAttachment; `more` is the rest of its spec, at least `VlanType`.
-fn attachment(namespace: &str, name: &str, point: &str, services: &str, more: &str) -> String {
-    let test = namespace.split('-').next().unwrap_or_default();
-    format!(
-        "\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: L2ServiceAttachment\nmetadata: {{name: {name}, namespace: \
-         {namespace}, labels: {{test: {test}}}}}\nspec: {{ConnectionPoint: {point}, L2Services: [{services}], {more}}}"
-    )
-}
 
 /// Creates a NodePool and a ConnectionPoint of one name with these nodes and the OVS bridge `br0`.
 async fn create_connection_point(system: &System, name: &str, nodes: &[&str]) {
@@ -53,14 +34,7 @@ async fn create_connection_point_on(system: &System, name: &str, nodes: &[&str],
     for node in nodes {
         add_node_to_pool(system, name, node).await;
     }
-    let yaml = format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec: {{NodeSelector: \
-         {{matchLabels: {{pool-{name}: 'yes'}}}}}}\n---\napiVersion: eno.k8s.io/v1alpha1\nkind: \
-         ConnectionPoint\nmetadata: {{name: {name}}}\nspec: {{NodePool: {name}, Interfaces: [{interfaces}], SupportedCnis: \
-         [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br0\"}}'}}]}}"
-    );
-    system.apply(&yaml).await;
-    system.becomes::<ConnectionPoint>(name, Phase::Ready).await;
+    system.create_pool_and_point(name, interfaces).await;
 }
 
 /// Adds a node to a pool.

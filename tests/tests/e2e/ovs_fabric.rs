@@ -2,11 +2,13 @@
 //! NETCONF switches.
 
 use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2Service, L2ServiceAttachment, NodePool, Phase};
-use eno_tests::{ExpectedStatus, OpenVswitch, Ports, System, with_shared_sandbox};
+use eno_tests::{
+    ExpectedStatus, OpenVswitch, System, attachment, between_leaves, service, with_shared_sandbox,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/manifests/ovs_plugin");
 /// The nodes of the plugin's lab, each with its pool.
@@ -162,18 +164,8 @@ async fn check_bridge_behind_switches(system: &System, switch: &OpenVswitch, imp
     for name in ["ovsfab/edge", "ovsfab/lab"] {
         system.becomes::<L2ServiceAttachment>(name, Phase::Ready).await;
     }
-    let on_switches = Ports::from([
-        LEAF,
-        ("leaf1", "Ethernet49"),
-        ("leaf1", "Ethernet50"),
-        ("leaf2", "Ethernet1"),
-        ("leaf2", "Ethernet49"),
-        ("leaf2", "Ethernet50"),
-        ("spine1", "Ethernet1"),
-        ("spine1", "Ethernet2"),
-        ("spine2", "Ethernet1"),
-        ("spine2", "Ethernet2"),
-    ]);
+    let mut on_switches = between_leaves();
+    on_switches.extend([LEAF, ("leaf2", "Ethernet1")]);
     system.assert_vlan_on(471, &on_switches).await;
     assert_eq!(vlans_by_port(switch).await, on(&[&VIRTIO[..], &[UPLINK]].concat(), &[471]));
     assert_eq!(switch.configurations().await, before + 1, "the bridge was changed once");

@@ -1,10 +1,10 @@
 //! Crashes of the engine, the drivers and NATS while objects are created.
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{Receiver, System, with_exclusive_sandbox};
+use eno_tests::{Receiver, System, attachment, service, with_exclusive_sandbox};
 use kube::runtime::watcher;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 const POINT: &str = "crash";
 

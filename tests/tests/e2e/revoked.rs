@@ -1,8 +1,6 @@
 //! `eno revoked`: pods that have a network without the permission to use it, and the removal of that network.
 
-use std::time::Duration;
-
-use eno_tests::{System, with_shared_sandbox};
+use eno_tests::{System, poll, until, with_shared_sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1;
 use k8s_openapi::api::rbac::v1::RoleBinding;
@@ -33,22 +31,6 @@ fn pod(name: &str) -> Pod {
     serde_json::from_value(pod).expect("a pod")
 }
 
-/// Polls until the probe returns something.
-async fn poll_until<T>(what: &str, mut probe: impl AsyncFnMut() -> Option<T>) -> T {
-    let polling = async {
-        let mut ticks = tokio::time::interval(Duration::from_millis(200));
-        loop {
-            ticks.tick().await;
-            if let Some(found) = probe().await {
-                return found;
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), polling)
-        .await
-        .unwrap_or_else(|late| panic!("{what}: {late}"))
-}
-
 async fn revoked(system: &System, more: &[&str]) -> Value {
     let arguments = [&["revoked", "-n", NAMESPACE][..], more].concat();
     system.eno_json(&arguments, "", 0).await["revoked"].clone()
@@ -63,17 +45,19 @@ fn revoked_pod_is_listed_and_loses_its_network() {
         for name in ["keeps", "loses"] {
             system.apply(&account(name)).await;
             // The API server's admission knows a new account and its permission a moment later.
-            poll_until("a pod is taken", async || pods.create(&PostParams::default(), &pod(name)).await.ok())
-                .await;
+            poll(async || pods.create(&PostParams::default(), &pod(name)).await.ok())
+                .await
+                .expect("a pod is taken");
         }
-        poll_until("all may", async || (revoked(system, &[]).await == json!([])).then_some(())).await;
+        until("all may", async || revoked(system, &[]).await == json!([])).await;
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
         bindings.delete("loses", &DeleteParams::default()).await.expect("it goes");
-        let found = poll_until("it is seen", async || {
+        let found = poll(async || {
             let found = revoked(system, &[]).await;
             (found != json!([])).then_some(found)
         })
-        .await;
+        .await
+        .expect("it is seen");
         let uses = json!(["L2ServiceAttachment/oam"]);
         let expected =
             json!([{ "namespace": NAMESPACE, "pod": "loses", "serviceAccount": "loses", "uses": uses }]);

@@ -1,11 +1,11 @@
 //! An open trunk excludes VLANs of services that are closed to the trunk's namespace.
 
 use eno_nbi_crds::{L2ServiceAttachment, Phase};
-use eno_tests::{ExpectedStatus, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, attachment, service, with_shared_sandbox};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 #[test]
 fn open_trunk_and_restricted_service_exclude_each_other() {

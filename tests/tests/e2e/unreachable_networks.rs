@@ -1,26 +1,23 @@
 //! A service is not ready while no switch port leads to its PhysicalNetwork.
 
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, PhysicalNetwork};
-use eno_tests::{ExpectedStatus, Ports, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, Ports, attachment, object, service, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 const MESSAGE: &str = "PhysicalNetwork way-gw: no switch port leads there";
 
 /// A manifest that adds ports to the sandbox's FabricDevice of `spine2`.
 fn spine_with_ports(ports: &str) -> String {
-    format!(
-        "{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: spine2}}, spec: {{Ports: [{ports}]}}}}"
-    )
+    object("FabricDevice", "name: spine2", &format!("Ports: [{ports}]"))
 }
 
 #[test]
 fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
     with_shared_sandbox(async |system| {
-        let outside = "{apiVersion: eno.k8s.io/v1alpha1, kind: PhysicalNetwork, metadata: {name: way-gw}, spec: \
-                       {SegmentationIDs: ['1-4094']}}";
-        system.apply(outside).await;
+        let outside = object("PhysicalNetwork", "name: way-gw", "SegmentationIDs: ['1-4094']");
+        system.apply(&outside).await;
         system.namespace("way").await;
         create_connection_point(system, "way", &["node3"]).await;
         let network = [
@@ -64,6 +61,6 @@ fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
         system.until_without([480]).await;
         system.apply(&spine_with_ports("")).await;
         system.becomes::<FabricDevice>("spine2", Phase::Ready).await;
-        system.delete(outside).await;
+        system.delete(&outside).await;
     });
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use eno_nbi_crds::{L2BridgeDomain, L2Service, L2ServiceAttachment, Phase, Subnet};
-use eno_tests::{Ports, with_shared_sandbox};
+use eno_tests::{Ports, attachment, object, service, subnet, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::{add_node_to_pool, attachment, create_connection_point, remove_node_from_pool, service};
+use crate::e2e::{add_node_to_pool, create_connection_point, remove_node_from_pool};
 
 #[test]
 fn vlan_follows_nodes_that_join_and_leave_a_pool() {
@@ -66,12 +66,7 @@ fn changed_subnet_updates_the_network_attachment_definition() {
     with_shared_sandbox(async |system| {
         system.namespace("sub").await;
         create_connection_point(system, "sub", &["node2"]).await;
-        let subnet = |address: &str| {
-            format!(
-                "apiVersion: eno.k8s.io/v1alpha1\nkind: Subnet\nmetadata: {{name: sub}}\nspec: {{Type: v4, Ipam: \
-                 whereabouts, Address: {address}, Mask: 24}}"
-            )
-        };
+        let subnet = |address: &str| subnet("sub", address, "");
         system.apply(&subnet("10.23.1.0")).await;
         system.becomes::<Subnet>("sub", Phase::Ready).await;
         let network = [
@@ -109,13 +104,12 @@ fn service_moves_to_another_physical_network() {
 fn user_made_bridge_domain_is_configured_on_switches() {
     with_shared_sandbox(async |system| {
         create_connection_point(system, "hand", &["node3", "node4"]).await;
-        let domain = "apiVersion: eno.k8s.io/v1alpha1\nkind: L2BridgeDomain\nmetadata: {name: hand}\nspec: {Vlan: 225, \
-                      ConnectionPoints: [hand]}";
-        system.apply(domain).await;
+        let domain = object("L2BridgeDomain", "name: hand", "Vlan: 225, ConnectionPoints: [hand]");
+        system.apply(&domain).await;
         let found: L2BridgeDomain = system.becomes("hand", Phase::Ready).await;
         assert_eq!(found.status.and_then(|status| status.granted_id), Some(225));
         system.assert_vlan_on(225, &Ports::from([("leaf2", "Ethernet1"), ("leaf2", "Ethernet2")])).await;
-        system.delete(domain).await;
+        system.delete(&domain).await;
         system.until_without([225]).await;
     });
 }

@@ -1,10 +1,10 @@
 //! Several services that request one VLAN ID.
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{ExpectedStatus, Ports, with_exclusive_sandbox, with_shared_sandbox};
+use eno_tests::{ExpectedStatus, Ports, attachment, service, with_exclusive_sandbox, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::{attachment, create_connection_point, service};
+use crate::e2e::create_connection_point;
 
 const FABRIC: [&str; 5] = ["leaf1", "leaf2", "spine1", "spine2", "island"];
 const ISLAND: [(&str, &str); 1] = [("island", "Ethernet48")];

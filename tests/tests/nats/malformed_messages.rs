@@ -4,11 +4,8 @@
 use async_nats::jetstream::Context;
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{Receiver, System, TIMEOUT, with_own_sandbox};
+use eno_tests::{Receiver, System, attachment, object, service, until, with_new_sandbox};
 use serde_json::{Value, json};
-use tokio::time::{interval, timeout};
-
-use super::nats;
 
 const ENGINE: &str = "engine";
 
@@ -63,36 +60,23 @@ impl MalformedMessages<'_> {
 
     /// Waits until the last message of a subject is a newer one in which `object_field` is an object.
     async fn until_replaced(&self, stream: &str, subject: &str, test: u64, object_field: &str) {
-        self.until(&format!("{subject} is replaced"), async || {
+        until(&format!("{subject} is replaced"), async || {
             let (sequence, message) = self.last(stream, subject).await;
             sequence > test && message.get(object_field).is_some_and(Value::is_object)
         })
         .await;
     }
 
-    async fn until(&self, what: &str, mut condition: impl AsyncFnMut() -> bool) {
-        let polling = async {
-            let mut ticks = interval(std::time::Duration::from_millis(50));
-            while !condition().await {
-                ticks.tick().await;
-            }
-        };
-        assert!(timeout(TIMEOUT, polling).await.is_ok(), "{what}: not seen");
-    }
-
     /// The value of a process's counter; 0 when it is absent.
     async fn count(&self, child: &str, name: &str) -> u64 {
-        let url = format!("{}/metrics", self.system.sandbox.url(child).expect("a process"));
-        let Ok(answer) = self.system.http.get(url).send().await else { return 0 };
-        let text = answer.text().await.unwrap_or_default();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = self.system.metric(child, name).await;
         value.map_or(0, |value| value.parse().expect("a number"))
     }
 
     /// Waits until a counter reaches `count`, and checks that a log line contains all parts.
     async fn until_counted(&self, child: &str, name: &str, count: u64, message_parts: &[&str]) {
         let what = format!("{name} of {child} is {count}");
-        self.until(&what, async || self.count(child, name).await >= count).await;
+        until(&what, async || self.count(child, name).await >= count).await;
         let processes = self.system.sandbox.info().processes;
         let log = processes.into_iter().find(|process| process.name == child).expect("a process").log;
         let text = std::fs::read_to_string(log).expect("its log");
@@ -106,16 +90,11 @@ impl MalformedMessages<'_> {
     async fn check_new_service(&mut self) {
         let (n, url) = (self.objects, self.receiver.url());
         self.objects += 1;
-        let vid = 1000 + n;
-        self.system
-            .apply(&format!(
-                "apiVersion: eno.k8s.io/v1alpha1\nkind: L2Service\nmetadata: {{name: poison-{n}, labels: {{test: \
-                 poison}}}}\nspec: {{SegmentationID: {vid}, PhysicalNW: [dc-gw], CallbackURL: '{url}'}}\n---\n\
-                 apiVersion: eno.k8s.io/v1alpha1\nkind: L2ServiceAttachment\nmetadata: {{name: a{n}, namespace: poison, \
-                 labels: {{test: poison}}}}\nspec: {{ConnectionPoint: poison, L2Services: [poison-{n}], VlanType: \
-                 access, CallbackURL: '{url}'}}"
-            ))
-            .await;
+        let (name, vid) = (format!("poison-{n}"), 1000 + u16::try_from(n).expect("a few"));
+        let service = service(&name, vid, &format!("PhysicalNW: [dc-gw], CallbackURL: '{url}'"));
+        let more = format!("VlanType: access, CallbackURL: '{url}'");
+        let attachment = attachment("poison", &format!("a{n}"), "poison", &name, &more);
+        self.system.apply(&[service, attachment].concat()).await;
         self.all_ready().await;
         let made = [format!("L2Service poison-{n}"), format!("L2ServiceAttachment poison/a{n}")];
         self.receiver.until(&made, "ready").await;
@@ -147,42 +126,36 @@ impl MalformedMessages<'_> {
 
 #[test]
 fn malformed_messages_are_counted_and_block_nothing() {
-    with_own_sandbox(
-        |_| (),
-        async |system| {
-            system.create_connection_point("poison").await;
-            let receiver = Receiver::start().await;
-            let mut test = MalformedMessages {
-                system,
-                receiver: &receiver,
-                admin: nats(system, NatsUser::Admin).await,
-                engine: nats(system, NatsUser::Engine).await,
-                objects: 0,
-            };
-            test.check_new_service().await;
-            check_commands(&mut test).await;
-            check_reports(&mut test).await;
-            check_transitions(&mut test).await;
-            check_orphaned_reports(&mut test).await;
+    with_new_sandbox(async |system| {
+        system.create_connection_point("poison").await;
+        let receiver = Receiver::start().await;
+        let mut test = MalformedMessages {
+            system,
+            receiver: &receiver,
+            admin: system.nats(NatsUser::Admin).await,
+            engine: system.nats(NatsUser::Engine).await,
+            objects: 0,
+        };
+        test.check_new_service().await;
+        check_commands(&mut test).await;
+        check_reports(&mut test).await;
+        check_transitions(&mut test).await;
+        check_orphaned_reports(&mut test).await;
 
-            let objects = ["L2Service poison-0".to_owned(), "L2ServiceAttachment poison/a0".to_owned()];
-            receiver.until(&objects, "ready").await;
-            for object in &objects {
-                let numbers: Vec<_> =
-                    receiver.of(object).iter().map(|callback| callback.transition).collect();
-                assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "{object}");
-            }
-            test.assert_only_ready_callbacks(1..test.objects);
-            let all = (0..test.objects).map(|n| {
-                format!(
-                    "{{apiVersion: eno.k8s.io/v1alpha1, kind: L2ServiceAttachment, metadata: {{name: a{n}, namespace: \
-                     poison}}}}\n---\n{{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {{name: poison-{n}}}}}"
-                )
-            });
-            system.delete(&all.collect::<Vec<_>>().join("\n---\n")).await;
-            system.until_without(1000..1100).await;
-        },
-    );
+        let objects = ["L2Service poison-0".to_owned(), "L2ServiceAttachment poison/a0".to_owned()];
+        receiver.until(&objects, "ready").await;
+        for object in &objects {
+            let numbers: Vec<_> = receiver.of(object).iter().map(|callback| callback.transition).collect();
+            assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "{object}");
+        }
+        test.assert_only_ready_callbacks(1..test.objects);
+        let all = (0..test.objects).map(|n| {
+            object("L2ServiceAttachment", &format!("name: a{n}, namespace: poison"), "")
+                + &object("L2Service", &format!("name: poison-{n}"), "")
+        });
+        system.delete(&all.collect::<String>()).await;
+        system.until_without(1000..1100).await;
+    });
 }
 
 /// Replaces each driver's last command by text that is no JSON, by a command with a broken part, and by another
@@ -248,7 +221,7 @@ async fn check_reports(test: &mut MalformedMessages<'_>) {
     const COUNTER: &str = "eno_engine_malformed_total{what=\"report\"}";
     let mut count = test.count(ENGINE, COUNTER).await;
     for driver in &DRIVERS {
-        let client = nats(test.system, driver.user).await;
+        let client = test.system.nats(driver.user).await;
         let subject = format!("eno.v1.result.{}", driver.subject);
         let original = test.last("ENO_RESULTS", &subject).await.1;
         let mut broken = original.clone();
@@ -269,7 +242,7 @@ async fn check_reports(test: &mut MalformedMessages<'_>) {
     test.system.sandbox.stop_child(ENGINE).await.expect("an engine that leaves");
     let mut found = Vec::new();
     for driver in &DRIVERS {
-        let client = nats(test.system, driver.user).await;
+        let client = test.system.nats(driver.user).await;
         let subject = format!("eno.v1.result.{}", driver.subject);
         let at = test.put(&client, &subject, "{".to_owned()).await;
         found.push((subject, at));
@@ -289,7 +262,7 @@ async fn check_transitions(test: &mut MalformedMessages<'_>) {
     let count = async || test.count(ENGINE, "eno_engine_malformed_total{what=\"transition\"}").await;
     let before = count().await;
     test.put(&test.engine, "eno.v1.transition.L2Service._.poison-0", "{".to_owned()).await;
-    test.until("it is counted", async || count().await > before).await;
+    until("it is counted", async || count().await > before).await;
     test.check_change(1070).await;
     test.check_new_service().await;
 }
@@ -304,13 +277,13 @@ async fn check_orphaned_reports(test: &mut MalformedMessages<'_>) {
         let mut report = test.last("ENO_RESULTS", &format!("eno.v1.result.{}", driver.subject)).await.1;
         report["target"] = json!(target);
         let subject = format!("eno.v1.result.{}.{token}", driver.kind);
-        test.put(&nats(test.system, driver.user).await, &subject, report.to_string()).await;
+        test.put(&test.system.nats(driver.user).await, &subject, report.to_string()).await;
         subjects.push(subject);
     }
     test.system.sandbox.start_child(ENGINE).await.expect("the engine again");
     let stream = test.admin.get_stream("ENO_RESULTS").await.expect("a stream");
     for subject in subjects {
-        test.until(&format!("{subject} is taken out"), async || {
+        until(&format!("{subject} is taken out"), async || {
             stream.get_last_raw_message_by_subject(&subject).await.is_err()
         })
         .await;

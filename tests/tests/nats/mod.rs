@@ -6,22 +6,9 @@ mod malformed_messages;
 
 use std::collections::BTreeMap;
 
-use async_nats::ConnectOptions;
-use async_nats::jetstream::{self, Context};
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, Phase};
-use eno_tests::{System, TIMEOUT, with_own_sandbox};
-
-/// A connection to NATS with the credentials of one part.
-async fn nats(system: &System, user: NatsUser) -> Context {
-    let info = system.sandbox.control_plane().nats();
-    let seed = std::fs::read_to_string(info.seed_of(user)).expect("a seed");
-    let connection = ConnectOptions::with_nkey(seed.trim().to_owned())
-        .custom_inbox_prefix(format!("_INBOX_eno-{}", user.name()))
-        .connect(&info.url)
-        .await;
-    jetstream::new(connection.expect("a connection"))
-}
+use eno_tests::{System, until, with_new_sandbox};
 
 /// The number of changes of each switch.
 async fn versions(system: &System) -> BTreeMap<String, u64> {
@@ -37,25 +24,18 @@ async fn versions(system: &System) -> BTreeMap<String, u64> {
 /// A killed server may lose the last message of a subject along with the one before it.
 #[test]
 fn lost_command_is_republished_without_a_switch_change() {
-    with_own_sandbox(
-        |_| (),
-        async |system| {
-            system.create_connection_point("commands").await;
-            let jetstream = nats(system, NatsUser::Admin).await;
-            let commands = jetstream.get_stream("ENO_COMMANDS").await.expect("a stream");
-            let lost = "eno.v1.command.netconf.leaf1";
-            assert!(commands.get_last_raw_message_by_subject(lost).await.is_ok());
-            commands.purge().filter(lost).await.expect("it is taken out");
-            let before = versions(system).await;
-            system.restart_part("nats-server").await;
-            let republished = async {
-                while commands.get_last_raw_message_by_subject(lost).await.is_err() {
-                    tokio::task::yield_now().await;
-                }
-            };
-            tokio::time::timeout(TIMEOUT, republished).await.expect("it is published again");
-            system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
-            assert_eq!(versions(system).await, before, "a switch was configured anew");
-        },
-    );
+    with_new_sandbox(async |system| {
+        system.create_connection_point("commands").await;
+        let jetstream = system.nats(NatsUser::Admin).await;
+        let commands = jetstream.get_stream("ENO_COMMANDS").await.expect("a stream");
+        let lost = "eno.v1.command.netconf.leaf1";
+        assert!(commands.get_last_raw_message_by_subject(lost).await.is_ok());
+        commands.purge().filter(lost).await.expect("it is taken out");
+        let before = versions(system).await;
+        system.restart_part("nats-server").await;
+        until("it is published again", async || commands.get_last_raw_message_by_subject(lost).await.is_ok())
+            .await;
+        system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
+        assert_eq!(versions(system).await, before, "a switch was configured anew");
+    });
 }

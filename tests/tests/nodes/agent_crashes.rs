@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, Phase, PodInterface};
-use eno_tests::{System, deployment, with_exclusive_nodes};
+use eno_tests::{System, connection_point, deployment, subnet, with_exclusive_nodes};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -15,44 +15,21 @@ const KILLED: &str = "node1";
 const NODES: [&str; 2] = [KILLED, "node2"];
 const PODS: usize = 4;
 
-const POINT: &str = r#"
----
-{apiVersion: v1, kind: Namespace, metadata: {name: crash, labels: {eno.k8s.io/use-check: "off"}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: ConnectionPoint
-metadata: {name: crash}
-spec:
-  SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{"BridgeName": "br-crash"}'}]
-  Interfaces: [eth1]
-"#;
+const NAMESPACE: &str =
+    "{apiVersion: v1, kind: Namespace, metadata: {name: crash, labels: {eno.k8s.io/use-check: 'off'}}}";
 
 /// A service with addresses, in a VLAN.
 fn service(number: u16, vid: u16) -> String {
-    format!(
-        r"
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Subnet
-metadata: {{name: crash-{number}}}
-spec:
-  Ipam: whereabouts
-  Address: 10.77.{number}.0
-  Mask: 24
-  Type: v4
-  HotPlugPool: [{{Start: 10.77.{number}.10, End: 10.77.{number}.19}}]
----
-{{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {{name: crash-{number}}}, spec: {{SegmentationID: {vid}, Subnets: [crash-{number}]}}}}
-"
-    )
+    let name = format!("{NAME}-{number}");
+    let pool = format!("HotPlugPool: [{{Start: 10.77.{number}.10, End: 10.77.{number}.19}}]");
+    subnet(&name, &format!("10.77.{number}.0"), &pool)
+        + &eno_tests::service(&name, vid, &format!("Subnets: [{name}]"))
 }
 
 /// The attachment that gives pods the interface `n<number>`.
 fn attachment(number: u16) -> String {
-    format!(
-        "---\n{{apiVersion: eno.k8s.io/v1alpha1, kind: L2ServiceAttachment, metadata: {{name: a{number}, namespace: crash}}, \
-         spec: {{L2Services: [crash-{number}], ConnectionPoint: crash, VlanType: access}}}}\n"
-    )
+    let (name, service) = (format!("a{number}"), format!("{NAME}-{number}"));
+    eno_tests::attachment(NAME, &name, NAME, &service, "VlanType: access")
 }
 
 fn label(number: u16) -> String {
@@ -127,7 +104,8 @@ fn macs(interfaces: &BTreeMap<String, String>) -> BTreeMap<&str, Option<&str>> {
 #[ignore = "needs root: real nodes"]
 fn agent_crash_during_network_changes_converges() {
     with_exclusive_nodes(async |system| {
-        system.apply(POINT).await;
+        let point = NAMESPACE.to_owned() + &connection_point(NAME, "br-crash", "Interfaces: [eth1]");
+        system.apply(&point).await;
         system.becomes::<ConnectionPoint>(NAME, Phase::Ready).await;
         let labels: serde_json::Map<String, Value> =
             (0..5).map(|number| (label(number), json!(format!("n{number}")))).collect();
@@ -192,7 +170,7 @@ fn agent_crash_during_network_changes_converges() {
             assert_eq!(names, ["eth0", "lo"], "{pod}");
         }
         system.delete(&cnf).await;
-        system.delete(POINT).await;
+        system.delete(&point).await;
         for node in NODES {
             let bridges = system.on_node(node, &["ovs-vsctl", "list-br"]).await;
             assert!(!bridges.contains("br-crash"), "{node}: {bridges}");

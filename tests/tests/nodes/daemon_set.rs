@@ -59,7 +59,7 @@ fn daemon_set_agents_configure_pod_interfaces() {
             confined(system, node, RESOLVER, 0).await;
         }
         let network = network("daemon", 150);
-        let oam = attachment("daemon", "oam", "");
+        let oam = attachment("daemon", "oam");
         system.apply(&network).await;
         system.apply(&oam).await;
         system.apply(EXTRA).await;

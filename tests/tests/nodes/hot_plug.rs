@@ -1,7 +1,7 @@
 //! L2ServiceAttachments that a label adds to running pods.
 
 use eno_nbi_crds::{ConnectionPoint, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, deployment, with_shared_nodes};
+use eno_tests::{System, connection_point, deployment, object, service, subnet, with_shared_nodes};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::runtime::watcher;
 use serde_json::json;
@@ -9,48 +9,26 @@ use serde_json::json;
 /// The manifests of a namespace, a bridge on all nodes, and a service with addresses for running pods.
 pub fn network(name: &str, vid: u16) -> String {
     let third = vid % 250;
-    format!(
-        r#"
----
-{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{eno.k8s.io/use-check: "off"}}}}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: ConnectionPoint
-metadata: {{name: {name}}}
-spec:
-  SupportedCnis: [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{"BridgeName": "br-data"}}'}}]
-  Interfaces: [eth1]
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Subnet
-metadata: {{name: {name}-v4}}
-spec:
-  Ipam: whereabouts
-  Address: 10.{third}.0.0
-  Mask: 24
-  Type: v4
-  HotPlugPool: [{{Start: 10.{third}.0.10, End: 10.{third}.0.19}}]
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Subnet
-metadata: {{name: {name}-v6}}
-spec:
-  Ipam: whereabouts
-  Address: 'fd00:{third}::'
-  Mask: 64
-  Type: v6
-  HotPlugPool: [{{Start: 'fd00:{third}::10', End: 'fd00:{third}::1f'}}]
----
-{{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {{name: {name}}}, spec: {{SegmentationID: {vid}, Subnets: [{name}-v4, {name}-v6]}}}}
-"#
-    )
+    let v4_pool = format!("HotPlugPool: [{{Start: 10.{third}.0.10, End: 10.{third}.0.19}}]");
+    let v6 = format!(
+        "Type: v6, Ipam: whereabouts, Address: 'fd00:{third}::', Mask: 64, \
+         HotPlugPool: [{{Start: 'fd00:{third}::10', End: 'fd00:{third}::1f'}}]"
+    );
+    [
+        format!(
+            "{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}, labels: {{eno.k8s.io/use-check: 'off'}}}}}}"
+        ),
+        connection_point(name, "br-data", "Interfaces: [eth1]"),
+        subnet(&format!("{name}-v4"), &format!("10.{third}.0.0"), &v4_pool),
+        object("Subnet", &format!("name: {name}-v6"), &v6),
+        service(name, vid, &format!("Subnets: [{name}-v4, {name}-v6]")),
+    ]
+    .concat()
 }
 
-pub fn attachment(namespace: &str, name: &str, more: &str) -> String {
-    format!(
-        "{{apiVersion: eno.k8s.io/v1alpha1, kind: L2ServiceAttachment, metadata: {{name: {name}, namespace: {namespace}}}, \
-         spec: {{L2Services: [{namespace}], ConnectionPoint: {namespace}, VlanType: access{more}}}}}"
-    )
+/// An attachment to the service and the ConnectionPoint that have the name of its namespace.
+pub fn attachment(namespace: &str, name: &str) -> String {
+    eno_tests::attachment(namespace, name, namespace, namespace, "VlanType: access")
 }
 
 /// The addresses of each pod in the attachment's status.
@@ -79,7 +57,7 @@ fn pods_on_two_nodes_reach_each_other_through_two_switches() {
         let network = network("plug", 100);
         system.apply(&network).await;
         system.becomes::<ConnectionPoint>("plug", Phase::Ready).await;
-        let oam = attachment("plug", "oam", "");
+        let oam = attachment("plug", "oam");
         system.apply(&oam).await;
         system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Ready).await;
         let cnf = deployment("plug", "cnf", 2, &json!({}));
@@ -149,7 +127,7 @@ fn exhausted_subnet_is_reported_and_blocks_no_other_pod() {
     with_shared_nodes(async |system| {
         let network = network("full", 120).replace("End: 10.120.0.19", "End: 10.120.0.10");
         let network = network.replace("Subnets: [full-v4, full-v6]", "Subnets: [full-v4]");
-        let oam = attachment("full", "oam", "");
+        let oam = attachment("full", "oam");
         let cnf = deployment("full", "cnf", 2, &json!({ "attach.eno.k8s.io/oam": "" }));
         system.apply(&network).await;
         system.apply(&oam).await;

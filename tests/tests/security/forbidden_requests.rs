@@ -1,51 +1,13 @@
 //! Requests of the parts outside their permissions: each is refused and changes nothing.
 
-use eno_tests::{System, with_shared_sandbox};
+use eno_tests::{System, object, with_shared_sandbox};
 use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
 use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
 
-const FOREIGN_OBJECTS: &str = "
-apiVersion: v1
-kind: Namespace
-metadata: {name: refused-tenant}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: refused-nkeys, namespace: eno-system}
-stringData: {engine.seed: none}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: refused-login, namespace: eno-devices}
-stringData: {username: none, password: none}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: refused-own, namespace: refused-tenant}
-stringData: {key: none}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: refused-map, namespace: refused-tenant}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Route
-metadata: {name: refused-route}
-spec: {Prefix: 192.0.2.0, Mask: 24, NextHop: 192.0.2.1}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: refused-nad, namespace: refused-tenant}
-spec: {config: '{}'}
----
-apiVersion: coordination.k8s.io/v1
-kind: Lease
-metadata: {name: refused-lease, namespace: eno-system}
-spec: {holderIdentity: another}
-";
+const FOREIGN_OBJECTS: &str = include_str!("manifests/foreign_objects.yaml");
 
 const ROUTE: &str = "/apis/eno.k8s.io/v1alpha1/routes";
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/refused-tenant/network-attachment-definitions";
@@ -91,52 +53,38 @@ fn writes() -> Vec<(Method, String, Value)> {
     let all = json!({ "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }] });
     let data = json!({ "data": { "key": "AAAA" } });
     let tenant = "/api/v1/namespaces/refused-tenant";
-    let write = |method: Method, path: String, body: Value| (method, path, body);
-    vec![
-        write(Method::POST, format!("{tenant}/pods"), pod),
-        write(Method::DELETE, format!("{tenant}/pods/one"), json!({})),
-        write(Method::DELETE, tenant.to_owned(), json!({})),
-        write(Method::PATCH, format!("{tenant}/secrets/refused-own"), data.clone()),
-        write(Method::PATCH, "/api/v1/namespaces/eno-devices/secrets/refused-login".into(), data.clone()),
-        write(Method::DELETE, "/api/v1/namespaces/eno-devices/secrets/refused-login".into(), json!({})),
-        write(
-            Method::POST,
-            "/api/v1/namespaces/eno-system/secrets".into(),
-            json!({ "metadata": { "name": "mine" } }),
-        ),
-        write(Method::PATCH, format!("{tenant}/configmaps/refused-map"), data),
-        write(Method::POST, "/api/v1/namespaces/eno-system/serviceaccounts/eno-engine/token".into(), token),
-        write(Method::DELETE, "/api/v1/nodes/node1".into(), json!({})),
-        write(Method::PATCH, format!("{RBAC}/clusterroles/eno-engine"), all),
-        write(Method::POST, format!("{RBAC}/clusterrolebindings"), binding.clone()),
-        write(Method::POST, format!("{RBAC}/namespaces/eno-system/rolebindings"), binding),
-        write(Method::DELETE, format!("{ROUTE}/refused-route"), json!({})),
-        write(Method::DELETE, ROUTE.to_owned(), json!({})),
-        write(Method::PUT, format!("{ROUTE}/refused-route/status"), json!({})),
-        write(Method::POST, ROUTE.to_owned(), json!({ "metadata": { "name": "mine" } })),
-        write(Method::DELETE, NADS.to_owned(), json!({})),
-        write(Method::PUT, format!("{NADS}/refused-nad"), json!({})),
-        write(
-            Method::PATCH,
-            "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease".into(),
-            json!({ "spec": { "holderIdentity": "me" } }),
-        ),
-        write(
-            Method::DELETE,
-            "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/eno-engine".into(),
-            json!({}),
-        ),
-        write(
-            Method::DELETE,
-            "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/eno-use".into(),
-            json!({}),
-        ),
-        write(
-            Method::DELETE,
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/l2services.eno.k8s.io".into(),
-            json!({}),
-        ),
-    ]
+    let (post, put, patch, delete) = (Method::POST, Method::PUT, Method::PATCH, Method::DELETE);
+    let (system, devices) = ("/api/v1/namespaces/eno-system", "/api/v1/namespaces/eno-devices");
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/eno-system/leases";
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (none, mine) = (json!({}), json!({ "metadata": { "name": "mine" } }));
+    let writes = [
+        (&post, format!("{tenant}/pods"), &pod),
+        (&delete, format!("{tenant}/pods/one"), &none),
+        (&delete, tenant.to_owned(), &none),
+        (&patch, format!("{tenant}/secrets/refused-own"), &data),
+        (&patch, format!("{devices}/secrets/refused-login"), &data),
+        (&delete, format!("{devices}/secrets/refused-login"), &none),
+        (&post, format!("{system}/secrets"), &mine),
+        (&patch, format!("{tenant}/configmaps/refused-map"), &data),
+        (&post, format!("{system}/serviceaccounts/eno-engine/token"), &token),
+        (&delete, "/api/v1/nodes/node1".to_owned(), &none),
+        (&patch, format!("{RBAC}/clusterroles/eno-engine"), &all),
+        (&post, format!("{RBAC}/clusterrolebindings"), &binding),
+        (&post, format!("{RBAC}/namespaces/eno-system/rolebindings"), &binding),
+        (&delete, format!("{ROUTE}/refused-route"), &none),
+        (&delete, ROUTE.to_owned(), &none),
+        (&put, format!("{ROUTE}/refused-route/status"), &none),
+        (&post, ROUTE.to_owned(), &mine),
+        (&delete, NADS.to_owned(), &none),
+        (&put, format!("{NADS}/refused-nad"), &none),
+        (&patch, format!("{leases}/refused-lease"), &json!({ "spec": { "holderIdentity": "me" } })),
+        (&delete, format!("{leases}/eno-engine"), &none),
+        (&delete, format!("{policies}/eno-use"), &none),
+        (&delete, format!("{crds}/l2services.eno.k8s.io"), &none),
+    ];
+    writes.map(|(method, path, body)| (method.clone(), path, body.clone())).into()
 }
 
 /// The HTTP status of the answer to a request.
@@ -242,9 +190,8 @@ fn sample() -> Value {
 #[test]
 fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
     with_shared_sandbox(async |system| {
-        let route = "{apiVersion: eno.k8s.io/v1alpha1, kind: Route, metadata: {name: refused-spec}, spec: {Prefix: \
-                     192.0.2.0, Mask: 24, NextHop: 192.0.2.1}}";
-        system.apply(route).await;
+        let route = object("Route", "name: refused-spec", "Prefix: 192.0.2.0, Mask: 24, NextHop: 192.0.2.1");
+        system.apply(&route).await;
         system.becomes::<eno_nbi_crds::Route>("refused-spec", eno_nbi_crds::Phase::Ready).await;
         system.namespace("refused-samples").await;
         let engine = ENGINE.client(system).await;
@@ -299,6 +246,6 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
             .await;
             assert_eq!(code, 403, "{at}/{key}: {value}");
         }
-        system.delete(route).await;
+        system.delete(&route).await;
     });
 }

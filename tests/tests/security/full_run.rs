@@ -15,7 +15,10 @@ use eno_nbi_crds::{
     ConfigPhase, FORGET_ANNOTATION, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
     Phase, PodConfig, Route, Subnet,
 };
-use eno_tests::{ExpectedStatus, Receiver, System, deployment, two_nodes, with_own_sandbox};
+use eno_tests::{
+    ExpectedStatus, Receiver, System, attachment, connection_point, deployment, object, service, subnet,
+    two_nodes, with_own_sandbox,
+};
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
@@ -181,81 +184,41 @@ const NAMESPACE: &str = "record";
 
 fn network(callback: &str, failing_endpoint: &str) -> String {
     let signed = format!("CallbackURL: '{callback}', CallbackSecret: {{Name: eno-callback}}");
-    format!(
-        "
-apiVersion: eno.k8s.io/v1alpha1
-kind: NodePool
-metadata: {{name: record}}
-spec: {{NodeSelector: {{matchLabels: {{eno.k8s.io/pool: workers}}}}, {signed}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: PhysicalNetwork
-metadata: {{name: record}}
-spec: {{Description: {MARKER}, SegmentationIDs: ['1-4094']}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Route
-metadata: {{name: record}}
-spec: {{Prefix: 192.0.2.0, Mask: 24, NextHop: 10.90.0.1}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: Subnet
-metadata: {{name: record}}
-spec: {{Type: v4, Ipam: whereabouts, Address: 10.90.0.0, Mask: 24, Routes: [record], HotPlugPool: [{{Start: 10.90.0.10, End: 10.90.0.19}}]}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: ConnectionPoint
-metadata: {{name: record}}
-spec: {{NodePool: record, Interfaces: [eth1], SupportedCnis: [{{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{{\"BridgeName\": \"br-rec\"}}'}}]}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2Service
-metadata: {{name: record}}
-spec: {{SegmentationID: 500, Subnets: [record], {signed}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2Service
-metadata: {{name: record-refused}}
-spec: {{SegmentationID: 666, CallbackURL: '{failing_endpoint}', CallbackSecret: {{Name: eno-callback}}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2ServiceAttachment
-metadata: {{name: record, namespace: {NAMESPACE}}}
-spec: {{ConnectionPoint: record, L2Services: [record], VlanType: access, {signed}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2ServiceAttachment
-metadata: {{name: unsigned, namespace: {NAMESPACE}}}
-spec: {{ConnectionPoint: record, L2Services: [record], VlanType: access, CallbackURL: '{callback}', CallbackSecret: {{Name: bad}}}}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2ServiceAttachment
-metadata: {{name: refused, namespace: {NAMESPACE}}}
-spec: {{ConnectionPoint: record, L2Services: [record-refused], VlanType: access, CallbackURL: '{failing_endpoint}'}}
-"
-    )
+    let access = |name: &str, service: &str, callback: &str| {
+        attachment(NAMESPACE, name, "record", service, &format!("VlanType: access, {callback}"))
+    };
+    [
+        object(
+            "NodePool",
+            "name: record",
+            &format!("NodeSelector: {{matchLabels: {{eno.k8s.io/pool: workers}}}}, {signed}"),
+        ),
+        object(
+            "PhysicalNetwork",
+            "name: record",
+            &format!("Description: {MARKER}, SegmentationIDs: ['1-4094']"),
+        ),
+        object("Route", "name: record", "Prefix: 192.0.2.0, Mask: 24, NextHop: 10.90.0.1"),
+        subnet(
+            "record",
+            "10.90.0.0",
+            "Routes: [record], HotPlugPool: [{Start: 10.90.0.10, End: 10.90.0.19}]",
+        ),
+        connection_point("record", "br-rec", "NodePool: record, Interfaces: [eth1]"),
+        service("record", 500, &format!("Subnets: [record], {signed}")),
+        service(
+            "record-refused",
+            666,
+            &format!("CallbackURL: '{failing_endpoint}', CallbackSecret: {{Name: eno-callback}}"),
+        ),
+        access("record", "record", &signed),
+        access("unsigned", "record", &format!("CallbackURL: '{callback}', CallbackSecret: {{Name: bad}}")),
+        access("refused", "record-refused", &format!("CallbackURL: '{failing_endpoint}'")),
+    ]
+    .concat()
 }
 
-const PODS: &str = r"
-apiVersion: podnetwork.opdev.io/v1alpha1
-kind: Bridge
-metadata: {name: record, namespace: record}
-spec: {name: recbr0, cidr: 192.168.70.0/24}
----
-apiVersion: podnetwork.opdev.io/v1alpha1
-kind: PodNetworkConfig
-metadata: {name: record, namespace: record}
-spec:
-  Name: record
-  additionalNetworks: [{networkName: rec, linkType: veth, master: recbr0, cidr: 192.168.70.0/24}]
----
-apiVersion: podconfig.opdev.io/v1alpha1
-kind: PodConfig
-metadata: {name: record, namespace: record}
-spec:
-  sampleDeployment: {create: true, name: record-sample}
-  networkAttachments: [{name: rc0, linkType: veth, master: recbr1, parent: rc0, cidr: 192.168.71.0/24}]
-";
+const PODS: &str = include_str!("manifests/pods.yaml");
 
 async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     let tap = NatsTap::start(system).await;
@@ -341,11 +304,11 @@ async fn log_in_with_each_secret(system: &System, canaries: &Canaries) {
     ];
     for (name, data, phase) in log_in_with_each_secret {
         system.apply(&secret("eno-devices", name, &data)).await;
-        let device = format!(
-            "{{apiVersion: eno.k8s.io/v1alpha1, kind: FabricDevice, metadata: {{name: record-{name}}}, spec: {{Address: \
-             '{}', HostKey: '{}', Credentials: {{SecretName: {name}}}}}}}",
+        let spec = format!(
+            "Address: '{}', HostKey: '{}', Credentials: {{SecretName: {name}}}",
             info.netconf, info.host_key
         );
+        let device = object("FabricDevice", &format!("name: record-{name}"), &spec);
         system.apply(&device).await;
         system.becomes::<FabricDevice>(&format!("record-{name}"), phase).await;
         let forget = json!({"metadata": {"annotations": {(FORGET_ANNOTATION): "true"}}});
@@ -356,12 +319,7 @@ async fn log_in_with_each_secret(system: &System, canaries: &Canaries) {
 
 /// Puts an object in error for several reasons, so that Events are counted up.
 async fn repeat_errors(system: &System) {
-    let service = |subnet: &str| {
-        format!(
-            "{{apiVersion: eno.k8s.io/v1alpha1, kind: L2Service, metadata: {{name: record-errs}}, spec: {{SegmentationID: \
-             501, Subnets: [{subnet}]}}}}"
-        )
-    };
+    let service = |subnet: &str| service("record-errs", 501, &format!("Subnets: [{subnet}]"));
     for subnet in ["nosuch", "record", "nobody"] {
         system.apply(&service(subnet)).await;
         let phase = if subnet == "record" { Phase::Ready } else { Phase::Error };
@@ -375,11 +333,10 @@ async fn repeat_errors(system: &System) {
 async fn create_bridge_domain(system: &System) {
     let made = system.all::<L2BridgeDomain>();
     system.until(made, watcher::Config::default(), "one that the engine made", |all| !all.is_empty()).await;
-    let domain = "{apiVersion: eno.k8s.io/v1alpha1, kind: L2BridgeDomain, metadata: {name: record-by-hand}, spec: {Vlan: 502, \
-                ConnectionPoints: []}}";
-    system.apply(domain).await;
+    let domain = object("L2BridgeDomain", "name: record-by-hand", "Vlan: 502, ConnectionPoints: []");
+    system.apply(&domain).await;
     system.becomes::<L2BridgeDomain>("record-by-hand", Phase::Ready).await;
-    system.delete(domain).await;
+    system.delete(&domain).await;
     system.becomes::<NodePool>("record", Phase::Ready).await;
     system.becomes::<Route>("record", Phase::Ready).await;
     system.becomes::<Subnet>("record", Phase::Ready).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, TIMEOUT, with_shared_sandbox};
+use eno_tests::{System, TIMEOUT, connection_point, object, poll, service, with_shared_sandbox};
 use k8s_openapi::api::core::v1::ResourceQuota;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
@@ -15,23 +15,13 @@ use tokio::time::{interval, timeout};
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const KEY: &str = "count/l2serviceattachments.eno.k8s.io";
 
-const NETWORK: &str = "
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2Service
-metadata: {name: quota}
-spec: {SegmentationID: 810}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: ConnectionPoint
-metadata: {name: quota}
-spec: {SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{\"BridgeName\": \"br0\"}'}]}
-";
+fn network() -> String {
+    [service("quota", 810, ""), connection_point("quota", "br0", "")].concat()
+}
 
 fn attachment(name: &str) -> L2ServiceAttachment {
-    let text = format!(
-        "{{apiVersion: eno.k8s.io/v1alpha1, kind: L2ServiceAttachment, metadata: {{name: {name}}}, spec: \
-         {{ConnectionPoint: quota, L2Services: [quota], VlanType: access}}}}"
-    );
+    let spec = "ConnectionPoint: quota, L2Services: [quota], VlanType: access";
+    let text = object("L2ServiceAttachment", &format!("name: {name}"), spec);
     serde_saphyr::from_str(&text).expect("an attachment")
 }
 
@@ -93,16 +83,13 @@ async fn until_answer(
     dry_run: bool,
     wanted: Result<(), Refusal>,
 ) {
-    let mut ticks = interval(POLL_INTERVAL);
     let mut last = None;
-    let trying = async {
-        while last.as_ref() != Some(&wanted) {
-            ticks.tick().await;
-            last = Some(create(attachments, name, dry_run).await);
-        }
-    };
-    let answered = timeout(TIMEOUT, trying).await;
-    assert!(answered.is_ok(), "{name}: {last:?} in place of {wanted:?}");
+    let answered = poll(async || {
+        last = Some(create(attachments, name, dry_run).await);
+        (last.as_ref() == Some(&wanted)).then_some(())
+    })
+    .await;
+    assert!(answered.is_some(), "{name}: {last:?} in place of {wanted:?}");
 }
 
 #[test]
@@ -112,7 +99,7 @@ fn quota_limits_only_its_own_namespace() {
         let (limited, unlimited) = (of("quota-held"), of("quota-free"));
         system.namespace("quota-held").await;
         system.namespace("quota-free").await;
-        system.apply(NETWORK).await;
+        system.apply(&network()).await;
         system.becomes::<L2Service>("quota", Phase::Ready).await;
         set_quota(system, "quota-held", 0).await;
         until_answer(&limited, "a", true, Err(quota_exceeded("a", 0))).await;
@@ -138,6 +125,6 @@ fn quota_limits_only_its_own_namespace() {
             let (how, which) = (DeleteParams::default(), ListParams::default());
             attachments.delete_collection(&how, &which).await.expect("they go");
         }
-        system.delete(NETWORK).await;
+        system.delete(&network()).await;
     });
 }

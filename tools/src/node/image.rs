@@ -1,5 +1,8 @@
 //! Builds container images: the pause image, a test image with a shell and network tools (busybox, and ping of
 //! iputils), and images with programs of this machine and their shared libraries.
+//!
+//! `tar` writes the layers. `oci-spec` would add ten crates for the two JSON objects around them; `ocidir` (which needs
+//! OpenSSL) and `oci-tar-builder` write directories and archives, and the registry serves from memory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
 //! The image registry of the nodes (OCI distribution specification, pull only). It serves the built images under their
-//! names and aliases.
+//! names and aliases, which the crate `container-registry` can't: it stores what is pushed to it, in a directory.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -2,6 +2,7 @@
 
 use eno_schemas::{Dns, VlanId};
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantNames};
 
 use super::ipam::IpamConfig;
 
@@ -28,8 +29,9 @@ pub(super) struct Config<'a> {
 }
 
 /// `type` and the keys of each plugin.
-#[derive(Serialize)]
+#[derive(Serialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+#[strum(serialize_all = "kebab-case")]
 pub(super) enum Plugin<'a> {
     /// `vlan` and `trunk` never go together: ovs-cni drops the tag then.
     Ovs {
@@ -72,24 +74,15 @@ pub(super) enum Plugin<'a> {
     },
     Userspace {
         kubeconfig: &'static str,
-        host: HostSide<'a>,
-        container: Container<'a>,
+        host: Side<'a>,
+        container: Side<'a>,
     },
 }
 
 impl Plugin<'_> {
     /// `type`.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Ovs { .. } => "ovs",
-            Self::Bridge { .. } => "bridge",
-            Self::Macvlan { .. } => "macvlan",
-            Self::Ipvlan { .. } => "ipvlan",
-            Self::Vlan { .. } => "vlan",
-            Self::HostDevice => "host-device",
-            Self::Sriov { .. } => "sriov",
-            Self::Userspace { .. } => "userspace",
-        }
+        self.into()
     }
 
     /// True when the plugin fails without `ipam`.
@@ -124,9 +117,9 @@ impl From<(VlanId, VlanId)> for Trunk {
     }
 }
 
-/// `host` of the userspace plugin: the switch's side.
+/// `host` or `container` of the userspace plugin: the switch's side, and the pod's.
 #[derive(Serialize)]
-pub(super) struct HostSide<'a> {
+pub(super) struct Side<'a> {
     /// The userspace switch: `vpp` or `ovs-dpdk`.
     pub engine: &'a str,
     /// The kind of port: `memif` or `vhostuser`.
@@ -140,21 +133,9 @@ pub(super) struct HostSide<'a> {
     /// The settings of a memif port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memif: Option<Memif>,
-    /// The bridge of the port.
-    pub bridge: HostBridge<'a>,
-}
-
-/// `container` of the userspace plugin: the pod's side.
-#[derive(Serialize)]
-pub(super) struct Container<'a> {
-    pub engine: &'a str,
-    pub iftype: &'a str,
-    #[serde(rename = "netType")]
-    pub net_type: &'static str,
+    /// The bridge of the switch's port.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub vhost: Option<Vhost>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memif: Option<Memif>,
+    pub bridge: Option<HostBridge<'a>>,
 }
 
 #[derive(Serialize)]

@@ -17,8 +17,9 @@ mod ipam;
 
 use eno_schemas::{Cni, NadVlans, VlanAttachment};
 use ipnet::IpNet;
+use strum::VariantNames as _;
 
-use config::{Config, Container, HostBridge, HostSide, Memif, Plugin, Trunk, Vhost};
+use config::{Config, HostBridge, Memif, Plugin, Side, Trunk, Vhost};
 
 /// `cniVersion` of every configuration: the newest that all plugins of the reference implementation support.
 const CNI_VERSION: &str = "0.3.1";
@@ -26,6 +27,9 @@ const CNI_VERSION: &str = "0.3.1";
 const OVS_RESOURCE_PREFIX: &str = "ovs-cni.network.kubevirt.io/";
 /// Path of the credentials with which the userspace plugin reads the pod.
 const MULTUS_KUBECONFIG: &str = "/etc/cni/net.d/multus.d/multus.kubeconfig";
+
+/// `type` of each supported plugin.
+pub const PLUGINS: &[&str] = Plugin::VARIANTS;
 
 /// A NetworkAttachmentDefinition's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,17 +194,14 @@ fn userspace<'a>(
             });
         }
     };
-    let vhost_of = |end: usize| vhost.map(|modes| Vhost { mode: modes[end] });
-    let memif_of = |end: usize| memif.map(|roles| Memif { role: roles[end], mode: "ethernet" });
-    Ok(Plugin::Userspace {
-        kubeconfig: MULTUS_KUBECONFIG,
-        host: HostSide { engine, iftype, net_type: "bridge", vhost: vhost_of(0), memif: memif_of(0), bridge },
-        container: Container {
-            engine,
-            iftype,
-            net_type: "interface",
-            vhost: vhost_of(1),
-            memif: memif_of(1),
-        },
-    })
+    let side = |end: usize, net_type, bridge| Side {
+        engine,
+        iftype,
+        net_type,
+        vhost: vhost.map(|modes| Vhost { mode: modes[end] }),
+        memif: memif.map(|roles| Memif { role: roles[end], mode: "ethernet" }),
+        bridge,
+    };
+    let (host, container) = (side(0, "bridge", Some(bridge)), side(1, "interface", None));
+    Ok(Plugin::Userspace { kubeconfig: MULTUS_KUBECONFIG, host, container })
 }

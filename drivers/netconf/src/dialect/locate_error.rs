@@ -115,10 +115,7 @@ pub(super) fn predicates(path: &str) -> Vec<(&str, &str)> {
 mod tests {
     use super::*;
     use crate::plan::PortChange;
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
+    use crate::test_states::vid;
 
     fn located(path: Option<&str>, message: &str) -> Option<ChangeUnit> {
         let mut changes = Changes::default();

@@ -10,7 +10,11 @@ pub mod nxos;
 pub mod openconfig;
 pub mod srlinux;
 
+use std::any::Any;
 use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use eno_schemas::VlanSet;
 
@@ -18,7 +22,7 @@ use crate::hello::{Hello, Profile};
 use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::XmlError;
+use crate::xml::{Scope, Step, XmlError, walk};
 
 /// A reply that does not follow the device's model. A retry can't help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,20 +40,51 @@ pub enum ParseError {
     },
 }
 
-/// The state that a dialect keeps between reading and writing, beyond [`ObservedConfig`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Layout {
-    /// None.
-    #[default]
-    Plain,
-    /// Of SR Linux.
-    SrLinux(Box<srlinux::SrLinuxLayout>),
-    /// Of IEEE 802.1Q.
-    Bridge(Box<ieee8021q::BridgeLayout>),
-    /// Of Junos.
-    Junos(junos::Layout),
+impl ParseError {
+    fn leaf(path: &str, value: &str) -> Self {
+        Self::Leaf { path: path.to_owned(), value: value.to_owned() }
+    }
 }
+
+/// Parses the value of the leaf at `path`.
+fn parse_leaf<T: FromStr>(path: &str, value: &str) -> Result<T, ParseError> {
+    value.parse().map_err(|_| ParseError::leaf(path, value))
+}
+
+/// Walks through a reply until `visit` fails.
+fn walk_reply(
+    reply: &Text,
+    scope: impl Fn(&str) -> Scope,
+    mut visit: impl FnMut(&Step<'_>) -> Result<(), ParseError>,
+) -> Result<(), ParseError> {
+    let mut visited = Ok(());
+    walk(reply, scope, |step| {
+        if visited.is_ok() {
+            visited = visit(&step);
+        }
+    })?;
+    visited
+}
+
+/// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of
+/// a type of the dialect, or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Layout(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Layout {
+    /// A layout with this state.
+    pub fn new(state: impl Any + Send + Sync) -> Self {
+        Self(Some(Arc::new(state)))
+    }
+
+    /// The state, if it has this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.0.as_deref()?.downcast_ref()
+    }
+}
+
+/// The dialects that a driver knows.
+pub type Dialects = &'static [&'static dyn Dialect];
 
 /// A dialect: how a family of devices writes VLANs and ports. Pure.
 pub trait Dialect: Send + Sync {
@@ -121,8 +156,14 @@ pub trait Dialect: Send + Sync {
     ) -> Option<ChangeUnit>;
 }
 
+impl fmt::Debug for dyn Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// All dialects.
-pub const DIALECTS: [&dyn Dialect; 8] = [
+pub const DIALECTS: Dialects = &[
     &openconfig::OpenConfig,
     &junos::PLAIN,
     &junos::QFX,
@@ -133,13 +174,13 @@ pub const DIALECTS: [&dyn Dialect; 8] = [
     &ieee8021q::Ieee8021Q,
 ];
 
-/// The best fitting dialect, among those of this name.
-pub fn choose(name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
+/// The best fitting one of `dialects`, among those of this name.
+pub fn choose(dialects: Dialects, name: Option<&str>, hello: &Hello) -> Option<&'static dyn Dialect> {
     let fits = |dialect: &&dyn Dialect| match name {
         Some(name) => dialect.name() == name,
         None => dialect.score(hello) > 0,
     };
-    DIALECTS.into_iter().filter(fits).max_by_key(|dialect| dialect.score(hello))
+    dialects.iter().copied().filter(fits).max_by_key(|dialect| dialect.score(hello))
 }
 
 #[cfg(test)]
@@ -148,7 +189,7 @@ mod tests {
 
     fn chosen(modules: &[&str]) -> Option<&'static str> {
         let hello = Hello::new(modules.iter().map(|module| format!("{module}?revision=2025-01-01")), None);
-        choose(None, &hello).map(Dialect::name)
+        choose(DIALECTS, None, &hello).map(Dialect::name)
     }
 
     #[test]

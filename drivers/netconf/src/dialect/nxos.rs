@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, Layout, ParseError};
+use crate::dialect::{Dialect, ParseError, walk_reply};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
@@ -127,8 +127,8 @@ impl Dialect for NxOs {
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
-        walk(reply, scope, |step| parser.step(&step))?;
-        parser.finish()
+        walk_reply(reply, scope, |step| parser.step(step))?;
+        Ok(parser.finish())
     }
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
@@ -256,8 +256,6 @@ struct Parser {
     port: Port,
     /// Port channels by member.
     members: BTreeMap<String, String>,
-    /// The first invalid leaf.
-    bad: Option<ParseError>,
 }
 
 #[derive(Default)]
@@ -287,7 +285,7 @@ struct Port {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
         let (path, text) = match step {
             Step::Enter(path) => {
                 if *path == BD {
@@ -295,7 +293,7 @@ impl Parser {
                 } else if *path == PHYS || *path == AGGR {
                     self.port = Port::default();
                 }
-                return;
+                return Ok(());
             }
             Step::Leave(path, text) => (*path, *text),
         };
@@ -308,29 +306,23 @@ impl Parser {
                     let bd = std::mem::take(&mut self.vlan);
                     // Other encapsulations than VLANs have entries too.
                     if let Some(id) = bd.encap.strip_prefix("vlan-") {
-                        match id.parse() {
-                            Ok(vid) => {
-                                let vlan = ObservedVlan {
-                                    name: bd.name,
-                                    active: !bd.suspended,
-                                    rename_blocker: None,
-                                };
-                                self.vlans.insert(vid, vlan);
-                            }
-                            Err(_) => self.bad(path, &bd.encap),
-                        }
+                        let vid = id.parse().map_err(|_| ParseError::leaf(path, &bd.encap))?;
+                        let vlan =
+                            ObservedVlan { name: bd.name, active: !bd.suspended, rename_blocker: None };
+                        self.vlans.insert(vid, vlan);
                     }
                 }
                 _ => {}
             }
         } else if let Some(leaf) = path.strip_prefix(PHYS) {
-            self.interface(path, leaf, text, false);
+            self.interface(path, leaf, text, false)?;
         } else if let Some(leaf) = path.strip_prefix(AGGR) {
-            self.interface(path, leaf, text, true);
+            self.interface(path, leaf, text, true)?;
         }
+        Ok(())
     }
 
-    fn interface(&mut self, path: &str, leaf: &str, text: &str, aggregate: bool) {
+    fn interface(&mut self, path: &str, leaf: &str, text: &str, aggregate: bool) -> Result<(), ParseError> {
         let port = &mut self.port;
         match leaf {
             "/id" => text.clone_into(&mut port.id),
@@ -345,27 +337,17 @@ impl Parser {
                 for member in &port.members {
                     self.members.insert(member.clone(), port.id.clone());
                 }
-                match port.observed(aggregate) {
-                    Ok(observed) => {
-                        for name in names(&port.id) {
-                            self.ports.insert(name, observed.clone());
-                        }
-                    }
-                    Err((leaf, value)) => self.bad(&format!("{path}/{leaf}"), &value),
+                let observed = port.observed(path, aggregate)?;
+                for name in names(&port.id) {
+                    self.ports.insert(name, observed.clone());
                 }
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn bad(&mut self, path: &str, value: &str) {
-        self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
-    }
-
-    fn finish(mut self) -> Result<ObservedConfig, ParseError> {
-        if let Some(bad) = self.bad {
-            return Err(bad);
-        }
+    fn finish(mut self) -> ObservedConfig {
         for (member, lag) in self.members {
             for name in names(&member) {
                 if let Some(port) = self.ports.get_mut(&name) {
@@ -376,15 +358,7 @@ impl Parser {
             }
         }
         let Self { vlans, ports, .. } = self;
-        Ok(ObservedConfig {
-            network_instance: None,
-            vlans,
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
-            ports,
-            empty_opens: false,
-            layout: Layout::Plain,
-        })
+        ObservedConfig { vlans, ports, ..ObservedConfig::default() }
     }
 }
 
@@ -408,12 +382,14 @@ impl Port {
         Setting::of(Some(&format!("{} {} {list}", word(&self.layer), word(&self.mode))), false)
     }
 
-    fn observed(&self, aggregate: bool) -> Result<ObservedPort, (&'static str, String)> {
-        let vlan = |leaf, text: &str| match text {
+    /// `path`: that of the interface.
+    fn observed(&self, path: &str, aggregate: bool) -> Result<ObservedPort, ParseError> {
+        let bad = |leaf: &str, text: &str| ParseError::leaf(&format!("{path}/{leaf}"), text);
+        let vlan = |leaf: &str, text: &str| match text {
             "" | "unknown" | DEFAULT_VLAN => Ok(None),
             _ => match text.strip_prefix("vlan-").and_then(|id| id.parse().ok()) {
                 Some(vid) => Ok(Some(vid)),
-                None => Err((leaf, text.to_owned())),
+                None => Err(bad(leaf, text)),
             },
         };
         let mut observed = ObservedPort {
@@ -433,7 +409,7 @@ impl Port {
                 let list = match self.trunk.as_deref() {
                     None => VlanSet::all(),
                     Some("") => VlanSet::EMPTY,
-                    Some(text) => text.parse().map_err(|_| ("trunkVlans", text.to_owned()))?,
+                    Some(text) => text.parse().map_err(|_| bad("trunkVlans", text))?,
                 };
                 observed.open = list == VlanSet::all();
                 if !observed.open {
@@ -453,6 +429,7 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_states::vid;
 
     const REPLY: &str = r#"<rpc-reply xmlns="urn:ietf:params:xml:ns:netconf:base:1.0" message-id="7"><data>
       <System xmlns="http://cisco.com/ns/yang/cisco-nx-os-device">
@@ -477,10 +454,6 @@ mod tests {
             <rsmbrIfs-items><RsMbrIfs-list><tDn>/System/intf-items/phys-items/PhysIf-list[id='eth1/8']</tDn></RsMbrIfs-list></rsmbrIfs-items>
           </AggrIf-list></aggr-items>
         </intf-items></System></data></rpc-reply>"#;
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
 
     #[test]
     fn reply_is_parsed() {

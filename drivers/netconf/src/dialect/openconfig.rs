@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, Layout, ParseError};
+use crate::dialect::{Dialect, Layout, ParseError, parse_leaf, walk_reply};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
@@ -29,6 +29,9 @@ const IANA_IF_TYPE: &str = "urn:ietf:params:xml:ns:yang:iana-if-type";
 
 /// The name of the network-instance that is created on a device without one.
 const DEFAULT_INSTANCE: &str = "default";
+
+/// The name of the network-instance with the VLANs.
+struct NetworkInstance(String);
 
 /// The dialect.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +69,8 @@ impl Dialect for OpenConfig {
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
-        walk(reply, scope, |step| parser.step(&step))?;
-        parser.finish()
+        walk_reply(reply, scope, |step| parser.step(step))?;
+        Ok(parser.finish())
     }
 
     fn inventory_filter(&self, interfaces: &BTreeSet<&str>) -> String {
@@ -161,7 +164,6 @@ struct Parser {
     vlan: (String, ObservedVlanLeaves),
     ports: BTreeMap<String, ObservedPort>,
     port: (String, ObservedPort),
-    bad: Option<ParseError>,
 }
 
 #[derive(Default)]
@@ -178,7 +180,7 @@ struct ObservedVlanLeaves {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
         match step {
             Step::Enter(path) => match *path {
                 "network-instances/network-instance" => self.instances.push(Instance::default()),
@@ -190,16 +192,17 @@ impl Parser {
             },
             Step::Leave(path, text) => {
                 if let Some(rest) = path.strip_prefix("interfaces/interface") {
-                    self.interface_leaf(path, rest, text);
+                    self.interface_leaf(path, rest, text)?;
                 } else if let Some(rest) = path.strip_prefix("network-instances/network-instance/") {
-                    self.instance_leaf(path, rest, text);
+                    self.instance_leaf(path, rest, text)?;
                 }
             }
         }
+        Ok(())
     }
 
-    fn instance_leaf(&mut self, path: &str, rest: &str, text: &str) {
-        let Some(instance) = self.instances.last_mut() else { return };
+    fn instance_leaf(&mut self, path: &str, rest: &str, text: &str) -> Result<(), ParseError> {
+        let Some(instance) = self.instances.last_mut() else { return Ok(()) };
         match rest {
             "name" => text.clone_into(&mut instance.name),
             // An identityref, of which the device chooses the prefix.
@@ -209,23 +212,16 @@ impl Parser {
             "vlans/vlan/config/status" => self.vlan.1.suspended = text == "SUSPENDED",
             "vlans/vlan" => {
                 let (id, leaves) = std::mem::take(&mut self.vlan);
-                match id.parse() {
-                    Ok(vid) => {
-                        let vlan = ObservedVlan {
-                            name: leaves.name,
-                            active: !leaves.suspended,
-                            rename_blocker: None,
-                        };
-                        instance.vlans.insert(vid, vlan);
-                    }
-                    Err(_) => self.bad(path, &id),
-                }
+                let vlan =
+                    ObservedVlan { name: leaves.name, active: !leaves.suspended, rename_blocker: None };
+                instance.vlans.insert(parse_leaf(path, &id)?, vlan);
             }
             _ => {}
         }
+        Ok(())
     }
 
-    fn interface_leaf(&mut self, path: &str, rest: &str, text: &str) {
+    fn interface_leaf(&mut self, path: &str, rest: &str, text: &str) -> Result<(), ParseError> {
         let port = &mut self.port.1;
         let leaf = match rest {
             "" => {
@@ -241,19 +237,19 @@ impl Parser {
                 ]
                 .into();
                 self.ports.insert(name, port);
-                return;
+                return Ok(());
             }
             "/name" => {
                 text.clone_into(&mut self.port.0);
-                return;
+                return Ok(());
             }
             "/config/type" => {
                 port.aggregate = text.rsplit(':').next() == Some("ieee8023adLag");
-                return;
+                return Ok(());
             }
             "/ethernet/config/aggregate-id" => {
                 port.unfit = Some(format!("is a member of the LAG {text}: name that as Lag of the port"));
-                return;
+                return Ok(());
             }
             _ => rest
                 .strip_prefix("/ethernet/switched-vlan/config/")
@@ -263,51 +259,30 @@ impl Parser {
             Some("interface-mode") => match text {
                 "TRUNK" => port.mode = Some(Mode::Trunk),
                 "ACCESS" => port.mode = Some(Mode::Access),
-                _ => self.bad(path, text),
+                _ => return Err(ParseError::leaf(path, text)),
             },
-            Some("trunk-vlans") => match range(text) {
-                Some(range) => port.tagged.push(range),
-                None => self.bad(path, text),
-            },
-            Some("native-vlan") => match text.parse() {
-                Ok(vid) => port.native = Some(vid),
-                Err(_) => self.bad(path, text),
-            },
-            Some("access-vlan") => match text.parse() {
-                Ok(vid) => port.access = Some(vid),
-                Err(_) => self.bad(path, text),
-            },
+            Some("trunk-vlans") => {
+                port.tagged.push(range(text).ok_or_else(|| ParseError::leaf(path, text))?);
+            }
+            Some("native-vlan") => port.native = Some(parse_leaf(path, text)?),
+            Some("access-vlan") => port.access = Some(parse_leaf(path, text)?),
             _ => {}
         }
+        Ok(())
     }
 
-    fn bad(&mut self, path: &str, value: &str) {
-        self.bad.get_or_insert_with(|| ParseError::Leaf { path: path.to_owned(), value: value.to_owned() });
-    }
-
-    fn finish(self) -> Result<ObservedConfig, ParseError> {
-        if let Some(bad) = self.bad {
-            return Err(bad);
-        }
+    fn finish(self) -> ObservedConfig {
         let mut instances = self.instances;
         let network_instance = instances
             .iter()
             .position(|instance| instance.default)
             .or_else(|| instances.iter().position(|i| i.name.eq_ignore_ascii_case(DEFAULT_INSTANCE)))
             .map(|at| instances.swap_remove(at));
-        let (network_instance, vlans) = match network_instance {
-            Some(instance) => (Some(instance.name), instance.vlans),
-            None => (None, BTreeMap::new()),
+        let (layout, vlans) = match network_instance {
+            Some(instance) => (Layout::new(NetworkInstance(instance.name)), instance.vlans),
+            None => Default::default(),
         };
-        Ok(ObservedConfig {
-            network_instance,
-            vlans,
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
-            ports: self.ports,
-            empty_opens: true,
-            layout: Layout::Plain,
-        })
+        ObservedConfig { vlans, ports: self.ports, empty_opens: true, layout, ..ObservedConfig::default() }
     }
 }
 
@@ -323,12 +298,13 @@ fn range_text((first, last): (VlanId, VlanId)) -> String {
 }
 
 fn render_vlans(xml: &mut Text, observed: &ObservedConfig, changes: &Changes) {
-    let network_instance = escape(observed.network_instance.as_deref().unwrap_or(DEFAULT_INSTANCE));
+    let known = observed.layout.get::<NetworkInstance>();
+    let network_instance = escape(known.map_or(DEFAULT_INSTANCE, |NetworkInstance(name)| name));
     let _ = write!(
         xml,
         "<network-instances xmlns=\"{NETWORK_INSTANCE}\"><network-instance><name>{network_instance}</name>"
     );
-    if observed.network_instance.is_none() {
+    if known.is_none() {
         let _ = write!(
             xml,
             "<config><name>{network_instance}</name><type xmlns:oc-ni-types=\"{NETWORK_INSTANCE_TYPES}\">\

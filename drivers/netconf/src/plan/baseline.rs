@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{FabricDesired, VlanId, VlanSet, vlan_name};
 
-use super::{ObservedConfig, ObservedVlan, is_ours};
+use super::{ObservedConfig, ObservedVlan, desired_vlans, is_ours};
 
 /// Maximum VLANs that are read one by one. A larger change reads all VLANs.
 const MAX_SINGLE_VLANS: usize = 64;
@@ -40,7 +40,7 @@ impl Baseline {
         if desired.cluster != self.cluster {
             return None;
         }
-        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let desired_vlans = desired_vlans(desired);
         let mut unsettled = desired_vlans.difference(&self.ours).union(&self.ours.difference(&desired_vlans));
         unsettled.extend(
             self.others.iter().filter(|(vid, vlan)| is_ours(vlan, &self.cluster, **vid)).map(|(vid, _)| *vid),
@@ -49,44 +49,31 @@ impl Baseline {
         (unsettled.len() <= limit).then_some(unsettled)
     }
 
-    /// Adds all VLANs that were not `read` to the observed configuration.
-    pub fn complete(&self, observed: &mut ObservedConfig, read: &VlanSet) {
+    /// Adds all VLANs that were not `read` to the observed ones.
+    pub fn complete(&self, observed: &mut BTreeMap<VlanId, ObservedVlan>, read: &VlanSet) {
         for vid in self.ours.difference(read).iter() {
-            observed.vlans.entry(vid).or_insert_with(|| ObservedVlan {
+            observed.entry(vid).or_insert_with(|| ObservedVlan {
                 name: Some(vlan_name(&self.cluster, vid)),
                 active: true,
                 rename_blocker: None,
             });
         }
         for (vid, vlan) in self.others.iter().filter(|(vid, _)| !read.contains(**vid)) {
-            observed.vlans.entry(*vid).or_insert_with(|| vlan.clone());
+            observed.entry(*vid).or_insert_with(|| vlan.clone());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricVlan};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::test_states::{desired, set};
 
-    fn set(vids: &[u16]) -> VlanSet {
-        vids.iter().map(|vid| VlanId::new(*vid).unwrap()).collect()
-    }
-
-    fn desired(vlans: &VlanSet) -> FabricDesired {
-        let device = Device {
-            address: String::new(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        };
-        let vlans = vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();
-        FabricDesired { cluster: "c".into(), cluster_uid: None, device, vlans, ports: Vec::new() }
+    /// VIDs as the text of a set.
+    fn vids(vids: &[u16]) -> String {
+        vids.iter().map(|id| VlanId::new(*id).unwrap()).collect::<VlanSet>().to_string()
     }
 
     prop_compose! {
@@ -109,17 +96,17 @@ mod tests {
         #[test]
         fn baseline_completes_to_the_full_state(observed in any_observed(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
             let baseline = Baseline::of(&observed, "c", true);
-            let read = baseline.unsettled(&desired(&set(&desired_vlans))).unwrap();
-            let mut part = ObservedConfig { vlans: observed.vlans.clone(), ..ObservedConfig::default() };
-            part.vlans.retain(|vid, _| read.contains(*vid));
+            let read = baseline.unsettled(&desired(&vids(&desired_vlans), &[])).unwrap();
+            let mut part = observed.vlans.clone();
+            part.retain(|vid, _| read.contains(*vid));
             baseline.complete(&mut part, &read);
-            prop_assert_eq!(part, observed);
+            prop_assert_eq!(part, observed.vlans);
         }
 
         /// The plan changes only unsettled VLANs, whatever else changed on the device.
         #[test]
         fn unsettled_vlans_cover_all_changes(observed in any_observed(), desired_vlans in prop::collection::vec(1u16..40, 0..30)) {
-            let desired = desired(&set(&desired_vlans));
+            let desired = desired(&vids(&desired_vlans), &[]);
             let read = Baseline::of(&observed, "c", true).unsettled(&desired).unwrap();
             let changes = super::super::plan(&observed, &desired, &super::super::Exclusions::default()).changes;
             prop_assert!(changes.vlans().is_subset(&read));
@@ -129,13 +116,12 @@ mod tests {
     #[test]
     fn many_changes_read_all_vlans() {
         let baseline = Baseline::of(&ObservedConfig::default(), "c", true);
-        let many: VlanSet = (1..=65).map(|id| VlanId::new(id).unwrap()).collect();
-        assert_eq!(baseline.unsettled(&desired(&many)), None);
-        assert_eq!(baseline.unsettled(&desired(&set(&[5]))), Some(set(&[5])));
+        assert_eq!(baseline.unsettled(&desired("1-65", &[])), None);
+        assert_eq!(baseline.unsettled(&desired("5", &[])), Some(set("5")));
         let one = Baseline::of(&ObservedConfig::default(), "c", false);
-        assert_eq!(one.unsettled(&desired(&set(&[5, 6]))), None);
-        assert_eq!(one.unsettled(&desired(&set(&[5]))), Some(set(&[5])));
-        let other = FabricDesired { cluster: "d".into(), ..desired(&set(&[5])) };
+        assert_eq!(one.unsettled(&desired("5-6", &[])), None);
+        assert_eq!(one.unsettled(&desired("5", &[])), Some(set("5")));
+        let other = FabricDesired { cluster: "d".into(), ..desired("5", &[]) };
         assert_eq!(baseline.unsettled(&other), None);
     }
 }

@@ -53,8 +53,7 @@ pub(super) fn closed(observed: &ObservedConfig, desired: &FabricDesired) -> BTre
     for (name, ports) in members(desired) {
         let current = observed.ports.get(name);
         let has_ours = current.is_some_and(|current| {
-            let taken = current.taken.keys().copied().collect();
-            let of_ours = current.tagged().intersection(&ours).difference(&taken);
+            let of_ours = current.tagged().intersection(&ours).difference(&current.taken_vlans());
             current.mode == Some(Mode::Trunk) && !current.open && !of_ours.is_empty()
         });
         let has_desired_vlans = ports.iter().any(|port| !port.vlans.is_empty());

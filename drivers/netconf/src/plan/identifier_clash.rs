@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use eno_schemas::{FabricDesired, Report, VlanId, VlanSet};
 
-use super::CLASH;
+use super::{CLASH, desired_vlans};
 
 /// Returns within a session after which a VLAN counts as foreign. A VLAN that is back in a new session may come from
 /// an older startup configuration.
@@ -40,7 +40,7 @@ impl ClashDetector {
     pub fn foreign_vlans(&self, ours: &VlanSet, desired: &FabricDesired) -> VlanSet {
         let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         memory.of(&desired.cluster);
-        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let desired_vlans = desired_vlans(desired);
         let back = memory.removed.intersection(ours).difference(&desired_vlans);
         for vid in back.iter() {
             *memory.counts.entry(vid).or_default() += 1;
@@ -90,26 +90,11 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricVlan};
-
     use super::*;
-
-    fn set(text: &str) -> VlanSet {
-        text.parse().unwrap()
-    }
+    use crate::test_states::{desired, set};
 
     fn desired_state(cluster: &str, vlans: &str) -> FabricDesired {
-        let device = Device {
-            address: String::new(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        };
-        let vlans = set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect();
-        FabricDesired { cluster: cluster.into(), cluster_uid: None, device, vlans, ports: Vec::new() }
+        FabricDesired { cluster: cluster.into(), ..desired(vlans, &[]) }
     }
 
     #[test]

@@ -7,10 +7,8 @@ use eno_schemas::{VlanId, VlanSet};
 use crate::dialect::Layout;
 
 /// The observed configuration of a device, independent of its model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct ObservedConfig {
-    /// The container of VLANs, where the model has one (OpenConfig: the network-instance).
-    pub network_instance: Option<String>,
     /// All VLANs.
     pub vlans: BTreeMap<VlanId, ObservedVlan>,
     /// VLANs that were ours at the last report and do not exist now. Port entries for them are ours.
@@ -31,7 +29,7 @@ pub type Inventory = BTreeMap<String, InterfaceState>;
 /// The operational state of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceState {
-    /// The number of the interface in other parts of the configuration (IEEE 802.1Q: `bridge-port/port-number`).
+    /// The number by which other parts of the configuration refer to the interface, if they use no name.
     pub number: Option<u32>,
 }
 
@@ -108,6 +106,11 @@ pub enum Mode {
 }
 
 impl ObservedPort {
+    /// The VIDs that the interface uses for something else.
+    pub fn taken_vlans(&self) -> VlanSet {
+        self.taken.keys().copied().collect()
+    }
+
     /// The tagged VLANs.
     pub fn tagged(&self) -> VlanSet {
         self.tagged.iter().copied().collect()

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use eno_schemas::{FabricDesired, FabricPort, PortBefore, VlanId, VlanSet};
 
-use super::{Mode, ObservedConfig, ObservedPort, Plan, interface, members, ours};
+use super::{Mode, ObservedConfig, ObservedPort, Plan, desired_vlans, interface, members, ours};
 
 /// The name of the native VLAN setting, in dialects where the mode depends on it.
 pub const NATIVE: &str = "native";
@@ -26,9 +26,8 @@ pub(super) fn restored_vlans(
     desired_vlans: &VlanSet,
 ) -> VlanSet {
     let has_list = current.mode != Some(Mode::Access) && current.unfit.is_none();
-    let taken: VlanSet = current.taken.keys().copied().collect();
     match before.filter(|_| has_list) {
-        Some(before) => before.vlans.difference(desired_vlans).difference(&taken),
+        Some(before) => before.vlans.difference(desired_vlans).difference(&current.taken_vlans()),
         None => VlanSet::EMPTY,
     }
 }
@@ -42,8 +41,7 @@ pub(super) fn port_memory(
     new_vlans: &VlanSet,
     is_changed: bool,
 ) -> Option<PortBefore> {
-    let taken: VlanSet = current.taken.keys().copied().collect();
-    let own = current.tagged().difference(&taken).difference(&current.inherited);
+    let own = current.tagged().difference(&current.taken_vlans()).difference(&current.inherited);
     let lost = if current.open { VlanSet::EMPTY } else { own.intersection(new_vlans) };
     let mut now = before.cloned().unwrap_or_default();
     now.vlans = now.vlans.union(&lost);
@@ -122,7 +120,7 @@ pub(super) fn still_needed(
     desired: &FabricDesired,
 ) -> BTreeMap<String, PortBefore> {
     let ours = ours(observed, &desired.cluster);
-    let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    let desired_vlans = desired_vlans(desired);
     let mut all = BTreeMap::new();
     for (name, ports) in members(desired) {
         let Some(before) = prior_state_of(&ports) else { continue };
@@ -157,8 +155,7 @@ fn still_needed_on(
     let is_needed =
         |vid: &VlanId| desired_vlans.contains(*vid) || ours.contains(*vid) || not_yet.contains(*vid);
     let vlans: VlanSet = before.vlans.iter().filter(is_needed).collect();
-    let taken: VlanSet = current.taken.keys().copied().collect();
-    let has_ours = !tagged.intersection(ours).difference(&taken).is_empty();
+    let has_ours = !tagged.intersection(ours).difference(&current.taken_vlans()).is_empty();
     let differs = || {
         known_prior_state(current, before).is_some_and(|(trunk, settings)| {
             let empty = own.is_empty() && !current.open && !trunk;
@@ -174,49 +171,24 @@ fn still_needed_on(
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, Drift, FabricVlan, Item, PortMode, VLAN_TAKEN_OFF, vlan_name};
+    use eno_schemas::{Item, VLAN_TAKEN_OFF};
 
     use super::*;
-    use crate::plan::{Changes, Exclusions, ModeChange, ObservedVlan, Setting, plan};
-
-    fn set(text: &str) -> VlanSet {
-        text.parse().unwrap()
-    }
+    use crate::plan::{Changes, Exclusions, ModeChange, Setting, plan};
+    use crate::test_states::{own_vlans, set};
 
     /// `ports`: name, VLANs, and port memory.
     fn desired(vlans: &str, ports: &[(&str, &str, Option<PortBefore>)]) -> FabricDesired {
-        FabricDesired {
-            cluster: "c".into(),
-            cluster_uid: None,
-            device: Device {
-                address: String::new(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                audit_interval: None,
-                drift: Drift::Repair,
-                adopt: VlanSet::EMPTY,
-            },
-            vlans: set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
-            ports: ports
-                .iter()
-                .map(|(name, vlans, before)| FabricPort {
-                    name: (*name).to_owned(),
-                    lag: None,
-                    mode: PortMode::Keep,
-                    vlans: set(vlans),
-                    closed: false,
-                    before: before.clone(),
-                })
-                .collect(),
+        let of_ports: Vec<(&str, &str)> = ports.iter().map(|(name, vlans, _)| (*name, *vlans)).collect();
+        let mut desired = crate::test_states::desired(vlans, &of_ports);
+        for (port, (_, _, before)) in desired.ports.iter_mut().zip(ports) {
+            port.before.clone_from(before);
         }
+        desired
     }
 
     /// `vlans` are ours. `e1` is a trunk with `list`, or no trunk if `list` is empty.
     fn observed(vlans: &str, list: &str) -> ObservedConfig {
-        let ours = |vid| {
-            (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
-        };
         let mode = (!list.is_empty()).then_some(Mode::Trunk);
         let value = mode.map(|_| "trunk");
         let port = ObservedPort {
@@ -227,7 +199,7 @@ mod tests {
             ..ObservedPort::default()
         };
         ObservedConfig {
-            vlans: set(vlans).iter().map(ours).collect(),
+            vlans: own_vlans(vlans),
             ports: [("e1".to_owned(), port)].into(),
             empty_opens: true,
             ..ObservedConfig::default()

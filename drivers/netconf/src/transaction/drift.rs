@@ -6,7 +6,9 @@ use eno_schemas::{
     Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
-use crate::plan::{Mode, ObservedConfig, emptied_list_message, is_emptied, members, ours};
+use crate::plan::{
+    Mode, ObservedConfig, desired_vlans, emptied_list_message, is_emptied, members, ours, vlans_of,
+};
 
 /// Maximum differences that get a note of their own.
 const MAX_DRIFT_NOTES: usize = 50;
@@ -67,7 +69,7 @@ pub fn items<'a>(
 pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> Vec<Note> {
     let mut drift_notes = DriftNotes::default();
     let ours = ours(observed, &desired.cluster);
-    let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    let desired_vlans = desired_vlans(desired);
     for vid in desired_vlans.difference(&known.vlans).iter() {
         let name = vlan_name(&desired.cluster, vid);
         match observed.vlans.get(&vid) {
@@ -114,7 +116,7 @@ fn port(
     known: &KnownDeviations,
 ) {
     let Some(first) = ports.first() else { return };
-    let want = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    let want = vlans_of(ports);
     let item = || Item::port(&first.name);
     let Some(current) = observed.ports.get(interface) else {
         if !want.is_empty() {
@@ -149,8 +151,7 @@ fn port(
         drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
     }
     // Foreign uses of a VID and inherited VLANs are no drift.
-    let taken: VlanSet = current.taken.keys().copied().collect();
-    let foreign = native.union(&taken).union(&current.inherited);
+    let foreign = native.union(&current.taken_vlans()).union(&current.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);
     for vid in unwanted.difference(&known).iter().filter(|_| observed.contested.is_empty()) {
         drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
@@ -183,56 +184,18 @@ impl DriftNotes {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::{Device, FabricVlan, PortMode};
-
     use super::*;
-    use crate::plan::{ObservedPort, ObservedVlan};
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
-
-    fn desired_state(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
-        let vlans: VlanSet = vlans.parse().unwrap();
-        FabricDesired {
-            cluster: "c".into(),
-            cluster_uid: None,
-            device: Device {
-                address: String::new(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift: Drift::Repair,
-                audit_interval: None,
-                adopt: VlanSet::EMPTY,
-            },
-            vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
-            ports: ports
-                .iter()
-                .map(|(name, vlans)| FabricPort {
-                    name: (*name).into(),
-                    lag: None,
-                    mode: PortMode::Keep,
-                    vlans: vlans.parse().unwrap(),
-                    closed: false,
-                    before: None,
-                })
-                .collect(),
-        }
-    }
+    use crate::plan::ObservedPort;
+    use crate::test_states::{desired, own_vlans, set, vid};
 
     fn observed(vlans: &str, ports: &[(&str, &str)]) -> ObservedConfig {
-        let vlans: VlanSet = vlans.parse().unwrap();
-        let vlan = |vid| {
-            (vid, ObservedVlan { name: Some(vlan_name("c", vid)), active: true, ..ObservedVlan::default() })
-        };
         let port = |(name, vlans): &(&str, &str)| {
-            let tagged = vlans.parse::<VlanSet>().unwrap().ranges();
+            let tagged = set(vlans).ranges();
             let port = ObservedPort { mode: Some(Mode::Trunk), tagged, ..ObservedPort::default() };
             ((*name).to_owned(), port)
         };
         ObservedConfig {
-            vlans: vlans.iter().map(vlan).collect(),
+            vlans: own_vlans(vlans),
             ports: ports.iter().map(port).collect(),
             ..ObservedConfig::default()
         }
@@ -246,8 +209,7 @@ mod tests {
 
     #[test]
     fn each_difference_is_noted_once() {
-        let desired =
-            desired_state("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
+        let desired = desired("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "")]);
         let mut current =
             observed("100-102", &[("e1", "100-101"), ("e2", "100"), ("e3", "102"), ("e4", "7")]);
         assert_eq!(messages(&current, &desired), [""; 0]);
@@ -276,7 +238,7 @@ mod tests {
 
     #[test]
     fn foreign_use_of_a_vid_on_a_port_is_no_drift() {
-        let desired = desired_state("100-101", &[("e1", "100")]);
+        let desired = desired("100-101", &[("e1", "100")]);
         let mut current = observed("100-101", &[("e1", "100-102")]);
         let port = current.ports.get_mut("e1").unwrap();
         port.taken.insert(vid(101), "it belongs to e1.1 of red".into());
@@ -286,7 +248,7 @@ mod tests {
 
     #[test]
     fn known_deviation_is_no_drift() {
-        let desired = desired_state("100-103", &[("e1", "100-103"), ("e2", "100")]);
+        let desired = desired("100-103", &[("e1", "100-103"), ("e2", "100")]);
         let current = observed("100-102", &[("e1", "100"), ("e2", "")]);
         let items = [
             Item::vlan(vid(103)),
@@ -301,7 +263,7 @@ mod tests {
 
     #[test]
     fn known_emptied_list_is_no_drift() {
-        let mut desired = desired_state("100", &[("e1", "100")]);
+        let mut desired = desired("100", &[("e1", "100")]);
         desired.ports[0].closed = true;
         let mut current = observed("100", &[("e1", "")]);
         current.ports.get_mut("e1").unwrap().open = true;
@@ -313,7 +275,7 @@ mod tests {
     fn many_differences_are_summarised() {
         let ports: Vec<String> = (0..48).map(|number| format!("e{number}")).collect();
         let ports: Vec<(&str, &str)> = ports.iter().map(|name| (name.as_str(), "1-4094")).collect();
-        let messages = messages(&observed("", &[]), &desired_state("1-4094", &ports));
+        let messages = messages(&observed("", &[]), &desired("1-4094", &ports));
         assert_eq!(messages.len(), MAX_DRIFT_NOTES + 1);
         assert_eq!(
             messages.last().unwrap(),

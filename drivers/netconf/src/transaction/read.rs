@@ -49,7 +49,7 @@ impl<S: Session> Transaction<'_, S> {
     ) -> Result<ObservedConfig, TransactionError> {
         let (mut observed, answers_several_names) = self.parse_interfaces(reply, inventory.as_ref()).await?;
         if let Some((vlans, baseline)) = &view.part {
-            baseline.complete(&mut observed, vlans);
+            baseline.complete(&mut observed.vlans, vlans);
         }
         if let Some(Applied::Fabric { vlans, .. }) =
             self.work.reported().and_then(|report| report.applied.as_ref())

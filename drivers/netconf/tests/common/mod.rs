@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_driver_netconf::credentials::CredentialSource;
+use eno_driver_netconf::dialect::DIALECTS;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
 use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
@@ -60,13 +61,9 @@ impl Bench {
     pub fn device(&self, name: &str) -> Device {
         let info = self.info(name);
         Device {
-            address: info.netconf.to_string(),
-            dialect: None,
             credential: Some(name.to_owned()),
             host_key: Some(info.host_key.clone()),
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
+            ..device(info.netconf.to_string())
         }
     }
 
@@ -77,25 +74,7 @@ impl Bench {
     }
 
     pub fn desired_ports(&self, name: &str, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
-        let owner = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
-        let ports: BTreeMap<&str, &str> = ports.iter().copied().collect();
-        FabricDesired {
-            cluster: CLUSTER.into(),
-            cluster_uid: None,
-            device: self.device(name),
-            vlans: set(vlans).iter().map(owner).collect(),
-            ports: ports
-                .iter()
-                .map(|(port, vlans)| FabricPort {
-                    name: (*port).to_owned(),
-                    lag: None,
-                    mode: PortMode::Keep,
-                    vlans: set(vlans),
-                    closed: false,
-                    before: None,
-                })
-                .collect(),
-        }
+        desired(self.device(name), vlans, ports)
     }
 
     pub async fn reconcile(&self, target: &str, desired: FabricDesired) -> Reconciled {
@@ -114,8 +93,45 @@ impl Bench {
     }
 }
 
+/// A device at this address, with the default policies.
+pub fn device(address: String) -> Device {
+    Device {
+        address,
+        dialect: None,
+        credential: None,
+        host_key: None,
+        drift: Drift::Repair,
+        audit_interval: None,
+        adopt: VlanSet::EMPTY,
+    }
+}
+
+/// The desired state with these VLANs, and with ports by name and VLANs.
+pub fn desired(device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
+    let owner = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
+    let ports: BTreeMap<&str, &str> = ports.iter().copied().collect();
+    FabricDesired {
+        cluster: CLUSTER.into(),
+        cluster_uid: None,
+        device,
+        vlans: set(vlans).iter().map(owner).collect(),
+        ports: ports
+            .iter()
+            .map(|(port, vlans)| FabricPort {
+                name: (*port).to_owned(),
+                lag: None,
+                mode: PortMode::Keep,
+                vlans: set(vlans),
+                closed: false,
+                before: None,
+            })
+            .collect(),
+    }
+}
+
 pub fn options(credentials: &std::path::Path) -> Options {
     Options {
+        dialects: DIALECTS,
         credentials: CredentialSource::Directory(credentials.to_owned()),
         limits: Limits {
             connect: Duration::from_secs(10),

@@ -113,7 +113,8 @@ impl Node {
         })
     }
 
-    fn apply(into: &mut Vec<Self>, edits: &[Self], parent: &str, model: &Model) {
+    /// Applies the edits of a `<config>` that merges.
+    pub fn apply(into: &mut Vec<Self>, edits: &[Self], parent: &str, model: &Model) {
         for edit in edits {
             let key = edit.key(parent, model);
             let at = into.iter().position(|own| own.key(parent, model) == key);

@@ -5,6 +5,7 @@ mod ieee8021q;
 mod junos;
 mod nxos;
 mod openconfig;
+mod shelf;
 mod srlinux;
 
 use std::collections::BTreeSet;
@@ -12,13 +13,15 @@ use std::collections::BTreeSet;
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::plan::{
-    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, interfaces, ours, plan,
+    ChangeUnit, Exclusions, Inventory, Mode, ObservedConfig, applied, desired_vlans, interfaces, ours, plan,
     with_new_port_memory,
 };
 use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };
 use proptest::prelude::*;
+
+use crate::common;
 
 /// The VIDs of random states.
 const VIDS: std::ops::Range<u16> = 1..24;
@@ -55,7 +58,7 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { address: String::new(), dialect: None, credential: None, host_key: None, drift, audit_interval: None, adopt: ids(&adopt) },
+            device: Device { drift, adopt: ids(&adopt), ..common::device(String::new()) },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
@@ -248,7 +251,7 @@ impl DialectUnderTest<'_> {
             }
         }
         // Foreign VLANs are unchanged unless they are adopted, and no trunk is opened.
-        let desired_vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+        let desired_vlans = desired_vlans(desired);
         let adopted = desired.device.adopt.intersection(&desired_vlans);
         for (vid, vlan) in before.vlans.iter().filter(|(vid, _)| !ours_before.contains(**vid)) {
             if adopted.contains(*vid) && vlan.rename_blocker.is_none() && !skips(*vid, "") {

@@ -6,21 +6,13 @@ const OURS: NicUse = NicUse { group: 7, ovs: false };
 
 pub(in crate::host) fn link(index: u32, name: &str, kind: Kind) -> Link {
     Link {
-        index,
         name: name.into(),
-        kind,
         up: true,
         carrier: true,
         mtu: 1500,
         max_mtu: 9000,
         address_generation: Some(0),
-        mac: None,
-        alias: None,
-        altnames: Vec::new(),
-        group: 0,
-        master: None,
-        parent: None,
-        parent_namespace: None,
+        ..Link::new(index, kind)
     }
 }
 

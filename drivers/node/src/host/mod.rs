@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use eno_sbi::{Baseline, BaselineGuard};
 use eno_schemas::{AppliedNetwork, HostNetwork, Item, NodeDesired, Note, Rejection};
 use futures::Stream;
 
@@ -177,30 +178,32 @@ pub fn reconcile(
 }
 
 /// The last reconcile, with which the watch compares the observed state.
-#[derive(Default)]
-struct LastReconcile {
-    /// The desired state; `None` before the first reconcile, during one, and after a failed one.
-    desired: Option<NodeDesired>,
+type LastReconcile = tokio::sync::watch::Sender<Baseline<Last>>;
+
+/// A reconcile that came to its end.
+#[derive(Debug)]
+struct Last {
+    /// The desired state.
+    desired: NodeDesired,
     /// Items that it did not realise.
     refused: BTreeMap<ItemRef, Refusal>,
-    /// Repairs of drift so far, by network.
-    repairs: BTreeMap<String, u64>,
 }
 
 /// The networks of this node's host.
 #[derive(Clone)]
 pub struct Host {
     namespace: Namespace,
-    last: Arc<Mutex<LastReconcile>>,
-    /// Held during a reconcile.
-    reconcile_lock: Arc<Mutex<()>>,
+    last: Arc<LastReconcile>,
+    /// Repairs of drift so far, by network. Locked during a reconcile.
+    repairs: Arc<Mutex<BTreeMap<String, u64>>>,
     writes: Arc<AtomicU64>,
 }
 
 impl Host {
     /// The networks of that namespace.
     pub fn new(namespace: Namespace) -> Self {
-        Self { namespace, last: Arc::default(), reconcile_lock: Arc::default(), writes: Arc::default() }
+        let last = Arc::new(LastReconcile::new(Baseline::Unset));
+        Self { namespace, last, repairs: Arc::default(), writes: Arc::default() }
     }
 
     /// Change requests sent to the kernel so far.
@@ -215,19 +218,21 @@ impl Host {
         desired: &NodeDesired,
         is_current: impl Fn() -> bool + Send + 'static,
     ) -> Result<(HostApplied, Vec<Note>), HostError> {
-        let (wanted, reconcile_lock, writes) =
-            (networks_only(desired), self.reconcile_lock.clone(), self.writes.clone());
-        let last = self.last.clone();
+        let (wanted, writes) = (networks_only(desired), self.writes.clone());
+        let (last, repairs) = (self.last.clone(), self.repairs.clone());
         self.namespace
             .run(move || {
-                let _guard = lock(&reconcile_lock);
-                let before = lock(&last).desired.take();
+                let mut repairs = lock(&repairs);
+                let mut guard = BaselineGuard::start(&last);
                 let mut kernel = CountingKernel { netlink: Netlink::open()?, writes };
                 let applied = reconcile(&mut kernel, &wanted, is_current)?;
-                let mut last = lock(&last);
-                let notes = repair_notes(&mut last.repairs, before.as_ref(), &wanted, &applied);
-                last.refused.clone_from(&applied.refused);
-                last.desired = Some(wanted);
+                let before = match &guard.before {
+                    Baseline::Observed(before) => Some(&before.desired),
+                    Baseline::Unset | Baseline::Failed => None,
+                };
+                let notes = repair_notes(&mut repairs, before, &wanted, &applied);
+                let refused = applied.refused.clone();
+                guard.next = Baseline::Observed(Arc::new(Last { desired: wanted, refused }));
                 Ok((applied, notes))
             })
             .await?
@@ -235,7 +240,7 @@ impl Host {
 
     /// Yields when the networks have drifted, or when the cause of a refusal has changed.
     pub fn changed(&self) -> impl Stream<Item = ()> + Send + 'static {
-        watch::changed(self.namespace.clone(), self.last.clone(), self.reconcile_lock.clone())
+        watch::changed(self.namespace.clone(), self.last.clone(), self.repairs.clone())
     }
 }
 

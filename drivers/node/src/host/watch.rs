@@ -3,20 +3,19 @@
 //! A notification says only that something has changed. So the changes are planned again. An empty plan, as after ENO's
 //! own changes and most foreign ones, wakes nobody.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Duration;
 
+use eno_sbi::Baseline;
 use futures::Stream;
-use tokio::io::Interest;
-use tokio::net::UnixDatagram;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::guard::Refusal;
-use super::{HostError, Kernel as _, LastReconcile, lock, ownership, plan};
-use crate::netlink::{Namespace, Netlink, Watch};
+use super::{HostError, Kernel as _, Last, LastReconcile, ownership, plan};
+use crate::netlink::{Namespace, Netlink, Readiness, Watch};
 
 /// Notifications come in bursts, such as for a pod's interfaces: they are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(50);
@@ -30,12 +29,11 @@ const TOKEN_INTERVAL: Duration = Duration::from_secs(2);
 struct Watcher {
     /// The network namespace of the host.
     namespace: Namespace,
-    /// The desired and applied state of the last reconcile.
-    last: Arc<Mutex<LastReconcile>>,
-    /// Held by a reconcile, during which drift is not checked.
-    reconcile_lock: Arc<Mutex<()>>,
+    last: Arc<LastReconcile>,
+    /// Locked by a reconcile, during which drift is not checked.
+    repairs: Arc<Mutex<BTreeMap<String, u64>>>,
     /// The netlink notifications; absent: not subscribed yet.
-    subscription: Option<Subscription>,
+    subscription: Option<Readiness>,
     /// Drift events that may be yielded without delay.
     tokens: f64,
     /// When `tokens` was last computed.
@@ -45,13 +43,13 @@ struct Watcher {
 /// Yields when the observed state differs from the last reconcile.
 pub(super) fn changed(
     namespace: Namespace,
-    last: Arc<Mutex<LastReconcile>>,
-    reconcile_lock: Arc<Mutex<()>>,
+    last: Arc<LastReconcile>,
+    repairs: Arc<Mutex<BTreeMap<String, u64>>>,
 ) -> impl Stream<Item = ()> + Send + 'static {
     let watcher = Watcher {
         namespace,
         last,
-        reconcile_lock,
+        repairs,
         subscription: None,
         tokens: MAX_TOKENS,
         refilled: Instant::now(),
@@ -70,7 +68,7 @@ impl Watcher {
             loop {
                 sleep(DEBOUNCE).await;
                 if let Some(subscription) = &self.subscription {
-                    subscription.watch.drain();
+                    subscription.get_ref().drain();
                 }
                 match self.differs().await {
                     Ok(None) => {}
@@ -92,14 +90,14 @@ impl Watcher {
     async fn wait_for_notification(&mut self) {
         loop {
             match &self.subscription {
-                Some(subscription) => match subscription.wait_for_notification().await {
+                Some(subscription) => match notified(subscription).await {
                     Ok(()) => return,
                     Err(error) => {
                         warn!(%error, "the kernel's news of the host can't be read, listening anew");
                         self.subscription = None;
                     }
                 },
-                None => match Subscription::open(&self.namespace).await {
+                None => match subscribe(&self.namespace).await {
                     Ok(subscription) => {
                         self.subscription = Some(subscription);
                         return;
@@ -115,32 +113,31 @@ impl Watcher {
 
     /// True when a plan would not be empty, or its refusals differ; `None`: a reconcile is in progress.
     async fn differs(&self) -> Result<Option<bool>, HostError> {
-        let (last, reconcile_lock) = (self.last.clone(), self.reconcile_lock.clone());
+        let (last, repairs) = (self.last.clone(), self.repairs.clone());
         self.namespace
             .run(move || {
-                let _guard = match reconcile_lock.try_lock() {
+                let _guard = match repairs.try_lock() {
                     Ok(guard) => guard,
                     Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                     Err(TryLockError::WouldBlock) => return Ok(None),
                 };
                 // Without a command nothing is desired, and a failed reconcile is retried anyway.
-                let (desired, refused) = match &*lock(&last) {
-                    LastReconcile { desired: Some(desired), refused, .. } => {
-                        (desired.clone(), refused.clone())
-                    }
-                    LastReconcile { desired: None, .. } => return Ok(Some(false)),
+                let last = match &*last.borrow() {
+                    Baseline::Observed(last) => Arc::clone(last),
+                    Baseline::Unset | Baseline::Failed => return Ok(Some(false)),
                 };
+                let Last { desired, refused } = &*last;
                 let state = Netlink::open()?.state(ownership::group(&desired.cluster))?;
                 // Requests that the kernel refused are retried by the driver's host.
                 let failed = refused.iter().filter(|(_, refusal)| {
                     matches!(refusal, Refusal::Failed { .. } | Refusal::Unstable { .. })
                 });
                 let failed = failed.map(|(item, refusal)| (item.clone(), refusal.clone())).collect();
-                let plan = plan::plan(&desired, &state, &failed);
+                let plan = plan::plan(desired, &state, &failed);
                 if let Some(step) = plan.steps.first() {
                     debug!(difference = %step.difference, "another hand has changed something");
                 }
-                Ok(Some(!plan.steps.is_empty() || plan.refused != refused))
+                Ok(Some(!plan.steps.is_empty() || plan.refused != *refused))
             })
             .await?
     }
@@ -158,31 +155,17 @@ impl Watcher {
     }
 }
 
-/// A subscription to netlink notifications that can be awaited.
-struct Subscription {
-    watch: Watch,
-    /// The same socket, used for its readiness only. Tokio has no type for netlink sockets that works without `unsafe`.
-    readiness: UnixDatagram,
+/// Subscribes to the host's notifications.
+async fn subscribe(namespace: &Namespace) -> io::Result<Readiness> {
+    let watch = namespace.run(Watch::open).await.map_err(io::Error::other)??;
+    Arc::new(watch).register()
 }
 
-impl Subscription {
-    async fn open(namespace: &Namespace) -> io::Result<Self> {
-        let watch = namespace.run(Watch::open).await.map_err(io::Error::other)??;
-        let duplicate = std::os::unix::net::UnixDatagram::from(watch.as_fd().try_clone_to_owned()?);
-        Ok(Self { watch, readiness: UnixDatagram::from_std(duplicate)? })
-    }
-
-    async fn wait_for_notification(&self) -> io::Result<()> {
-        loop {
-            self.readiness.readable().await?;
-            let drained = self.readiness.try_io(Interest::READABLE, || {
-                if self.watch.drain() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
-            });
-            match drained {
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+async fn notified(subscription: &Readiness) -> io::Result<()> {
+    loop {
+        subscription.readable().await?.clear_ready();
+        if subscription.get_ref().drain() {
+            return Ok(());
         }
     }
 }

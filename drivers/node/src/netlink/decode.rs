@@ -104,27 +104,10 @@ pub(super) fn new_link(message: RouteNetlinkMessage) -> Option<Link> {
 }
 
 fn link(message: LinkMessage) -> Link {
-    let mut link = Link {
-        index: message.header.index,
-        name: String::new(),
-        kind: if message.header.link_layer_type == LinkLayerType::Loopback {
-            Kind::Loopback
-        } else {
-            Kind::Device
-        },
-        up: message.header.flags.contains(LinkFlags::Up),
-        carrier: message.header.flags.contains(LinkFlags::LowerUp),
-        mtu: 0,
-        max_mtu: 0,
-        address_generation: None,
-        mac: None,
-        alias: None,
-        altnames: Vec::new(),
-        group: 0,
-        master: None,
-        parent: None,
-        parent_namespace: None,
-    };
+    let is_loopback = message.header.link_layer_type == LinkLayerType::Loopback;
+    let mut link = Link::new(message.header.index, if is_loopback { Kind::Loopback } else { Kind::Device });
+    link.up = message.header.flags.contains(LinkFlags::Up);
+    link.carrier = message.header.flags.contains(LinkFlags::LowerUp);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,

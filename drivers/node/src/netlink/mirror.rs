@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Link, Netlink, NetlinkError, PortVlan, PortsVlans, Watch};
+use super::{Link, Notifications, PortVlan, PortsVlans};
 
 /// The interfaces of one namespace, by index and by name.
 #[derive(Clone, Debug, Default)]
@@ -50,16 +50,15 @@ impl FromIterator<Link> for Links {
     }
 }
 
-/// The interfaces of a namespace, and the socket on which the kernel notifies changes of them.
+/// The interfaces of a namespace, as they were listed, read, and notified since. Pure.
 ///
 /// The kernel does not notify all changes. For an interface that is down it leaves out changes of the alias, the group,
 /// alternative names, the IPv6 mode and attributes of the kind (`netdev_state_change` in net/core/dev.c). For the end
 /// of a veth pair that is made first it leaves out the peer's index. A caller that changes those reads the interface
-/// and hands it to [`Self::update`]; changes by others are found by [`Self::list`]. VLANs of ports are not listed: the
-/// mirror tracks only ports whose VLANs were handed to [`Self::update`].
-#[derive(Debug)]
+/// and hands it to [`Self::update`]; changes by others are found by listing. VLANs of ports are not listed: the mirror
+/// tracks only ports whose VLANs were handed to [`Self::update`].
+#[derive(Clone, Debug, Default)]
 pub struct Mirror {
-    watch: Arc<Watch>,
     links: Arc<Links>,
     /// Interfaces handed to [`Self::update`], in this order. They are applied later, when as a rule nobody holds
     /// `links`, so that the list is not copied.
@@ -69,44 +68,30 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Opens a mirror of the calling thread's namespace, which must be that of `netlink`.
-    pub fn open(netlink: &mut Netlink) -> Result<Self, NetlinkError> {
-        let watch = Watch::links().map_err(|source| NetlinkError::Socket {
-            operation: "listen to what becomes of interfaces".to_owned(),
-            source,
-        })?;
-        let links = Arc::new(netlink.links()?.into_iter().collect());
-        Ok(Self { watch: Arc::new(watch), links, pending: Vec::new(), vlans: PortsVlans::new() })
-    }
-
-    /// Readable when notifications are waiting.
-    pub fn watch(&self) -> &Arc<Watch> {
-        &self.watch
-    }
-
-    /// The interfaces as of the last [`Self::receive`], [`Self::list`] or [`Self::update`].
+    /// The interfaces as of the last call of any other method.
     pub fn links(&mut self) -> &Arc<Links> {
         self.apply_pending();
         &self.links
     }
 
-    /// Lists all interfaces, without VLANs of ports. Returns those that changed: their cached state, then their new
-    /// one.
-    pub fn list(&mut self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
-        // Notifications from here on are newer than the list.
-        self.watch.drain();
-        self.apply_pending();
-        self.vlans.clear();
-        let old = std::mem::replace(&mut self.links, Arc::new(netlink.links()?.into_iter().collect()));
-        let indexes = old.by_index.keys().chain(self.links.by_index.keys());
-        Ok(self.changed(indexes.map(|index| (*index, old.get(*index).cloned())).collect()))
+    /// True when the VLANs of this port are tracked.
+    pub fn tracks_vlans(&self, port: u32) -> bool {
+        self.vlans.contains_key(&port)
     }
 
-    /// Applies the waiting notifications. Returns the interfaces that changed: their cached state, then their new one.
-    /// `None`: the socket's buffer overflowed and notifications are lost.
-    pub fn receive(&mut self) -> Option<Vec<Link>> {
+    /// Takes a list of all interfaces ([`Watch::list`](super::Watch::list)), without VLANs of ports. Returns those that
+    /// changed: their cached state, then their new one.
+    pub fn list(&mut self, links: Vec<Link>) -> Vec<Link> {
         self.apply_pending();
-        let notifications = self.watch.read_links(|port| self.vlans.contains_key(&port))?;
+        self.vlans.clear();
+        let old = std::mem::replace(&mut self.links, Arc::new(links.into_iter().collect()));
+        let indexes = old.by_index.keys().chain(self.links.by_index.keys());
+        self.changed(indexes.map(|index| (*index, old.get(*index).cloned())).collect())
+    }
+
+    /// Takes what the kernel has notified. Returns the interfaces that changed: their cached state, then their new one.
+    pub fn receive(&mut self, notifications: Notifications) -> Vec<Link> {
+        self.apply_pending();
         let mut before = BTreeMap::new();
         for (index, link) in notifications.links {
             let links = Arc::make_mut(&mut self.links);
@@ -123,7 +108,7 @@ impl Mirror {
                 changed.extend(self.links.get(index).cloned());
             }
         }
-        Some(changed)
+        changed
     }
 
     /// Takes the state of an interface that the caller has read; `None`: it does not exist. `vlans`: its VLANs as a

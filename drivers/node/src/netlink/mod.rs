@@ -34,12 +34,13 @@ mod workers;
 pub use error::{NamespaceError, NetlinkError};
 pub use mirror::{Links, Mirror};
 pub use namespace::{Namespace, NamespaceId, run_on_worker};
+pub use notification::Notifications;
 pub use pool::Pool;
 pub use request::Request;
 pub use snapshot::{Address, Kind, Link, Overlay, Route, Rule, Snapshot, Tunnel};
 pub use socket::Netlink;
 pub use vlan::{PortVlan, PortsVlans};
-pub use watch::Watch;
+pub use watch::{Readiness, Watch};
 
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of the routes, rules and addresses that ENO makes. It marks them as
 /// ENO's.

@@ -20,7 +20,7 @@ const INDEX_OFFSET: usize = 20;
 
 /// The latest state of each notified interface, by its index.
 #[derive(Debug, Default)]
-pub(super) struct Notifications {
+pub struct Notifications {
     /// `None`: the interface was deleted.
     pub links: BTreeMap<u32, Option<Link>>,
     /// VLANs of bridge ports, in the form of [`Netlink::port_vlans`](super::Netlink::port_vlans).

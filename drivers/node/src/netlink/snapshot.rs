@@ -54,6 +54,29 @@ pub struct Link {
     pub parent_namespace: Option<i32>,
 }
 
+impl Link {
+    /// An interface without name and settings.
+    pub fn new(index: u32, kind: Kind) -> Self {
+        Self {
+            index,
+            name: String::new(),
+            kind,
+            up: false,
+            carrier: false,
+            mtu: 0,
+            max_mtu: 0,
+            address_generation: None,
+            mac: None,
+            alias: None,
+            altnames: Vec::new(),
+            group: 0,
+            master: None,
+            parent: None,
+            parent_namespace: None,
+        }
+    }
+}
+
 /// The kind of an interface, with the attributes that can't be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {

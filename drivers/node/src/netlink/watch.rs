@@ -2,15 +2,18 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::protocols::NETLINK_ROUTE;
 use rtnetlink::sys::{Socket, SocketAddr};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
-use super::Netlink;
 use super::notification::{LatestNotifications, Notifications};
+use super::{Link, Netlink, NetlinkError};
 
 /// Interfaces, and addresses, routes and rules of both families.
 const ALL_GROUPS: &[MulticastGroup] = &[
@@ -30,6 +33,9 @@ const SIGNAL_BUFFER: u32 = 32 * 1024;
 /// the end of a veth pair takes about ten messages.
 const LINKS_BUFFER: usize = 4 * 1024 * 1024;
 
+/// Wakes the waiting task when a notification arrives.
+pub type Readiness = AsyncFd<Arc<Watch>>;
+
 /// A subscription to changes in one namespace. It keeps the namespace alive.
 #[derive(Debug)]
 pub struct Watch {
@@ -43,11 +49,17 @@ impl Watch {
     }
 
     /// Subscribes to changes of interfaces in the calling thread's namespace.
-    pub(super) fn links() -> io::Result<Self> {
-        let socket = Socket::new(NETLINK_ROUTE)?;
-        // Without CAP_NET_ADMIN the default size remains.
-        let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &LINKS_BUFFER);
-        Self::listen(socket, 0, &[MulticastGroup::Link])
+    pub fn links() -> Result<Self, NetlinkError> {
+        let open = || {
+            let socket = Socket::new(NETLINK_ROUTE)?;
+            // Without CAP_NET_ADMIN the default size remains.
+            let _ = setsockopt(&socket.as_fd(), sockopt::RcvBufForce, &LINKS_BUFFER);
+            Self::listen(socket, 0, &[MulticastGroup::Link])
+        };
+        open().map_err(|source| NetlinkError::Socket {
+            operation: "listen to what becomes of interfaces".to_owned(),
+            source,
+        })
     }
 
     /// Turns a request socket into a subscription to all later changes in its namespace.
@@ -68,6 +80,13 @@ impl Watch {
         Ok(Self { socket })
     }
 
+    /// Registers the socket for wake-ups; it is ready at once when notifications are waiting.
+    pub fn register(self: &Arc<Self>) -> io::Result<Readiness> {
+        // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
+        #[expect(deprecated, reason = "unsafe code is forbidden here")]
+        AsyncFd::with_interest(Arc::clone(self), Interest::READABLE)
+    }
+
     /// Discards the waiting notifications, such as those of ENO's own changes. True when there were any.
     pub fn drain(&self) -> bool {
         let mut any = false;
@@ -75,8 +94,15 @@ impl Watch {
         any || !complete
     }
 
+    /// Lists all interfaces of the namespace, which must be that of `netlink`. The waiting notifications are discarded
+    /// before: later ones are newer than the list.
+    pub fn list(&self, netlink: &mut Netlink) -> Result<Vec<Link>, NetlinkError> {
+        self.drain();
+        netlink.links()
+    }
+
     /// The latest notification of each interface, and of each port that `ports` accepts. `None`: some were lost.
-    pub(super) fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Notifications> {
+    pub fn read_links(&self, ports: impl Fn(u32) -> bool) -> Option<Notifications> {
         let mut latest = LatestNotifications::default();
         let complete = self.read(|message| latest.keep(message, &ports));
         complete.then(|| latest.decode())

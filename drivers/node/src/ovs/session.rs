@@ -3,20 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eno_ovsdb::{
-    Changes, Client, Condition, Endpoint, Error, Mirror, MirrorState, Mutation, Operation, Options,
-    Transaction,
-};
+use eno_ovsdb::open_vswitch::{self, ConfigError, DATABASE};
+use eno_ovsdb::{Changes, Client, Endpoint, Error, Mirror, MirrorState, Options};
+use eno_sbi::{Baseline, BaselineGuard};
 use futures::Stream;
 use tokio::sync::{Mutex, watch};
 
 use super::daemon::{Daemon, DaemonError};
 use super::observe::observe;
-use super::plan::{Plan, plan};
+use super::plan::plan;
 use super::view::View;
 use super::{Datapath, OvsApplied, OvsDesired};
-
-const DATABASE: &str = "Open_vSwitch";
 
 /// Maximum time for ovs-vswitchd to apply the database.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,20 +32,6 @@ pub enum OvsError {
         /// The error.
         error: Error,
     },
-    /// The database is empty: Open vSwitch was never started on it.
-    #[error("Open vSwitch at {endpoint} is not initialised (ovs-vsctl init)")]
-    NotInitialised {
-        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
-        endpoint: String,
-    },
-    /// ovs-vswitchd did not apply the database in time.
-    #[error("Open vSwitch at {endpoint}: ovs-vswitchd did not take its configuration within {} s", limit.as_secs())]
-    NotApplied {
-        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
-        endpoint: String,
-        /// The time limit.
-        limit: Duration,
-    },
     /// The database answers, but ovs-vswitchd does not run.
     #[error("Open vSwitch at {endpoint}: {error}")]
     Daemon {
@@ -57,14 +40,9 @@ pub enum OvsError {
         /// The reason.
         error: DaemonError,
     },
-    /// Other processes keep changing the same rows.
-    #[error("Open vSwitch at {endpoint} is being changed by others: {reason}")]
-    Contended {
-        /// The database's address, such as `unix:/run/openvswitch/db.sock`.
-        endpoint: String,
-        /// The last failure.
-        reason: String,
-    },
+    /// The database answers, but the configuration is not applied.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 impl OvsError {
@@ -72,21 +50,16 @@ impl OvsError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Database { error, .. } => error.retry_helps(),
-            Self::NotInitialised { .. }
-            | Self::NotApplied { .. }
-            | Self::Daemon { .. }
-            | Self::Contended { .. } => true,
+            Self::Daemon { .. } | Self::Config(_) => true,
         }
     }
 
     /// True when the database or ovs-vswitchd does not answer. Existing bridges may go on working then.
     pub fn unreachable(&self) -> bool {
         match self {
-            Self::Database { error, .. } => {
-                matches!(error, Error::NotSent { .. } | Error::Unknown { .. } | Error::TimedOut { .. })
-            }
-            Self::NotInitialised { .. } | Self::NotApplied { .. } | Self::Daemon { .. } => true,
-            Self::Contended { .. } => false,
+            Self::Database { error, .. } => error.unreachable(),
+            Self::Daemon { .. } => true,
+            Self::Config(error) => error.unreachable(),
         }
     }
 }
@@ -103,19 +76,8 @@ pub struct Ovs {
     daemon: Daemon,
     /// Held during a reconcile.
     reconcile_lock: Mutex<()>,
-    /// The result of the last reconcile.
-    last: watch::Sender<LastReconcile>,
-}
-
-/// The result of the last reconcile, with which [`Ovs::changed`] compares.
-#[derive(Clone, Debug)]
-enum LastReconcile {
-    /// There was no reconcile yet, or one is in progress.
-    Unknown,
-    /// The reconcile failed: any change may be a reason to retry.
-    Failed,
-    /// The desired and the observed state of the reconcile.
-    Done(Arc<(OvsDesired, OvsApplied)>),
+    /// The desired and the observed state of the last reconcile, with which [`Ovs::changed`] compares.
+    last: watch::Sender<Baseline<(OvsDesired, OvsApplied)>>,
 }
 
 impl Ovs {
@@ -129,19 +91,17 @@ impl Ovs {
         let daemon = Daemon::of(&endpoint);
         let client = Client::new(endpoint, options);
         let mirror = client.mirror(DATABASE, View::request());
-        let last = watch::Sender::new(LastReconcile::Unknown);
+        let last = watch::Sender::new(Baseline::Unset);
         Self { client, mirror, default, daemon, reconcile_lock: Mutex::new(()), last }
     }
 
     /// Brings Open vSwitch to the desired state and returns the observed one. Writes nothing when nothing differs. The
     /// future may be dropped at any point.
     pub async fn reconcile(&self, desired: &OvsDesired) -> Result<OvsApplied, OvsError> {
-        let _guard = self.reconcile_lock.lock().await;
-        // This remains the result if the future is dropped.
-        let mut guard = ResultGuard { last: &self.last, result: LastReconcile::Failed };
-        self.last.send_replace(LastReconcile::Unknown);
+        let _lock = self.reconcile_lock.lock().await;
+        let mut guard = BaselineGuard::start(&self.last);
         let applied = self.converge(desired).await?;
-        guard.result = LastReconcile::Done(Arc::new((desired.clone(), applied.clone())));
+        guard.next = Baseline::Observed(Arc::new((desired.clone(), applied.clone())));
         Ok(applied)
     }
 
@@ -168,7 +128,7 @@ impl Ovs {
             self.mirror.current().await.map_err(|error| self.failed(error))?;
             let view = self.mirror.read(View::read);
             let Some(root) = &view.root else {
-                return Err(OvsError::NotInitialised { endpoint: self.endpoint() });
+                return Err(self.not_initialised());
             };
             let plan = plan(desired, self.default, &view);
             if plan.operations.is_empty() {
@@ -183,49 +143,34 @@ impl Ovs {
                 }
                 return Ok(observe(desired, &view, &plan));
             }
-            match self.transact(&plan, root.uuid).await {
+            let changes = plan.operations.iter().cloned();
+            match open_vswitch::change(&self.client, root.uuid, changes, "eno".to_owned()).await {
                 Ok(Some(config)) => self.wait_applied(config).await?,
-                Ok(None) => return Err(OvsError::NotInitialised { endpoint: self.endpoint() }),
+                Ok(None) => return Err(self.not_initialised()),
                 // The mirror has the concurrent change: the next plan starts from there.
                 Err(Error::Failed { failed, .. }) => reason = failed.to_string(),
                 Err(error) => return Err(self.failed(error)),
             }
         }
-        Err(OvsError::Contended { endpoint: self.endpoint(), reason })
-    }
-
-    /// Executes the plan in one transaction, and returns its `next_cfg`.
-    async fn transact(&self, plan: &Plan, root: eno_ovsdb::Uuid) -> Result<Option<i64>, Error> {
-        let mut transaction: Transaction = plan.operations.iter().cloned().collect();
-        let root = || [Condition::uuid(root)];
-        transaction.push(Operation::mutate(DATABASE, root(), [Mutation::add("next_cfg", 1)]));
-        let select = transaction.push(Operation::select(DATABASE, root(), ["next_cfg"]));
-        transaction.push(Operation::Comment("eno".into()));
-        let outcome = self.client.transact(DATABASE, &transaction).await?;
-        Ok(outcome.rows(select).first().and_then(|row| row.get("next_cfg")?.as_integer()))
+        Err(ConfigError::Contended { endpoint: self.endpoint(), reason }.into())
     }
 
     /// Waits until ovs-vswitchd has applied this configuration (`cur_cfg`).
     async fn wait_applied(&self, config: i64) -> Result<(), OvsError> {
-        let done = self.mirror.wait_for(|replica| {
-            let (_, row) = replica.table(DATABASE).next()?;
-            (row.get("cur_cfg")?.as_integer()? >= config).then_some(())
-        });
-        match tokio::time::timeout(APPLY_TIMEOUT, done).await {
-            Ok(done) => done.map_err(|error| self.failed(error)),
-            Err(_) => match self.mirror.state() {
-                MirrorState::Current => {
-                    self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
-                    Err(OvsError::NotApplied { endpoint: self.endpoint(), limit: APPLY_TIMEOUT })
-                }
-                // The mirror has the error.
-                _ => self.mirror.current().await.map_err(|error| self.failed(error)),
-            },
+        let applied = open_vswitch::wait_applied(&self.mirror, config, APPLY_TIMEOUT).await;
+        if applied.map_err(|error| self.failed(error))? {
+            return Ok(());
         }
+        self.daemon.check().await.map_err(|error| self.daemon_error(error))?;
+        Err(ConfigError::NotApplied { endpoint: self.endpoint(), limit: APPLY_TIMEOUT }.into())
     }
 
     fn endpoint(&self) -> String {
         self.client.endpoint().to_string()
+    }
+
+    fn not_initialised(&self) -> OvsError {
+        ConfigError::NotInitialised { endpoint: self.endpoint() }.into()
     }
 
     fn daemon_error(&self, error: DaemonError) -> OvsError {
@@ -237,21 +182,9 @@ impl Ovs {
     }
 }
 
-/// Stores the result of a reconcile when that ends, also when its future is dropped.
-struct ResultGuard<'a> {
-    last: &'a watch::Sender<LastReconcile>,
-    result: LastReconcile,
-}
-
-impl Drop for ResultGuard<'_> {
-    fn drop(&mut self) {
-        self.last.send_replace(self.result.clone());
-    }
-}
-
 struct DriftWatch {
     changes: Changes,
-    last: watch::Receiver<LastReconcile>,
+    last: watch::Receiver<Baseline<(OvsDesired, OvsApplied)>>,
     ended: watch::Receiver<bool>,
     default: Datapath,
 }
@@ -263,25 +196,31 @@ impl DriftWatch {
             tokio::select! {
                 changed = self.changes.next() => {
                     changed?;
-                    if matches!(*self.last.borrow(), LastReconcile::Failed) && self.changes.state() == MirrorState::Current {
+                    if matches!(*self.last.borrow(), Baseline::Failed) && self.changes.state() == MirrorState::Current {
                         return Some(());
                     }
                 }
                 changed = self.last.changed() => changed.ok()?,
                 changed = self.ended.changed() => changed.ok()?,
             }
-            let last = self.last.borrow().clone();
-            if let (LastReconcile::Done(result), MirrorState::Current) = (last, self.changes.state()) {
-                if *self.ended.borrow() {
-                    return Some(());
-                }
-                let (desired, applied) = &*result;
-                let view = self.changes.read(View::read);
-                let plan = plan(desired, self.default, &view);
-                if !plan.operations.is_empty() || observe(desired, &view, &plan) != *applied {
-                    return Some(());
-                }
+            if self.differs() {
+                return Some(());
             }
         }
+    }
+
+    /// True when the observed state differs from the last reconcile.
+    fn differs(&self) -> bool {
+        let last = self.last.borrow();
+        let (Baseline::Observed(last), MirrorState::Current) = (&*last, self.changes.state()) else {
+            return false;
+        };
+        if *self.ended.borrow() {
+            return true;
+        }
+        let (desired, applied) = &**last;
+        let view = self.changes.read(View::read);
+        let plan = plan(desired, self.default, &view);
+        !plan.operations.is_empty() || observe(desired, &view, &plan) != *applied
     }
 }

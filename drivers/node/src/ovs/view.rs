@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_ovsdb::column::{integer, map, text, uuids};
+use eno_ovsdb::open_vswitch::{DATABASE, Root};
 use eno_ovsdb::{MonitorRequest, Replica, Row, Uuid};
 
 /// Bridges, ports and interfaces.
@@ -16,16 +17,6 @@ pub(super) struct View {
     pub(super) ports: BTreeMap<Uuid, Port>,
     /// Interfaces by row; each is on a port.
     pub(super) interfaces: BTreeMap<Uuid, Interface>,
-}
-
-/// `Open_vSwitch`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Root {
-    pub(super) uuid: Uuid,
-    /// Incremented with every change of the configuration.
-    pub(super) next_cfg: i64,
-    /// The `next_cfg` that ovs-vswitchd has applied.
-    pub(super) cur_cfg: i64,
 }
 
 /// `Bridge`.
@@ -102,7 +93,7 @@ impl View {
     /// The tables and columns to mirror.
     pub(super) fn request() -> MonitorRequest {
         MonitorRequest::new()
-            .table("Open_vSwitch", ["next_cfg", "cur_cfg"])
+            .table(DATABASE, ["next_cfg", "cur_cfg"])
             .table("Bridge", ["name", "datapath_type", "ports", "external_ids"])
             .table("Port", ["name", "interfaces", "tag", "trunks", "vlan_mode", "bond_mode", "external_ids"])
             .table(
@@ -123,11 +114,6 @@ impl View {
 
     /// Reads the mirrored tables.
     pub(super) fn read(replica: &Replica) -> Self {
-        let root = replica.table("Open_vSwitch").next().map(|(uuid, row)| Root {
-            uuid,
-            next_cfg: integer(row, "next_cfg").unwrap_or_default(),
-            cur_cfg: integer(row, "cur_cfg").unwrap_or_default(),
-        });
         let bridge = |(uuid, row): (Uuid, &Row)| {
             let bridge = Bridge {
                 uuid,
@@ -164,7 +150,7 @@ impl View {
             (uuid, interface)
         };
         Self {
-            root,
+            root: Root::read(replica),
             bridges: replica.table("Bridge").map(bridge).collect(),
             ports: replica.table("Port").map(port).collect(),
             interfaces: replica.table("Interface").map(interface).collect(),

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use eno_schemas::NodeDesired;
 use nix::errno::Errno;
-use rtnetlink::packet_route::link::LinkAttribute;
 
 use super::host::{self, Host};
 use super::monitor::NetlinkMonitor;
 use super::ownership::{self, DELETION_GROUP};
+use super::plan::Setting;
 use super::session::PodError;
 use crate::netlink::{Link, Namespace, NamespaceId, Netlink, NetlinkError, PortsVlans, Request, Snapshot};
 
@@ -33,15 +33,18 @@ pub fn read_host(
         in_use.addresses = netlink.addresses()?;
         in_use.routes = netlink.routes()?;
     }
-    let read_state =
-        || Host::new(monitor.host_links().unwrap_or_default(), &in_use, desired, allowed_masters);
+    let read_state = || {
+        let links = monitor.lock().view.host_links();
+        Host::new(links.unwrap_or_default(), &in_use, desired, allowed_masters)
+    };
     let host = read_state();
     let stale: Vec<Link> = host.stale_ends(desired).cloned().collect();
     if stale.is_empty() {
         return Ok((host, DeletedEnds::new()));
     }
     delete(netlink, &stale)?;
-    monitor.update_links(stale.iter().map(|link| (link.index, None)), PortsVlans::new());
+    let gone = stale.iter().map(|link| (link.index, None));
+    monitor.lock().view.host_read(gone, PortsVlans::new());
     let owner = |link: &Link| {
         let (uid, id) = ownership::read_alias(&desired.cluster, link.alias.as_deref()?)?;
         Some((uid.to_owned(), id.to_owned()))
@@ -51,10 +54,7 @@ pub fn read_host(
 
 /// Deletes interfaces in bulk: they are moved to a group of their own, which is deleted in one request.
 fn delete(netlink: &mut Netlink, links: &[Link]) -> Result<(), NetlinkError> {
-    let group = |link: &Link| {
-        Request::set(&link.name, link.index, "group", vec![LinkAttribute::Group(DELETION_GROUP)])
-            .tolerating(Errno::ENODEV)
-    };
+    let group = |link: &Link| Setting::Group(DELETION_GROUP).of(link).tolerating(Errno::ENODEV);
     netlink.batch(links.iter().map(group).collect()).into_iter().collect::<Result<Vec<()>, _>>()?;
     netlink.execute(Request::delete_group(DELETION_GROUP))
 }

@@ -10,10 +10,8 @@ use super::check::Refusal;
 use super::kind::{self, Base};
 use super::ownership::{self, DELETION_GROUP, GROUP};
 use crate::host::ownership::{OriginalSettings, group};
+use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Kind, Link, Links, Snapshot};
-
-/// `RT_TABLE_MAIN`.
-const TABLE_MAIN: u32 = 254;
 
 /// The ownership mark that an interface of a network must carry. A matching name alone is not enough: the interface may
 /// belong to someone else.

@@ -1,4 +1,5 @@
-//! Kinds of interfaces: the messages that make them, and the comparison of an observed kind with the desired one.
+//! Kinds of interfaces: the kind that the kernel is to show, the messages that make it, and its comparison with the
+//! observed one.
 
 use std::net::IpAddr;
 
@@ -40,62 +41,112 @@ pub fn base(kind: &LinkKind) -> Base<'_> {
     }
 }
 
-/// `IFLA_LINKINFO` of a new interface; `None` for veth, which needs a peer, and for TUN and TAP, which RTM_NEWLINK does
+/// The kind that the kernel shows of such an interface.
+fn observable(wanted: &LinkKind) -> Kind {
+    let tunnel = |tunnel: &eno_schemas::Tunnel| Tunnel {
+        remote: Some(tunnel.remote.into()),
+        local: tunnel.local.map(IpAddr::from),
+        key: tunnel.key,
+        ttl: tunnel.ttl.unwrap_or_default(),
+    };
+    match wanted {
+        LinkKind::Veth { .. } => Kind::Veth,
+        LinkKind::Macvlan { .. } => Kind::Macvlan { bridge: true },
+        LinkKind::Ipvlan { .. } => Kind::Ipvlan { l2: true },
+        LinkKind::Vlan { vlan, .. } => Kind::Vlan { vid: vlan.get() },
+        LinkKind::Bridge {} => Kind::Bridge { vlan_filtering: false, default_pvid: 1 },
+        LinkKind::Dummy {} => Kind::Dummy,
+        LinkKind::Vrf { table } => Kind::Vrf { table: *table },
+        LinkKind::Vxlan { vni, remote, local, port } => Kind::Vxlan(Overlay {
+            vni: *vni,
+            remote: *remote,
+            local: *local,
+            port: port.unwrap_or(VXLAN_PORT),
+        }),
+        LinkKind::Geneve { vni, remote, port } => Kind::Geneve(Overlay {
+            vni: *vni,
+            remote: Some(*remote),
+            local: None,
+            port: port.unwrap_or(GENEVE_PORT),
+        }),
+        LinkKind::Gre(found) => Kind::Gre(tunnel(found)),
+        LinkKind::Gretap(found) => Kind::Gretap(tunnel(found)),
+        LinkKind::Ipip(found) => Kind::Ipip(tunnel(found)),
+        LinkKind::Tun(device) => Kind::Tun { tap: false, owner: device.owner, group: device.group },
+        LinkKind::Tap(device) => Kind::Tun { tap: true, owner: device.owner, group: device.group },
+    }
+}
+
+/// True when an observed interface has the desired kind and all attributes of it that can't be changed. The lower
+/// interface is not compared.
+pub fn matches(wanted: &LinkKind, found: &Kind) -> bool {
+    match (observable(wanted), found) {
+        // The attributes of a bridge can be changed, and belong to the pod's processes.
+        (Kind::Bridge { .. }, Kind::Bridge { .. }) => true,
+        (wanted, found) => wanted == *found,
+    }
+}
+
+/// `IFLA_LINKINFO` of a new interface; empty for veth, which needs a peer, and for TUN and TAP, which RTM_NEWLINK does
 /// not make.
-pub fn info(kind: &LinkKind) -> Option<Vec<LinkInfo>> {
-    let (name, data) = match kind {
-        LinkKind::Veth { .. } | LinkKind::Tun(_) | LinkKind::Tap(_) => return None,
-        LinkKind::Macvlan { .. } => {
+pub fn info(wanted: &LinkKind) -> Vec<LinkInfo> {
+    let (name, data) = match observable(wanted) {
+        Kind::Macvlan { .. } => {
             (InfoKind::MacVlan, Some(InfoData::MacVlan(vec![InfoMacVlan::Mode(MacVlanMode::Bridge)])))
         }
-        LinkKind::Ipvlan { .. } => {
+        Kind::Ipvlan { .. } => {
             (InfoKind::IpVlan, Some(InfoData::IpVlan(vec![InfoIpVlan::Mode(IpVlanMode::L2)])))
         }
-        LinkKind::Vlan { vlan, .. } => (
-            InfoKind::Vlan,
-            Some(InfoData::Vlan(vec![InfoVlan::Id(vlan.get()), InfoVlan::Protocol(VlanProtocol::Ieee8021Q)])),
-        ),
-        LinkKind::Bridge {} => (InfoKind::Bridge, None),
-        LinkKind::Dummy {} => (InfoKind::Dummy, None),
-        LinkKind::Vrf { table } => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(*table)]))),
-        LinkKind::Vxlan { vni, remote, local, port } => {
-            let mut data = vec![InfoVxlan::Id(*vni), InfoVxlan::Port(port.unwrap_or(VXLAN_PORT))];
-            data.extend(remote.map(|ip| match ip {
+        Kind::Vlan { vid } => {
+            let data = vec![InfoVlan::Id(vid), InfoVlan::Protocol(VlanProtocol::Ieee8021Q)];
+            (InfoKind::Vlan, Some(InfoData::Vlan(data)))
+        }
+        Kind::Bridge { .. } => (InfoKind::Bridge, None),
+        Kind::Dummy => (InfoKind::Dummy, None),
+        Kind::Vrf { table } => (InfoKind::Vrf, Some(InfoData::Vrf(vec![InfoVrf::TableId(table)]))),
+        Kind::Vxlan(overlay) => {
+            let mut data = vec![InfoVxlan::Id(overlay.vni), InfoVxlan::Port(overlay.port)];
+            data.extend(overlay.remote.map(|ip| match ip {
                 IpAddr::V4(ip) => InfoVxlan::Group(ip),
                 IpAddr::V6(ip) => InfoVxlan::Group6(ip),
             }));
-            data.extend(local.map(|ip| match ip {
+            data.extend(overlay.local.map(|ip| match ip {
                 IpAddr::V4(ip) => InfoVxlan::Local(ip),
                 IpAddr::V6(ip) => InfoVxlan::Local6(ip),
             }));
             (InfoKind::Vxlan, Some(InfoData::Vxlan(data)))
         }
-        LinkKind::Geneve { vni, remote, port } => {
-            let remote = match remote {
-                IpAddr::V4(ip) => InfoGeneve::Remote(*ip),
-                IpAddr::V6(ip) => InfoGeneve::Remote6(*ip),
-            };
-            let data = vec![InfoGeneve::Id(*vni), remote, InfoGeneve::Port(port.unwrap_or(GENEVE_PORT))];
+        Kind::Geneve(overlay) => {
+            let mut data = vec![InfoGeneve::Id(overlay.vni), InfoGeneve::Port(overlay.port)];
+            data.extend(overlay.remote.map(|ip| match ip {
+                IpAddr::V4(ip) => InfoGeneve::Remote(ip),
+                IpAddr::V6(ip) => InfoGeneve::Remote6(ip),
+            }));
             (InfoKind::Geneve, Some(InfoData::Geneve(data)))
         }
-        LinkKind::Gre(tunnel) => (InfoKind::GreTun, Some(InfoData::GreTun(gre(tunnel)))),
-        LinkKind::Gretap(tunnel) => (InfoKind::GreTap, Some(InfoData::GreTap(gre(tunnel)))),
-        LinkKind::Ipip(tunnel) => {
-            let mut data = vec![InfoIpTunnel::Remote(tunnel.remote.into()), InfoIpTunnel::PMtuDisc(true)];
-            data.extend(tunnel.local.map(|ip| InfoIpTunnel::Local(ip.into())));
-            data.extend(tunnel.ttl.map(InfoIpTunnel::Ttl));
+        Kind::Gre(tunnel) => (InfoKind::GreTun, Some(InfoData::GreTun(gre(&tunnel)))),
+        Kind::Gretap(tunnel) => (InfoKind::GreTap, Some(InfoData::GreTap(gre(&tunnel)))),
+        Kind::Ipip(tunnel) => {
+            let mut data = vec![InfoIpTunnel::PMtuDisc(true), InfoIpTunnel::Ttl(tunnel.ttl)];
+            data.extend(tunnel.remote.map(InfoIpTunnel::Remote));
+            data.extend(tunnel.local.map(InfoIpTunnel::Local));
             (InfoKind::IpIp, Some(InfoData::IpTunnel(data)))
         }
+        _ => return Vec::new(),
     };
     let mut info = vec![LinkInfo::Kind(name)];
     info.extend(data.map(LinkInfo::Data));
-    Some(info)
+    info
 }
 
-fn gre(tunnel: &eno_schemas::Tunnel) -> Vec<InfoGre> {
-    let mut data = vec![InfoGre::Remote(tunnel.remote), InfoGre::PathMTUDiscovery(true)];
-    data.extend(tunnel.local.map(InfoGre::Local));
-    data.extend(tunnel.ttl.map(InfoGre::Ttl));
+fn gre(tunnel: &Tunnel) -> Vec<InfoGre> {
+    let v4 = |ip: Option<IpAddr>| match ip {
+        Some(IpAddr::V4(ip)) => Some(ip),
+        _ => None,
+    };
+    let mut data = vec![InfoGre::PathMTUDiscovery(true), InfoGre::Ttl(tunnel.ttl)];
+    data.extend(v4(tunnel.remote).map(InfoGre::Remote));
+    data.extend(v4(tunnel.local).map(InfoGre::Local));
     if let Some(key) = tunnel.key {
         data.extend([
             InfoGre::IFlags(GreIOFlags::Key),
@@ -105,48 +156,6 @@ fn gre(tunnel: &eno_schemas::Tunnel) -> Vec<InfoGre> {
         ]);
     }
     data
-}
-
-/// True when an observed interface has the desired kind and all attributes of it that can't be changed. The lower
-/// interface is not compared.
-pub fn matches(wanted: &LinkKind, found: &Kind) -> bool {
-    match (wanted, found) {
-        (LinkKind::Veth { .. }, Kind::Veth)
-        | (LinkKind::Bridge {}, Kind::Bridge { .. })
-        | (LinkKind::Dummy {}, Kind::Dummy)
-        | (LinkKind::Macvlan { .. }, Kind::Macvlan { bridge: true })
-        | (LinkKind::Ipvlan { .. }, Kind::Ipvlan { l2: true }) => true,
-        (LinkKind::Vlan { vlan, .. }, Kind::Vlan { vid }) => vlan.get() == *vid,
-        (LinkKind::Vrf { table }, Kind::Vrf { table: found }) => table == found,
-        (LinkKind::Vxlan { vni, remote, local, port }, Kind::Vxlan(found)) => {
-            *found == Overlay { vni: *vni, remote: *remote, local: *local, port: port.unwrap_or(VXLAN_PORT) }
-        }
-        (LinkKind::Geneve { vni, remote, port }, Kind::Geneve(found)) => {
-            *found
-                == Overlay {
-                    vni: *vni,
-                    remote: Some(*remote),
-                    local: None,
-                    port: port.unwrap_or(GENEVE_PORT),
-                }
-        }
-        (LinkKind::Gre(tunnel), Kind::Gre(found))
-        | (LinkKind::Gretap(tunnel), Kind::Gretap(found))
-        | (LinkKind::Ipip(tunnel), Kind::Ipip(found)) => {
-            let wanted = Tunnel {
-                remote: Some(tunnel.remote.into()),
-                local: tunnel.local.map(IpAddr::from),
-                key: tunnel.key,
-                ttl: tunnel.ttl.unwrap_or_default(),
-            };
-            *found == wanted
-        }
-        (LinkKind::Tun(device), Kind::Tun { tap: false, owner, group })
-        | (LinkKind::Tap(device), Kind::Tun { tap: true, owner, group }) => {
-            device.owner == *owner && device.group == *group
-        }
-        _ => false,
-    }
 }
 
 /// A message that makes an interface in the group [`GROUP`].

@@ -2,16 +2,17 @@
 //! ends of veth pairs.
 //!
 //! [`Pods::reconcile`] brings all pods of the node to the desired state, several at a time. A pod that fails or ends
-//! does not delay the others. For each pod, [`plan`](plan::plan) computes the next steps from the observed state, and
-//! [`session`] applies them on a thread in the pod's namespace, until a plan is empty. The kernel holds all state
-//! ([`ownership`]): an agent that is stopped between any two steps and started again ends in the same state.
+//! does not delay the others. [`node_view`] decides which pods are read. For each of them, [`plan`](plan::plan)
+//! computes the next steps from the observed state, and [`session`] applies them on a thread in the pod's namespace,
+//! until a plan is empty. The kernel holds all state ([`ownership`]): an agent that is stopped between any two steps
+//! and started again ends in the same state.
 
-mod cache;
 pub mod check;
 mod cleanup;
 mod host;
 mod kind;
 mod monitor;
+mod node_view;
 pub mod ownership;
 mod plan;
 mod resolve;
@@ -24,7 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
@@ -33,9 +34,9 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 pub use check::Refusal;
 pub use resolve::{Resolve, Sandbox, Unresolved};
 
-use self::cache::{Cache, CachedPod, ConvergedPod};
 use self::host::{Host, HostView};
 use self::monitor::NetlinkMonitor;
+use self::node_view::{LastRead, PodNamespace, PodRead, ReadReason};
 use self::plan::DesiredPod;
 use self::session::{Outcome, PodError, Sockets, converge};
 use crate::netlink::{Namespace, NamespaceId, Netlink, Pool, Snapshot, Watch, run_on_worker};
@@ -114,31 +115,21 @@ struct Shared<R> {
     options: Options,
     /// Sockets in the host's namespace.
     sockets: Pool,
-    /// State of the last reconcile; locked during a reconcile.
-    cache: Mutex<Cache>,
-    /// Subscriptions of the host and the pods.
+    /// What is known of the node, and the subscriptions that keep it true.
     monitor: NetlinkMonitor,
+    /// Host ends that are open ports of Open vSwitch, for the next reconcile. Locked during a reconcile.
+    open_ports: Mutex<BTreeSet<String>>,
     /// Permits of worker threads, which run to their end even if the waiting future is dropped.
     workers: Arc<Semaphore>,
 }
 
 /// The work on one pod.
 struct Job {
-    uid: String,
-    wanted: NodePod,
-    cached: Option<CachedPod>,
-    /// True when the pod has no routes or rules of ENO unless it has interfaces of ENO.
-    is_new: bool,
-    /// [`Cache::open_ports`].
+    read: PodRead,
+    /// Its desired state; `None`: it is not desired.
+    wanted: Option<NodePod>,
+    /// Host ends that are open ports of Open vSwitch.
     open_ports: Arc<BTreeSet<String>>,
-}
-
-/// The result of the work on one pod.
-struct JobResult {
-    uid: String,
-    wanted: NodePod,
-    cached: Option<CachedPod>,
-    result: Result<Outcome, Refusal>,
 }
 
 impl<R: Resolve> Pods<R> {
@@ -150,8 +141,8 @@ impl<R: Resolve> Pods<R> {
                 node: Namespace::open("/proc/1/ns/net".as_ref()).ok().map(|node| node.id()),
                 sockets: Pool::new(options.host.clone()),
                 options,
-                cache: Mutex::default(),
                 monitor: NetlinkMonitor::default(),
+                open_ports: Mutex::default(),
                 workers: Arc::new(Semaphore::new(MAX_WORKERS as usize)),
             }),
         }
@@ -169,83 +160,54 @@ impl<R: Resolve> Pods<R> {
     /// pods' ends their addresses. Later reconciles must not use the set: a host end that is made again has the same
     /// name.
     pub async fn set_open_ports(&self, ends: BTreeSet<String>) {
-        self.shared.cache.lock().await.open_ports = Arc::new(ends);
+        *self.shared.open_ports.lock().await = ends;
     }
 
-    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Pods
-    /// with an unchanged desired state and without notifications are skipped, unless an audit is due
-    /// ([`Cache::skippable_pods`]). The future may be dropped at any time.
+    /// Brings all pods to the desired state and returns the observed one. The bridges of their ports must exist. Reads
+    /// what has to be read ([`NodeView::start`](node_view::NodeView::start)). The future may be dropped at any time.
     pub async fn reconcile(&self, desired: &NodeDesired) -> PodsApplied {
         let mut applied = PodsApplied::default();
-        let mut cache = self.shared.cache.lock().await;
+        let mut next_open_ports = self.shared.open_ports.lock().await;
         // Waits for workers of an earlier reconcile that was dropped.
         drop(self.workers(MAX_WORKERS).await);
-        let _paused = self.shared.monitor.pause();
-        let open_ports = std::mem::take(&mut cache.open_ports);
-        let (monitor, audit) = (&self.shared.monitor, self.shared.options.audit);
-        let last_audit = cache.last_audit.take();
-        // If notifications of the host were lost, any pod may have changed.
-        let skipped = monitor
-            .host_links()
-            .and_then(|_| cache.skippable_pods(desired, last_audit, audit, |uid| monitor.is_unchanged(uid)));
-        let full = skipped.is_none();
-        let skipped = skipped.unwrap_or_default();
-        for (uid, converged) in &skipped {
-            applied.add(uid, &converged.outcome);
+        let monitor = &self.shared.monitor;
+        let _paused = monitor.pause();
+        let open_ports = Arc::new(std::mem::take(&mut *next_open_ports));
+        let reads = monitor.start(desired, self.shared.options.audit);
+        for (uid, last) in &reads.skipped {
+            applied.add(uid, &last.outcome);
         }
-        cache.networks.clone_from(&desired.networks);
-        let host = match self.read_host(desired, &mut cache, full).await {
+        let host = match self.read_host(desired, reads.audit.is_some()).await {
             Ok(host) => Arc::new(host),
             Err(error) => {
                 applied.rejected.push(rejection(Item::TARGET, error.into()));
                 return applied;
             }
         };
-        if !cache.orphans_searched {
-            match self.search_orphans(desired, &mut cache).await {
-                Ok(()) => cache.orphans_searched = true,
-                Err(refusal) => applied.rejected.push(rejection(Item::TARGET, refusal)),
-            }
+        if let Err(refusal) = self.search_orphans(desired).await {
+            applied.rejected.push(rejection(Item::TARGET, refusal));
         }
-        let departed = cache.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
-        let wanted = desired.pods.iter().filter(|(uid, _)| !skipped.contains_key(uid.as_str()));
-        let jobs: Vec<Job> = departed
-            .map(|uid| (uid, empty_pod()))
-            .chain(wanted.map(|(uid, pod)| (uid, pod.clone())))
-            .map(|(uid, wanted)| {
-                let before = cache.pods.get(uid).cloned();
-                let is_new = !full && before.is_none() && !cache.unconverged.contains_key(uid);
-                Job { uid: uid.clone(), wanted, cached: before, is_new, open_ports: Arc::clone(&open_ports) }
+        let to_read = monitor.lock().view.pods_to_read(desired, &reads);
+        let mut jobs = futures::stream::iter(to_read)
+            .map(|read| {
+                let wanted = desired.pods.get(&read.uid).cloned();
+                let job = Job { read, wanted, open_ports: Arc::clone(&open_ports) };
+                self.run_job(job, &host, &desired.cluster)
             })
-            .collect();
-        // From here on their state may change, even if this future is dropped.
-        for (_, pod) in cache.pods.iter_mut().filter(|(uid, _)| !skipped.contains_key(uid.as_str())) {
-            pod.converged = None;
-        }
-        cache.unconverged.clear();
-        let mut run_job = futures::stream::iter(jobs)
-            .map(|job| self.run_job(job, &host, &desired.cluster))
             .buffer_unordered(MAX_IN_FLIGHT);
-        while let Some(done) = run_job.next().await {
-            let wanted = desired.pods.contains_key(&done.uid);
-            done.record(wanted, &mut applied, &mut cache);
+        while let Some((job, result)) = jobs.next().await {
+            self.record(job, result, &mut applied);
         }
-        cache.last_audit = if full { Some(Instant::now()) } else { last_audit };
-        monitor.retain_pods(|uid| cache.pods.contains_key(uid));
+        monitor.finish(&reads);
         applied.rejected.sort_by(|a, b| a.item.cmp(&b.item));
         applied
     }
 
-    /// The state of the host, from the monitor's cache or, if `full`, listed. Undesired host ends are deleted.
-    async fn read_host(
-        &self,
-        desired: &NodeDesired,
-        cache: &mut Cache,
-        full: bool,
-    ) -> Result<Host, PodError> {
+    /// The state of the host, as it is known or, if `list`, listed. Undesired host ends are deleted.
+    async fn read_host(&self, desired: &NodeDesired, list: bool) -> Result<Host, PodError> {
         let allowed = &self.shared.options.allowed_masters;
-        let known = self.shared.monitor.host_links().filter(|_| !full && !host::has_parents(desired));
-        if let Some(links) = known {
+        let known = self.shared.monitor.lock().view.host_links();
+        if let Some(links) = known.filter(|_| !list && !host::has_parents(desired)) {
             let host = Host::new(links, &Snapshot::default(), desired, allowed);
             if host.stale_ends(desired).next().is_none() {
                 return Ok(host);
@@ -262,20 +224,21 @@ impl<R: Resolve> Pods<R> {
                 &shared.monitor,
                 &wanted,
                 &shared.options.allowed_masters,
-                full,
+                list,
             )?;
             shared.sockets.put(netlink);
             Ok(found)
         };
         let (host, deleted_ends) = run_on_worker(read).await??;
-        cache.pods.retain(|uid, pod| {
-            desired.pods.contains_key(uid) || !pod.removed_with_host_ends(uid, &deleted_ends)
-        });
+        self.shared.monitor.lock().view.forget_removed(desired, &deleted_ends);
         Ok(host)
     }
 
-    /// Finds undesired pods that an earlier agent configured, by the marks in namespaces of this node.
-    async fn search_orphans(&self, desired: &NodeDesired, cache: &mut Cache) -> Result<(), Refusal> {
+    /// Finds undesired pods that an earlier agent configured, by the marks in namespaces of this node; once.
+    async fn search_orphans(&self, desired: &NodeDesired) -> Result<(), Refusal> {
+        if self.shared.monitor.lock().view.orphans_searched {
+            return Ok(());
+        }
         let wanted: BTreeSet<String> = desired.pods.keys().cloned().collect();
         let (cluster, folder) = (desired.cluster.clone(), self.shared.options.namespaces.clone());
         let read = move || cleanup::find_marked_pods(&folder, &cluster, &wanted);
@@ -283,15 +246,13 @@ impl<R: Resolve> Pods<R> {
         for (uid, id) in found {
             // The folder may contain namespaces of other nodes: only pods that the resolver knows run on this node.
             match self.shared.resolver.resolve(&uid, None).await {
-                Ok(sandbox) if sandbox.id == id => {
-                    let pod = CachedPod { sandbox, container: String::new(), converged: None };
-                    cache.pods.insert(uid, pod);
-                }
+                Ok(sandbox) if sandbox.id == id => self.shared.monitor.lock().view.add_orphan(uid, sandbox),
                 Ok(_) => {}
                 Err(error) if error.gone || !error.retryable => {}
                 Err(error) => return Err(Refusal::temporary(error.to_string())),
             }
         }
+        self.shared.monitor.lock().view.orphans_searched = true;
         Ok(())
     }
 
@@ -300,19 +261,26 @@ impl<R: Resolve> Pods<R> {
         Arc::clone(&self.shared.workers).acquire_many_owned(many).await.ok()
     }
 
-    async fn run_job(&self, mut job: Job, host: &Arc<Host>, cluster: &str) -> JobResult {
+    async fn run_job(
+        &self,
+        mut job: Job,
+        host: &Arc<Host>,
+        cluster: &str,
+    ) -> (Job, Result<Outcome, Refusal>) {
         let result = self.converge_pod(&mut job, host, cluster).await;
-        JobResult { uid: job.uid, wanted: job.wanted, cached: job.cached, result }
+        (job, result)
     }
 
     async fn converge_pod(&self, job: &mut Job, host: &Arc<Host>, cluster: &str) -> Result<Outcome, Refusal> {
-        let Some(namespace) = self.namespace(job).await? else { return Ok(Outcome::default()) };
-        let Some(cached) = &job.cached else { return Ok(Outcome::default()) };
+        tracing::trace!(pod = job.read.uid, reason = ?job.read.reason, "reads a pod");
+        let Some((namespace, sandbox)) = self.namespace(job).await? else { return Ok(Outcome::default()) };
         let monitor = &self.shared.monitor;
-        let watch = monitor.pause_pod(&job.uid, &cached.sandbox);
+        let watch = monitor.pause_pod(&job.read.uid, &sandbox);
         let start = watch.is_none();
         let (shared, host, cluster) = (Arc::clone(&self.shared), Arc::clone(host), cluster.to_owned());
-        let (uid, pid, pod, is_new) = (job.uid.clone(), cached.sandbox.pid, job.wanted.clone(), job.is_new);
+        let (uid, pid) = (job.read.uid.clone(), sandbox.pid);
+        let pod = job.wanted.clone().unwrap_or_else(empty_pod);
+        let is_new = job.read.reason == ReadReason::New;
         let runtime = tokio::runtime::Handle::current();
         let permit = self.workers(1).await;
         let own_watch = watch.clone();
@@ -327,7 +295,7 @@ impl<R: Resolve> Pods<R> {
             let wanted = DesiredPod { cluster: &cluster, uid: &uid, pid, pod: &pod, open_ports: &open_ports };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();
-            shared.monitor.update_links(ends, vlans);
+            shared.monitor.lock().view.host_read(ends, vlans);
             let outcome = outcome?;
             shared.sockets.put(socket);
             // Subscribes last, so that ENO's own changes are not notified. The next audit finds changes in between.
@@ -337,29 +305,29 @@ impl<R: Resolve> Pods<R> {
         let mut result = run_on_worker(run).await.map_err(PodError::from).flatten();
         let started = result.as_mut().ok().and_then(|(_, watch)| watch.take()).map(Arc::new);
         if let Some(watch) = started.or(watch) {
-            monitor.watch_pod(&job.uid, &cached.sandbox, watch);
+            monitor.watch_pod(&job.read.uid, &sandbox, watch);
         }
         Ok(result?.0)
     }
 
     /// The pod's namespace, opened, with its identity checked. `None`: the namespace of an undesired pod has ended.
-    async fn namespace(&self, job: &mut Job) -> Result<Option<Namespace>, Refusal> {
-        let departed = job.wanted.container.is_empty() && job.wanted == empty_pod();
-        if let Some(cached) = &job.cached
-            && (departed || cached.container == job.wanted.container)
+    async fn namespace(&self, job: &mut Job) -> Result<Option<(Namespace, Sandbox)>, Refusal> {
+        let container = job.wanted.as_ref().map(|pod| pod.container.as_str());
+        if let Some(known) = &job.read.namespace
+            && container.is_none_or(|container| known.container == container)
         {
-            match Namespace::open_exactly(&cached.sandbox.path, cached.sandbox.id) {
-                Ok(namespace) => return Ok(Some(namespace)),
+            match Namespace::open_exactly(&known.sandbox.path, known.sandbox.id) {
+                Ok(namespace) => return Ok(Some((namespace, known.sandbox.clone()))),
                 // It has ended with all its interfaces.
-                Err(_) if departed => return Ok(None),
+                Err(_) if container.is_none() => return Ok(None),
                 Err(_) => {}
             }
         }
-        let container = Some(job.wanted.container.as_str()).filter(|container| !container.is_empty());
+        let container = container.unwrap_or_default();
         let sandbox = self
             .shared
             .resolver
-            .resolve(&job.uid, container)
+            .resolve(&job.read.uid, Some(container).filter(|container| !container.is_empty()))
             .await
             .map_err(|error| Refusal { retryable: error.retryable, reason: error.to_string() })?;
         let namespace = Namespace::open_exactly(&sandbox.path, sandbox.id)
@@ -367,13 +335,36 @@ impl<R: Resolve> Pods<R> {
         if self.is_node_namespace(namespace.id()) {
             return Err(Refusal::permanent("the pod uses the network of the node itself"));
         }
-        let same = job.cached.as_ref().filter(|cached| cached.sandbox.id == sandbox.id);
-        job.cached = Some(CachedPod {
-            converged: same.and_then(|cached| cached.converged.clone()),
-            container: job.wanted.container.clone(),
-            sandbox,
-        });
-        Ok(Some(namespace))
+        if job.read.namespace.as_ref().is_none_or(|known| known.sandbox.id != sandbox.id) {
+            job.read.before = None;
+        }
+        let container = container.to_owned();
+        job.read.namespace = Some(PodNamespace { sandbox: sandbox.clone(), container });
+        Ok(Some((namespace, sandbox)))
+    }
+
+    /// Records the result of the work on a pod, and adds it to the result of the reconcile.
+    fn record(&self, job: Job, result: Result<Outcome, Refusal>, applied: &mut PodsApplied) {
+        let Job { read: PodRead { uid, namespace, before, .. }, wanted, .. } = job;
+        let is_desired = wanted.is_some();
+        let pod = wanted.unwrap_or_else(empty_pod);
+        let outcome = match result {
+            Ok(outcome) => {
+                let was_as_wanted =
+                    before.is_some_and(|before| before.outcome.is_complete() && before.pod == pod);
+                if outcome.steps > 0 && was_as_wanted {
+                    applied.notes.push(repaired(&uid, &pod));
+                }
+                if is_desired {
+                    applied.add(&uid, &outcome);
+                }
+                outcome
+            }
+            Err(refusal) => Outcome { pod: Some(refusal), ..Outcome::default() },
+        };
+        applied.add_rejected(&uid, &outcome);
+        let last = LastRead { pod, outcome };
+        self.shared.monitor.lock().view.record(&uid, is_desired, namespace, last);
     }
 
     fn is_node_namespace(&self, id: NamespaceId) -> bool {
@@ -390,53 +381,18 @@ impl PodsApplied {
         self.awaiting_port |= !outcome.awaiting_port.is_empty();
         self.pods.insert(uid.to_owned(), outcome.applied.clone());
     }
+
+    fn add_rejected(&mut self, uid: &str, outcome: &Outcome) {
+        let of_links = outcome.refused.iter().map(|(id, refusal)| (Item::link(uid, id), refusal));
+        let of_pod = outcome.pod.iter().map(|refusal| (Item::pod(uid), refusal));
+        self.rejected.extend(of_links.chain(of_pod).map(|(item, refusal)| rejection(item, refusal.clone())));
+    }
 }
 
-impl JobResult {
-    fn record(self, wanted: bool, applied: &mut PodsApplied, cache: &mut Cache) {
-        let Self { uid, wanted: pod, cached, result } = self;
-        let mut found = cached;
-        match result {
-            Ok(outcome) => {
-                let complete =
-                    outcome.refused.is_empty() && outcome.pod.is_none() && outcome.awaiting_port.is_empty();
-                if !complete {
-                    cache.unconverged.insert(uid.clone(), pod.clone());
-                }
-                let was_converged = found.as_ref().and_then(|found| found.converged_as(&pod));
-                if outcome.steps > 0 && was_converged.is_some() {
-                    let message = format!(
-                        "{}/{}: what another hand had changed is as wanted again",
-                        pod.namespace, pod.name
-                    );
-                    applied.notes.push(Note { kind: "Repaired".to_owned(), item: Item::pod(&uid), message });
-                }
-                let of_links = outcome.refused.iter().map(|(id, refusal)| (Item::link(&uid, id), refusal));
-                let of_pod = outcome.pod.iter().map(|refusal| (Item::pod(&uid), refusal));
-                let rejected = of_links.chain(of_pod).map(|(item, refusal)| rejection(item, refusal.clone()));
-                applied.rejected.extend(rejected);
-                if wanted {
-                    applied.add(&uid, &outcome);
-                }
-                if complete && !wanted {
-                    found = None;
-                } else if let Some(found) = &mut found {
-                    found.converged = (complete && wanted).then(|| Arc::new(ConvergedPod { pod, outcome }));
-                }
-            }
-            Err(refusal) => {
-                applied.rejected.push(rejection(Item::pod(&uid), refusal));
-                cache.unconverged.insert(uid.clone(), pod);
-                if let Some(found) = &mut found {
-                    found.converged = None;
-                }
-            }
-        }
-        match found {
-            Some(found) => drop(cache.pods.insert(uid, found)),
-            None => drop(cache.pods.remove(&uid)),
-        }
-    }
+/// The note on a pod whose drift was repaired.
+fn repaired(uid: &str, pod: &NodePod) -> Note {
+    let message = format!("{}/{}: what another hand had changed is as wanted again", pod.namespace, pod.name);
+    Note { kind: "Repaired".to_owned(), item: Item::pod(uid), message }
 }
 
 /// The desired state of a pod that is not desired: no links.

@@ -1,21 +1,20 @@
 //! Netlink subscriptions for the host and the pods: drift is notified, ENO's own changes are not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use eno_schemas::NodeDesired;
 use futures::Stream;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::{Sandbox, ownership};
-use crate::netlink::{Link, Links, Mirror, Namespace, Netlink, NetlinkError, PortsVlans, Watch};
+use super::Sandbox;
+use super::node_view::{NodeView, Reads};
+use crate::netlink::{Namespace, Netlink, NetlinkError, Readiness, Watch};
 
 /// Changes come in bursts, and those of a routing daemon never end: they are combined for this long.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -23,27 +22,25 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Interval of the checks whether pods' namespaces have ended: a subscription keeps a namespace alive.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Subscribes to the host's interfaces and to the namespaces of pods that have interfaces of ENO. Notifications wake
-/// nobody while the host or the pod is being reconciled.
+/// Subscribes to the host's interfaces and to the namespaces of pods that have interfaces of ENO, and keeps the
+/// [`NodeView`] true with what they notify. Notifications wake nobody while the host or the pod is being reconciled.
 #[derive(Clone, Debug, Default)]
 pub struct NetlinkMonitor(Arc<Mutex<State>>);
 
+/// The view, and the sockets that keep it true.
 #[derive(Debug, Default)]
-struct State {
-    /// Subscriptions of pods, by uid; without pods that are being reconciled.
+pub struct State {
+    /// What is known of the node.
+    pub view: NodeView,
+    /// Subscriptions to the namespaces of pods, by uid; without pods that are being reconciled.
     pods: BTreeMap<String, PodWatch>,
-    /// The subscription of the host; `None` before its interfaces are first listed.
+    /// The subscription to the host; `None` before its interfaces are first listed.
     host: Option<HostWatch>,
     /// True while the host is being reconciled.
     paused: bool,
-    /// Pods with notifications since they were last read, by uid.
-    changed_pods: BTreeSet<String>,
     /// The waker of the task that waits in [`NetlinkMonitor::changes`].
     waker: Option<Waker>,
 }
-
-/// Wakes the waiting task when a notification arrives. The waiting task registers it, so that a reconcile need not.
-type Readiness = AsyncFd<Arc<Watch>>;
 
 #[derive(Debug)]
 struct PodWatch {
@@ -55,11 +52,7 @@ struct PodWatch {
 
 #[derive(Debug)]
 struct HostWatch {
-    mirror: Mirror,
-    /// The cluster's name in ownership marks.
-    cluster: String,
-    /// False when notifications were lost: the interfaces have to be listed.
-    complete: bool,
+    watch: Arc<Watch>,
     /// `None` during a reconcile, and until a task waits for changes.
     readiness: Option<Readiness>,
 }
@@ -115,40 +108,43 @@ impl NetlinkMonitor {
         PauseGuard(self.clone())
     }
 
-    /// The cached interfaces of the host; `None`: they have to be listed.
-    pub fn host_links(&self) -> Option<Arc<Links>> {
-        let mut all = self.lock();
-        all.host.as_mut().filter(|host| host.complete).map(|host| Arc::clone(host.mirror.links()))
-    }
-
     /// Lists the host's interfaces. The calling thread and `netlink` are in the host's namespace.
     pub fn list_host(&self, netlink: &mut Netlink, cluster: &str) -> Result<(), NetlinkError> {
-        let known = self.lock().host.take();
-        let (mirror, changed) = match known {
-            Some(HostWatch { mut mirror, .. }) => {
-                let changed = mirror.list(netlink);
-                (mirror, changed)
-            }
-            None => (Mirror::open(netlink)?, Ok(Vec::new())),
+        let known = self.lock().host.as_ref().map(|host| Arc::clone(&host.watch));
+        let watch = match known {
+            Some(watch) => watch,
+            None => Arc::new(Watch::links()?),
         };
+        let listed = watch.list(netlink);
         let mut all = self.lock();
-        let complete = changed.is_ok();
-        all.host = Some(HostWatch { mirror, cluster: cluster.to_owned(), complete, readiness: None });
-        all.mark_changed(&changed?);
+        all.host = Some(HostWatch { watch, readiness: None });
+        match listed {
+            Ok(links) => all.view.host_listed(cluster, links),
+            Err(error) => {
+                all.view.host_lost();
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
-    /// Updates the cached interfaces of the host, by index, and the VLANs of filtering ports.
-    pub fn update_links(&self, ends: impl IntoIterator<Item = (u32, Option<Link>)>, mut vlans: PortsVlans) {
-        if let Some(host) = &mut self.lock().host {
-            ends.into_iter().for_each(|(index, link)| host.mirror.update(index, link, vlans.remove(&index)));
-        }
+    /// Starts a reconcile: what it has to read. `interval`: the time between audits.
+    pub fn start<'a>(&self, desired: &'a NodeDesired, interval: Duration) -> Reads<'a> {
+        let State { view, pods, .. } = &mut *self.lock();
+        view.start(desired, Instant::now(), interval, |uid| pods.contains_key(uid))
+    }
+
+    /// Ends a reconcile that came to its end, and the subscriptions to pods without interfaces of ENO.
+    pub fn finish(&self, reads: &Reads<'_>) {
+        let State { view, pods, .. } = &mut *self.lock();
+        view.finish(reads, Instant::now());
+        pods.retain(|uid, _| view.has_pod(uid));
     }
 
     /// Pauses the notifications of a pod that is about to be read, and returns its subscription.
     pub fn pause_pod(&self, uid: &str, sandbox: &Sandbox) -> Option<Arc<Watch>> {
         let mut all = self.lock();
-        all.changed_pods.remove(uid);
+        all.view.pod_starts(uid);
         let pod = all.pods.remove(uid).filter(|pod| pod.sandbox.id == sandbox.id)?;
         Some(pod.watch)
     }
@@ -159,21 +155,8 @@ impl NetlinkMonitor {
         self.lock().pods.insert(uid.to_owned(), pod);
     }
 
-    /// True when the pod has a subscription, and no notification since it was last read.
-    pub fn is_unchanged(&self, uid: &str) -> bool {
-        let all = self.lock();
-        all.pods.contains_key(uid) && !all.changed_pods.contains(uid)
-    }
-
-    /// Ends the subscriptions of all pods that `wanted` does not accept.
-    pub fn retain_pods(&self, wanted: impl Fn(&str) -> bool) {
-        let mut all = self.lock();
-        all.pods.retain(|uid, _| wanted(uid));
-        all.changed_pods.retain(|uid| wanted(uid));
-    }
-
     /// Locks, also after a panic: the state is never half-written.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -196,7 +179,7 @@ impl State {
         for (uid, pod) in &self.pods {
             let Some(readiness) = &pod.readiness else { continue };
             if read_if_ready(readiness, context, || pod.watch.drain()) || (tick && pod.watch.drain()) {
-                self.changed_pods.insert(uid.clone());
+                self.view.pod_notified(uid);
                 changed = true;
             }
         }
@@ -210,15 +193,18 @@ impl State {
         if changed { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Registers all sockets for wake-ups. A pod whose socket can't be registered is read in every reconcile.
+    /// Registers all sockets for wake-ups, so that a reconcile need not. A pod whose socket can't be registered is read
+    /// in every reconcile.
     fn register(&mut self) {
         if let Some(host) = self.host.as_mut().filter(|host| !self.paused && host.readiness.is_none()) {
-            host.readiness = register(host.mirror.watch()).ok();
-            host.complete &= host.readiness.is_some();
+            host.readiness = host.watch.register().ok();
+            if host.readiness.is_none() {
+                self.view.host_lost();
+            }
         }
         self.pods.retain(|_, pod| {
             if pod.readiness.is_none() {
-                pod.readiness = register(&pod.watch).ok();
+                pod.readiness = pod.watch.register().ok();
             }
             pod.readiness.is_some()
         });
@@ -231,41 +217,22 @@ impl State {
         // If poll(2) fails, every socket is read.
         let polled = poll(&mut waiting, PollTimeout::ZERO).is_ok();
         let has_data = |at: &PollFd<'_>| !polled || at.any() != Some(false);
-        let has_data: Vec<bool> = waiting.iter().map(has_data).collect();
-        for ((uid, pod), has_data) in self.pods.iter().zip(has_data) {
-            if has_data && pod.watch.drain() {
-                self.changed_pods.insert(uid.clone());
+        for ((uid, pod), at) in self.pods.iter().zip(&waiting) {
+            if has_data(at) && pod.watch.drain() {
+                self.view.pod_notified(uid);
             }
         }
     }
 
     /// Reads the waiting notifications of the host. True when a pod may have drifted.
     fn receive_host(&mut self) -> bool {
-        let Some(host) = &mut self.host else { return false };
-        let notified = host.mirror.receive();
-        host.complete &= notified.is_some();
-        notified.is_none_or(|changed| self.mark_changed(&changed))
-    }
-
-    /// Marks the pods of these host ends as changed. True when there are any.
-    fn mark_changed(&mut self, changed: &[Link]) -> bool {
         let Some(host) = &self.host else { return false };
-        let owner = |link: &Link| {
-            let (uid, _) = ownership::read_alias(&host.cluster, link.alias.as_deref()?)?;
-            Some(uid.to_owned())
-        };
-        let uids: Vec<String> = changed.iter().filter_map(owner).collect();
-        let any = !uids.is_empty();
-        self.changed_pods.extend(uids);
-        any
+        if let Some(notifications) = host.watch.read_links(|port| self.view.tracks_vlans(port)) {
+            return self.view.host_notified(notifications);
+        }
+        self.view.host_lost();
+        true
     }
-}
-
-/// Registers a socket for wake-ups; it is ready at once when notifications are waiting.
-fn register(watch: &Arc<Watch>) -> io::Result<Readiness> {
-    // The successor of this function is unsafe: a type might change its descriptor. `Watch` owns its descriptor.
-    #[expect(deprecated, reason = "unsafe code is forbidden here")]
-    AsyncFd::with_interest(Arc::clone(watch), Interest::READABLE)
 }
 
 /// Calls `read` while the socket is readable. True when any call returned true.

@@ -162,23 +162,7 @@ mod tests {
     const UID: &str = "0f6e2a4c-1111-2222-3333-444455556666";
 
     fn link(altnames: Vec<String>) -> Link {
-        Link {
-            index: 2,
-            name: "net1".to_owned(),
-            kind: Kind::Dummy,
-            up: true,
-            carrier: true,
-            mtu: 1500,
-            max_mtu: 0,
-            address_generation: None,
-            mac: None,
-            alias: None,
-            altnames,
-            group: GROUP,
-            master: None,
-            parent: None,
-            parent_namespace: None,
-        }
+        Link { altnames, ..Link::new(2, Kind::Dummy) }
     }
 
     #[test]

@@ -103,6 +103,13 @@ pub struct Outcome {
     pub steps: usize,
 }
 
+impl Outcome {
+    /// True when the pod is as desired.
+    pub fn is_complete(&self) -> bool {
+        self.refused.is_empty() && self.pod.is_none() && self.awaiting_port.is_empty()
+    }
+}
+
 /// Plans and applies steps until a plan is empty or its steps have failed.
 pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> Result<Outcome, PodError> {
     let mut outcome = Outcome::default();

@@ -9,7 +9,8 @@ use eno_driver_node::netlink::{Link, Namespace, Netlink, NetlinkError, Request, 
 use eno_driver_node::pods::ownership::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
-    AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PortVlans, VlanSet,
+    AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRoute, PortVlans,
+    VlanSet,
 };
 use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
@@ -54,6 +55,14 @@ pub fn made(name: &str, kind: &str) -> LinkMessage {
     let mut message = bare(name, kind);
     message.attributes.push(LinkAttribute::Group(group(CLUSTER)));
     message
+}
+
+/// Makes an interface and sets it up. Returns its index.
+pub fn add_up(netlink: &mut Netlink, name: &str, message: LinkMessage) -> Result<u32, NetlinkError> {
+    netlink.execute(Request::add_link(name, message))?;
+    let index = netlink.link_named(name)?.unwrap().index;
+    netlink.execute(Request::set_up(name, index, true))?;
+    Ok(index)
 }
 
 /// Running pods by uid, with namespace and PID.
@@ -112,13 +121,14 @@ impl Node {
         let audit = Duration::ZERO;
         let pods = pods(&host, &runtime, &allowed, audit, &folder);
         let node = Self { host, runtime, pods, desired, allowed, audit, folder };
-        node.on_host(|netlink| {
-            netlink.execute(Request::add_link(BRIDGE, made(BRIDGE, "bridge")))?;
-            let index = netlink.link_named(BRIDGE)?.unwrap().index;
-            netlink.execute(Request::set_up(BRIDGE, index, true))
-        })
-        .await;
+        node.on_host(|netlink| add_up(netlink, BRIDGE, made(BRIDGE, "bridge"))).await;
         node
+    }
+
+    /// Adds an interface that pods' interfaces may be made on. Returns its index.
+    pub async fn add_parent(&mut self) -> u32 {
+        self.allow("parent0");
+        self.on_host(|netlink| add_up(netlink, "parent0", bare("parent0", "veth"))).await
     }
 
     /// Adds a bridge that filters VLANs.
@@ -134,9 +144,7 @@ impl Node {
                     InfoBridge::VlanDefaultPvid(1),
                 ])),
             ]));
-            netlink.execute(Request::add_link(VLAN_BRIDGE, message))?;
-            let index = netlink.link_named(VLAN_BRIDGE)?.unwrap().index;
-            netlink.execute(Request::set_up(VLAN_BRIDGE, index, true))
+            add_up(netlink, VLAN_BRIDGE, message)
         })
         .await;
         let network = self.desired.networks[BRIDGE].clone();
@@ -338,4 +346,9 @@ pub fn trunk(text: &str) -> VlanSet {
 pub async fn sysctl(pod: &Namespace, path: &'static str) -> String {
     let read = move || std::fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim().to_owned();
     pod.run(read).await.unwrap()
+}
+
+pub fn route(prefix: &str, via: Option<&str>, table: Option<u32>) -> PodRoute {
+    let next_hop = via.map(|ip| ip.parse().unwrap());
+    PodRoute { prefix: prefix.parse().unwrap(), next_hop, table, metric: None, source: None }
 }

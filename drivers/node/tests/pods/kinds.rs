@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use eno_driver_node::netlink::{Kind, Link, Namespace, Overlay, Request};
-use eno_schemas::{LinkKind, LinkName, Parent, PodLink, PodRoute, PortVlans, TunDevice, Tunnel, VlanId};
+use eno_driver_node::netlink::{self, Kind, Link, Namespace, Netlink, Overlay};
+use eno_schemas::{LinkKind, LinkName, Parent, PodLink, PortVlans, TunDevice, Tunnel, VlanId};
 
 use crate::pods::common::*;
 
@@ -46,15 +46,48 @@ async fn check_lifecycle(
     link
 }
 
-async fn parent(node: &mut Node) -> u32 {
-    node.allow("parent0");
-    node.on_host(|netlink| {
-        netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
-        let link = netlink.link_named("parent0")?.unwrap();
-        netlink.execute(Request::set_up("parent0", link.index, true))?;
-        Ok(link.index)
-    })
-    .await
+/// One test for each kind with nothing to check but its lifecycle and the kind that the kernel shows.
+macro_rules! kinds {
+    ($($test:ident: $needs:expr, $link:expr => $kind:expr;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        #[ignore = "needs root: makes network namespaces"]
+        async fn $test() {
+            if skip(lacks(&$needs).await) {
+                return;
+            }
+            let mut node = Node::new().await;
+            node.add_parent().await;
+            let pod = node.run_pod("a", 7).await;
+            let wanted: PodLink = $link;
+            let id = wanted.id.clone();
+            let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], &id).await;
+            assert_eq!(found.kind, $kind);
+        }
+    )*};
+}
+
+const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 7);
+const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+
+fn tunnel(key: Option<u32>) -> Tunnel {
+    Tunnel { remote: REMOTE, local: Some(LOCAL), key, ttl: Some(64) }
+}
+
+fn observed(key: Option<u32>) -> netlink::Tunnel {
+    netlink::Tunnel { remote: Some(REMOTE.into()), local: Some(LOCAL.into()), key, ttl: 64 }
+}
+
+fn addressed(link: PodLink, address: &str) -> PodLink {
+    PodLink { addresses: vec![address.parse().unwrap()], ..link }
+}
+
+kinds! {
+    ipvlan_is_made_changed_and_deleted: ["ipvlan"], link("iv0", LinkKind::Ipvlan { master: "parent0".into() }) => Kind::Ipvlan { l2: true };
+    dummy_is_made_changed_and_deleted: ["dummy"], link("d0", LinkKind::Dummy {}) => Kind::Dummy;
+    geneve_is_made_changed_and_deleted: ["geneve"], link("gnv0", LinkKind::Geneve { vni: 12, remote: REMOTE.into(), port: None }) => Kind::Geneve(Overlay { vni: 12, remote: Some(REMOTE.into()), local: None, port: 6081 });
+    gre_is_made_changed_and_deleted: ["gre"], addressed(link("tun-gre", LinkKind::Gre(tunnel(Some(77)))), "192.0.2.1/31") => Kind::Gre(observed(Some(77)));
+    gretap_is_made_changed_and_deleted: ["gretap"], link("tap-gre", LinkKind::Gretap(tunnel(None))) => Kind::Gretap(observed(None));
+    ipip_is_made_changed_and_deleted: ["ipip"], link("ii0", LinkKind::Ipip(tunnel(None))) => Kind::Ipip(observed(None));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,29 +106,13 @@ async fn veth_is_made_changed_and_deleted() {
 #[ignore = "needs root: makes network namespaces"]
 async fn macvlan_is_made_changed_and_deleted() {
     let mut node = Node::new().await;
-    let index = parent(&mut node).await;
+    let index = node.add_parent().await;
     let pod = node.run_pod("a", 7).await;
-    let wanted = PodLink {
-        addresses: vec!["10.8.0.2/28".parse().unwrap()],
-        ..link("mv0", LinkKind::Macvlan { master: "parent0".to_owned() })
-    };
+    let macvlan = LinkKind::Macvlan { master: "parent0".to_owned() };
+    let wanted = addressed(link("mv0", macvlan), "10.8.0.2/28");
     let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "mv0").await;
     assert_eq!(found.kind, Kind::Macvlan { bridge: true });
     assert_eq!(found.parent, Some(index));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
-async fn ipvlan_is_made_changed_and_deleted() {
-    if skip(lacks(&["ipvlan"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    parent(&mut node).await;
-    let pod = node.run_pod("a", 7).await;
-    let wanted = link("iv0", LinkKind::Ipvlan { master: "parent0".to_owned() });
-    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "iv0").await;
-    assert_eq!(found.kind, Kind::Ipvlan { l2: true });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,15 +122,10 @@ async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
         return;
     }
     let mut node = Node::new().await;
-    parent(&mut node).await;
+    node.add_parent().await;
     let pod = node.run_pod("a", 7).await;
     // A VLAN interface can't be up while its lower interface is down.
-    in_namespace(&pod, |netlink| {
-        netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))?;
-        let index = netlink.link_named("eth0")?.unwrap().index;
-        netlink.execute(Request::set_up("eth0", index, true))
-    })
-    .await;
+    in_namespace(&pod, |netlink| add_up(netlink, "eth0", bare("eth0", "veth"))).await;
     let vlan = |id: &str, parent, vid| link(id, LinkKind::Vlan { parent, vlan: VlanId::new(vid).unwrap() });
     let wanted = vec![
         vlan("v-host", Parent::Host("parent0".to_owned()), 10),
@@ -141,8 +153,7 @@ async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
 async fn bridge_with_member_is_made_changed_and_deleted() {
     let mut node = Node::new().await;
     let pod = node.run_pod("a", 7).await;
-    let bridge =
-        PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("br0", LinkKind::Bridge {}) };
+    let bridge = addressed(link("br0", LinkKind::Bridge {}), "10.9.0.2/24");
     let member = PodLink {
         member_of: Some("br0".to_owned()),
         addresses: Vec::new(),
@@ -165,18 +176,6 @@ async fn bridge_with_member_is_made_changed_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
-async fn dummy_is_made_changed_and_deleted() {
-    if skip(lacks(&["dummy"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
-    let found = check_lifecycle(&mut node, &pod, "a", vec![link("d0", LinkKind::Dummy {})], "d0").await;
-    assert_eq!(found.kind, Kind::Dummy);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
 async fn vrf_with_member_and_routes_is_made_changed_and_deleted() {
     if skip(lacks(&["vrf"]).await) {
         return;
@@ -186,13 +185,7 @@ async fn vrf_with_member_and_routes_is_made_changed_and_deleted() {
     let vrf = link("red", LinkKind::Vrf { table: 1001 });
     let mut member = bridged("net1", "10.9.0.2/24");
     member.member_of = Some("red".to_owned());
-    member.routes = vec![PodRoute {
-        prefix: "0.0.0.0/0".parse().unwrap(),
-        next_hop: Some("10.9.0.1".parse().unwrap()),
-        table: Some(1001),
-        metric: None,
-        source: None,
-    }];
+    member.routes = vec![route("0.0.0.0/0", Some("10.9.0.1"), Some(1001))];
     node.want("a", vec![vrf.clone(), member]);
     node.settle().await;
     let all = snapshot(&pod).await;
@@ -226,64 +219,6 @@ async fn vxlan_is_made_replaced_and_deleted() {
     let second = named(&pod, "vx0").await;
     assert_ne!(first.index, second.index);
     assert!(matches!(second.kind, Kind::Vxlan(Overlay { vni: 2, port: 8472, .. })));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
-async fn geneve_is_made_changed_and_deleted() {
-    if skip(lacks(&["geneve"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
-    let remote: IpAddr = "10.9.0.7".parse().unwrap();
-    let wanted = link("gnv0", LinkKind::Geneve { vni: 12, remote, port: None });
-    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "gnv0").await;
-    assert_eq!(found.kind, Kind::Geneve(Overlay { vni: 12, remote: Some(remote), local: None, port: 6081 }));
-}
-
-fn tunnel(key: Option<u32>) -> Tunnel {
-    Tunnel { remote: Ipv4Addr::new(10, 9, 0, 7), local: Some(Ipv4Addr::new(10, 9, 0, 2)), key, ttl: Some(64) }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
-async fn gre_is_made_changed_and_deleted() {
-    if skip(lacks(&["gre"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
-    let mut wanted = link("tun-gre", LinkKind::Gre(tunnel(Some(77))));
-    wanted.addresses = vec!["192.0.2.1/31".parse().unwrap()];
-    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "tun-gre").await;
-    assert!(matches!(found.kind, Kind::Gre(tunnel) if tunnel.key == Some(77) && tunnel.ttl == 64));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
-async fn gretap_is_made_changed_and_deleted() {
-    if skip(lacks(&["gretap"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
-    let wanted = link("tap-gre", LinkKind::Gretap(tunnel(None)));
-    let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "tap-gre").await;
-    assert!(matches!(found.kind, Kind::Gretap(tunnel) if tunnel.key.is_none()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root: makes network namespaces"]
-async fn ipip_is_made_changed_and_deleted() {
-    if skip(lacks(&["ipip"]).await) {
-        return;
-    }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
-    let found =
-        check_lifecycle(&mut node, &pod, "a", vec![link("ii0", LinkKind::Ipip(tunnel(None)))], "ii0").await;
-    assert!(matches!(found.kind, Kind::Ipip(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -325,8 +260,9 @@ async fn bridge_ports_carry_exactly_their_vlans() {
     );
     let done = node.settle().await;
     assert!(reaches(&a, &b, "10.7.0.2").await);
+    let host = node.host.clone();
     let vlans = |name: String| {
-        node.on_host(move |netlink| {
+        in_namespace(&host, move |netlink: &mut Netlink| {
             let index = netlink.link_named(&name)?.unwrap().index;
             netlink.port_vlans(index)
         })
@@ -348,12 +284,5 @@ async fn bridge_ports_carry_exactly_their_vlans() {
     assert!(!reaches(&a, &b, "10.7.0.2").await);
     node.want("a", vec![port("net1", "10.7.0.1/24", PortVlans::Trunk(trunk("")))]);
     node.settle().await;
-    let name = end;
-    let left = node
-        .on_host(move |netlink| {
-            let index = netlink.link_named(&name)?.unwrap().index;
-            netlink.port_vlans(index)
-        })
-        .await;
-    assert_eq!(left, []);
+    assert_eq!(vlans(end).await, []);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_driver_node::netlink::{Link, Mirror, Namespace, Netlink, Request};
+use eno_driver_node::netlink::{Link, Mirror, Namespace, Netlink, Request, Watch};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -74,6 +74,19 @@ fn try_change(netlink: &mut Netlink, change: Change) {
     drop(netlink.execute(request));
 }
 
+/// A mirror of the calling thread's namespace, and the subscription that keeps it current.
+fn open(netlink: &mut Netlink) -> (Watch, Mirror) {
+    let (watch, mut mirror) = (Watch::links().unwrap(), Mirror::default());
+    mirror.list(watch.list(netlink).unwrap());
+    (watch, mirror)
+}
+
+/// Hands the waiting notifications to the mirror; `None`: some were lost.
+fn receive(mirror: &mut Mirror, watch: &Watch) -> Option<Vec<Link>> {
+    let notifications = watch.read_links(|port| mirror.tracks_vlans(port))?;
+    Some(mirror.receive(notifications))
+}
+
 /// The comparable state of interfaces: the kernel does not notify all changes of those that are down.
 fn comparable_links<'a>(links: impl IntoIterator<Item = &'a Link>) -> BTreeMap<u32, Link> {
     let comparable = |link: &Link| {
@@ -95,7 +108,7 @@ async fn mirror_equals_listed_interfaces() {
         runner.run(&prop::collection::vec(prop::collection::vec(change(), 1..6), 1..8), |bursts| {
             Namespace::create().unwrap().enter().unwrap();
             let mut netlink = Netlink::open().unwrap();
-            let mut mirror = Mirror::open(&mut netlink).unwrap();
+            let (watch, mut mirror) = open(&mut netlink);
             for burst in bursts {
                 let before = comparable_links(mirror.links().iter());
                 let mut read = BTreeSet::new();
@@ -108,7 +121,7 @@ async fn mirror_equals_listed_interfaces() {
                     }
                     try_change(&mut netlink, change);
                 }
-                let changed = mirror.receive().expect("nothing is lost");
+                let changed = receive(&mut mirror, &watch).expect("nothing is lost");
                 let listed = netlink.links().unwrap();
                 let mirrored = comparable_links(mirror.links().iter());
                 prop_assert_eq!(&mirrored, &comparable_links(&listed));
@@ -121,8 +134,9 @@ async fn mirror_equals_listed_interfaces() {
                 for index in before.keys().chain(mirrored.keys()).filter(|index| is_changed(index)) {
                     prop_assert!(changed.iter().any(|link| link.index == *index));
                 }
-                prop_assert!(mirror.receive().unwrap().is_empty());
-                prop_assert!(mirror.list(&mut netlink).unwrap().iter().all(|link| !link.up));
+                prop_assert!(receive(&mut mirror, &watch).unwrap().is_empty());
+                let listed = watch.list(&mut netlink).unwrap();
+                prop_assert!(mirror.list(listed).iter().all(|link| !link.up));
             }
             Ok(())
         })
@@ -137,17 +151,17 @@ async fn lost_notifications_are_recovered_by_listing() {
     let namespace = Namespace::create().unwrap();
     let lost = namespace.run(|| {
         let mut netlink = Netlink::open().unwrap();
-        let mut mirror = Mirror::open(&mut netlink).unwrap();
+        let (watch, mut mirror) = open(&mut netlink);
         netlink.execute(Request::add_link("a", bare("a", "bridge"))).unwrap();
         let index = netlink.link_named("a").unwrap().unwrap().index;
         let mtu = |mtu| Request::set("a", index, "MTU", vec![LinkAttribute::Mtu(mtu)]);
         for _ in 0..100 {
             assert!(netlink.batch((1300..1500).map(mtu).collect()).iter().all(Result::is_ok));
         }
-        assert_eq!(mirror.receive(), None);
-        let found = mirror.list(&mut netlink).unwrap();
+        assert_eq!(receive(&mut mirror, &watch), None);
+        let found = mirror.list(watch.list(&mut netlink).unwrap());
         assert!(found.iter().any(|link| link.index == index && link.mtu == 1499), "{found:?}");
-        assert_eq!(mirror.receive(), Some(Vec::new()));
+        assert_eq!(receive(&mut mirror, &watch), Some(Vec::new()));
         assert_eq!(mirror.links().iter().count(), netlink.links().unwrap().len());
     });
     lost.await.unwrap();

@@ -77,14 +77,8 @@ async fn path_mtu_of_bridge_port_is_reported() {
 #[ignore = "needs root: makes network namespaces"]
 async fn mtu_above_lower_interface_is_refused() {
     let mut node = Node::new().await;
-    node.allow("parent0");
+    node.add_parent().await;
     let pod = node.run_pod("a", 101).await;
-    node.on_host(|netlink| {
-        netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
-        let index = netlink.link_named("parent0")?.unwrap().index;
-        netlink.execute(Request::set_up("parent0", index, true))
-    })
-    .await;
     let wanted =
         |mtu| PodLink { mtu: Some(mtu), ..link("mv0", LinkKind::Macvlan { master: "parent0".to_owned() }) };
     let refused = "an MTU of 9000 can't be: parent0, which it is made on, has an MTU of 1500";

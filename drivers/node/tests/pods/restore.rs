@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_driver_node::netlink::Namespace;
-use eno_schemas::{
-    HostNetwork, LinkKind, LinkName, Master, PodLink, PodRoute, PodRule, TunDevice, safe_sysctls,
-};
+use eno_driver_node::netlink::{Namespace, Netlink, Request};
+use eno_schemas::{HostNetwork, LinkKind, LinkName, Master, PodLink, PodRule, TunDevice, safe_sysctls};
 
 use crate::pods::common::*;
 
@@ -62,13 +60,13 @@ fn settings() -> Vec<Setting> {
         setting("IPv6 address", |link| address(link, "fd00:9::9/64"), |link| address(link, "fd00:8::9/64")),
         setting(
             "route",
-            |link| route(link, "10.50.0.0/16", Some("10.9.0.1"), None),
-            |link| route(link, "10.50.0.0/16", Some("10.9.0.7"), None),
+            |link| link.routes.push(route("10.50.0.0/16", Some("10.9.0.1"), None)),
+            |link| link.routes.push(route("10.50.0.0/16", Some("10.9.0.7"), None)),
         ),
         setting(
             "route of a table",
-            |link| route(link, "0.0.0.0/0", Some("10.9.0.1"), Some(100)),
-            |link| route(link, "10.51.0.0/16", None, Some(101)),
+            |link| link.routes.push(route("0.0.0.0/0", Some("10.9.0.1"), Some(100))),
+            |link| link.routes.push(route("10.51.0.0/16", None, Some(101))),
         ),
         setting("rule", |link| rule(link, 1000), |link| rule(link, 1001)),
         setting(
@@ -105,17 +103,6 @@ fn sysctl_of(link: &mut PodLink, key: &str, value: &str) {
 
 fn address(link: &mut PodLink, net: &str) {
     link.addresses.push(net.parse().unwrap());
-}
-
-fn route(link: &mut PodLink, prefix: &str, via: Option<&str>, table: Option<u32>) {
-    let next_hop = via.map(|ip| ip.parse().unwrap());
-    link.routes.push(PodRoute {
-        prefix: prefix.parse().unwrap(),
-        next_hop,
-        table,
-        metric: None,
-        source: None,
-    });
 }
 
 fn rule(link: &mut PodLink, priority: u32) {
@@ -161,15 +148,11 @@ struct TestNode {
 impl TestNode {
     async fn new() -> Self {
         let mut node = Node::new().await;
-        node.allow("parent0");
-        node.on_host(|netlink| {
-            use eno_driver_node::netlink::Request;
-            netlink.execute(Request::add_link("parent0", bare("parent0", "veth")))?;
-            let index = netlink.link_named("parent0")?.unwrap().index;
-            netlink.execute(Request::set_up("parent0", index, true))?;
+        node.add_parent().await;
+        let add = |netlink: &mut Netlink| {
             netlink.execute(Request::add_link(OTHER_BRIDGE, made(OTHER_BRIDGE, "bridge")))
-        })
-        .await;
+        };
+        node.on_host(add).await;
         let network = HostNetwork::PodBridge { addresses: Vec::new(), mtu: None };
         node.desired.networks.insert(OTHER_BRIDGE.into(), network);
         let pod = node.run_pod("a", 101).await;

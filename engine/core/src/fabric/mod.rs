@@ -1,9 +1,14 @@
 //! The switches: their graph, the placement of networks on them, and their transactions.
 
-pub mod changes;
+mod changes;
 pub mod device;
-pub mod gaps;
-pub mod planner;
+mod devices;
+mod gap;
+pub mod network;
+pub mod placement;
+mod planner;
+mod rejection;
+pub mod scopes;
 pub mod topology;
 pub mod transaction;
 
@@ -11,40 +16,145 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
+use eno_schemas::{FabricDesired, Report, VlanId};
 
 use crate::spec::BridgeDomainSpec;
-use crate::store::record::{Network, Point};
-use crate::{Key, Name};
+use crate::store::Store;
+use crate::vlan::Vlans;
+use crate::work::Work;
+use crate::{Config, Key, Kind, Name, Target};
 
 use device::DeviceTarget;
+use network::{Network, Point};
+use placement::Placements;
 use topology::{Ports, Topology};
 
 /// The switches and the networks on them.
 #[derive(Debug, Default)]
 pub struct Fabric {
     /// The graph of the switches.
-    pub topology: Topology,
+    topology: Topology,
     /// A FabricDevice changed: `topology` is built anew.
-    pub topology_dirty: bool,
+    topology_dirty: bool,
     /// A FabricDevice exists that is not being deleted.
-    pub has_devices: bool,
+    has_devices: bool,
     /// The ConnectionPoints as the fabric sees them.
-    pub points: HashMap<Name, Point>,
+    points: HashMap<Name, Point>,
     /// The switch ports between endpoints. Cleared when `points` or `topology` change.
-    pub path_cache: RefCell<HashMap<planner::Endpoints, Arc<Ports>>>,
-    /// The state of each L2Service and hand-written L2BridgeDomain.
-    pub networks: HashMap<Key, Network>,
+    path_cache: RefCell<HashMap<planner::Endpoints, Arc<Ports>>>,
+    /// Where each L2Service and hand-written L2BridgeDomain is used.
+    networks: HashMap<Key, Network>,
+    /// Where each of them is on switches.
+    pub placements: Placements,
     /// By L2Service: the L2BridgeDomain that the engine has written for it.
-    pub bridge_domains: HashMap<Name, BridgeDomainSpec>,
+    bridge_domains: HashMap<Name, BridgeDomainSpec>,
     /// The switches.
     pub devices: BTreeMap<Name, DeviceTarget>,
     /// Orders the changes of all switches; grows with each state that is handed out ([`changes`]).
     pub change_count: u64,
-    /// The networks with a [`Network::refusal`].
-    pub refused_networks: BTreeSet<Key>,
-    /// Networks that move to another VLAN: the VLANs involved, until every switch has confirmed.
-    pub pending_vlan_changes: HashMap<Key, BTreeSet<VlanId>>,
-    /// Networks to be planned onto switch ports.
-    pub queue: BTreeSet<Key>,
+    /// Networks to be placed on switch ports.
+    queue: BTreeSet<Key>,
+}
+
+impl Fabric {
+    /// The graph of the switches.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// A switch.
+    pub fn device(&self, name: &Name) -> Option<&DeviceTarget> {
+        self.devices.get(name)
+    }
+
+    /// Takes what other parts requested.
+    pub fn take_requests(&mut self, work: &mut Work) {
+        self.queue.append(&mut work.place);
+    }
+
+    /// True when nothing is left to be done.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && !self.topology_dirty
+    }
+
+    /// A network is gone: work on it is dropped.
+    pub fn drop_work(&mut self, key: &Key) {
+        self.queue.remove(key);
+    }
+
+    /// Builds the topology anew if a FabricDevice changed. Returns false when none did.
+    pub fn step_topology(&mut self, store: &Store, work: &mut Work) -> bool {
+        let dirty = std::mem::take(&mut self.topology_dirty);
+        if dirty {
+            self.rebuild_topology(store, work);
+        }
+        dirty
+    }
+
+    /// Places one network. Returns false when there is none to be placed.
+    pub fn step(&mut self, config: &Config, store: &Store, vlan: &Vlans, work: &mut Work) -> bool {
+        let Some(key) = self.queue.pop_first() else { return false };
+        self.place(config, store, vlan, &key, work);
+        true
+    }
+
+    /// Restores the command of a former leader for a switch. Returns the networks in it with their VLANs. `None`: the
+    /// switch does not exist any more.
+    pub fn restore_command(
+        &mut self,
+        store: &Store,
+        name: &Name,
+        former: &FabricDesired,
+    ) -> Option<BTreeSet<(Key, VlanId)>> {
+        let had = self.devices.get_mut(name)?.restore_command(former);
+        for (network, _) in &had {
+            if self.placements.planned(network).is_none_or(|(_, ports)| !ports.contains_key(name)) {
+                self.note_left(store, network, name);
+            }
+        }
+        Some(had)
+    }
+
+    /// Restores what the statuses and the commands of a former leader (`had`: their networks and VLANs) tell of
+    /// placements, and registers the present desired states, since reports on them may be there already.
+    pub fn start(&mut self, config: &Config, store: &Store, had: BTreeSet<(Key, VlanId)>) {
+        self.restore_vlan_changes(store, had);
+        self.restore_rejections(store);
+        for device in self.devices.values_mut() {
+            device.begin(config, self.change_count);
+        }
+        self.change_count += 1;
+    }
+
+    /// Processes the report of a switch.
+    pub fn report(&mut self, store: &Store, vlan: &Vlans, name: &Name, report: Report, work: &mut Work) {
+        self.retry_after_report(name, &report, work);
+        self.assign_orphan_vlans(vlan, name, &report);
+        let Some(device) = self.devices.get_mut(name) else { return };
+        let known = device.is_known();
+        let effects = device.report(report);
+        let first = !known && device.is_known();
+        if effects.port_memory_changed {
+            work.publish.insert(Target::Fabric(name.clone()));
+        }
+        self.adopt_confirmed(name, &effects);
+        if effects.found_initial_state {
+            self.refresh_withheld(store, work);
+        }
+        self.handle_confirmed(store, name, &effects.networks, first, work);
+        self.publish_partial(work);
+        work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
+        store.evaluate_networks(effects.networks, work);
+    }
+
+    /// These drivers appeared or disappeared.
+    pub fn drivers_changed(&self, store: &Store, changed: &BTreeSet<Name>, work: &mut Work) {
+        let mut networks = BTreeSet::new();
+        for (name, device) in self.devices.iter().filter(|(_, device)| changed.contains(&device.driver)) {
+            work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
+            networks.append(&mut device.networks());
+        }
+        store.evaluate_networks(networks, work);
+        self.publish_partial(work);
+    }
 }

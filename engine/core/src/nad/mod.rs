@@ -1,24 +1,133 @@
 //! The NetworkAttachmentDefinitions of attachments: their content, and the pods that use them.
 
-pub mod addresses;
+pub mod render;
+pub mod sharing;
 pub mod subnets;
 pub mod target;
 pub mod users;
 
 use std::collections::HashMap;
 
-use crate::{Key, Name};
+use eno_schemas::{Desired, NadDesired, Report};
 
-use target::NadTarget;
+use crate::pods::ipam::Ipam;
+use crate::store::Store;
+use crate::work::Work;
+use crate::{Effect, Key, Name, Target};
+
+use render::{Leases, exhausted, render};
+use target::{NadState, NadTarget};
 use users::Users;
+
+/// The driver that realises NetworkAttachmentDefinitions.
+pub(crate) const NAD_DRIVER: &str = "nad";
 
 /// The NetworkAttachmentDefinitions of all attachments.
 #[derive(Debug, Default)]
 pub struct Nads {
     /// By L2ServiceAttachment: its NetworkAttachmentDefinition.
-    pub targets: HashMap<Key, NadTarget>,
+    targets: HashMap<Key, NadTarget>,
     /// By pod uid: the L2ServiceAttachments that the pod uses.
-    pub attachments_by_pod: HashMap<Name, Vec<Key>>,
+    attachments_by_pod: HashMap<Name, Vec<Key>>,
     /// The inverse of `attachments_by_pod`.
-    pub pods_by_attachment: HashMap<Key, Users>,
+    pods_by_attachment: HashMap<Key, Users>,
+}
+
+impl Nads {
+    /// The NetworkAttachmentDefinition of an attachment.
+    pub fn get(&self, key: &Key) -> Option<&NadTarget> {
+        self.targets.get(key)
+    }
+
+    /// Plans the NetworkAttachmentDefinition of an attachment. `ipam` has the leased addresses, which it leaves out.
+    pub fn plan(&mut self, store: &Store, ipam: &Ipam, key: &Key, work: &mut Work) {
+        let Some(record) = store.get(key).filter(|record| record.finalized) else { return };
+        let is_wanted = record.effective.is_some();
+        if !is_wanted && !self.targets.contains_key(key) && record.status.realized.is_none() {
+            return;
+        }
+        let desired = |leases| {
+            // One without an address to give does not exist.
+            let attachment = if is_wanted && exhausted(store, key, leases).is_none() {
+                Some(render(store, key, leases)?)
+            } else {
+                None
+            };
+            Some(target::desired(key, &record.uid, attachment))
+        };
+        // One that can't be rendered, because a referenced object was removed by force, stays as it is.
+        let (Some(desired), Some(unleased)) = (desired(Leases::Exclude(ipam)), desired(Leases::Ignore))
+        else {
+            return;
+        };
+        let nad = self.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(record.uid.clone()));
+        nad.uid = record.uid.clone();
+        if nad.want(&desired, &unleased) {
+            work.publish.insert(target_of(key));
+        }
+    }
+
+    /// The attachment is gone: its NetworkAttachmentDefinition has to go, unless it is confirmed to be gone.
+    pub fn withdraw(&mut self, key: &Key, uid: &Name, work: &mut Work) {
+        let nad = self.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
+        let nothing = target::desired(key, &nad.uid, None);
+        nad.want(&nothing, &nothing);
+        if nad.hop() == NadState::Confirmed {
+            self.targets.remove(key);
+            work.effects.push(Effect::Forget(target_of(key)));
+        } else {
+            work.publish.insert(target_of(key));
+        }
+    }
+
+    /// Restores the command of a former leader. If nothing is planned for the attachment, its
+    /// NetworkAttachmentDefinition stays as it is until the attachment changes or goes.
+    pub fn restore(&mut self, store: &Store, ipam: &Ipam, key: &Key, commanded: NadDesired, work: &mut Work) {
+        if self.targets.contains_key(key) {
+            return;
+        }
+        let uid = Name::from(commanded.owner.uid.as_str());
+        if !store.contains(key) {
+            return self.withdraw(key, &uid, work);
+        }
+        let mut nad = NadTarget::new(uid);
+        let commanded = Desired::Nad(commanded);
+        nad.want(&commanded, &commanded);
+        self.targets.insert(key.clone(), nad);
+        self.plan(store, ipam, key, work);
+    }
+
+    /// Processes a report of the driver.
+    pub fn report(&mut self, store: &Store, key: &Key, report: Report, work: &mut Work) {
+        let Some(nad) = self.targets.get_mut(key) else { return };
+        nad.report(report);
+        if store.contains(key) {
+            work.evaluate.insert(key.clone());
+        } else if nad.hop() == NadState::Confirmed {
+            self.targets.remove(key);
+            work.effects.push(Effect::Forget(target_of(key)));
+        }
+    }
+
+    /// The desired state of an attachment's NetworkAttachmentDefinition. `None`: there is none, or an object that it
+    /// names is gone.
+    pub fn desired(&self, store: &Store, ipam: &Ipam, key: &Key) -> Option<Desired> {
+        let nad = self.targets.get(key)?;
+        let attachment = if nad.wanted { Some(render(store, key, Leases::Exclude(ipam))?) } else { None };
+        Some(target::desired(key, &nad.uid, attachment))
+    }
+
+    /// The desired state could not be commanded, since an object that it names is gone.
+    pub fn mark_unpublished(&mut self, key: &Key) {
+        self.targets.get_mut(key).into_iter().for_each(NadTarget::mark_unpublished);
+    }
+
+    /// The driver appeared or disappeared, which the statuses of all attachments tell.
+    pub fn reevaluate_all(&self, store: &Store, work: &mut Work) {
+        work.evaluate.extend(self.targets.keys().filter(|key| store.contains(key)).cloned());
+    }
+}
+
+fn target_of(key: &Key) -> Target {
+    Target::Nad(key.namespace.clone(), key.name.clone())
 }

@@ -3,103 +3,85 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Name};
-
-use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
+use crate::nad::Nads;
+use crate::store::Store;
 use crate::validate::and_more;
+use crate::work::Work;
+use crate::{Key, Name};
 
 /// Pods by uid: namespace and name.
 pub(crate) type Users = BTreeMap<Name, (Name, Name)>;
 
-impl Engine {
-    pub(crate) fn set_pod_uses(&mut self, uid: &Name, (namespace, name): (&Name, &Name), uses: Vec<Key>) {
+impl Nads {
+    /// Takes the attachments that a pod uses: `uses` replaces those that it used before.
+    pub fn set_uses(
+        &mut self,
+        store: &Store,
+        uid: &Name,
+        (namespace, name): (&Name, &Name),
+        uses: Vec<Key>,
+        work: &mut Work,
+    ) {
         let before = if uses.is_empty() {
-            self.nad.attachments_by_pod.remove(uid)
+            self.attachments_by_pod.remove(uid)
         } else {
-            self.nad.attachments_by_pod.insert(uid.clone(), uses.clone())
+            self.attachments_by_pod.insert(uid.clone(), uses.clone())
         };
         for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
-            let users = self.nad.pods_by_attachment.get_mut(&key);
+            let users = self.pods_by_attachment.get_mut(&key);
             let gone = users.and_then(|users| users.remove(uid));
-            if self.nad.pods_by_attachment.get(&key).is_some_and(BTreeMap::is_empty) {
-                self.nad.pods_by_attachment.remove(&key);
+            if self.pods_by_attachment.get(&key).is_some_and(BTreeMap::is_empty) {
+                self.pods_by_attachment.remove(&key);
             }
-            self.users_changed(&key, gone.is_some_and(|(namespace, _)| namespace != key.namespace));
+            users_changed(store, &key, gone.is_some_and(|(namespace, _)| namespace != key.namespace), work);
         }
         for key in uses {
             let is_foreign = *namespace != key.namespace;
             let user = (namespace.clone(), name.clone());
-            let before =
-                self.nad.pods_by_attachment.entry(key.clone()).or_default().insert(uid.clone(), user);
-            self.users_changed(&key, is_foreign && before.is_none());
-        }
-    }
-
-    /// The pods of an attachment changed. Its status shows those of other namespaces.
-    fn users_changed(&mut self, key: &Key, foreign: bool) {
-        self.revalidate_if_deleting(key);
-        if foreign && self.store.records.contains_key(key) {
-            self.status.queue.insert(key.clone());
+            let before = self.pods_by_attachment.entry(key.clone()).or_default().insert(uid.clone(), user);
+            users_changed(store, &key, is_foreign && before.is_none(), work);
         }
     }
 
     /// The labels of a namespace changed: its pods may now count, or not, as users of other namespaces' attachments.
-    pub(crate) fn revalidate_used_from(&mut self, namespace: &Name) {
+    pub fn revalidate_used_from(&self, store: &Store, namespace: &Name, work: &mut Work) {
         let from_there = |users: &Users, key: &Key| {
             key.namespace != *namespace && users.values().any(|(own, _)| own == namespace)
         };
-        let keys = self
-            .nad
-            .pods_by_attachment
-            .iter()
-            .filter(|(key, users)| from_there(users, key))
-            .map(|(key, _)| key);
-        let keys: Vec<Key> = keys.filter(|key| self.store.records.contains_key(*key)).cloned().collect();
-        self.validate.queue.extend(keys.iter().cloned());
-        self.status.queue.extend(keys);
-    }
-
-    fn may_use(&self, key: &Key, namespace: &Name) -> bool {
-        let Some(record) = self.store.records.get(key).filter(|_| key.namespace != *namespace) else {
-            return true;
-        };
-        let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
-        let selector = spec.and_then(|spec| spec.attachment()).and_then(|spec| spec.usable_from.as_ref());
-        selector
-            .zip(self.store.namespaces.get(namespace))
-            .is_some_and(|(selector, labels)| selector.matches(labels))
-    }
-
-    /// The pods that keep an attachment from being deleted.
-    pub(crate) fn blocking_pods(&self, key: &Key) -> Option<String> {
-        let users = self
-            .nad
-            .pods_by_attachment
-            .get(key)?
-            .values()
-            .filter(|(namespace, _)| self.may_use(key, namespace));
-        describe(key, users)
-    }
-
-    /// Adds the condition ForeignPods for pods of other namespaces that may not use the attachment.
-    pub(crate) fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
-        let Some(users) = self.nad.pods_by_attachment.get(key) else { return };
-        if let Some(pods) =
-            describe(key, users.values().filter(|(namespace, _)| !self.may_use(key, namespace)))
-        {
-            let message = format!(
-                "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
-                 from being deleted; namespaceIsolation of Multus refuses such pods"
-            );
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::ForeignPods,
-                true,
-                ConditionReason::NotUsableFrom,
-                message,
-            ));
+        for (key, users) in &self.pods_by_attachment {
+            if from_there(users, key) && store.contains(key) {
+                work.validate.insert(key.clone());
+                work.evaluate.insert(key.clone());
+            }
         }
     }
+
+    /// The pods that keep an attachment from being deleted, as text.
+    pub fn blocking_pods(&self, store: &Store, key: &Key) -> Option<String> {
+        let users = self.pods_by_attachment.get(key)?.values();
+        describe(key, users.filter(|(namespace, _)| may_use(store, key, namespace)))
+    }
+
+    /// The pods of other namespaces that use the attachment although they may not, as text.
+    pub fn foreign_pods(&self, store: &Store, key: &Key) -> Option<String> {
+        let users = self.pods_by_attachment.get(key)?.values();
+        describe(key, users.filter(|(namespace, _)| !may_use(store, key, namespace)))
+    }
+}
+
+/// The pods of an attachment changed. Its status shows those of other namespaces.
+fn users_changed(store: &Store, key: &Key, foreign: bool, work: &mut Work) {
+    store.revalidate_if_deleting(key, work);
+    if foreign && store.contains(key) {
+        work.evaluate.insert(key.clone());
+    }
+}
+
+fn may_use(store: &Store, key: &Key, namespace: &Name) -> bool {
+    let Some(record) = store.get(key).filter(|_| key.namespace != *namespace) else { return true };
+    let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
+    let selector = spec.and_then(|spec| spec.attachment()).and_then(|spec| spec.usable_from.as_ref());
+    selector.zip(store.namespace(namespace)).is_some_and(|(selector, labels)| selector.matches(labels))
 }
 
 fn describe<'a>(key: &Key, users: impl Iterator<Item = &'a (Name, Name)>) -> Option<String> {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{HostNetwork, OvsDatapath, Uplink, VlanSet};
+use eno_schemas::{HostNetwork, OvsDatapath, Uplink, VlanId, VlanSet, VlanType};
 use serde::Serialize;
 
 use crate::spec::{ConnectionPointSpec, Invalid, Plugin};
+use crate::{Config, Name};
 
 /// Maximum bytes of an interface's name (`IFNAMSIZ` less its terminator).
 pub const NAME_BYTES: usize = 15;
@@ -145,4 +146,30 @@ pub fn name_problem(name: &str) -> Option<String> {
             name.len()
         )
     })
+}
+
+/// Checks the name of the subinterface that an attachment needs.
+pub(crate) fn check_subinterface(
+    config: &Config,
+    point: &Name,
+    plugin: &Plugin,
+    vlan_type: VlanType,
+    vid: VlanId,
+) -> Result<(), Invalid> {
+    let (true, Plugin::Macvlan { master } | Plugin::Ipvlan { master }, VlanType::Access) =
+        (config.nodes, plugin, vlan_type)
+    else {
+        return Ok(());
+    };
+    let name = format!("{master}.{vid}");
+    if name.len() <= NAME_BYTES {
+        return Ok(());
+    }
+    let problem = format!(
+        "the VLAN interface {name} that {} needs at ConnectionPoint {point} has {} bytes, and the name of an interface at most {}; take an Implementation without one or a shorter Master",
+        plugin.name().as_str(),
+        name.len(),
+        NAME_BYTES
+    );
+    Err(Invalid::new("ConnectionPoint", problem))
 }

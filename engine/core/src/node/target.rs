@@ -18,9 +18,9 @@ const MAX_ISSUED: usize = 8;
 #[derive(Debug, Default)]
 pub struct NodeTarget {
     /// Its condition `Ready` holds.
-    pub ready: bool,
+    pub(super) ready: bool,
     /// The connection points whose pool selects it, each with the version since when.
-    pub points: BTreeMap<Name, u64>,
+    pub(super) points: BTreeMap<Name, u64>,
     /// Its pods by uid.
     pods: BTreeMap<Name, PodSlot>,
     /// The pod bridges wanted on it, by name.
@@ -32,7 +32,7 @@ pub struct NodeTarget {
     /// The rejections of the last report.
     rejected: Vec<Rejection>,
     /// The failure of the last report, if it was one.
-    pub failure: Option<Failure>,
+    pub(super) failure: Option<Failure>,
     /// The version of the last change of its desired state.
     desired_version: u64,
     /// The version that the node has reported as applied. `None`: no state of this process.
@@ -43,18 +43,18 @@ pub struct NodeTarget {
     reported_hash: Option<String>,
     /// The labels and extended resources last emitted for its Node object: connection points and Open vSwitch
     /// bridges.
-    pub published_labels: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
+    pub(super) published_labels: Option<(BTreeSet<Name>, BTreeSet<Name>)>,
     /// The objects to evaluate again when this node reports.
-    pub waiters: BTreeSet<Key>,
+    pub(super) waiters: BTreeSet<Key>,
     /// Pods with changes that the node has not reported on.
     unconfirmed: BTreeSet<Name>,
     /// Pods that lose interfaces, until the node has caught up.
     losing: BTreeSet<Name>,
-    /// Pods with a changed state, for [`Self::take_changed`].
+    /// Pods with a changed state, for [`Self::take_changes`].
     changed_pods: BTreeSet<Name>,
-    /// Everything that depends on its first report was queued.
-    pub first_report_handled: bool,
-    /// Host networks that appeared or disappeared, for [`Self::take_changed`].
+    /// [`Self::take_changes`] has returned the changes by its first report.
+    first_report_handled: bool,
+    /// Host networks that appeared or disappeared, for [`Self::take_changes`].
     changed_networks: BTreeSet<String>,
     /// By pod bridge: the version of its last change.
     bridges_since: BTreeMap<String, u64>,
@@ -106,7 +106,30 @@ pub enum ReportChange {
     Evaluation,
 }
 
+/// Changes of what a node is known to have.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeChanges {
+    /// Pods with a changed state.
+    pub pods: BTreeSet<Name>,
+    /// It is the first state that is known: all pods on the node are changed.
+    pub all_pods: bool,
+    /// Host networks that appeared or disappeared.
+    pub networks: BTreeSet<String>,
+    /// All pod bridges on the node may have changed.
+    pub all_bridges: bool,
+}
+
 impl NodeTarget {
+    /// Its condition `Ready` holds.
+    pub fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// The failure of the last report, if it was one.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_ref()
+    }
+
     /// Records a change of the desired state.
     pub fn touch(&mut self, version: u64) {
         self.desired_version = version;
@@ -170,24 +193,22 @@ impl NodeTarget {
         Desired::Node(NodeDesired { cluster: cluster.into(), networks, pods })
     }
 
-    /// Records that the state with this hash is issued. Returns whether it confirms something at once: a state that
-    /// the node has already reported gets no new report.
+    /// Records that the desired state of `version` is issued, with its hash. Returns true when that confirms
+    /// something at once: a state that the node has already reported gets no new report.
     pub fn record_issued(&mut self, hash: &str, version: u64) -> bool {
-        if self.issued.back().is_some_and(|(last, _)| last == hash) {
-            self.issued.pop_back();
-        }
+        self.issued.pop_back_if(|(last, _)| last == hash);
         self.issued.push_back((hash.to_owned(), version));
         if self.issued.len() > MAX_ISSUED {
             self.issued.pop_front();
         }
-        let settled = self.reported_hash.as_deref() == Some(hash)
-            && self.applied_version.is_none_or(|c| c < self.desired_version);
-        if settled {
+        let confirmed = self.reported_hash.as_deref() == Some(hash)
+            && self.applied_version.is_none_or(|applied| applied < self.desired_version);
+        if confirmed {
             self.applied_version = Some(version);
             self.changed_pods.append(&mut self.unconfirmed);
             self.losing.clear();
         }
-        settled
+        confirmed
     }
 
     /// Processes a report of the agent.
@@ -243,9 +264,16 @@ impl NodeTarget {
         change
     }
 
-    /// Takes the pods with a changed state, and the host networks that appeared or disappeared.
-    pub fn take_changed(&mut self) -> (BTreeSet<Name>, BTreeSet<String>) {
-        (std::mem::take(&mut self.changed_pods), std::mem::take(&mut self.changed_networks))
+    /// Takes the changes since the last call.
+    pub fn take_changes(&mut self) -> NodeChanges {
+        let is_first = self.is_known() && !self.first_report_handled;
+        self.first_report_handled |= is_first;
+        NodeChanges {
+            pods: std::mem::take(&mut self.changed_pods),
+            all_pods: is_first,
+            networks: std::mem::take(&mut self.changed_networks),
+            all_bridges: false,
+        }
     }
 
     /// The version of the last change of a pod bridge.

@@ -2,101 +2,148 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::Phase;
+use eno_schemas::{HostNetwork, Phase};
+use ipnet::IpNet;
 
-use crate::pods::template::{BridgeSettings, host_parent, pod_bridge};
+use crate::node::Nodes;
+use crate::pods::Pods;
+use crate::pods::template::{BridgeRequest, BridgeSettings, host_parent, pod_bridge};
 use crate::spec::{BridgeSpec, Cause, Invalid, PodLinksSpec, Spec};
+use crate::store::Store;
+use crate::work::Work;
 use crate::{Key, Kind, Name};
 
-use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
-use crate::status::inputs::Inputs;
-
-impl Engine {
+impl Pods {
     /// The settings of a bridge in the Bridge object of a namespace.
-    pub(crate) fn bridge_settings(&self, namespace: &Name, bridge: &str) -> Option<BridgeSettings> {
-        let key = self.bridge_object(namespace, bridge, None)?;
-        let spec = self.effective(key, Spec::bridge)?;
+    pub(super) fn bridge_settings(
+        &self,
+        store: &Store,
+        namespace: &Name,
+        bridge: &str,
+    ) -> Option<BridgeSettings> {
+        let spec = store.effective(self.bridge_object(store, namespace, bridge)?, Spec::bridge)?;
         Some(BridgeSettings { cidrs: spec.cidrs.clone(), mtu: spec.mtu })
     }
 
-    /// The realised Bridge object of that name, except `but`.
-    fn bridge_object(&self, namespace: &Name, bridge: &str, but: Option<&Key>) -> Option<&Key> {
-        let users = self.pods.bridge_users.get(bridge)?;
-        users.iter().find(|key| {
-            key.kind == Kind::Bridge
-                && key.namespace == *namespace
-                && Some(*key) != but
-                && self.realises(key, bridge)
+    /// The realised Bridge object of that name.
+    fn bridge_object(&self, store: &Store, namespace: &Name, bridge: &str) -> Option<&Key> {
+        self.bridge_users.get(bridge)?.iter().find(|key| {
+            key.kind == Kind::Bridge && key.namespace == *namespace && realises(store, key, bridge)
         })
     }
 
-    fn realises(&self, key: &Key, bridge: &str) -> bool {
-        let spec = self.store.records.get(key).and_then(|record| record.effective.as_deref());
-        spec.is_some_and(|spec| interfaces_of(spec).contains(bridge))
+    /// The objects that name a host interface.
+    fn users_of(&self, interface: &str) -> impl Iterator<Item = &Key> {
+        self.bridge_users.get(interface).into_iter().flatten()
     }
 
     /// Updates the index of the users of host interfaces with the names in an object's specs.
-    pub(crate) fn update_bridge_index(&mut self, key: &Key) {
-        let Some(record) = self.store.records.get_mut(key) else { return };
-        let stays = record.status.phase != Some(Phase::Deleted);
-        let specs = record.spec.as_deref().ok().into_iter().chain(record.effective.as_deref());
-        let now: BTreeSet<String> =
-            specs.filter(|_| stays).flat_map(interfaces_of).map(str::to_owned).collect();
-        if now == record.bridges {
-            return;
-        }
-        let before = std::mem::replace(&mut record.bridges, now.clone());
+    pub(crate) fn update_bridge_index(&mut self, store: &Store, key: &Key, work: &mut Work) {
+        let record = store.get(key).filter(|record| record.status.phase != Some(Phase::Deleted));
+        let specs = record.map(|record| (record.spec.as_deref().ok(), record.effective.as_deref()));
+        let specs = specs.into_iter().flat_map(|(spec, effective)| spec.into_iter().chain(effective));
+        let now: BTreeSet<String> = specs.flat_map(interfaces_of).map(str::to_owned).collect();
+        let before = self.interfaces.remove(key).unwrap_or_default();
         for bridge in now.difference(&before) {
-            self.pods.bridge_users.entry(bridge.clone()).or_default().insert(key.clone());
+            self.bridge_users.entry(bridge.clone()).or_default().insert(key.clone());
         }
         for bridge in before.difference(&now) {
-            if let Some(users) = self.pods.bridge_users.get_mut(bridge) {
+            if let Some(users) = self.bridge_users.get_mut(bridge) {
                 users.remove(key);
                 if users.is_empty() {
-                    self.pods.bridge_users.remove(bridge);
+                    self.bridge_users.remove(bridge);
                 }
             }
         }
         for bridge in before.symmetric_difference(&now) {
-            self.revalidate_bridge_users(bridge, key);
+            self.revalidate_bridge_users(bridge, key, work);
+        }
+        if !now.is_empty() {
+            self.interfaces.insert(key.clone(), now);
         }
     }
 
     /// Queues the users of the bridges of a changed object.
-    pub(crate) fn revalidate_bridge_sharers(&mut self, key: &Key) {
-        let bridges = self.store.records.get(key).map(|record| record.bridges.clone()).unwrap_or_default();
-        for bridge in bridges {
-            self.revalidate_bridge_users(&bridge, key);
+    pub(crate) fn revalidate_bridge_sharers(&mut self, key: &Key, work: &mut Work) {
+        for bridge in self.interfaces.get(key).cloned().unwrap_or_default() {
+            self.revalidate_bridge_users(&bridge, key, work);
             if key.kind == Kind::Bridge {
-                let users: Vec<Key> =
-                    self.pods.bridge_users.get(&bridge).into_iter().flatten().cloned().collect();
-                for user in users.iter().filter(|user| user.namespace == key.namespace) {
-                    self.replan_pods(user);
+                let users = self.users_of(&bridge).filter(|user| user.namespace == key.namespace);
+                for user in users.cloned().collect::<Vec<Key>>() {
+                    self.replan(&user);
                 }
             }
         }
     }
 
-    pub(crate) fn revalidate_bridge_users(&mut self, bridge: &str, but: &Key) {
-        let users = self.pods.bridge_users.get(bridge).into_iter().flatten();
-        self.validate.queue.extend(users.filter(|user| *user != but).cloned());
+    /// Requests the validation of the users of a host interface, except `but`.
+    pub(super) fn revalidate_bridge_users(&self, bridge: &str, but: &Key, work: &mut Work) {
+        work.validate.extend(self.users_of(bridge).filter(|user| *user != but).cloned());
     }
 
-    pub(crate) fn reevaluate_bridge(&mut self, namespace: &Name, bridge: &str) {
-        self.status.queue.extend(self.bridge_object(namespace, bridge, None).cloned());
+    /// Requests the evaluation of the Bridges of a name in all namespaces.
+    pub(super) fn reevaluate_bridges(&self, bridge: &str, work: &mut Work) {
+        work.evaluate.extend(self.users_of(bridge).filter(|key| key.kind == Kind::Bridge).cloned());
     }
 
-    pub(crate) fn check_links(&self, key: &Key, spec: &PodLinksSpec) -> Result<(), Invalid> {
+    /// Requests the evaluation of the realised Bridge of a name.
+    pub(super) fn reevaluate_bridge(&self, store: &Store, namespace: &Name, bridge: &str, work: &mut Work) {
+        work.evaluate.extend(self.bridge_object(store, namespace, bridge).cloned());
+    }
+
+    /// The desired state of a pod bridge on a node. `None`: it is not wanted.
+    pub(super) fn wanted_bridge(&self, node: &Name, bridge: &str) -> Option<HostNetwork> {
+        let requests = self.bridges.get(&(node.clone(), bridge.to_owned()))?;
+        let addresses: BTreeSet<IpNet> =
+            requests.keys().flat_map(|request| request.addresses.iter().copied()).collect();
+        let mtu = requests.keys().filter_map(|request| request.mtu).max();
+        Some(HostNetwork::PodBridge { addresses: addresses.into_iter().collect(), mtu })
+    }
+
+    /// Counts a link's request to its bridge on a node in or out. Returns true on a change.
+    pub(super) fn count_bridge_request(
+        &mut self,
+        node: &Name,
+        bridge: &str,
+        request: &BridgeRequest,
+        more: bool,
+    ) -> bool {
+        let key = (node.clone(), bridge.to_owned());
+        let requests = self.bridges.entry(key.clone()).or_default();
+        let count = requests.entry(request.clone()).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        let changed = *count == u32::from(more);
+        if *count == 0 {
+            requests.remove(request);
+        }
+        if requests.is_empty() {
+            self.bridges.remove(&key);
+        }
+        changed
+    }
+
+    /// Checks the bridges and parents of a configuration's links.
+    pub(crate) fn check_links(
+        &self,
+        store: &Store,
+        nodes: &Nodes,
+        key: &Key,
+        spec: &PodLinksSpec,
+    ) -> Result<(), Invalid> {
         for link in &spec.links {
             let list = match key.kind {
                 Kind::PodConfig => "networkAttachments",
                 _ => "additionalNetworks",
             };
             if let Some(bridge) = pod_bridge(&link.kind) {
-                self.check_bridge_name(&format!("{list}[{}].master", link.name), key, bridge)?;
+                self.check_bridge_name(
+                    &format!("{list}[{}].master", link.name),
+                    (store, nodes),
+                    key,
+                    bridge,
+                )?;
             } else if let Some(parent) = host_parent(&link.kind) {
-                self.check_parent(&format!("{list}[{}].parent", link.name), key, parent)?;
+                self.check_parent(&format!("{list}[{}].parent", link.name), (store, nodes), key, parent)?;
             }
         }
         Ok(())
@@ -104,8 +151,14 @@ impl Engine {
 
     /// Checks the parent interface of a link. Interfaces of a connection point are only for attachments, and a pod
     /// bridge is only for its own namespace. The agent checks all others.
-    fn check_parent(&self, field: &str, key: &Key, parent: &str) -> Result<(), Invalid> {
-        if let Some(point) = carriers(parent).find_map(|name| self.node.owner_of(name)) {
+    fn check_parent(
+        &self,
+        field: &str,
+        (store, nodes): (&Store, &Nodes),
+        key: &Key,
+        parent: &str,
+    ) -> Result<(), Invalid> {
+        if let Some(point) = carriers(parent).find_map(|name| nodes.owner_of(name)) {
             let problem = format!(
                 "{parent} is a network of ConnectionPoint {point}, which only an L2ServiceAttachment leads to; \
                  choose another interface"
@@ -113,23 +166,25 @@ impl Engine {
             return Err(Invalid::new(field, problem).because(Cause::NotPermitted));
         }
         let counts = |other: &Key| {
-            other == key || (other.namespace != key.namespace && self.has_as_bridge(other, parent))
+            other == key || (other.namespace != key.namespace && has_as_bridge(store, other, parent))
         };
-        self.first_user(parent, counts)
+        self.first_user(store, parent, counts)
             .filter(|first| *first != key)
             .map_or(Ok(()), |first| Err(belongs_to(field, parent, first)))
     }
 
-    fn has_as_bridge(&self, key: &Key, name: &str) -> bool {
-        let Some(record) = self.store.records.get(key) else { return false };
-        let mut specs = record.effective.iter().chain(record.wanted());
-        specs.any(|spec| bridges_of(spec).contains(name))
-    }
-
-    pub(crate) fn check_bridge(&self, key: &Key, spec: &BridgeSpec) -> Result<(), Invalid> {
-        self.check_bridge_name("name", key, &spec.name)?;
-        let first = self
-            .first_user(&spec.name, |other| other.kind == Kind::Bridge && other.namespace == key.namespace);
+    /// Checks that the name of a Bridge is free.
+    pub(crate) fn check_bridge(
+        &self,
+        store: &Store,
+        nodes: &Nodes,
+        key: &Key,
+        spec: &BridgeSpec,
+    ) -> Result<(), Invalid> {
+        self.check_bridge_name("name", (store, nodes), key, &spec.name)?;
+        let first = self.first_user(store, &spec.name, |other| {
+            other.kind == Kind::Bridge && other.namespace == key.namespace
+        });
         match first.filter(|first| *first != key) {
             Some(first) => Err(Invalid::new(
                 "name",
@@ -140,37 +195,41 @@ impl Engine {
         }
     }
 
-    fn check_bridge_name(&self, field: &str, key: &Key, bridge: &str) -> Result<(), Invalid> {
-        if let Some(point) = self.node.owner_of(bridge) {
+    fn check_bridge_name(
+        &self,
+        field: &str,
+        (store, nodes): (&Store, &Nodes),
+        key: &Key,
+        bridge: &str,
+    ) -> Result<(), Invalid> {
+        if let Some(point) = nodes.owner_of(bridge) {
             let problem = format!("{bridge} is a network of ConnectionPoint {point}; choose another name");
             return Err(Invalid::new(field, problem).because(Cause::NameConflict));
         }
-        match self.first_user(bridge, |_| true) {
+        match self.first_user(store, bridge, |_| true) {
             Some(first) if first.namespace != key.namespace => Err(belongs_to(field, bridge, first)),
             _ => Ok(()),
         }
     }
 
     /// The owner of a bridge: the object that has it realised keeps it, the others come by age.
-    fn first_user(&self, bridge: &str, counts: impl Fn(&Key) -> bool) -> Option<&Key> {
-        let users = self.pods.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
-        let users = users.filter_map(|key| Some((key, self.store.records.get(key)?)));
+    fn first_user(&self, store: &Store, bridge: &str, counts: impl Fn(&Key) -> bool) -> Option<&Key> {
+        let users = self.bridge_users.get(bridge)?.iter().filter(|key| counts(key));
+        let users = users.filter_map(|key| Some((key, store.get(key)?)));
         let users = users.filter(|(key, record)| {
-            self.realises(key, bridge)
+            realises(store, key, bridge)
                 || record.wanted().is_some_and(|spec| interfaces_of(spec).contains(bridge))
         });
         users
-            .min_by_key(|(key, record)| (!self.realises(key, bridge), record.seniority(), (*key).clone()))
+            .min_by_key(|(key, record)| (!realises(store, key, bridge), record.seniority(), (*key).clone()))
             .map(|(key, _)| key)
     }
 
     /// The user that keeps a Bridge from being deleted, as text.
-    pub(crate) fn blocking_bridge_user(&self, key: &Key) -> Option<String> {
-        let record = self.store.records.get(key)?;
-        let users = record.bridges.iter().flat_map(|bridge| {
-            let users = self.pods.bridge_users.get(bridge).into_iter().flatten();
-            users.filter(|user| {
-                user.kind != Kind::Bridge && user.namespace == key.namespace && self.realises(user, bridge)
+    pub(crate) fn blocking_bridge_user(&self, store: &Store, key: &Key) -> Option<String> {
+        let users = self.interfaces.get(key)?.iter().flat_map(|bridge| {
+            self.users_of(bridge).filter(|user| {
+                user.kind != Kind::Bridge && user.namespace == key.namespace && realises(store, user, bridge)
             })
         });
         let users: Vec<&Key> = users.collect();
@@ -179,38 +238,21 @@ impl Engine {
         Some(crate::validate::and_more(&named, users.len()))
     }
 
-    /// Evaluates a Bridge on the nodes where it is wanted.
-    pub(crate) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        if !self.config.nodes {
-            return evaluation.wait(crate::pods::state::NO_AGENTS.into());
-        }
-        let Some(spec) = self.effective(key, Spec::bridge) else { return };
-        inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
-        for name in self.bridge_nodes(&spec.name) {
-            let Some(node) = self.node.node(name).filter(|node| node.ready) else { continue };
-            let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
-            self.note_hop(evaluation, name, &hop, || format!("Node {name}: bridge {}", spec.name));
-        }
-    }
-
     /// The nodes where a pod bridge is wanted.
-    fn bridge_nodes<'a>(&'a self, bridge: &'a str) -> impl Iterator<Item = &'a Name> {
-        self.pods.bridges.keys().filter(move |(_, name)| name == bridge).map(|(node, _)| node)
+    pub(super) fn bridge_nodes<'a>(&'a self, bridge: &'a str) -> impl Iterator<Item = &'a Name> {
+        self.bridges.keys().filter(move |(_, name)| name == bridge).map(|(node, _)| node)
     }
+}
 
-    /// The nodes where a Bridge is present, for its status.
-    pub(crate) fn nodes_with(&self, key: &Key) -> Vec<Name> {
-        let Some(spec) = self.effective(key, Spec::bridge) else { return Vec::new() };
-        let last = self.store.records.get(key).map(|record| &record.status.nodes);
-        let there = |name: &&Name| {
-            self.node.node(name).is_some_and(|node| {
-                // Without a report since the start the last status still holds.
-                let held = !node.is_known() && last.is_some_and(|nodes| nodes.contains(*name));
-                held || node.observed_network(&spec.name).is_some()
-            })
-        };
-        self.bridge_nodes(&spec.name).filter(there).cloned().collect()
-    }
+fn realises(store: &Store, key: &Key, bridge: &str) -> bool {
+    let spec = store.get(key).and_then(|record| record.effective.as_deref());
+    spec.is_some_and(|spec| interfaces_of(spec).contains(bridge))
+}
+
+fn has_as_bridge(store: &Store, key: &Key, name: &str) -> bool {
+    let Some(record) = store.get(key) else { return false };
+    let mut specs = record.effective.iter().chain(record.wanted());
+    specs.any(|spec| bridges_of(spec).contains(name))
 }
 
 /// The pod bridges that a spec names.

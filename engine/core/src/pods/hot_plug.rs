@@ -4,15 +4,16 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
 
+use crate::node::Nodes;
 use crate::node::shape::name_problem;
+use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
 use crate::pods::template::{AddressNeed, Template, link_id};
-use crate::pods::{self, Claim, PodState};
-use crate::spec::{AttachmentSpec, Plugin, Spec};
+use crate::pods::{self, PodState, Pods};
+use crate::spec::{AttachmentSpec, Plugin};
+use crate::store::Store;
 use crate::validate::compat;
-use crate::{Key, Kind, Name};
-
-use crate::engine::Engine;
+use crate::{Key, Name};
 
 /// The addresses and routes that a pod gets of one service.
 struct ServicePart {
@@ -26,24 +27,25 @@ struct ServicePart {
     routes: Vec<PodRoute>,
 }
 
-impl Engine {
+impl Pods {
     /// The interfaces that an attachment gives to a running pod; `Err`: why it can't.
-    pub(crate) fn hot_plug(
+    pub(super) fn hot_plug(
         &self,
+        store: &Store,
+        nodes: &Nodes,
         key: &Key,
         spec: &AttachmentSpec,
         state: &PodState,
     ) -> Result<Vec<Template>, String> {
-        let point_key = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
-        let point = self.effective(&point_key, Spec::connection_point);
+        let point = store.connection_point(&spec.connection_point);
         let point = point.ok_or_else(|| format!("ConnectionPoint {} is not there", spec.connection_point))?;
         let chosen = compat::choose(spec, point).map_err(|invalid| invalid.to_string())?;
-        let on = self.node.nodes_of(&spec.connection_point);
+        let on = nodes.nodes_of(&spec.connection_point);
         // A pod outlives its Node object for a while. Until the node is back or the pod is gone, the pod keeps its
         // addresses.
-        let entry = self.pods.providers.get(key).and_then(|provider| provider.entries.get(&state.pod.uid));
+        let entry = self.entry(key, &state.pod.uid);
         let has_some = entry.is_some_and(|entry| !entry.leases.is_empty() || !entry.retiring.is_empty());
-        let keeps = |node: &Name| has_some && self.node.node(node).is_none();
+        let keeps = |node: &Name| has_some && nodes.node(node).is_none();
         let excluded = |node: &&Name| !keeps(node) && !on.contains(*node);
         if let Some(node) = state.pod.node.as_ref().filter(excluded) {
             return Err(format!(
@@ -52,7 +54,7 @@ impl Engine {
             ));
         }
         let parts: Vec<ServicePart> =
-            spec.services.iter().map(|name| self.service_part(name)).collect::<Result<_, String>>()?;
+            spec.services.iter().map(|name| service_part(store, name)).collect::<Result<_, String>>()?;
         let vids: BTreeSet<VlanId> = parts.iter().map(|part| part.vid).collect();
         let name = self.interface_name(key, state)?;
         let kind = main_link(&chosen.plugin, spec.vlan_type, &vids)?;
@@ -101,54 +103,16 @@ impl Engine {
         Ok(templates)
     }
 
-    fn service_part(&self, service: &Name) -> Result<ServicePart, String> {
-        let spec = self.effective(&Key::cluster(Kind::L2Service, service), Spec::service);
-        let spec = spec.ok_or_else(|| format!("L2Service {service} is not there"))?;
-        let mut part =
-            ServicePart { service: service.clone(), vid: spec.vid, needs: Vec::new(), routes: Vec::new() };
-        for name in &spec.subnets {
-            let subnet = self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet);
-            let subnet = subnet.ok_or_else(|| format!("Subnet {name} is not there"))?;
-            let routes: Vec<PodRoute> = self
-                .routes_of(subnet)
-                .into_iter()
-                .map(|route| PodRoute {
-                    prefix: route.prefix,
-                    next_hop: Some(route.next_hop),
-                    table: None,
-                    metric: None,
-                    source: None,
-                })
-                .collect();
-            let source = Source::Ranges {
-                network: subnet.network,
-                ranges: subnet.hot_plug_pool.clone(),
-                excluded: routes.iter().filter_map(|route| route.next_hop).collect(),
-            };
-            let exhausted_message = if subnet.hot_plug_pool.is_empty() {
-                format!(
-                    "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
-                )
-            } else {
-                format!("the HotPlugPool of Subnet {name} has no address left; widen it")
-            };
-            part.needs.push(AddressNeed { pool: PoolKey::Subnet(name.clone()), source, exhausted_message });
-            part.routes.extend(routes);
-        }
-        Ok(part)
-    }
-
     /// The interface's name: that of the label, or `net<N>` with the lowest free N.
     fn interface_name(&self, key: &Key, state: &PodState) -> Result<String, String> {
         let requested = pods::requested_name(&state.pod, &key.name);
         let uid = &state.pod.uid;
         let free = |name: &String| {
             let claim = Claim::Name(uid.clone(), name.clone());
-            self.pods.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
+            self.claims.get(&claim).is_none_or(|(holder, _, _)| holder == key)
         };
         if requested.is_empty() {
-            let entry = self.pods.providers.get(key).and_then(|provider| provider.entries.get(uid));
-            let kept = entry.and_then(|entry| entry.ifname.clone()).filter(free);
+            let kept = self.entry(key, uid).and_then(|entry| entry.ifname.clone()).filter(free);
             // The labels of a pod are few, so one of the first is free.
             return Ok(kept.or_else(|| (0..1000).map(|n| format!("net{n}")).find(free)).unwrap_or_default());
         }
@@ -162,6 +126,41 @@ impl Engine {
         }
         Ok(requested.to_owned())
     }
+}
+
+fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {
+    let spec = store.service(service).ok_or_else(|| format!("L2Service {service} is not there"))?;
+    let mut part =
+        ServicePart { service: service.clone(), vid: spec.vid, needs: Vec::new(), routes: Vec::new() };
+    for name in &spec.subnets {
+        let subnet = store.subnet(name).ok_or_else(|| format!("Subnet {name} is not there"))?;
+        let routes: Vec<PodRoute> = store
+            .routes_of(subnet)
+            .into_iter()
+            .map(|route| PodRoute {
+                prefix: route.prefix,
+                next_hop: Some(route.next_hop),
+                table: None,
+                metric: None,
+                source: None,
+            })
+            .collect();
+        let source = Source::Ranges {
+            network: subnet.network,
+            ranges: subnet.hot_plug_pool.clone(),
+            excluded: routes.iter().filter_map(|route| route.next_hop).collect(),
+        };
+        let exhausted_message = if subnet.hot_plug_pool.is_empty() {
+            format!(
+                "Subnet {name} has no HotPlugPool to take an address for a running pod from; give it one beside its AllocationPool"
+            )
+        } else {
+            format!("the HotPlugPool of Subnet {name} has no address left; widen it")
+        };
+        part.needs.push(AddressNeed { pool: PoolKey::Subnet(name.clone()), source, exhausted_message });
+        part.routes.extend(routes);
+    }
+    Ok(part)
 }
 
 /// The kind of the interface itself.

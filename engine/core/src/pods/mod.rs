@@ -1,23 +1,29 @@
 //! The interfaces of running pods: the objects that give them, their addresses, and their state.
 
 pub mod bridges;
-pub mod grant;
-pub mod hot_plug;
+mod changes;
+mod claims;
+mod grant;
+mod hot_plug;
 pub mod ipam;
-pub mod leases;
+mod leases;
+mod sample;
 pub mod state;
-pub mod template;
+mod template;
+
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{HostNetwork, LinkName, NodePod, PodLink, PrimaryLink};
+use eno_schemas::{NodePod, PodLink, PrimaryLink};
 use ipnet::IpNet;
 
 use crate::{Key, Kind, Name, Pod, PodView};
 
+use claims::{Claim, Claimant};
 use ipam::{Ipam, PoolKey};
+use sample::Sample;
 use template::BridgeRequest;
 
 /// Prefix of the label that hot-plugs the attachment whose name follows.
@@ -27,36 +33,40 @@ const HOT_PLUG: &str = "attach.eno.k8s.io/";
 #[derive(Debug, Default)]
 pub struct Pods {
     /// Pods by uid.
-    pub states: HashMap<Name, PodState>,
+    states: HashMap<Name, PodState>,
     /// By object: the pods whose labels name it.
-    pub selected: HashMap<Key, BTreeSet<Name>>,
+    selected: HashMap<Key, BTreeSet<Name>>,
     /// By object: what it gives to pods.
-    pub providers: HashMap<Key, Provider>,
+    providers: HashMap<Key, Provider>,
     /// The leased addresses.
-    pub ipam: Ipam,
+    ipam: Ipam,
     /// The holders of exclusive names and hardware addresses.
-    pub claims: HashMap<Claim, Claimant>,
+    claims: HashMap<Claim, Claimant>,
     /// By node and pod bridge: the requests of links, each with their number.
-    pub bridges: BTreeMap<(Name, String), BTreeMap<BridgeRequest, u32>>,
+    bridges: BTreeMap<(Name, String), BTreeMap<BridgeRequest, u32>>,
     /// Pairs of an object and a pod uid that wait for something that another pod holds.
-    pub blocked: BTreeSet<(Key, Name)>,
+    blocked: BTreeSet<(Key, Name)>,
     /// By name of a host interface: the objects that name it as a pod bridge or parent.
-    pub bridge_users: HashMap<String, BTreeSet<Key>>,
+    bridge_users: HashMap<String, BTreeSet<Key>>,
+    /// The inverse of `bridge_users`.
+    interfaces: HashMap<Key, BTreeSet<String>>,
+    /// By PodConfig: its sample Deployment.
+    samples: HashMap<Key, Sample>,
     /// Addresses of deleted objects were restored from agents' reports, once after the start.
-    pub orphans_restored: bool,
+    orphans_restored: bool,
     /// Objects whose leases are to be restored from their status.
-    pub restore_queue: BTreeSet<Key>,
+    restore_queue: BTreeSet<Key>,
     /// As `queue`, for pods that already have something: they are planned before all others.
-    pub queue_first: BTreeSet<(Key, Name)>,
+    queue_first: BTreeSet<(Key, Name)>,
     /// Pairs of an object and a pod uid: what the one gives to the other is to be planned.
-    pub queue: BTreeSet<(Key, Name)>,
+    queue: BTreeSet<(Key, Name)>,
     /// Pod uids whose PodNetwork may have changed.
-    pub view_queue: BTreeSet<Name>,
+    view_queue: BTreeSet<Name>,
 }
 
 /// A pod.
 #[derive(Debug)]
-pub struct PodState {
+struct PodState {
     /// The pod as the API server has it.
     pub pod: Pod,
     /// The objects that its labels name.
@@ -71,7 +81,7 @@ pub struct PodState {
 
 /// The interfaces that one object gives to one pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Grant {
+struct Grant {
     /// The name of each link in the spec, and the interface.
     pub links: Vec<(Name, PodLink)>,
     /// A change of the primary interface.
@@ -82,7 +92,7 @@ pub struct Grant {
 
 /// An object that gives something to pods.
 #[derive(Debug, Default)]
-pub struct Provider {
+struct Provider {
     /// Its pods by uid.
     pub entries: BTreeMap<Name, Entry>,
     /// The revision of the leases: counts their changes.
@@ -95,7 +105,7 @@ pub struct Provider {
 
 /// One pod of a [`Provider`].
 #[derive(Debug, Default)]
-pub struct Entry {
+struct Entry {
     /// The pod's name.
     pub name: Name,
     /// The addresses by name of the link.
@@ -120,7 +130,7 @@ pub struct Entry {
 
 /// The withdrawal of everything that an object gave to a pod.
 #[derive(Clone, Debug)]
-pub struct Withdrawal {
+struct Withdrawal {
     /// Where it runs.
     pub node: Name,
     /// The version of the nodes since which it is withdrawn.
@@ -129,24 +139,12 @@ pub struct Withdrawal {
 
 /// A leased address of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lease {
+struct Lease {
     /// The pool in which it is unique.
     pub pool: PoolKey,
     /// With the prefix length of its network.
     pub address: IpNet,
 }
-
-/// An exclusive name or hardware address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Claim {
-    /// The name of an interface of a pod: pod uid, name.
-    Name(Name, String),
-    /// A hardware address on a master that pods of a node share: node, master, address.
-    Mac(Name, String, String),
-}
-
-/// The holder of a claim: the object, the pod's uid and name.
-pub type Claimant = (Key, Name, Name);
 
 impl Provider {
     /// The entry of a pod, created when there is none.
@@ -179,46 +177,40 @@ impl PodState {
 }
 
 impl Pods {
-    /// Drops the pods that request nothing and have nothing.
-    pub fn forget_idle(&mut self) {
-        self.states.retain(|_, state| !state.requested.is_empty() || !state.entries.is_empty());
-        self.states.shrink_to_fit();
+    /// The leased addresses.
+    pub fn ipam(&self) -> &Ipam {
+        &self.ipam
     }
 
-    /// The desired state of a pod bridge on a node. `None`: it is not wanted.
-    pub fn bridge(&self, node: &Name, bridge: &str) -> Option<HostNetwork> {
-        let requests = self.bridges.get(&(node.clone(), bridge.to_owned()))?;
-        let addresses: BTreeSet<IpNet> =
-            requests.keys().flat_map(|request| request.addresses.iter().copied()).collect();
-        let mtu = requests.keys().filter_map(|request| request.mtu).max();
-        Some(HostNetwork::PodBridge { addresses: addresses.into_iter().collect(), mtu })
+    /// The revision of the leases that an object's status shows.
+    pub fn lease_revision(&self, key: &Key) -> u64 {
+        self.providers.get(key).map_or(0, |provider| provider.lease_revision)
     }
 
-    /// Counts a link's request to its bridge on a node in or out. Returns true on a change.
-    pub fn count_bridge_request(
-        &mut self,
-        node: &Name,
-        bridge: &str,
-        request: &BridgeRequest,
-        more: bool,
-    ) -> bool {
-        let key = (node.clone(), bridge.to_owned());
-        let requests = self.bridges.entry(key.clone()).or_default();
-        let count = requests.entry(request.clone()).or_default();
-        *count = if more { *count + 1 } else { count.saturating_sub(1) };
-        let changed = *count == u32::from(more);
-        if *count == 0 {
-            requests.remove(request);
-        }
-        if requests.is_empty() {
-            self.bridges.remove(&key);
-        }
-        changed
+    fn entry(&self, key: &Key, uid: &Name) -> Option<&Entry> {
+        self.providers.get(key)?.entries.get(uid)
+    }
+
+    fn entry_mut(&mut self, key: &Key, uid: &Name) -> Option<&mut Entry> {
+        self.providers.get_mut(key)?.entries.get_mut(uid)
     }
 }
 
+/// True for the kinds that give interfaces to pods.
+fn gives_to_pods(kind: Kind) -> bool {
+    matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
+}
+
+/// The attachments whose NetworkAttachmentDefinition a pod uses, or that its labels name.
+pub fn used_attachments(pod: &Pod, has_agents: bool) -> Vec<Key> {
+    let nads = pod.uses.iter();
+    let nads = nads.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
+    let hot = requested(pod).into_iter().filter(|key| has_agents && key.kind == Kind::L2ServiceAttachment);
+    nads.chain(hot).collect::<BTreeSet<Key>>().into_iter().collect()
+}
+
 /// The objects that a pod's labels name.
-pub fn requested(pod: &Pod) -> BTreeSet<Key> {
+fn requested(pod: &Pod) -> BTreeSet<Key> {
     let named = |kind, label: &str| {
         let name = pod.labels.get(label).filter(|name| !name.is_empty());
         name.map(|name| Key::namespaced(kind, &pod.namespace, name))
@@ -230,15 +222,6 @@ pub fn requested(pod: &Pod) -> BTreeSet<Key> {
 }
 
 /// The interface name that a pod's label requests for a hot-plugged attachment; empty: any.
-pub fn requested_name<'a>(pod: &'a Pod, attachment: &str) -> &'a str {
+fn requested_name<'a>(pod: &'a Pod, attachment: &str) -> &'a str {
     pod.labels.get(format!("{HOT_PLUG}{attachment}").as_str()).map_or("", |name| &**name)
-}
-
-/// The claim on the name of a link of a pod.
-pub fn name_claim(uid: &Name, name: &LinkName) -> Claim {
-    match name {
-        LinkName::Fixed(name) => Claim::Name(uid.clone(), name.clone()),
-        // A PID follows the name, so it can't be equal to a fixed one.
-        LinkName::WithPid(name) => Claim::Name(uid.clone(), format!("{name}<PID>")),
-    }
 }

@@ -1,23 +1,34 @@
-//! The state of what pods are given: in the statuses of the objects that give it, and in the PodNetwork of each pod.
+//! The state of what pods are given and of pod bridges, for the statuses of the objects that give them.
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{AppliedLink, PathMtu, PodLink};
+use eno_schemas::PathMtu;
 use ipnet::IpNet;
 
+use crate::node::state::HostStates;
 use crate::node::target::LinkState;
-use crate::pods::template::{self, shared_master};
-use crate::pods::{Entry, Grant, PodState, Provider};
-use crate::{
-    ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LinkEntry, Name, Pod, PodEntry,
-    PodInterface, PodView,
-};
-
-use crate::engine::Engine;
-use crate::status::evaluate::Evaluation;
+use crate::pods::{Entry, Grant, PodState, Pods, Provider, template};
+use crate::spec::Spec;
+use crate::status::evaluation::Evaluation;
+use crate::status::inputs::Inputs;
+use crate::store::Store;
+use crate::{ConditionReason, ConditionState, ConditionType, Config, Key, Kind, LinkEntry, Name, PodEntry};
 
 /// The message of an object that needs agents where there are none.
-pub(crate) const NO_AGENTS: &str = "the engine runs without agents on the nodes";
+const NO_AGENTS: &str = "the engine runs without agents on the nodes";
+
+/// Reads the state of what pods are given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodStates<'a> {
+    /// How the cluster is configured.
+    pub config: &'a Config,
+    /// The objects.
+    pub store: &'a Store,
+    /// The nodes.
+    pub hosts: HostStates<'a>,
+    /// The pods.
+    pub pods: &'a Pods,
+}
 
 /// The state of one pod of an object.
 enum PodProgress {
@@ -31,7 +42,7 @@ enum PodProgress {
     Refused(String, bool),
 }
 
-impl Engine {
+impl PodStates<'_> {
     /// Evaluates what an object gives to pods. The phase of a configuration depends on it. An attachment has a
     /// condition for it, since it is as ready for other pods.
     pub(crate) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
@@ -41,7 +52,7 @@ impl Engine {
         }
         let Some(provider) = self.pods.providers.get(key).filter(|provider| !provider.entries.is_empty())
         else {
-            let refused = self.store.records.get(key).and_then(|record| record.sample_refused.as_ref());
+            let refused = self.pods.samples.get(key).and_then(|sample| sample.refused.as_ref());
             return refused
                 .into_iter()
                 .for_each(|message| evaluation.refuse(format!("spec.sampleDeployment: {message}")));
@@ -94,7 +105,7 @@ impl Engine {
     fn note_narrow_paths(&self, key: &Key, provider: &Provider, evaluation: &mut Evaluation) {
         let narrow = provider.entries.iter().filter_map(|(uid, entry)| {
             let state = self.pods.states.get(uid)?;
-            let node = self.node.node(state.pod.node.as_ref()?)?;
+            let node = self.hosts.nodes.node(state.pod.node.as_ref()?)?;
             let message = granted_parts(state.grants.get(key)?).find_map(|(link, id)| {
                 let found = node.link_hop(uid, id).0?;
                 Some(narrow_path(&link, found.mtu, found.path.as_ref()?))
@@ -129,7 +140,9 @@ impl Engine {
             return PodProgress::Idle;
         };
         let Some(name) = &state.pod.node else { return PodProgress::Idle };
-        let Some(node) = self.node.node(name).filter(|node| node.ready) else { return PodProgress::Idle };
+        let Some(node) = self.hosts.nodes.node(name).filter(|node| node.is_ready()) else {
+            return PodProgress::Idle;
+        };
         let awaited = self
             .pods
             .providers
@@ -157,13 +170,13 @@ impl Engine {
                     return refusal(format!("{link}: {reason}"), retryable, name);
                 }
                 LinkState::Waiting => {
-                    let message = format!("{link} on Node {name} {}", self.waits_for_node(name));
+                    let message = format!("{link} on Node {name} {}", self.hosts.waits_for(name));
                     return PodProgress::Waits(message, Some(name.clone()));
                 }
             }
         }
         if let Some(former) = node.unwanted_link(uid, &template::link_id(key, "")) {
-            let message = format!("the removal of {former} on Node {name} {}", self.waits_for_node(name));
+            let message = format!("the removal of {former} on Node {name} {}", self.hosts.waits_for(name));
             return PodProgress::Waits(message, Some(name.clone()));
         }
         PodProgress::Confirmed
@@ -176,11 +189,11 @@ impl Engine {
     }
 
     fn last_entry(&self, key: &Key, uid: &Name) -> Option<&PodEntry> {
-        self.store.records.get(key)?.status.pods.iter().find(|entry| entry.uid == *uid)
+        self.store.get(key)?.status.pods.iter().find(|entry| entry.uid == *uid)
     }
 
     /// The entries of pods in the status of an object.
-    pub(crate) fn pod_entries(&self, key: &Key) -> Vec<PodEntry> {
+    pub(crate) fn entries(&self, key: &Key) -> Vec<PodEntry> {
         let Some(provider) = self.pods.providers.get(key) else { return Vec::new() };
         let mut entries: Vec<PodEntry> = provider
             .entries
@@ -228,37 +241,36 @@ impl Engine {
     /// The interfaces of an object that are present in a pod.
     fn present_links(&self, key: &Key, uid: &Name, state: Option<&PodState>) -> Vec<LinkEntry> {
         let Some(state) = state else { return Vec::new() };
-        let node = state.pod.node.as_ref().and_then(|name| self.node.node(name));
+        let node = state.pod.node.as_ref().and_then(|name| self.hosts.nodes.node(name));
         let Some(node) = node.filter(|node| node.is_known()) else {
             // Without a report since the start the last status still holds.
             return self.last_entry(key, uid).map(|entry| entry.links.clone()).unwrap_or_default();
         };
         let Some(grant) = state.grants.get(key) else { return Vec::new() };
-        let links = grant
-            .links
-            .iter()
-            .filter_map(|(name, link)| Some(link_entry(name, Some(link), node.link_hop(uid, &link.id).0?)));
+        let links = grant.links.iter().filter_map(|(name, link)| {
+            Some(LinkEntry::found(name, Some(link), node.link_hop(uid, &link.id).0?))
+        });
         let primary = grant.primary.iter().filter_map(|primary| {
             let name = Name::from(primary.name.as_str());
-            Some(link_entry(&name, None, node.link_hop(uid, &primary.id).0?))
+            Some(LinkEntry::found(&name, None, node.link_hop(uid, &primary.id).0?))
         });
         links.chain(primary).collect()
     }
 
     /// The first pod that is not confirmed to have lost what a deleted object gave it.
-    pub(crate) fn remains_in_pods(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
+    pub(crate) fn remains(&self, key: &Key, evaluation: &mut Evaluation) -> Option<String> {
         let provider = self.pods.providers.get(key)?;
         for entry in provider.entries.values() {
             let Some(withdrawal) = &entry.withdrawal else { continue };
             let name = &withdrawal.node;
-            let Some(node) = self.node.node(name) else { continue };
-            if !node.ready {
+            let Some(node) = self.hosts.nodes.node(name) else { continue };
+            if !node.is_ready() {
                 evaluation.final_message =
                     format!("Node {name} is not ready: what is left there goes when it is back");
                 continue;
             }
             evaluation.waits_on = Some(name.clone());
-            return Some(match &node.failure {
+            return Some(match node.failure() {
                 Some(failure) => format!(
                     "Pod {} on Node {name}: what it was given can't be taken back yet: {}",
                     entry.name, failure.reason
@@ -266,70 +278,39 @@ impl Engine {
                 None => format!(
                     "Pod {} on Node {name}: the removal of what it was given {}",
                     entry.name,
-                    self.waits_for_node(name)
+                    self.hosts.waits_for(name)
                 ),
             });
         }
         None
     }
 
-    /// Emits the PodNetworks of pods that changed.
-    pub(crate) fn emit_pod_views(&mut self) {
-        for uid in std::mem::take(&mut self.pods.view_queue) {
-            let Some(state) = self.pods.states.get(&uid) else { continue };
-            let view = self.pod_view(&uid, state);
-            if state.view == view {
-                continue;
-            }
-            let Pod { namespace, name, .. } = state.pod.clone();
-            if let Some(state) = self.pods.states.get_mut(&uid) {
-                state.view.clone_from(&view);
-            }
-            self.work.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
+    /// Evaluates a Bridge on the nodes where it is wanted.
+    pub(crate) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+        if !self.config.nodes {
+            return evaluation.wait(NO_AGENTS.into());
+        }
+        let Some(spec) = self.store.effective(key, Spec::bridge) else { return };
+        inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
+        for name in self.pods.bridge_nodes(&spec.name) {
+            let Some(node) = self.hosts.nodes.node(name).filter(|node| node.is_ready()) else { continue };
+            let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
+            self.hosts.note_hop(evaluation, name, &hop, || format!("Node {name}: bridge {}", spec.name));
         }
     }
 
-    fn pod_view(&self, uid: &Name, state: &PodState) -> Option<PodView> {
-        let name = state.pod.node.clone()?;
-        let node = self.node.node(&name)?;
-        let mut interfaces = Vec::new();
-        for (owner, grant) in &state.grants {
-            for (link, wanted) in &grant.links {
-                let (found, hop) = node.link_hop(uid, &wanted.id);
-                interfaces.push(PodInterface {
-                    owner: owner.clone(),
-                    kind: template::kind_name(&wanted.kind),
-                    entry: found
-                        .map_or_else(|| absent_link(link), |found| link_entry(link, Some(wanted), found)),
-                    routes: wanted.routes.iter().map(template::route_text).collect(),
-                    problem: hop.problem(),
-                });
-            }
-            if let Some(primary) = &grant.primary {
-                let link = Name::from(primary.name.as_str());
-                let (found, hop) = node.link_hop(uid, &primary.id);
-                interfaces.push(PodInterface {
-                    owner: owner.clone(),
-                    kind: "primary",
-                    entry: found.map_or_else(|| absent_link(&link), |found| link_entry(&link, None, found)),
-                    routes: Vec::new(),
-                    problem: hop.problem(),
-                });
-            }
-        }
-        let hot = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
-        for owner in hot.filter(|key| !self.store.records.contains_key(key)) {
-            let Key { kind, namespace, name } = owner;
-            let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
-            interfaces.push(PodInterface {
-                owner: owner.clone(),
-                kind: "none",
-                entry: absent_link(name),
-                routes: Vec::new(),
-                problem: Some(problem),
-            });
-        }
-        (!interfaces.is_empty()).then_some(PodView { node: name, interfaces })
+    /// The nodes where a Bridge is present, for its status.
+    pub(crate) fn nodes_with(&self, key: &Key) -> Vec<Name> {
+        let Some(spec) = self.store.effective(key, Spec::bridge) else { return Vec::new() };
+        let last = self.store.get(key).map(|record| &record.status.nodes);
+        let there = |name: &&Name| {
+            self.hosts.nodes.node(name).is_some_and(|node| {
+                // Without a report since the start the last status still holds.
+                let held = !node.is_known() && last.is_some_and(|nodes| nodes.contains(*name));
+                held || node.observed_network(&spec.name).is_some()
+            })
+        };
+        self.pods.bridge_nodes(&spec.name).filter(there).cloned().collect()
     }
 }
 
@@ -356,29 +337,4 @@ fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
 fn granted_parts(grant: &Grant) -> impl Iterator<Item = (String, &str)> {
     let links = grant.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
     links.chain(grant.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
-}
-
-fn link_entry(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> LinkEntry {
-    let is_veth = wanted.is_some_and(|link| matches!(link.kind, eno_schemas::LinkKind::Veth { .. }));
-    LinkEntry {
-        link: name.clone(),
-        name: found.name.clone(),
-        host_name: found.host_name.clone(),
-        bridge: wanted.filter(|_| is_veth).and_then(|link| shared_master(&link.kind)).map(str::to_owned),
-        mac: found.mac.clone(),
-        mtu: found.mtu,
-        addresses: found.addresses.clone(),
-    }
-}
-
-fn absent_link(link: &Name) -> LinkEntry {
-    LinkEntry {
-        link: link.clone(),
-        name: String::new(),
-        host_name: None,
-        bridge: None,
-        mac: None,
-        mtu: 0,
-        addresses: Vec::new(),
-    }
 }

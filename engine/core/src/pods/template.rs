@@ -24,6 +24,15 @@ pub struct Template {
     pub bridge: Option<(String, BridgeRequest)>,
 }
 
+/// The interfaces that an object gives to a pod, before they have addresses.
+#[derive(Clone, Debug, Default)]
+pub struct Interfaces {
+    /// In the order in which they are made.
+    pub templates: Vec<Template>,
+    /// A change of the primary interface.
+    pub primary: Option<PrimaryLink>,
+}
+
 /// The need of one address.
 #[derive(Clone, Debug)]
 pub struct AddressNeed {
@@ -81,7 +90,7 @@ pub fn templates_for(
     key: &Key,
     spec: &PodLinksSpec,
     bridge: impl Fn(&str) -> Option<BridgeSettings>,
-) -> (Vec<Template>, Option<PrimaryLink>) {
+) -> Interfaces {
     let templates = spec.links.iter().map(|link| template_for(key, link, &bridge)).collect();
     let primary = spec.primary.as_ref().map(|primary| {
         let mut link = PrimaryLink {
@@ -93,7 +102,7 @@ pub fn templates_for(
         link.revision = revision(&link);
         link
     });
-    (templates, primary)
+    Interfaces { templates, primary }
 }
 
 fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<BridgeSettings>) -> Template {

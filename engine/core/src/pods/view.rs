@@ -2,9 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use eno_schemas::{AppliedLink, LinkKind, PodLink};
 use ipnet::IpNet;
 
-use crate::{Key, Name};
+use crate::node::Nodes;
+use crate::pods::template::{self, shared_master};
+use crate::pods::{PodState, Pods};
+use crate::store::Store;
+use crate::work::Work;
+use crate::{Effect, Key, Kind, Name};
 
 /// An unfinished pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,4 +91,100 @@ pub struct PodInterface {
     pub routes: Vec<String>,
     /// Why it is not complete.
     pub problem: Option<String>,
+}
+
+impl Pods {
+    /// Emits the PodNetworks of pods that changed.
+    pub(crate) fn emit_views(&mut self, store: &Store, nodes: &Nodes, work: &mut Work) {
+        for uid in std::mem::take(&mut self.view_queue) {
+            let Some(state) = self.states.get_mut(&uid) else { continue };
+            let view = PodView::of(store, nodes, &uid, state);
+            if state.view == view {
+                continue;
+            }
+            state.view.clone_from(&view);
+            let Pod { namespace, name, .. } = state.pod.clone();
+            work.effects.push(Effect::PodNetwork { namespace, name, uid, view: view.map(Box::new) });
+        }
+    }
+}
+
+impl PodView {
+    /// What a pod was given. `None`: nothing, or its node is not there.
+    fn of(store: &Store, nodes: &Nodes, uid: &Name, state: &PodState) -> Option<Self> {
+        let name = state.pod.node.clone()?;
+        let node = nodes.node(&name)?;
+        let mut interfaces = Vec::new();
+        for (owner, grant) in &state.grants {
+            for (link, wanted) in &grant.links {
+                let (found, hop) = node.link_hop(uid, &wanted.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: template::kind_name(&wanted.kind),
+                    entry: found.map_or_else(
+                        || LinkEntry::absent(link),
+                        |found| LinkEntry::found(link, Some(wanted), found),
+                    ),
+                    routes: wanted.routes.iter().map(template::route_text).collect(),
+                    problem: hop.problem(),
+                });
+            }
+            if let Some(primary) = &grant.primary {
+                let link = Name::from(primary.name.as_str());
+                let (found, hop) = node.link_hop(uid, &primary.id);
+                interfaces.push(PodInterface {
+                    owner: owner.clone(),
+                    kind: "primary",
+                    entry: found.map_or_else(
+                        || LinkEntry::absent(&link),
+                        |found| LinkEntry::found(&link, None, found),
+                    ),
+                    routes: Vec::new(),
+                    problem: hop.problem(),
+                });
+            }
+        }
+        let hot = state.requested.iter().filter(|key| key.kind == Kind::L2ServiceAttachment);
+        for owner in hot.filter(|key| !store.contains(key)) {
+            let Key { kind, namespace, name } = owner;
+            let problem = format!("there is no {kind} {name} in namespace {namespace}, which a label names");
+            interfaces.push(PodInterface {
+                owner: owner.clone(),
+                kind: "none",
+                entry: LinkEntry::absent(name),
+                routes: Vec::new(),
+                problem: Some(problem),
+            });
+        }
+        (!interfaces.is_empty()).then_some(Self { node: name, interfaces })
+    }
+}
+
+impl LinkEntry {
+    /// An interface as read back. `wanted`: what was commanded, unless it is the primary one.
+    pub(super) fn found(name: &Name, wanted: Option<&PodLink>, found: &AppliedLink) -> Self {
+        let is_veth = wanted.is_some_and(|link| matches!(link.kind, LinkKind::Veth { .. }));
+        Self {
+            link: name.clone(),
+            name: found.name.clone(),
+            host_name: found.host_name.clone(),
+            bridge: wanted.filter(|_| is_veth).and_then(|link| shared_master(&link.kind)).map(str::to_owned),
+            mac: found.mac.clone(),
+            mtu: found.mtu,
+            addresses: found.addresses.clone(),
+        }
+    }
+
+    /// An interface that does not exist yet.
+    fn absent(link: &Name) -> Self {
+        Self {
+            link: link.clone(),
+            name: String::new(),
+            host_name: None,
+            bridge: None,
+            mac: None,
+            mtu: 0,
+            addresses: Vec::new(),
+        }
+    }
 }

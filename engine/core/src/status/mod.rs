@@ -2,15 +2,19 @@
 
 pub mod condition;
 pub mod evaluate;
+pub mod evaluation;
 pub mod inputs;
+mod notes;
 pub mod stalled;
-pub mod unknown_opts;
+mod switches;
+pub mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
+use crate::fabric::placement::PlacementStatus;
 use crate::spec::Spec;
 use crate::{Condition, Key, Name, PodEntry};
 
@@ -18,9 +22,42 @@ use crate::{Condition, Key, Name, PodEntry};
 #[derive(Debug, Default)]
 pub struct Statuses {
     /// Objects whose status is to be evaluated.
-    pub queue: BTreeSet<Key>,
+    queue: BTreeSet<Key>,
     /// Objects that were given up while switches may still carry their VLANs. Evaluated after each switch report.
-    pub removing: BTreeSet<Key>,
+    removing: BTreeSet<Key>,
+}
+
+impl Statuses {
+    /// Adds objects to the queue, and takes them out of `keys`.
+    pub fn request(&mut self, keys: &mut BTreeSet<Key>) {
+        self.queue.append(keys);
+    }
+
+    /// Takes the next object out of the queue.
+    pub fn pop(&mut self) -> Option<Key> {
+        self.queue.pop_first()
+    }
+
+    /// True when nothing is to be evaluated.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Evaluates an object after each report of a switch, since switches may still carry its VLANs.
+    pub fn follow_removal(&mut self, key: &Key) {
+        self.removing.insert(key.clone());
+    }
+
+    /// A switch reported.
+    pub fn reevaluate_removed(&mut self) {
+        self.queue.extend(self.removing.iter().cloned());
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&mut self, key: &Key) {
+        self.queue.remove(key);
+        self.removing.remove(key);
+    }
 }
 
 /// The status of an object, as the runtime writes it.
@@ -38,6 +75,8 @@ pub struct Status {
     pub transitions: u64,
     /// The VLAN that the object holds.
     pub granted_id: Option<VlanId>,
+    /// Where a network is confirmed and where it is to be, while a switch rejects it or it moves to another VLAN.
+    pub placement: Option<PlacementStatus>,
     /// The last valid spec. [`Spec::from_json`] reads it back.
     pub realized: Option<Arc<Spec>>,
     /// The connection points of a service.

@@ -9,30 +9,26 @@ use eno_schemas::Phase;
 
 use crate::{Condition, ConditionReason, ConditionType, Effect, Key, Name};
 
-use crate::engine::Engine;
 use crate::store::record::Record;
+use crate::work::Work;
 
 const TRANSIENT_MESSAGE: &str = "the error may pass; it counts as stalled once it has stood for 60 s";
 
-impl Engine {
-    /// Requests the deadline of a transient error, once.
-    pub(crate) fn start_deadline(&mut self, key: &Key) {
-        let Some(record) = self.store.records.get_mut(key) else { return };
-        let since = stalled(record).filter(|stalled| !stalled.holds).map(|stalled| stalled.since.clone());
-        if since.as_ref() == record.deadline.as_ref().map(|(since, _)| since) {
-            return;
-        }
-        record.deadline = since.clone().map(|since| (since, false));
-        self.work.effects.extend(since.map(|since| Effect::Deadline { key: key.clone(), since }));
+/// Requests the deadline of a transient error, once.
+pub(crate) fn start_deadline(record: &mut Record, key: &Key, work: &mut Work) {
+    let since = stalled(record).filter(|stalled| !stalled.holds).map(|stalled| stalled.since.clone());
+    if since.as_ref() == record.deadline.as_ref().map(|(since, _)| since) {
+        return;
     }
+    record.deadline = since.clone().map(|since| (since, false));
+    work.effects.extend(since.map(|since| Effect::Deadline { key: key.clone(), since }));
+}
 
-    /// The deadline of an error is over.
-    pub(crate) fn deadline_exceeded(&mut self, key: &Key, since: &Name) {
-        let deadline = self.store.records.get_mut(key).and_then(|record| record.deadline.as_mut());
-        if let Some((_, exceeded)) = deadline.filter(|(own, _)| own == since) {
-            *exceeded = true;
-            self.status.queue.insert(key.clone());
-        }
+/// The deadline of an error that began at `since` is over.
+pub(crate) fn deadline_exceeded(record: &mut Record, key: &Key, since: &Name, work: &mut Work) {
+    if let Some((_, exceeded)) = record.deadline.as_mut().filter(|(own, _)| own == since) {
+        *exceeded = true;
+        work.evaluate.insert(key.clone());
     }
 }
 

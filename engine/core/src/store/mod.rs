@@ -1,12 +1,16 @@
 //! The objects of the cluster, and which of them name which.
 
+pub mod lookups;
 pub mod record;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
-use crate::spec::Spec;
+use crate::fabric::network::is_user;
+use crate::spec::{Invalid, Spec};
+use crate::validate::Verdict;
 use crate::work::Work;
-use crate::{Key, Kind, Labels, Name};
+use crate::{Key, Kind, Labels, Name, Object};
 
 use record::Record;
 
@@ -22,33 +26,198 @@ pub struct Store {
     /// The labels of each namespace.
     pub namespaces: HashMap<Name, Labels>,
     /// The highest [`Record::version`].
-    pub version: u64,
+    version: u64,
+}
+
+/// What an object of an event does to the store.
+#[derive(Debug)]
+pub enum Update {
+    /// Nothing.
+    Unchanged,
+    /// It changed a record.
+    Changed {
+        /// The annotation [`Object::forget`] changed.
+        forget: bool,
+    },
+    /// There is no record of this object: its name is free, or an object with another uid has it.
+    Unknown(Box<Object>),
 }
 
 impl Store {
-    /// An object.
+    /// The record of an object.
     pub fn get(&self, key: &Key) -> Option<&Record> {
         self.records.get(key)
     }
 
-    /// True when the object exists.
+    /// The record of an object, to be changed.
+    pub fn get_mut(&mut self, key: &Key) -> Option<&mut Record> {
+        self.records.get_mut(key)
+    }
+
+    /// True when the object is there.
     pub fn contains(&self, key: &Key) -> bool {
         self.records.contains_key(key)
     }
 
-    /// All objects of one kind.
+    /// All objects, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Record)> {
+        self.records.iter()
+    }
+
+    /// All objects of one kind, in no order.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Record)> {
         self.records.iter().filter(move |(key, _)| key.kind == kind)
     }
 
-    /// The objects that name an object.
-    pub fn referrers(&self, key: &Key) -> impl Iterator<Item = &Key> {
+    /// The objects that name an object, in the order of their keys.
+    pub fn referrers<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Key> + use<'a> {
         self.referrers.get(key).into_iter().flatten()
     }
 
     /// The realised spec of an object, if it is of the kind that `read` takes.
     pub fn effective<T>(&self, key: &Key, read: impl Fn(&Spec) -> Option<&T>) -> Option<&T> {
         read(self.records.get(key)?.effective.as_deref()?)
+    }
+
+    /// The labels of a namespace.
+    pub fn namespace(&self, name: &Name) -> Option<&Labels> {
+        self.namespaces.get(name)
+    }
+
+    /// Takes a Node's labels. Returns true when they are new.
+    pub fn set_node(&mut self, name: &Name, labels: Labels) -> bool {
+        let is_new = self.nodes.get(name) != Some(&labels);
+        self.nodes.insert(name.clone(), labels);
+        is_new
+    }
+
+    /// Removes a Node. Returns true when it was there.
+    pub fn remove_node(&mut self, name: &Name) -> bool {
+        self.nodes.remove(name).is_some()
+    }
+
+    /// Takes a namespace's labels. Returns true when they are new.
+    pub fn set_namespace(&mut self, name: &Name, labels: Labels) -> bool {
+        let is_new = self.namespaces.get(name) != Some(&labels);
+        self.namespaces.insert(name.clone(), labels);
+        is_new
+    }
+
+    /// Removes a namespace.
+    pub fn remove_namespace(&mut self, name: &Name) {
+        self.namespaces.remove(name);
+    }
+
+    /// Takes a changed object into its record.
+    pub fn update(&mut self, object: Box<Object>) -> Update {
+        let Some(record) = self.records.get_mut(&object.key).filter(|record| record.uid == object.uid) else {
+            return Update::Unknown(object);
+        };
+        let forget = record.forget != object.forget;
+        let renewed = record.generation != object.generation;
+        let turned = (record.finalized, record.deleting) != (object.finalized, object.deleting);
+        if !(forget || renewed || turned) {
+            return Update::Unchanged;
+        }
+        if turned {
+            // The object becomes active or stops taking new users: everything that depends on it is validated again.
+            (record.finalizer_requested, record.version) = (false, 0);
+            if !record.finalized && is_user(&object.key) {
+                // Without a finalizer it held nothing: it starts from what its status says is realised.
+                record.effective = record.status.realized.clone();
+            }
+        }
+        (record.deleting, record.finalized, record.forget) =
+            (object.deleting, object.finalized, object.forget);
+        if renewed {
+            record.generation = object.generation;
+            record.await_elapsed = false;
+            record.spec = object.spec.map(Arc::new);
+            record.unknown_opts = object.unknown_opts;
+        }
+        Update::Changed { forget }
+    }
+
+    /// Adds a record, or replaces one.
+    pub fn insert(&mut self, key: Key, record: Record) {
+        self.records.insert(key, record);
+    }
+
+    /// Removes a record.
+    pub fn remove(&mut self, key: &Key) -> Option<Record> {
+        self.records.remove(key)
+    }
+
+    /// Takes the specs of an object that is gone, so that it wants nothing. Returns the references that the index
+    /// has of it. `None`: there is no such object.
+    pub fn clear_specs(&mut self, key: &Key) -> Option<BTreeSet<Key>> {
+        let record = self.records.get_mut(key)?;
+        (record.spec, record.effective) = (Err(Invalid::new("", "gone")), None);
+        Some(std::mem::take(&mut record.indexed_references))
+    }
+
+    /// Takes a decision about an object into its record.
+    pub fn apply(&mut self, key: &Key, verdict: Verdict) {
+        let Some(record) = self.records.get_mut(key) else { return };
+        (record.effective, record.problem, record.incomplete) =
+            (verdict.effective, verdict.problem, verdict.incomplete);
+        if verdict.changed {
+            self.version += 1;
+            record.version = self.version;
+        }
+    }
+
+    /// Updates the index of referrers with the references of an object. Returns those that it does not have any more.
+    pub fn update_references(&mut self, key: &Key, work: &mut Work) -> Vec<Key> {
+        let Some(record) = self.records.get_mut(key) else { return Vec::new() };
+        let now = record.references();
+        if now == record.indexed_references {
+            return Vec::new();
+        }
+        let before = std::mem::replace(&mut record.indexed_references, now.clone());
+        for reference in now.difference(&before) {
+            self.referrers.entry(reference.clone()).or_default().insert(key.clone());
+            self.revalidate_if_deleting(reference, work);
+        }
+        let removed: Vec<Key> = before.difference(&now).cloned().collect();
+        for reference in &removed {
+            self.remove_referrer(reference, key, work);
+        }
+        removed
+    }
+
+    /// Removes an object from the referrers of another.
+    pub fn remove_referrer(&mut self, reference: &Key, key: &Key, work: &mut Work) {
+        if let Some(referrers) = self.referrers.get_mut(reference) {
+            referrers.remove(key);
+            if referrers.is_empty() {
+                self.referrers.remove(reference);
+            }
+        }
+        self.revalidate_if_deleting(reference, work);
+    }
+
+    /// The users of an object changed. When it is being deleted, they decide whether it may go.
+    pub fn revalidate_if_deleting(&self, key: &Key, work: &mut Work) {
+        if self.records.get(key).is_some_and(|record| record.deleting) {
+            work.validate.insert(key.clone());
+        }
+    }
+
+    /// Requests the validation of the objects that name an object.
+    pub fn revalidate_referrers(&self, key: &Key, work: &mut Work) {
+        work.validate.extend(self.referrers(key).cloned());
+    }
+
+    /// Requests the validation of all objects of a kind.
+    pub fn revalidate_kind(&self, kind: Kind, work: &mut Work) {
+        work.validate.extend(self.of_kind(kind).map(|(key, _)| key.clone()));
+    }
+
+    /// Requests the validation of all objects in a namespace.
+    pub fn revalidate_namespace(&self, namespace: &Name, work: &mut Work) {
+        let inside = self.records.keys().filter(|key| key.namespace == *namespace);
+        work.validate.extend(inside.cloned());
     }
 
     /// Requests the evaluation of networks and of the objects that name them.

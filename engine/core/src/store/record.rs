@@ -1,19 +1,11 @@
-//! The state of each object, each network and each connection point.
+//! The state of each object.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use eno_schemas::VlanId;
-
-use crate::fabric::topology::Ports;
-use crate::node::Demand;
 use crate::spec::{Invalid, Spec};
-use crate::vlan::{Seniority, VlanScope};
+use crate::vlan::Seniority;
 use crate::{Key, Name, Object, Status};
-
-use crate::fabric::gaps::Gap;
-use crate::fabric::transaction::Refusal;
-use crate::node::hosts::HostCleanup;
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -39,9 +31,9 @@ pub struct Record {
     pub spec: Result<Arc<Spec>, Invalid>,
     /// The spec that is realised: the manifest's when it is valid in all that it depends on, else the last valid one.
     pub effective: Option<Arc<Spec>>,
-    /// The realised spec whose demands are counted in [`Network::points`].
+    /// The realised spec whose demands are counted in [`crate::fabric::network::Network::points`].
     pub counted: Option<Arc<Spec>>,
-    /// The wanted spec whose demands are counted in [`Network::requested`].
+    /// The wanted spec whose demands are counted in [`crate::fabric::network::Network::requested`].
     pub requested: Option<Arc<Spec>>,
     /// Why the spec can't be realised.
     pub problem: Option<Invalid>,
@@ -53,18 +45,6 @@ pub struct Record {
     pub version: u64,
     /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
-    /// The switches that may still carry VLANs of it that were removed.
-    pub cleanup_devices: BTreeSet<Name>,
-    /// Its demands on hosts that are counted in [`crate::node::Nodes`].
-    pub host_demands: Vec<Demand>,
-    /// The host interfaces that it names, as the index of those has them.
-    pub bridges: BTreeSet<String>,
-    /// The name of the sample Deployment that was requested.
-    pub requested_sample: Option<Name>,
-    /// Why the API server refuses pods of its sample Deployment.
-    pub sample_refused: Option<Name>,
-    /// Removed interfaces that may still be on nodes.
-    pub host_cleanups: Vec<HostCleanup>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -94,12 +74,6 @@ impl Record {
             await_elapsed: status.phase.is_some(),
             version: 0,
             indexed_references: BTreeSet::new(),
-            cleanup_devices: BTreeSet::new(),
-            host_demands: Vec::new(),
-            bridges: BTreeSet::new(),
-            requested_sample: None,
-            sample_refused: None,
-            host_cleanups: Vec::new(),
             status,
             finalizer_requested: false,
             deadline: None,
@@ -121,47 +95,4 @@ impl Record {
         let spec = self.spec.as_ref().ok();
         spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
     }
-}
-
-/// Something with a VLAN: an L2Service, or an L2BridgeDomain written by hand.
-#[derive(Debug, Default)]
-pub struct Network {
-    /// Connection points where it is realised, each with the number of users.
-    pub points: BTreeMap<Name, u32>,
-    /// Connection points where it is requested, each with the number of users.
-    pub requested: BTreeMap<Name, u32>,
-    /// The plan: the VLAN, and the ports that carry it.
-    pub planned: Option<(VlanId, Arc<Ports>)>,
-    /// The refusal by a switch.
-    pub refusal: Option<Refusal>,
-    /// The VLANs that it claims.
-    pub claimed: BTreeSet<VlanId>,
-    /// Why its endpoints can't reach each other.
-    pub gap: Option<Gap>,
-}
-
-impl Network {
-    /// Counts one user more or less at a connection point. Returns true when the point appears or disappears.
-    pub fn count(points: &mut BTreeMap<Name, u32>, point: &Name, more: bool) -> bool {
-        let users = points.entry(point.clone()).or_default();
-        *users = if more { *users + 1 } else { users.saturating_sub(1) };
-        let (now, edge) = (*users, u32::from(more));
-        if now == 0 {
-            points.remove(point);
-        }
-        now == edge
-    }
-}
-
-/// A connection point as the fabric sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Point {
-    /// The switch ports of its nodes.
-    pub ports: Ports,
-    /// The scopes in which its VLAN IDs are unique.
-    pub scopes: BTreeSet<VlanScope>,
-    /// The end without a switch port, while others have one: a node of its pool, or a NIC of a node.
-    pub missing: Vec<(Name, Option<String>)>,
-    /// Pods can be attached on more than one node.
-    pub has_several_nodes: bool,
 }

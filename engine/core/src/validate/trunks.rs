@@ -7,15 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::fabric::topology::Ports;
-use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, ServiceSpec, Spec};
-use crate::validate::compat;
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
 use eno_schemas::VlanType;
 
-use crate::engine::Engine;
+use crate::fabric::Fabric;
+use crate::fabric::topology::Ports;
 use crate::pods::bridges::carriers;
-use crate::status::evaluate::Evaluation;
+use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, Spec};
+use crate::store::Store;
+use crate::store::record::Record;
+use crate::validate::compat;
+use crate::{Key, Kind, Name};
 
 /// Which attachments are trunks, and which attachments another one excludes.
 #[derive(Debug, Default)]
@@ -91,6 +92,33 @@ impl Trunks {
         self.stale
     }
 
+    /// Updates the index of trunks after an attachment was added, changed or removed.
+    pub fn update_index(&mut self, store: &Store, key: &Key) {
+        if key.kind != Kind::L2ServiceAttachment {
+            return;
+        }
+        let record = store.get(key);
+        let specs =
+            record.into_iter().flat_map(|record| record.wanted().into_iter().chain(&record.effective));
+        let mut specs = specs.filter_map(|spec| spec.attachment());
+        if specs.any(|spec| spec.vlan_type == VlanType::Trunk) {
+            self.all.insert(key.clone());
+        } else {
+            self.all.remove(key);
+        }
+        self.touch();
+    }
+
+    /// Decides which attachments exclude each other. Returns those whose result changed.
+    pub fn decide(&mut self, store: &Store, fabric: &Fabric) -> BTreeSet<Key> {
+        self.stale = false;
+        let now = Decision { store, fabric, trunks: &self.all }.excluded();
+        let before = std::mem::replace(&mut self.excluded, now);
+        let now = &self.excluded;
+        let changed = before.keys().chain(now.keys()).filter(|key| before.get(*key) != now.get(*key));
+        changed.filter(|key| store.contains(key)).cloned().collect()
+    }
+
     /// Fails when an older attachment excludes the requested spec of `key`.
     pub fn check(&self, key: &Key) -> Result<(), Invalid> {
         let problem = self.excluded.get(key).and_then(|exclusion| exclusion.requested.clone());
@@ -103,40 +131,22 @@ impl Trunks {
     }
 }
 
-impl Engine {
-    /// Updates the index of trunks after an attachment was added, changed or removed.
-    pub(crate) fn update_trunk_index(&mut self, key: &Key) {
-        if key.kind != Kind::L2ServiceAttachment {
-            return;
-        }
-        let record = self.store.records.get(key);
-        let specs =
-            record.into_iter().flat_map(|record| record.wanted().into_iter().chain(&record.effective));
-        let mut specs = specs.filter_map(|spec| spec.attachment());
-        if specs.any(|spec| spec.vlan_type == VlanType::Trunk) {
-            self.validate.trunks.all.insert(key.clone());
-        } else {
-            self.validate.trunks.all.remove(key);
-        }
-        self.validate.trunks.touch();
-    }
+/// The inputs of a decision.
+struct Decision<'a> {
+    store: &'a Store,
+    fabric: &'a Fabric,
+    /// Attachments that are trunks or request to be.
+    trunks: &'a BTreeSet<Key>,
+}
 
-    /// Decides which attachments exclude each other. Those with a changed result are validated again.
-    pub(crate) fn decide_trunks(&mut self) {
-        let excluded = self.excluded();
-        self.validate.trunks.stale = false;
-        let before = std::mem::replace(&mut self.validate.trunks.excluded, excluded);
-        let now = &self.validate.trunks.excluded;
-        let changed = before.keys().chain(now.keys()).filter(|key| before.get(*key) != now.get(*key));
-        self.validate.queue.extend(changed.filter(|key| self.store.records.contains_key(*key)).cloned());
-    }
-
+impl Decision<'_> {
+    /// By attachment: what an older one excludes.
     fn excluded(&self) -> HashMap<Key, Exclusion> {
         let visible = self.points_visible_to_trunks();
         let mut excluded = HashMap::new();
         let (mut trunks, mut others): (Vec<Claim<'_>>, Vec<Claim<'_>>) = (Vec::new(), Vec::new());
         for key in self.attachments_at(visible.values().flatten()) {
-            let Some(record) = self.store.records.get(key) else { continue };
+            let Some(record) = self.store.get(key) else { continue };
             let (requested, realised) = (record.wanted(), record.effective.as_ref());
             let mut exclusion = Exclusion::default();
             let mut admitted = Vec::new();
@@ -215,59 +225,43 @@ impl Engine {
         }
         let mut services = other.spec.services.iter().enumerate();
         services.find(|(_, name)| {
-            let service = self.effective(&Key::cluster(Kind::L2Service, name), Spec::service);
-            service.is_some_and(|service| self.closed_to(name, service, &trunk.key.namespace).is_some())
+            let service = self.store.service(name);
+            service.is_some_and(|service| self.store.closed_to(name, service, &trunk.key.namespace).is_some())
         })
     }
 
     fn permits_trunks_of(&self, point: &Name, namespace: &Name) -> bool {
-        let spec = self.effective(&Key::cluster(Kind::ConnectionPoint, point), Spec::connection_point);
+        let spec = self.store.connection_point(point);
         let selector = spec.and_then(|spec| spec.trunk_namespaces.as_ref());
-        let labels = self.store.namespaces.get(namespace);
+        let labels = self.store.namespace(namespace);
         selector.zip(labels).is_some_and(|(selector, labels)| selector.matches(labels))
-    }
-
-    /// The object that closes a service to a namespace: the service or a PhysicalNetwork.
-    pub(crate) fn closed_to(&self, name: &Name, service: &ServiceSpec, namespace: &Name) -> Option<Key> {
-        let labels = self.store.namespaces.get(namespace);
-        let has = |selector: &crate::Selector| labels.is_some_and(|labels| selector.matches(labels));
-        if service.namespaces.as_ref().is_some_and(|selector| !has(selector)) {
-            return Some(Key::cluster(Kind::L2Service, name));
-        }
-        let mut networks =
-            service.physical_networks.iter().map(|name| Key::cluster(Kind::PhysicalNetwork, name));
-        networks.find(|key| {
-            let network = self.effective(key, Spec::physical_network);
-            network.and_then(|network| network.namespaces.as_ref()).is_some_and(|selector| !has(selector))
-        })
     }
 
     /// True when the claim could be realised, as far as its own fields and services tell. A manifest that can never
     /// be realised excludes nothing.
     fn is_feasible(&self, claim: Claim<'_>) -> bool {
-        let point = Key::cluster(Kind::ConnectionPoint, &claim.spec.connection_point);
-        let point = self.effective(&point, Spec::connection_point);
+        let point = self.store.connection_point(&claim.spec.connection_point);
         let has_plugin = point.is_some_and(|point| compat::choose(claim.spec, point).is_ok());
         has_plugin
             && claim.spec.services.iter().all(|name| {
-                let service = self.effective(&Key::cluster(Kind::L2Service, name), Spec::service);
-                service.is_some_and(|service| self.closed_to(name, service, &claim.key.namespace).is_none())
+                let service = self.store.service(name);
+                service.is_some_and(|service| {
+                    self.store.closed_to(name, service, &claim.key.namespace).is_none()
+                })
             })
     }
 
     /// By ConnectionPoint with trunks: the ConnectionPoints whose VLANs these trunks show.
     fn points_visible_to_trunks(&self) -> BTreeMap<&Name, BTreeSet<&Name>> {
-        let points = self.validate.trunks.all.iter().filter_map(|key| self.store.records.get(key)).flat_map(
-            |record| {
-                let specs = record.wanted().into_iter().chain(&record.effective);
-                specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
-            },
-        );
+        let points = self.trunks.iter().filter_map(|key| self.store.get(key)).flat_map(|record| {
+            let specs = record.wanted().into_iter().chain(&record.effective);
+            specs.filter_map(|spec| spec.attachment()).map(|spec| &spec.connection_point)
+        });
         let points: BTreeSet<&Name> = points.collect();
         if points.is_empty() {
             return BTreeMap::new();
         }
-        let all = self.store.records.iter().filter(|(key, _)| key.kind == Kind::ConnectionPoint);
+        let all = self.store.iter().filter(|(key, _)| key.kind == Kind::ConnectionPoint);
         let sites: BTreeMap<&Name, Site<'_>> = all
             .filter_map(|(key, record)| {
                 let spec = record.effective.as_deref()?.connection_point()?;
@@ -278,9 +272,9 @@ impl Engine {
                 });
                 let interfaces = of_plugin.chain(spec.interfaces.iter().map(String::as_str));
                 let site = Site {
-                    nodes: self.members(spec),
+                    nodes: self.store.members(spec),
                     interfaces: interfaces.flat_map(carriers).collect(),
-                    ports: self.fabric.points.get(&key.name).map(|point| &point.ports),
+                    ports: self.fabric.point(&key.name).map(|point| &point.ports),
                 };
                 Some((&key.name, site))
             })
@@ -296,33 +290,10 @@ impl Engine {
     /// The attachments at these ConnectionPoints, the oldest first.
     fn attachments_at<'a>(&self, points: impl Iterator<Item = &'a &'a Name>) -> Vec<&Key> {
         let points: BTreeSet<Key> = points.map(|name| Key::cluster(Kind::ConnectionPoint, name)).collect();
-        let keys = points.iter().filter_map(|point| self.store.referrers.get(point)).flatten();
+        let keys = points.iter().flat_map(|point| self.store.referrers(point));
         let keys: BTreeSet<&Key> = keys.filter(|key| key.kind == Kind::L2ServiceAttachment).collect();
         let mut keys: Vec<&Key> = keys.into_iter().collect();
-        keys.sort_by_key(|key| self.store.records.get(*key).map(crate::store::record::Record::seniority));
+        keys.sort_by_key(|key| self.store.get(key).map(Record::seniority));
         keys
-    }
-
-    /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
-    pub(crate) fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
-        let point = Key::cluster(Kind::ConnectionPoint, &spec.connection_point);
-        let Some(point) = self.effective(&point, Spec::connection_point) else { return };
-        let Ok(chosen) = compat::choose(spec, point) else { return };
-        let (VlanType::Trunk, true, Plugin::HostDevice { pool_name } | Plugin::Sriov { pool_name }) =
-            (spec.vlan_type, point.interfaces.is_empty(), &chosen.plugin)
-        else {
-            return;
-        };
-        let message = format!(
-            "which NICs {pool_name} has is not known: whether the trunk shows closed L2Services was only checked for those \
-             of ConnectionPoint {}; name the NICs in its Interfaces",
-            spec.connection_point
-        );
-        evaluation.conditions.push(ConditionState::new(
-            ConditionType::TrunkChecked,
-            false,
-            ConditionReason::NicsUnknown,
-            message,
-        ));
     }
 }

@@ -1,203 +1,157 @@
-//! Arbitration of VLAN IDs: which network holds which ID in which scope.
+//! Which network holds which VLAN ID.
+
+mod ids;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use eno_schemas::VlanId;
+use eno_schemas::{Phase, VlanId};
 
-use crate::{Key, Name};
+use crate::fabric::Fabric;
+use crate::fabric::scopes::or_unplaced;
+use crate::spec::Spec;
+use crate::store::Store;
+use crate::store::record::Record;
+use crate::work::Work;
+use crate::{Key, Kind, Name};
 
-/// The scope within which a VLAN ID is unique.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum VlanScope {
-    /// The network has no location yet. This scope conflicts with every other.
-    Unplaced,
-    /// A connected component of the fabric, named after its first device.
-    Fabric(Name),
-    /// A network outside the fabric.
-    Network(Name),
-    /// A bridge on the nodes of a pool (empty: all nodes).
-    Bridge(Name, Name),
+use ids::Ids;
+pub use ids::{Seniority, VlanScope};
+
+/// The VLAN that a spec names, if it is a network's.
+pub fn vid_of(spec: &Spec) -> Option<VlanId> {
+    spec.service().map(|service| service.vid).or_else(|| spec.bridge_domain().map(|domain| domain.vlan))
 }
 
-impl VlanScope {
-    /// The text that status messages show.
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Unplaced => "this cluster".into(),
-            Self::Fabric(device) => format!("the fabric of FabricDevice {device}"),
-            Self::Network(name) => format!("PhysicalNetwork {name}"),
-            Self::Bridge(pool, bridge) if pool.is_empty() => format!("bridge {bridge} of all nodes"),
-            Self::Bridge(pool, bridge) => format!("bridge {bridge} of NodePool {pool}"),
-        }
-    }
-
-    fn conflicts(&self, other: &Self) -> bool {
-        self == other || matches!(self, Self::Unplaced) || matches!(other, Self::Unplaced)
-    }
+/// True for the kinds that have a VLAN.
+pub fn is_network(key: &Key) -> bool {
+    matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
 }
 
-/// The precedence of networks that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
-pub type Seniority = (i64, Name);
-
-/// The claims on VLAN IDs, and what is to be decided about them.
+/// The claims of networks on VLAN IDs, and who holds them.
 #[derive(Debug, Default)]
 pub struct Vlans {
-    /// The holders of VLAN IDs.
-    pub ids: Ids,
-    /// Networks whose VLAN claims are to be updated.
-    pub claim_queue: BTreeSet<Key>,
+    /// The claims and the holders.
+    ids: Ids,
+    /// By network: the VLANs that it claims.
+    claimed: HashMap<Key, BTreeSet<VlanId>>,
+    /// Networks whose claims are to be updated.
+    claim_queue: BTreeSet<Key>,
     /// VLAN IDs whose holders are to be decided.
-    pub arbitrate_queue: BTreeSet<VlanId>,
-    /// VLAN claims were restored from statuses, once after the start.
-    pub restored: bool,
+    arbitrate_queue: BTreeSet<VlanId>,
+    /// Claims were restored from statuses, once after the start.
+    restored: bool,
 }
 
-/// All claims on VLAN IDs, and their holders.
-#[derive(Debug, Default)]
-pub struct Ids {
-    vlans: HashMap<VlanId, Vlan>,
-}
-
-#[derive(Debug, Default)]
-struct Vlan {
-    /// By network: its seniority and the scopes that it claims.
-    claims: BTreeMap<Key, (Seniority, BTreeSet<VlanScope>)>,
-    /// By scope: the holder of the ID there; at most one.
-    held: BTreeMap<VlanScope, BTreeSet<Key>>,
-}
-
-impl Ids {
-    /// Sets the scopes in which `key` claims `vid`; an empty set withdraws the claim. Returns true on a change: the
-    /// caller then calls [`Self::arbitrate`].
-    pub fn claim(
-        &mut self,
-        vid: VlanId,
-        key: &Key,
-        seniority: Seniority,
-        scopes: BTreeSet<VlanScope>,
-    ) -> bool {
-        let vlan = self.vlans.entry(vid).or_default();
-        if scopes.is_empty() {
-            return vlan.claims.remove(key).is_some();
-        }
-        let claim = (seniority, scopes);
-        if vlan.claims.get(key) == Some(&claim) {
-            return false;
-        }
-        vlan.claims.insert(key.clone(), claim);
-        true
-    }
-
-    /// Decides the holder of `vid` in each scope. A holder that still claims the ID keeps it. Holders in another
-    /// scope come next, since a component may have got another name. All others come by seniority. Returns the keys
-    /// whose grant changed, and all that are refused.
-    pub fn arbitrate(&mut self, vid: VlanId) -> BTreeSet<Key> {
-        let Some(vlan) = self.vlans.get_mut(&vid) else { return BTreeSet::new() };
-        let before = std::mem::take(&mut vlan.held);
-        // A holder without a location keeps the ID wherever it turns up, and vice versa.
-        let holders: BTreeSet<&Key> = before.values().flatten().collect();
-        let holds_at =
-            |scope: &VlanScope, key: &Key| before.get(scope).is_some_and(|keys| keys.contains(key));
-        let held_before = |scope: &VlanScope, key: &Key| match scope {
-            VlanScope::Unplaced => holders.contains(key),
-            _ => holds_at(scope, key) || holds_at(&VlanScope::Unplaced, key),
-        };
-        let mut order: Vec<(bool, bool, bool, &Seniority, &Key, &VlanScope)> = Vec::new();
-        for (key, (seniority, scopes)) in &vlan.claims {
-            for scope in scopes {
-                let holds = held_before(scope, key);
-                let nowhere = holds && *scope == VlanScope::Unplaced;
-                order.push((!holds, !holders.contains(key), nowhere, seniority, key, scope));
-            }
-        }
-        order.sort();
-        let mut held: BTreeMap<VlanScope, BTreeSet<Key>> = BTreeMap::new();
-        let mut changed: BTreeSet<Key> = BTreeSet::new();
-        for (new, .., key, scope) in order {
-            let taken =
-                held.iter().any(|(other, keys)| scope.conflicts(other) && keys.iter().any(|k| k != key));
-            if !taken {
-                held.entry(scope.clone()).or_default().insert(key.clone());
-            }
-            // A refused key is always returned, since the holder in its message may have changed.
-            if taken || new {
-                changed.insert(key.clone());
-            }
-        }
-        vlan.held = held;
-        if vlan.claims.is_empty() {
-            self.vlans.remove(&vid);
-        }
-        changed
-    }
-
-    /// The scopes in which `key` claims `vid`.
-    pub fn scopes(&self, vid: VlanId, key: &Key) -> BTreeSet<VlanScope> {
-        let claim = self.vlans.get(&vid).and_then(|vlan| vlan.claims.get(key));
-        claim.map(|(_, scopes)| scopes.clone()).unwrap_or_default()
+impl Vlans {
+    /// `Ok` when `key` holds `vid` in `scope`, else the holder that it conflicts with.
+    pub fn check(&self, vid: VlanId, key: &Key, scope: &VlanScope) -> Result<(), Option<&Key>> {
+        self.ids.check(vid, key, scope)
     }
 
     /// The holder of `vid` in `scope`.
     pub fn holder(&self, vid: VlanId, scope: &VlanScope) -> Option<&Key> {
-        self.vlans.get(&vid)?.held.get(scope)?.first()
+        self.ids.holder(vid, scope)
     }
 
-    /// `Ok` when `key` holds `vid` in `scope`, else the holder that it conflicts with.
-    pub fn check(&self, vid: VlanId, key: &Key, scope: &VlanScope) -> Result<(), Option<&Key>> {
-        let Some(vlan) = self.vlans.get(&vid) else { return Err(None) };
-        if vlan.held.get(scope).is_some_and(|keys| keys.contains(key)) {
-            return Ok(());
+    /// Takes what other parts requested.
+    pub fn take_requests(&mut self, work: &mut Work) {
+        self.claim_queue.append(&mut work.claim);
+        self.arbitrate_queue.append(&mut work.arbitrate);
+    }
+
+    /// True when nothing is left to be done.
+    pub fn is_idle(&self) -> bool {
+        self.claim_queue.is_empty() && self.arbitrate_queue.is_empty()
+    }
+
+    /// A network is gone: work on it is dropped.
+    pub fn drop_work(&mut self, key: &Key) {
+        self.claim_queue.remove(key);
+    }
+
+    /// Does one piece of work: restores all claims once, updates the claims of one network, or decides the holders of
+    /// one VLAN ID. Returns false when there is none.
+    pub fn step(&mut self, store: &Store, fabric: &Fabric, work: &mut Work) -> bool {
+        if !self.restored {
+            self.restored = true;
+            self.restore(store, fabric);
+        } else if let Some(key) = self.claim_queue.pop_first() {
+            self.update_claims(store, fabric, &key);
+        } else if let Some(vid) = self.arbitrate_queue.pop_first() {
+            for key in self.ids.arbitrate(vid) {
+                work.validate.extend(store.referrers(&key).cloned());
+                work.place.insert(key.clone());
+                work.validate.insert(key);
+            }
+        } else {
+            return false;
         }
-        let holders = vlan.held.iter().filter(|(other, _)| scope.conflicts(other)).flat_map(|(_, keys)| keys);
-        Err(holders.into_iter().find(|holder| *holder != key))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Kind;
-
-    fn key(name: &str) -> Key {
-        Key::cluster(Kind::L2Service, &name.into())
+        true
     }
 
-    fn at(scopes: &[&str]) -> BTreeSet<VlanScope> {
-        scopes.iter().map(|name| VlanScope::Fabric((*name).into())).collect()
+    /// Restores VLAN claims before any new decision: first where a VLAN is realised, then where it is requested,
+    /// objects in error last.
+    fn restore(&mut self, store: &Store, fabric: &Fabric) {
+        let mut rounds: [Vec<(VlanId, &Key, &Record, BTreeSet<VlanScope>)>; 4] = Default::default();
+        for (key, record) in store.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
+        {
+            let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
+            let last = usize::from(record.status.phase == Some(Phase::Error));
+            rounds[last].push((vid, key, record, fabric.realised_scopes(store, key)));
+            rounds[2 + last].push((vid, key, record, fabric.claimed_scopes(store, key)));
+        }
+        for claims in rounds {
+            let vids: BTreeSet<VlanId> = claims.iter().map(|(vid, ..)| *vid).collect();
+            for (vid, key, record, scopes) in claims {
+                self.ids.claim(vid, key, record.seniority(), scopes);
+                self.claimed.entry(key.clone()).or_default().insert(vid);
+            }
+            for vid in vids {
+                self.ids.arbitrate(vid);
+            }
+        }
     }
 
-    #[test]
-    fn arbitrate_keeps_the_holder_until_it_withdraws() {
-        let vid = VlanId::new(100).unwrap();
-        let fabric = VlanScope::Fabric("f".into());
-        let mut ids = Ids::default();
-        ids.claim(vid, &key("young"), (20, "u2".into()), at(&["f"]));
-        ids.arbitrate(vid);
-        ids.claim(vid, &key("old"), (10, "u1".into()), at(&["f"]));
-        ids.claim(vid, &key("middle"), (15, "u3".into()), at(&["f"]));
-        ids.arbitrate(vid);
-        assert_eq!(ids.check(vid, &key("young"), &fabric), Ok(()));
-        assert_eq!(ids.check(vid, &key("old"), &fabric), Err(Some(&key("young"))));
-        ids.claim(vid, &key("young"), (20, "u2".into()), BTreeSet::new());
-        assert!(ids.arbitrate(vid).contains(&key("old")));
-        assert_eq!(ids.check(vid, &key("old"), &fabric), Ok(()));
-        assert_eq!(ids.check(vid, &key("middle"), &fabric), Err(Some(&key("old"))));
-    }
-
-    #[test]
-    fn arbitrate_separates_fabrics_but_not_unplaced_claims() {
-        let vid = VlanId::new(7).unwrap();
-        let mut ids = Ids::default();
-        ids.claim(vid, &key("a"), (1, "a".into()), at(&["x"]));
-        ids.claim(vid, &key("b"), (2, "b".into()), at(&["y"]));
-        ids.claim(vid, &key("c"), (0, "c".into()), BTreeSet::from([VlanScope::Unplaced]));
-        ids.arbitrate(vid);
-        assert_eq!(ids.check(vid, &key("c"), &VlanScope::Unplaced), Ok(()));
-        assert!(ids.check(vid, &key("a"), &VlanScope::Fabric("x".into())).is_err());
-        ids.claim(vid, &key("c"), (0, "c".into()), at(&["z"]));
-        ids.arbitrate(vid);
-        for (name, scope) in [("a", "x"), ("b", "y"), ("c", "z")] {
-            assert_eq!(ids.check(vid, &key(name), &VlanScope::Fabric(scope.into())), Ok(()), "{name}");
+    /// Updates the VLAN claims of a network. A network that is being removed keeps its claims until it is gone.
+    fn update_claims(&mut self, store: &Store, fabric: &Fabric, key: &Key) {
+        let mut claims: BTreeMap<VlanId, BTreeSet<VlanScope>> = BTreeMap::new();
+        let mut seniority = (0, Name::from(""));
+        match store.get(key) {
+            Some(record) if record.status.phase == Some(Phase::Deleted) => {}
+            Some(record) if record.deleting && record.effective.is_none() => {
+                let vid = record.status.realized.as_deref().and_then(vid_of);
+                claims.extend(vid.map(|vid| (vid, self.ids.scopes(vid, key))));
+                seniority = record.seniority();
+            }
+            Some(record) if !record.generated => {
+                seniority = record.seniority();
+                if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
+                    claims.insert(vid, or_unplaced(fabric.realised_scopes(store, key)));
+                }
+                // Users of an object that is being deleted may still request it elsewhere.
+                let spec = record.wanted().or(record.effective.as_ref());
+                if let Some(vid) = spec.and_then(|spec| vid_of(spec)) {
+                    // A request adds scopes, and replaces the scope Unplaced.
+                    claims.insert(vid, fabric.claimed_scopes(store, key));
+                }
+            }
+            _ => {}
+        }
+        if let Some((vid, scopes)) = fabric.withheld_scopes(key) {
+            claims.entry(vid).or_default().extend(scopes);
+        }
+        let before = if claims.is_empty() {
+            self.claimed.remove(key)
+        } else {
+            self.claimed.insert(key.clone(), claims.keys().copied().collect())
+        };
+        for vid in before.into_iter().flatten() {
+            claims.entry(vid).or_default();
+        }
+        for (vid, scopes) in claims {
+            if self.ids.claim(vid, key, seniority.clone(), scopes) {
+                self.arbitrate_queue.insert(vid);
+            }
         }
     }
 }

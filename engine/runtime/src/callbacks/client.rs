@@ -71,7 +71,7 @@ pub(super) async fn read_dead_letters(
 ) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
     let mut found = Vec::new();
     stream_reader::for_each_message(
-        nats,
+        &nats.jetstream,
         subject::DEAD_LETTERS,
         DeliverPolicy::All,
         filter,

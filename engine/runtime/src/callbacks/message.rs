@@ -1,6 +1,7 @@
 //! The posted message and its endpoint. Pure.
 
 use bytes::Bytes;
+use eno_core::Name;
 use eno_nbi_crds::{CallbackFormat, CallbackSecret};
 use eno_schemas::Phase;
 use serde::Deserialize;
@@ -108,6 +109,37 @@ impl Message {
         text.pop();
         text + ",\"data\":" + self.object.get() + "}"
     }
+}
+
+/// The fields of a transition that tell its endpoint.
+#[derive(Deserialize)]
+struct Addressed {
+    object: AddressedObject,
+}
+
+#[derive(Deserialize)]
+struct AddressedObject {
+    spec: Option<AddressedSpec>,
+}
+
+#[derive(Deserialize)]
+struct AddressedSpec {
+    #[serde(rename = "CallbackURL")]
+    callback_url: Option<String>,
+}
+
+/// The host of a transition's endpoint; `None`: it has none. An error: the payload is no transition.
+pub fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
+    // An empty message marks that the subject was purged.
+    if payload.is_empty() {
+        return Ok(None);
+    }
+    let addressed: Addressed = serde_json::from_slice(payload)?;
+    let url = addressed.object.spec.and_then(|spec| reqwest::Url::parse(&spec.callback_url?).ok());
+    Ok(url.and_then(|url| {
+        let host = url.host_str()?;
+        Some(format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into())
+    }))
 }
 
 #[cfg(test)]

@@ -13,10 +13,11 @@ use reqwest::Url;
 use serde_json::json;
 use tracing::{debug, warn};
 
+use super::DeliveryContext;
+use super::attempt::publish_delivery;
 use super::client::read_dead_letters;
 use super::message::{Endpoint, Message};
 use super::post::PostOutcome;
-use super::{DeliveryContext, publish_delivery};
 use crate::api;
 use crate::status::convert;
 
@@ -182,7 +183,7 @@ fn message(key: &Key, mut object: kube::api::DynamicObject) -> Result<Message, s
     let uid = object.metadata.uid.clone().unwrap_or_default();
     let now = Timestamp::now();
     let status = object.data.get("status").cloned().unwrap_or_default();
-    let phase = crate::watch::ingest::status(key.kind, &status).and_then(|status| status.phase);
+    let phase = crate::status::convert::read(key.kind, &status).and_then(|status| status.phase);
     let text = json!({
         "id": format!("test-{}", convert::transition_id(&uid, now.as_millisecond().unsigned_abs())),
         "uid": uid,

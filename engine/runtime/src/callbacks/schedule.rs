@@ -1,8 +1,7 @@
 //! Decides which callback is posted next. Pure: times are Unix milliseconds, and time and random numbers are
 //! arguments.
 //!
-//! Callbacks of an object are posted in order and one at a time. Posts are limited per host and in total. Hosts that
-//! are not known to respond promptly share a part of the total, so that dead hosts never displace responsive ones.
+//! Callbacks of an object are posted in order and one at a time. [`Hosts`] decides which host gets the next post.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -11,20 +10,8 @@ use eno_core::Name;
 use eno_queue::{Backoff, DelayQueue};
 use serde::{Deserialize, Serialize};
 
-/// Maximum concurrent posts.
-const MAX_POSTS: usize = 512;
-/// Maximum concurrent posts per host.
-const MAX_POSTS_PER_HOST: usize = 8;
-/// Maximum concurrent posts to all hosts of unknown pace.
-const MAX_POSTS_UNKNOWN: usize = 256;
-/// Maximum concurrent posts to all slow hosts.
-const MAX_POSTS_SLOW: usize = 128;
-/// Maximum concurrent posts per host of unknown or slow pace.
-const MAX_POSTS_PER_OTHER_HOST: usize = 2;
-/// A host is prompt if it responds within this time, whatever the response.
-const PROMPT: Duration = Duration::from_secs(1);
-/// Maximum hosts that are remembered without pending posts.
-const MAX_IDLE_HOSTS: usize = 4096;
+use super::hosts::{Hosts, Pace, Started};
+
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_hours(1)).with_jitter(0.8, 1.2);
 /// Delay in milliseconds after a callback could not be attempted.
 const NOT_ATTEMPTED_DELAY: i64 = 1000;
@@ -84,12 +71,8 @@ pub struct Change {
 pub struct Schedule {
     /// Pending callbacks of each object.
     objects: HashMap<Name, ObjectQueue>,
-    /// Known hosts.
-    hosts: HashMap<Name, Host>,
-    /// Hosts that may get another post, by pace.
-    pools: [HostPool; Pace::ALL.len()],
-    /// Index of the pool that is served next.
-    next_pool: usize,
+    /// The hosts of the endpoints.
+    hosts: Hosts,
     /// Objects that wait for a retry.
     later: DelayQueue<Name, i64>,
     /// Pending transitions of objects without an entry; they hold the floor down.
@@ -104,50 +87,6 @@ pub struct Schedule {
     pub outbox: i128,
     /// The stored floor.
     pub saved: u64,
-}
-
-#[derive(Debug, Default)]
-struct HostPool {
-    hosts: VecDeque<Name>,
-    running: usize,
-}
-
-/// How fast a host responded last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Pace {
-    Prompt,
-    #[default]
-    Unknown,
-    Slow,
-}
-
-impl Pace {
-    const ALL: [Self; 3] = [Self::Prompt, Self::Unknown, Self::Slow];
-
-    /// Maximum concurrent posts per host, and for all hosts of this pace.
-    fn limits(self) -> (usize, usize) {
-        match self {
-            Self::Prompt => (MAX_POSTS_PER_HOST, MAX_POSTS),
-            Self::Unknown => (MAX_POSTS_PER_OTHER_HOST, MAX_POSTS_UNKNOWN),
-            Self::Slow => (MAX_POSTS_PER_OTHER_HOST, MAX_POSTS_SLOW),
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Host {
-    /// Objects with a callback to post.
-    waiting: VecDeque<Name>,
-    busy: usize,
-    pace: Pace,
-    /// The host is in a pool.
-    in_pool: bool,
-}
-
-impl Host {
-    fn may_have_more(&self) -> bool {
-        !self.waiting.is_empty() && self.busy < self.pace.limits().0
-    }
 }
 
 /// The stage of the first callback of an object.
@@ -198,7 +137,7 @@ impl Schedule {
             }
             Some((first, host)) => {
                 if entry.attempts > 0 {
-                    self.hosts.entry(host.clone()).or_default().pace = Pace::Slow;
+                    self.hosts.mark_slow(host);
                 }
                 // The attempts belong to the transition that they were made for.
                 queue.attempts = if *first == entry.from { entry.attempts } else { 0 };
@@ -261,21 +200,7 @@ impl Schedule {
         };
         let Some((_, host)) = queue.pending.front() else { return };
         queue.stage = Stage::Queued;
-        let host = host.clone();
-        self.hosts.entry(host.clone()).or_default().waiting.push_back(object.clone());
-        self.enqueue_host(&host);
-    }
-
-    fn enqueue_host(&mut self, name: &Name) {
-        let Some(host) = self.hosts.get_mut(name) else { return };
-        if !host.in_pool && host.may_have_more() {
-            host.in_pool = true;
-            self.pools[host.pace as usize].hosts.push_back(name.clone());
-        }
-        let idle = host.waiting.is_empty() && host.busy == 0;
-        if idle && (host.pace == Pace::Unknown || self.hosts.len() > MAX_IDLE_HOSTS) {
-            self.hosts.remove(name);
-        }
+        self.hosts.push(host, object.clone());
     }
 
     /// The next callback to post, if one is due.
@@ -286,41 +211,17 @@ impl Schedule {
             }
             self.enqueue_object(&object);
         }
-        while self.running() < MAX_POSTS {
-            let count = self.pools.len();
-            let pool = (0..count).map(|n| (self.next_pool + n) % count).find(|pool| {
-                let HostPool { hosts, running } = &self.pools[*pool];
-                !hosts.is_empty() && *running < Pace::ALL[*pool].limits().1
-            })?;
-            let pace = Pace::ALL[pool];
-            let name = self.pools[pool].hosts.pop_front()?;
-            let Some(host) = self.hosts.get_mut(&name) else { continue };
-            host.in_pool = false;
-            if host.pace != pace || !host.may_have_more() {
-                self.enqueue_host(&name);
-                continue;
+        while let Some(Started { object, host, pace }) = self.hosts.start() {
+            let queue = self.objects.get_mut(&object).filter(|queue| queue.stage == Stage::Queued);
+            let first = queue.and_then(|queue| Some((queue.pending.front()?.0, queue)));
+            if let Some((sequence, queue)) = first {
+                queue.stage = Stage::Running { host, pace };
+                return Some(DueCallback { object, sequence, attempts: queue.attempts });
             }
-            let Some(object) = host.waiting.pop_front() else { continue };
-            let queued = self.objects.get_mut(&object).filter(|queue| queue.stage == Stage::Queued);
-            let Some((queue, sequence)) = queued
-                .and_then(|queue| queue.pending.front().map(|(sequence, _)| *sequence).map(|s| (queue, s)))
-            else {
-                self.enqueue_host(&name);
-                continue;
-            };
-            host.busy += 1;
-            self.pools[pool].running += 1;
-            self.next_pool = (pool + 1) % count;
-            queue.stage = Stage::Running { host: name.clone(), pace };
-            let attempts = queue.attempts;
-            self.enqueue_host(&name);
-            return Some(DueCallback { object, sequence, attempts });
+            self.hosts.ended(&host, pace, None);
+            self.hosts.offer(&host);
         }
         None
-    }
-
-    fn running(&self) -> usize {
-        self.pools.iter().map(|pool| pool.running).sum()
     }
 
     /// When [`Self::next`] may return a callback, unless an attempt ends before.
@@ -368,15 +269,9 @@ impl Schedule {
                 self.later.insert(object.clone(), queue.next_try);
             }
         }
-        self.pools[pace as usize].running -= 1;
-        if let Some(host) = self.hosts.get_mut(&name) {
-            host.busy -= 1;
-            if attempted {
-                host.pace = if took <= PROMPT { Pace::Prompt } else { Pace::Slow };
-            }
-        }
+        self.hosts.ended(&name, pace, attempted.then_some(took));
         self.enqueue_object(object);
-        self.enqueue_host(&name);
+        self.hosts.offer(&name);
     }
 
     /// The time at which the object's first callback is retried, if it waits for that.
@@ -397,11 +292,7 @@ impl Schedule {
             Stage::Later => {
                 self.later.remove(object);
             }
-            Stage::Queued => {
-                for host in self.hosts.values_mut() {
-                    host.waiting.retain(|one| one != object);
-                }
-            }
+            Stage::Queued => self.hosts.remove(object),
             Stage::Idle => {}
         }
         queue.stage = Stage::Paused;

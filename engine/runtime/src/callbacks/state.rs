@@ -14,9 +14,11 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use tracing::warn;
 
+use super::Newest;
+use super::message::host;
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use super::{Newest, host, if_found};
+use crate::stream_reader::if_found;
 
 const FLOOR_KEY: &str = "floor";
 const ENTRY_PREFIX: &str = "at.";

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::time::Instant;
 
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -18,14 +19,19 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use eno_conformance::NatsServer;
+use eno_core::Name;
 use eno_sbi::nats::ensure_streams;
-use eno_schemas::{Phase, Transition};
+use eno_schemas::{DeliveryEnd, Phase, Transition, encode, subject};
+use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{interval, timeout};
 
+use super::attempt::{DeliveryChange, about, try_once};
+use super::schedule::AttemptEnd;
+use super::state::EntryWatch;
 use super::*;
 use crate::status::outbox;
 

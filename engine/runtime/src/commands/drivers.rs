@@ -1,20 +1,21 @@
 //! Presence and reports of drivers, from NATS.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::Message;
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::Info;
 use eno_core::{Event, Name, StoredCommand, Target, instance_of};
 use eno_sbi::HOLD;
-use eno_sbi::nats::{Connection, is_stream_readout};
+use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
 use eno_schemas::{Command, Decision, DriverHello, Report, Subject, SubjectKind, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use crate::metrics::Metrics;
@@ -23,8 +24,6 @@ use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
-/// Delay between two attempts.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The driver whose targets are nodes.
 const NODE_DRIVER: &str = "node";
@@ -43,49 +42,34 @@ pub async fn reports(
     connection: Connection,
     mailbox: Mailbox,
     metrics: Arc<Metrics>,
-    mut lost: watch::Receiver<u64>,
+    lost: watch::Receiver<u64>,
 ) {
     let mut synced = false;
-    let mut connects = connection.connects();
-    loop {
-        connects.mark_unchanged();
-        lost.mark_unchanged();
-        let followed = follow_reports(&connection, &mailbox, &metrics, &mut synced);
-        tokio::select! {
-            result = followed => match result {
-                Ok(()) => return,
-                Err(error) => warn!(%error, "reading reports from NATS, trying again"),
-            },
-            // Messages in flight when the connection broke are lost.
-            changed = connects.changed() => if changed.is_err() { return },
-            changed = lost.changed() => if changed.is_err() { return },
-        }
-        sleep(RETRY_DELAY).await;
-    }
+    let mut restarts = Restarts::new(&connection, Some(lost));
+    while restarts
+        .follow(
+            "reading reports from NATS",
+            Box::pin(follow_reports(&connection, &mailbox, &metrics, &mut synced)),
+        )
+        .await
+    {}
 }
 
-/// `Ok`: the receiver has ended.
+/// Breaks when the receiver has ended.
 async fn follow_reports(
     connection: &Connection,
     mailbox: &Mailbox,
     metrics: &Metrics,
     synced: &mut bool,
-) -> Result<(), async_nats::Error> {
+) -> Result<ControlFlow<()>, async_nats::Error> {
     let stream = connection.jetstream.get_stream(subject::RESULTS).await?;
-    let mut consumer = stream
-        .create_consumer(pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            filter_subject: SubjectKind::Result.all(),
-            ..pull::OrderedConfig::default()
-        })
-        .await?;
-    let pending = consumer.info().await?.num_pending;
-    let mut messages = consumer.messages().await?;
+    let (mut messages, pending) =
+        stream_reader::ordered(&stream, DeliverPolicy::LastPerSubject, &SubjectKind::Result.all()).await?;
     if pending == 0
         && !std::mem::replace(synced, true)
         && !post(mailbox, Input::Synced(Source::Reports)).await
     {
-        return Ok(());
+        return Ok(ControlFlow::Break(()));
     }
     while let Some(message) = messages.next().await {
         let message = message?;
@@ -106,7 +90,7 @@ async fn follow_reports(
             if let Some(input) = input
                 && !post(mailbox, input).await
             {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
         }
         let left = message.info()?.pending;
@@ -114,7 +98,7 @@ async fn follow_reports(
             && !std::mem::replace(synced, true)
             && !post(mailbox, Input::Synced(Source::Reports)).await
         {
-            return Ok(());
+            return Ok(ControlFlow::Break(()));
         }
     }
     Err("the consumer ended".into())
@@ -168,14 +152,7 @@ pub async fn commands(
             }
         }
     };
-    stream_reader::for_each_message(
-        connection,
-        subject::COMMANDS,
-        DeliverPolicy::LastPerSubject,
-        &SubjectKind::Command.all(),
-        visit,
-    )
-    .await?;
+    for_each_command(connection, visit).await?;
     Ok(found)
 }
 
@@ -189,15 +166,17 @@ pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Targe
             *last = info.stream_sequence.max(*last);
         }
     };
-    stream_reader::for_each_message(
-        connection,
-        subject::COMMANDS,
-        DeliverPolicy::LastPerSubject,
-        &SubjectKind::Command.all(),
-        visit,
-    )
-    .await?;
+    for_each_command(connection, visit).await?;
     Ok(found)
+}
+
+/// Visits the last command of each target.
+async fn for_each_command(
+    connection: &Connection,
+    visit: impl FnMut(&Message, &Info<'_>),
+) -> Result<(), async_nats::Error> {
+    let (all, last) = (SubjectKind::Command.all(), DeliverPolicy::LastPerSubject);
+    stream_reader::for_each_message(&connection.jetstream, subject::COMMANDS, last, &all, visit).await
 }
 
 /// Driver and target of a subject of commands or reports.
@@ -212,21 +191,17 @@ pub async fn presence(
     connection: Connection,
     mailbox: Mailbox,
     metrics: Arc<Metrics>,
-    mut lost: watch::Receiver<u64>,
+    lost: watch::Receiver<u64>,
 ) {
     let mut alive = DriverPresence::default();
-    loop {
-        lost.mark_unchanged();
-        tokio::select! {
-            result = follow_presence(&connection, &mailbox, &metrics, &mut alive) => match result {
-                Ok(()) => return,
-                Err(error) => warn!(%error, "watching the drivers' presence, trying again"),
-            },
-            // The watch would wait for a sequence of the former bucket.
-            changed = lost.changed() => if changed.is_err() { return },
-        }
-        sleep(RETRY_DELAY).await;
-    }
+    let mut restarts = Restarts::new(&connection, Some(lost));
+    while restarts
+        .follow(
+            "watching the drivers' presence",
+            follow_presence(&connection, &mailbox, &metrics, &mut alive),
+        )
+        .await
+    {}
 }
 
 /// A driver process.
@@ -274,12 +249,13 @@ impl DriverPresence {
     }
 }
 
+/// Breaks when the receiver has ended.
 async fn follow_presence(
     connection: &Connection,
     mailbox: &Mailbox,
     metrics: &Metrics,
     alive: &mut DriverPresence,
-) -> Result<(), async_nats::Error> {
+) -> Result<ControlFlow<()>, async_nats::Error> {
     let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
     let mut caught_up = bucket.stream.get_info().await?.state.messages == 0;
     let mut watch = bucket.watch_with_history(">").await?;
@@ -292,10 +268,10 @@ async fn follow_presence(
                 && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
             if first && !post(mailbox, Input::Synced(Source::Drivers)).await {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
         }
         tokio::select! {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_sbi::nats::Connection;
 use eno_schemas::{
     Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject,
@@ -80,7 +79,7 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
 async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
     let mut found = Vec::new();
-    stream_reader::for_each_message(nats, stream, DeliverPolicy::All, &subject, |message, _| {
+    stream_reader::for_each_message(&nats.jetstream, stream, DeliverPolicy::All, &subject, |message, _| {
         found.extend(decode(&message.payload).ok());
     })
     .await
@@ -91,9 +90,6 @@ async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Re
 async fn last<T: Message>(nats: &Connection, stream: &str, subject: &str) -> Result<Option<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", subject, source);
     let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
-    match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => Ok(decode(&message.payload).ok()),
-        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
-        Err(error) => Err(failed(error.into())),
-    }
+    let last = stream_reader::last(&stream, subject).await.map_err(failed)?;
+    Ok(last.and_then(|message| decode(&message.payload).ok()))
 }

@@ -1,23 +1,22 @@
 //! The outbox: every transition is stored on NATS before the status shows it.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::{Context, stream};
+use async_nats::jetstream::message::{Info, PublishMessage};
+use async_nats::jetstream::{Context, Message};
 use bytes::Bytes;
 use eno_core::{Key, Name, Status};
 use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
-use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
 use crate::api;
-use crate::watch::ingest;
+use crate::status::convert;
+use crate::stream_reader;
 
 /// The last entry of one object.
 #[derive(Debug)]
@@ -110,14 +109,11 @@ async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)
         id: String,
     }
     let stream = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
-    match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => {
-            let id = serde_json::from_slice::<Id>(&message.payload).map(|id| id.id).unwrap_or_default();
-            Ok(Some((message.sequence, id)))
-        }
-        Err(error) if matches!(error.kind(), stream::LastRawMessageErrorKind::NoMessageFound) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+    let last = stream_reader::last(&stream, subject).await?;
+    Ok(last.map(|message| {
+        let id = serde_json::from_slice::<Id>(&message.payload).map(|id| id.id).unwrap_or_default();
+        (message.sequence, id)
+    }))
 }
 
 /// Reads the last entry of every object.
@@ -136,31 +132,15 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
     let keeps = i64::try_from(stream.cached_info().config.max_age.as_secs()).unwrap_or(i64::MAX);
     // A margin of a minute for clock skew.
     let is_complete = Timestamp::now().as_second().saturating_sub(made) < keeps.saturating_sub(60);
-    let mut consumer = stream
-        .create_consumer(pull::Config {
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            ack_policy: AckPolicy::None,
-            filter_subject: SubjectKind::Transition.all(),
-            inactive_threshold: Duration::from_secs(30),
-            memory_storage: true,
-            num_replicas: 1,
-            ..pull::Config::default()
-        })
-        .await?;
-    let mut left = consumer.info().await?.num_pending;
-    let mut messages = consumer.stream().max_messages_per_batch(1000).messages().await?;
-    while left > 0 {
-        let Some(message) = messages.try_next().await? else { break };
-        let info = message.info()?;
-        left = info.pending;
+    let visit = |message: &Message, info: &Info<'_>| {
         match serde_json::from_slice::<Entry>(&message.payload) {
             Ok(entry) => {
-                let Some(kind) = api::kind(&entry.kind) else { continue };
+                let Some(kind) = api::kind(&entry.kind) else { return };
                 let key = match &entry.namespace {
                     Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
                     None => Key::cluster(kind, &entry.name),
                 };
-                let status = entry.object.get("status").and_then(|value| ingest::status(kind, value));
+                let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
                 all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
             }
             // An empty message marks that the subject was purged.
@@ -175,7 +155,11 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
                 warn!(subject = %message.subject, %error, "an outbox entry can't be read");
             }
         }
-    }
+    };
+    let filter = SubjectKind::Transition.all();
+    let last = DeliverPolicy::LastPerSubject;
+    let read = stream_reader::for_each_message(jetstream, subject::TRANSITIONS, last, &filter, visit);
+    Box::pin(read).await?;
     Ok(LoadedOutbox { last: all, is_complete, unreadable })
 }
 

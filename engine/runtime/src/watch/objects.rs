@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::api;
 use crate::status::convert;
-use crate::watch::ingest;
 
 /// An object without managed fields and status.
 #[derive(Debug)]
@@ -48,7 +47,7 @@ impl StoredObject {
                 .collect(),
             kind: key.kind,
             status_is_outdated: status.as_ref().is_some_and(|status| convert::is_outdated(key.kind, status)),
-            status_content: status.filter(ingest::is_observed).map(convert::content_of),
+            status_content: status.filter(convert::is_observed).map(convert::content_of),
             version: api::version(&object.metadata),
             // Parsed JSON can always be serialised again.
             json: serde_json::to_vec(&object).unwrap_or_default().into_boxed_slice(),

@@ -10,7 +10,7 @@ use super::{
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value};
 use crate::model::path::Path;
-use crate::model::schema::{Definition, position};
+use crate::model::schema::{Definitions, position};
 use crate::model::tree::{Container, Key};
 use crate::model::value::Value;
 use crate::netconf::error::{RpcError, Tag};
@@ -38,7 +38,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     errors
 }
 
-fn node<'a>(parent: &'a Path<'a>, definitions: &'static [Definition], name: &str) -> Path<'a> {
+fn node<'a>(parent: &'a Path<'a>, definitions: Definitions, name: &str) -> Path<'a> {
     Path::node(Some(parent), &definitions[position(definitions, name)])
 }
 
@@ -48,7 +48,7 @@ fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
 
 fn mandatory(
     container: &Container,
-    definitions: &'static [Definition],
+    definitions: Definitions,
     name: &str,
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,

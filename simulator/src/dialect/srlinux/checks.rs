@@ -10,7 +10,7 @@ use super::{
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, leaf, leaf_is, list, text, text_value};
 use crate::model::path::Path;
-use crate::model::schema::{Definition, position};
+use crate::model::schema::{Definitions, position};
 use crate::model::tree::Container;
 use crate::netconf::error::{RpcError, Tag};
 
@@ -45,7 +45,7 @@ fn missing_instance(path: &Path<'_>, message: impl Into<String>) -> RpcError {
     RpcError::application(Tag::DataMissing, message).app_tag("instance-required").at(path.identifier())
 }
 
-fn node<'a>(parent: &'a Path<'a>, definitions: &'static [Definition], name: &str) -> Path<'a> {
+fn node<'a>(parent: &'a Path<'a>, definitions: Definitions, name: &str) -> Path<'a> {
     Path::node(Some(parent), &definitions[position(definitions, name)])
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use async_nats::jetstream::Context;
 use eno::sandbox::{ProcessOverrides, Role};
+use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, with_own_sandbox};
+use eno_tests::{System, attachment, service, until, with_own_sandbox};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt as _;
@@ -13,7 +14,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher;
 use serde_json::{Value, json};
 
-use crate::lanes::ha::processes::{is_ready, jetstream, leads, until, until_quiet};
+use crate::lanes::ha::processes::{is_ready, leads, until_quiet};
 use crate::lanes::ha::serialize_tests;
 
 const CLUSTER_ID: &str = "eno.k8s.io/cluster-id";
@@ -49,17 +50,12 @@ fn upgrade_without_cluster_id_keeps_identifier_and_switches() {
     with_own_sandbox(
         |options| options.cluster_id = "k8s".to_owned(),
         async |system| {
-            let service = "apiVersion: eno.k8s.io/v1alpha1\nkind: L2Service\nmetadata: {name: upgrade}\nspec: \
-                           {SegmentationID: 1000, PhysicalNW: [dc-gw]}";
             system.create_connection_point("upgrade").await;
-            system.apply(service).await;
-            let attachment = "apiVersion: eno.k8s.io/v1alpha1\nkind: L2ServiceAttachment\nmetadata: {name: a, \
-                              namespace: upgrade}\nspec: {ConnectionPoint: upgrade, L2Services: [upgrade], VlanType: \
-                              access}";
-            system.apply(attachment).await;
+            system.apply(&service("upgrade", 1000, "PhysicalNW: [dc-gw]")).await;
+            system.apply(&attachment("upgrade", "a", "upgrade", "upgrade", "VlanType: access")).await;
             system.becomes::<L2Service>("upgrade", Phase::Ready).await;
             system.becomes::<L2ServiceAttachment>("upgrade/a", Phase::Ready).await;
-            let nats = jetstream(system).await;
+            let nats = system.nats(NatsUser::Admin).await;
             // An engine without access to the cluster's uid commands switches without a uid.
             let roles: Api<ClusterRole> = Api::all(system.sandbox.client());
             let whole = roles.get("eno-engine").await.expect("a role").rules.expect("rules");

@@ -3,14 +3,14 @@
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
+use eno_control_plane::NatsUser;
 use eno_nbi_crds::{L2Service, Phase};
-use eno_tests::{Receiver, System, with_own_sandbox};
+use eno_tests::{Networks, Receiver, System, until, with_new_sandbox};
 use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::lanes::ha::networks::Networks;
-use crate::lanes::ha::processes::{jetstream, leads, until, until_quiet};
+use crate::lanes::ha::processes::{leads, until_quiet};
 use crate::lanes::ha::serialize_tests;
 
 /// The last message of a subject, with its sequence number.
@@ -31,30 +31,27 @@ async fn publish_late(jetstream: &Context, subject: &str, after: u64, message: &
 #[test]
 fn late_writes_of_a_former_leader_are_overwritten() {
     let _guard = serialize_tests();
-    with_own_sandbox(
-        |_| (),
-        async |system| {
-            let jetstream = jetstream(system).await;
-            system.create_connection_point("late").await;
-            let receiver = Receiver::start().await;
-            let networks = Networks::new("late", "late", 1000, 2, &receiver);
-            networks.apply(system).await;
-            networks.ready(system, &receiver).await;
-            until_quiet(system, &jetstream).await;
-            // The next leader finds nothing to write.
-            system.sandbox.stop_child("engine").await.expect("a leader that leaves");
-            system.sandbox.start_child("engine").await.expect("the next leader");
-            until("the next leader", async || leads(system, "engine").await).await;
-            until_quiet(system, &jetstream).await;
+    with_new_sandbox(async |system| {
+        let jetstream = system.nats(NatsUser::Admin).await;
+        system.create_connection_point("late").await;
+        let receiver = Receiver::start().await;
+        let networks = Networks::new("late", "late", 1000, (2, 2), &receiver);
+        networks.apply(system).await;
+        networks.ready(system, &receiver).await;
+        until_quiet(system, &jetstream).await;
+        // The next leader finds nothing to write.
+        system.sandbox.stop_child("engine").await.expect("a leader that leaves");
+        system.sandbox.start_child("engine").await.expect("the next leader");
+        until("the next leader", async || leads(system, "engine").await).await;
+        until_quiet(system, &jetstream).await;
 
-            check_late_status(system).await;
-            check_late_command(system, &jetstream).await;
-            check_late_transition(system, &jetstream).await;
-            networks.ready(system, &receiver).await;
-            networks.delete(system, &receiver).await;
-            networks.assert_callbacks(&receiver);
-        },
-    );
+        check_late_status(system).await;
+        check_late_command(system, &jetstream).await;
+        check_late_transition(system, &jetstream).await;
+        networks.ready(system, &receiver).await;
+        networks.delete(system, &receiver).await;
+        networks.assert_callbacks(&receiver);
+    });
 }
 
 async fn check_late_status(system: &System) {

@@ -6,7 +6,6 @@ mod driver_failover;
 mod engine_failover;
 mod late_writes;
 mod nats_outage;
-mod networks;
 mod processes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

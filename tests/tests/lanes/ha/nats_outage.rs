@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use eno_nbi_crds::{L2Service, Phase};
-use eno_tests::{System, with_own_sandbox};
+use eno_tests::{System, service, until, with_new_sandbox};
 
-use crate::lanes::ha::processes::{is_ready, metric, pause, resume, until};
+use crate::lanes::ha::processes::{is_ready, pause, resume};
 use crate::lanes::ha::serialize_tests;
 
 const NATS: &str = "nats-server";
@@ -22,7 +22,7 @@ async fn until_all_report(system: &System, answers: bool) {
     for (part, gauge) in PARTS {
         until(&format!("{part}: NATS answers: {answers}"), async || {
             let is_reported =
-                metric(system, part, gauge).await.as_deref() == Some(if answers { "1" } else { "0" });
+                system.metric(part, gauge).await.as_deref() == Some(if answers { "1" } else { "0" });
             is_reported && is_ready(system, part).await == answers
         })
         .await;
@@ -33,41 +33,35 @@ async fn until_all_report(system: &System, answers: bool) {
 }
 
 async fn assert_service_becomes_ready(system: &System, vid: u16) {
-    let service = format!(
-        "apiVersion: eno.k8s.io/v1alpha1\nkind: L2Service\nmetadata: {{name: silent-{vid}}}\nspec: {{SegmentationID: \
-         {vid}, PhysicalNW: [dc-gw]}}"
-    );
-    system.apply(&service).await;
-    system.becomes::<L2Service>(&format!("silent-{vid}"), Phase::Ready).await;
+    let name = format!("silent-{vid}");
+    system.apply(&service(&name, vid, "PhysicalNW: [dc-gw]")).await;
+    system.becomes::<L2Service>(&name, Phase::Ready).await;
 }
 
 #[test]
 fn nats_outage_is_reported_by_probes_and_recovered() {
     let _guard = serialize_tests();
-    with_own_sandbox(
-        |_| (),
-        async |system| {
-            until_all_report(system, true).await;
-            pause(system, NATS);
-            until_all_report(system, false).await;
-            resume(system, NATS);
-            until_all_report(system, true).await;
-            assert_service_becomes_ready(system, 1000).await;
+    with_new_sandbox(async |system| {
+        until_all_report(system, true).await;
+        pause(system, NATS);
+        until_all_report(system, false).await;
+        resume(system, NATS);
+        until_all_report(system, true).await;
+        assert_service_becomes_ready(system, 1000).await;
 
-            // The sandbox restarts it after a crash.
-            let died = async {
-                let pid = system.sandbox.pid(NATS).expect("it runs").to_string();
-                let killed = Command::new("kill").args(["-KILL", &pid]).status().expect("kill");
-                assert!(killed.success());
-                let runs = || system.sandbox.pid(NATS).map(|pid| pid.to_string());
-                until("another nats-server", async || runs().is_some_and(|now| now != pid)).await;
-                until_all_report(system, true).await;
-                assert_service_becomes_ready(system, 1001).await;
-            };
-            tokio::select! {
-                ended = system.sandbox.supervise() => panic!("{ended}"),
-                () = died => {}
-            }
-        },
-    );
+        // The sandbox restarts it after a crash.
+        let died = async {
+            let pid = system.sandbox.pid(NATS).expect("it runs").to_string();
+            let killed = Command::new("kill").args(["-KILL", &pid]).status().expect("kill");
+            assert!(killed.success());
+            let runs = || system.sandbox.pid(NATS).map(|pid| pid.to_string());
+            until("another nats-server", async || runs().is_some_and(|now| now != pid)).await;
+            until_all_report(system, true).await;
+            assert_service_becomes_ready(system, 1001).await;
+        };
+        tokio::select! {
+            ended = system.sandbox.supervise() => panic!("{ended}"),
+            () = died => {}
+        }
+    });
 }

@@ -3,34 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use async_nats::ConnectOptions;
-use async_nats::jetstream::{self, Context};
-use eno_control_plane::NatsUser;
+use async_nats::jetstream::Context;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, NodePool, PhysicalNetwork};
-use eno_tests::{System, TIMEOUT};
+use eno_tests::{System, until};
 use kube::api::{Api, ListParams};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use tokio::time::{interval, timeout};
-
-/// Interval of polls of conditions without a watch.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Polls until the condition holds, and returns how long that took.
-pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) -> Duration {
-    let began = Instant::now();
-    let polling = async {
-        let mut ticks = interval(POLL_INTERVAL);
-        loop {
-            ticks.tick().await;
-            if condition().await {
-                return;
-            }
-        }
-    };
-    assert!(timeout(TIMEOUT, polling).await.is_ok(), "{what}: not seen");
-    began.elapsed()
-}
 
 /// Pauses a child with SIGSTOP.
 pub fn pause(system: &System, child: &str) {
@@ -50,18 +28,9 @@ pub fn cpu_ticks(system: &System, child: &str) -> u64 {
     after_name.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// The value of a process's metric; `None`: the process does not answer, or lacks the metric.
-pub async fn metric(system: &System, child: &str, name: &str) -> Option<String> {
-    let url = format!("{}/metrics", system.sandbox.url(child)?);
-    let answer = system.http.get(url).timeout(Duration::from_secs(1)).send().await.ok()?;
-    let text = answer.text().await.ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.map(str::to_owned)
-}
-
 /// Whether an engine leads.
 pub async fn leads(system: &System, engine: &str) -> bool {
-    metric(system, engine, "eno_engine_leading").await.as_deref() == Some("1")
+    system.metric(engine, "eno_engine_leading").await.as_deref() == Some("1")
 }
 
 /// Whether a process's `/readyz` succeeds.
@@ -69,14 +38,6 @@ pub async fn is_ready(system: &System, child: &str) -> bool {
     let Some(url) = system.sandbox.url(child) else { return false };
     let response = system.http.get(format!("{url}/readyz")).timeout(Duration::from_secs(1)).send().await;
     response.is_ok_and(|answer| answer.status().is_success())
-}
-
-/// A connection to NATS as its administrator.
-pub async fn jetstream(system: &System) -> Context {
-    let nats = system.sandbox.control_plane().nats();
-    let seed = std::fs::read_to_string(nats.seed_of(NatsUser::Admin)).expect("a seed");
-    let admin = ConnectOptions::with_nkey(seed.trim().to_owned()).connect(&nats.url).await;
-    jetstream::new(admin.expect("a connection"))
 }
 
 /// The instance of a driver that owns a target.

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use eno_control_plane::pick_port;
-use eno_tests::TIMEOUT;
+use eno_tests::poll;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,10 +13,8 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::Command;
-use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::POLL_INTERVAL;
 use super::rendered_manifests::RenderedManifests;
 
 const AGENT: &str = "eno-agent";
@@ -77,16 +75,8 @@ async fn agent_metrics_need_the_scrapers_certificate_and_probes_do_not() {
         command.env(variable, dir.path().join(file));
     }
     let mut driver = command.stderr(Stdio::null()).kill_on_drop(true).spawn().expect("it starts");
-    let mut ticks = interval(POLL_INTERVAL);
-    let scraped = async {
-        loop {
-            ticks.tick().await;
-            if let Ok(route_greeting) = scrape(metrics, dir.path(), true).await {
-                return route_greeting;
-            }
-        }
-    };
-    let scraped = timeout(TIMEOUT, scraped).await.expect("metrics are served");
+    let scraped = poll(async || scrape(metrics, dir.path(), true).await.ok()).await;
+    let scraped = scraped.expect("metrics are served");
     assert!(scraped.contains("eno_driver_nats_connected 0"), "{scraped}");
     let unknown = scrape(metrics, dir.path(), false).await;
     assert!(!unknown.is_ok_and(|route_greeting| route_greeting.contains("200 OK")));

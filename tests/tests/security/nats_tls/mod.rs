@@ -4,13 +4,11 @@ mod metrics;
 mod rendered_manifests;
 mod routes;
 
-use std::time::Duration;
-
 use async_nats::ConnectOptions;
 use eno::sandbox::Role;
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{L2ServiceAttachment, Phase};
-use eno_tests::{TIMEOUT, with_own_sandbox};
+use eno_tests::{TIMEOUT, attachment, connection_point, service, with_new_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,40 +18,26 @@ use self::rendered_manifests::{Certificates, NatsServers, RenderedManifests};
 /// Runs the engine and a driver with the environment of their Deployments.
 #[test]
 fn attachment_becomes_ready_over_tls() {
-    with_own_sandbox(
-        |_| (),
-        async |system| {
-            let manifests = RenderedManifests::of("deploy").await;
-            let servers = NatsServers::start(&manifests, 1).await;
-            let mut programs = Vec::new();
-            for role in [Role::Engine, Role::DriverNad] {
-                system.sandbox.stop_child(role.name()).await.expect("a part that runs");
-                let kubeconfig = system.sandbox.control_plane().kubeconfig_for(&role.user(), None);
-                let deployment = format!("eno-{}", role.name());
-                programs.push(servers.program(&manifests, &deployment, &kubeconfig.expect("a kubeconfig")));
-            }
-            system.namespace("encrypted").await;
-            let network = "
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2Service
-metadata: {name: encrypted}
-spec: {SegmentationID: 820}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: ConnectionPoint
-metadata: {name: encrypted}
-spec: {SupportedCnis: [{Name: ovs, SupportedInterfaceTypes: [kernel], Opts: '{\"BridgeName\": \"br0\"}'}]}
----
-apiVersion: eno.k8s.io/v1alpha1
-kind: L2ServiceAttachment
-metadata: {name: one, namespace: encrypted}
-spec: {ConnectionPoint: encrypted, L2Services: [encrypted], VlanType: access}
-";
-            system.apply(network).await;
-            system.becomes::<L2ServiceAttachment>("encrypted/one", Phase::Ready).await;
-            system.nad("encrypted/one", |configuration| configuration["vlan"] == 820).await;
-        },
-    );
+    with_new_sandbox(async |system| {
+        let manifests = RenderedManifests::of("deploy").await;
+        let servers = NatsServers::start(&manifests, 1).await;
+        let mut programs = Vec::new();
+        for role in [Role::Engine, Role::DriverNad] {
+            system.sandbox.stop_child(role.name()).await.expect("a part that runs");
+            let kubeconfig = system.sandbox.control_plane().kubeconfig_for(&role.user(), None);
+            let deployment = format!("eno-{}", role.name());
+            programs.push(servers.program(&manifests, &deployment, &kubeconfig.expect("a kubeconfig")));
+        }
+        system.namespace("encrypted").await;
+        let network = [
+            service("encrypted", 820, ""),
+            connection_point("encrypted", "br0", ""),
+            attachment("encrypted", "one", "encrypted", "encrypted", "VlanType: access"),
+        ];
+        system.apply(&network.concat()).await;
+        system.becomes::<L2ServiceAttachment>("encrypted/one", Phase::Ready).await;
+        system.nad("encrypted/one", |configuration| configuration["vlan"] == 820).await;
+    });
 }
 
 /// Every part uses TLS, verifies the servers, and does not see their private key.
@@ -125,6 +109,3 @@ async fn plaintext_clients_and_untrusted_servers_are_refused() {
     let rest = String::from_utf8_lossy(&rest);
     assert!(!rest.contains("PONG") && !rest.contains("+OK"), "{rest}");
 }
-
-/// Interval of polls of conditions without a notification.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -11,16 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use eno_control_plane::parts::{Part, Parts};
 use eno_control_plane::{NatsUser, nats_keys, pick_port};
-use eno_tests::TIMEOUT;
+use eno_tests::poll;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::time::{interval, timeout};
 
-use super::POLL_INTERVAL;
 use crate::security::pod_security::rendered;
 
 const NATS: &str = "eno-nats";
@@ -208,14 +206,8 @@ impl NatsServers {
         }
         let servers = Self { all, dir, certificates };
         for n in 0..count {
-            let mut ticks = interval(POLL_INTERVAL);
-            let listening = async {
-                while TcpStream::connect(servers.client_address(n)).await.is_err() {
-                    ticks.tick().await;
-                }
-            };
-            let listens = timeout(TIMEOUT, listening).await;
-            assert!(listens.is_ok(), "it does not listen: {}", servers.log(n));
+            let listens = poll(async || TcpStream::connect(servers.client_address(n)).await.ok()).await;
+            assert!(listens.is_some(), "it does not listen: {}", servers.log(n));
         }
         servers
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, stream};
@@ -15,7 +16,6 @@ use tokio::net::TcpStream;
 use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 
-use super::POLL_INTERVAL;
 use super::rendered_manifests::{Certificates, NatsServers, ROUTE_PASSWORD, RenderedManifests};
 
 /// Makes the kustomization that `nats-cluster/kustomization.yaml` describes.
@@ -91,7 +91,7 @@ async fn three_servers_form_a_cluster_and_refuse_untrusted_routes() {
     assert!(client.server_info().connect_urls.is_empty(), "addresses that are in no certificate");
     let jetstream = jetstream::new(client);
     let wanted = stream::Config { name: "T".to_owned(), num_replicas: 3, ..stream::Config::default() };
-    let mut ticks = interval(POLL_INTERVAL);
+    let mut ticks = interval(Duration::from_millis(50));
     let found = async {
         while jetstream.create_stream(wanted.clone()).await.is_err() {
             ticks.tick().await;

@@ -27,12 +27,12 @@ use eno_schemas::VlanId;
 
 use self::entries::Entry;
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, ParseError};
+use crate::dialect::{Dialect, ParseError, parse_leaf, walk_reply};
 use crate::hello::Hello;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{NETCONF, Scope, Step, escape, walk};
+use crate::xml::{NETCONF, Scope, Step, escape};
 
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
 const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
@@ -55,7 +55,7 @@ pub struct Ieee8021Q;
 
 /// The location of the VLANs and ports of an [`ObservedConfig`] on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BridgeLayout {
+struct BridgeLayout {
     components: Vec<Component>,
     /// Ports by name.
     ports: BTreeMap<String, PortLocation>,
@@ -108,25 +108,22 @@ impl Dialect for Ieee8021Q {
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         let mut last = (String::new(), InterfaceState::default());
-        let mut bad = None;
-        walk(reply, scope, |step| match step {
-            Step::Enter("interfaces/interface") => last = Default::default(),
-            Step::Leave("interfaces/interface/name", name) => name.clone_into(&mut last.0),
-            Step::Leave(path @ "interfaces/interface/bridge-port/port-number", number) => {
-                match number.parse() {
-                    Ok(number) => last.1.number = Some(number),
-                    Err(_) => {
-                        bad = Some(ParseError::Leaf { path: path.to_owned(), value: number.to_owned() });
-                    }
+        walk_reply(reply, scope, |step| {
+            match step {
+                Step::Enter("interfaces/interface") => last = Default::default(),
+                Step::Leave("interfaces/interface/name", name) => (*name).clone_into(&mut last.0),
+                Step::Leave(path @ "interfaces/interface/bridge-port/port-number", number) => {
+                    last.1.number = Some(parse_leaf(path, number)?);
                 }
+                Step::Leave("interfaces/interface", _) => {
+                    let (name, state) = std::mem::take(&mut last);
+                    inventory.insert(name, state);
+                }
+                _ => {}
             }
-            Step::Leave("interfaces/interface", _) => {
-                let (name, state) = std::mem::take(&mut last);
-                inventory.insert(name, state);
-            }
-            _ => {}
+            Ok(())
         })?;
-        bad.map_or(Ok(inventory), Err)
+        Ok(inventory)
     }
 
     fn filter(&self, interfaces: &BTreeSet<&str>) -> String {
@@ -150,7 +147,7 @@ impl Dialect for Ieee8021Q {
     }
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {
-        layout(observed).map_or_else(Text::new, |layout| render::render(layout, observed, changes))
+        observed.layout.get().map_or_else(Text::new, |layout| render::render(layout, observed, changes))
     }
 
     fn locate_error(
@@ -181,7 +178,7 @@ impl Dialect for Ieee8021Q {
                             && bridge.is_none_or(|name| name == of.bridge)
                             && component.is_none_or(|name| name == of.name)
                     };
-                    let found = layout(observed).and_then(|layout| {
+                    let found = observed.layout.get().and_then(|layout: &BridgeLayout| {
                         let ports = layout.ports.iter().filter(|(_, location)| at(location, layout));
                         ports.map(|(name, _)| name).find(|name| changes.ports.contains_key(*name)).cloned()
                     });
@@ -191,13 +188,6 @@ impl Dialect for Ieee8021Q {
             }
         }
         locate_named_error(named, error, changes, |_| None)
-    }
-}
-
-fn layout(observed: &ObservedConfig) -> Option<&BridgeLayout> {
-    match &observed.layout {
-        super::Layout::Bridge(layout) => Some(layout),
-        _ => None,
     }
 }
 

@@ -10,21 +10,18 @@ use super::{
     ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, PortLocation, REGISTRATIONS,
     UNTAGGED_ONLY, scope,
 };
-use crate::dialect::{Layout, ParseError};
+use crate::dialect::{Layout, ParseError, walk_reply};
 use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
-use crate::xml::{Step, walk};
+use crate::xml::Step;
 
 /// The default of `pvid`.
 const DEFAULT_PVID: u16 = 1;
 
 pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
-    walk(reply, scope, |step| parser.step(&step))?;
-    match parser.bad {
-        Some(bad) => Err(bad),
-        None => Ok(parser.observed(inventory)),
-    }
+    walk_reply(reply, scope, |step| parser.step(step))?;
+    Ok(parser.observed(inventory))
 }
 
 /// Collects bridges and interfaces while the reply streams by.
@@ -52,8 +49,6 @@ struct Parser {
     interface: (String, BridgePort),
     /// The interfaces by name.
     interfaces: BTreeMap<String, BridgePort>,
-    /// The first invalid leaf.
-    bad: Option<ParseError>,
 }
 
 #[derive(Clone, Default)]
@@ -73,19 +68,19 @@ struct BridgePort {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
         match step {
-            Step::Enter(path) => self.enter(path),
+            Step::Enter(path) => {
+                self.enter(path);
+                Ok(())
+            }
             Step::Leave(path, text) => {
                 let read = if let Some(rest) = path.strip_prefix("bridges/bridge/component/") {
                     self.component_leaf(rest, text)
                 } else {
                     self.leaf(path, text)
                 };
-                if read.is_none() {
-                    let (path, value) = ((*path).to_owned(), (*text).to_owned());
-                    self.bad.get_or_insert(ParseError::Leaf { path, value });
-                }
+                read.ok_or_else(|| ParseError::leaf(path, text))
             }
         }
     }
@@ -228,13 +223,10 @@ impl Parser {
         });
         let ports = ports.collect();
         ObservedConfig {
-            network_instance: None,
             vlans: vlans(&layout),
-            deleted_by_others: VlanSet::EMPTY,
-            contested: VlanSet::EMPTY,
             ports,
-            empty_opens: false,
-            layout: Layout::Bridge(Box::new(layout)),
+            layout: Layout::new(layout),
+            ..ObservedConfig::default()
         }
     }
 }

@@ -57,13 +57,11 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
         }
     }
     ObservedConfig {
-        network_instance: None,
         vlans: observed,
-        deleted_by_others: VlanSet::EMPTY,
-        contested: VlanSet::EMPTY,
         ports,
         empty_opens: true,
-        layout: crate::dialect::Layout::Junos(layout),
+        layout: crate::dialect::Layout::new(layout),
+        ..ObservedConfig::default()
     }
 }
 

@@ -70,10 +70,7 @@ fn numbered(words: &[&str], changes: &Changes) -> Option<VlanId> {
 mod tests {
     use super::*;
     use crate::plan::{ObservedVlan, PortChange};
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
+    use crate::test_states::vid;
 
     #[test]
     fn error_message_locates_the_item() {

@@ -67,7 +67,7 @@ const ALL: &str = "all";
 
 /// Details of the configuration that rendering needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Layout {
+struct Layout {
     /// VLANs by VID.
     vlans: BTreeMap<VlanId, VlanSource>,
     /// Interfaces by name, without inherited settings.

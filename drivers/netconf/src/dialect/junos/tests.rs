@@ -2,18 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use eno_schemas::{VlanId, VlanSet};
-
 use super::*;
+use crate::dialect::DIALECTS;
 use crate::plan::{Mode, ModeChange, PortChange};
-
-fn vid(id: u16) -> VlanId {
-    VlanId::new(id).unwrap()
-}
-
-fn set(text: &str) -> VlanSet {
-    text.parse().unwrap()
-}
+use crate::test_states::{set, vid};
 
 fn hello(uris: &[&str]) -> Hello {
     Hello::new(uris.iter().map(|uri| (*uri).to_owned()), None)
@@ -220,7 +212,7 @@ fn hello_selects_the_models() {
     ];
     let choose = |uris: &[&str]| {
         let hello = hello(uris);
-        let dialect = crate::dialect::choose(None, &hello)?;
+        let dialect = crate::dialect::choose(DIALECTS, None, &hello)?;
         Some((dialect.name(), dialect.filter(&BTreeSet::new()).split('"').nth(1)?.to_owned()))
     };
     let xnm = Some(("junos", XNM.to_owned()));
@@ -235,7 +227,7 @@ fn hello_selects_the_models() {
     );
     assert_eq!(choose(&[&[JUNOS][..], &OPENCONFIG].concat()), xnm);
     assert_eq!(choose(&[]), None);
-    assert_eq!(crate::dialect::choose(Some("junos"), &hello(&[])).unwrap().name(), "junos");
+    assert_eq!(crate::dialect::choose(DIALECTS, Some("junos"), &hello(&[])).unwrap().name(), "junos");
 }
 
 #[test]

@@ -16,10 +16,7 @@ use crate::xml::escape;
 /// Renders `changes`. Writing to memory can't fail, so results of `write!` are dropped in this file.
 pub(super) fn render(junos: Junos, observed: &ObservedConfig, changes: &Changes) -> Text {
     let none = Layout::default();
-    let layout = match &observed.layout {
-        crate::dialect::Layout::Junos(layout) => layout,
-        _ => &none,
-    };
+    let layout = observed.layout.get().unwrap_or(&none);
     let mut xml = Text::from(format!("<configuration xmlns=\"{}\">", junos.namespace("root")));
     if !changes.create.is_empty() || !changes.delete.is_empty() {
         let _ = write!(xml, "<vlans xmlns=\"{}\">", junos.namespace("vlans"));

@@ -55,7 +55,7 @@ pub struct SrLinux;
 
 /// The location of the VLANs and ports of an [`ObservedConfig`] on the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SrLinuxLayout {
+struct SrLinuxLayout {
     /// The mac-vrf of each VLAN.
     vrfs: BTreeMap<VlanId, Vrf>,
     ports: BTreeMap<String, Subinterfaces>,
@@ -213,7 +213,7 @@ impl Dialect for SrLinux {
 /// The VID of the subinterface that a port has, or gets, at this index.
 fn vid_of(observed: &ObservedConfig, port: &str, index: &str) -> Option<VlanId> {
     let index: u32 = index.parse().ok()?;
-    let current = layout(observed).and_then(|layout| layout.ports.get(port));
+    let current = observed.layout.get().and_then(|layout: &SrLinuxLayout| layout.ports.get(port));
     let current = current.and_then(|port| port.vlans.iter().find(|(_, sub)| sub.index == index));
     current.map(|(vid, _)| *vid).or_else(|| VlanId::new(u16::try_from(index).ok()?).ok())
 }
@@ -230,13 +230,6 @@ fn parts_of_name(name: &str) -> Option<(&str, VlanId)> {
         return None;
     }
     Some((cluster, vid.parse().ok()?))
-}
-
-fn layout(observed: &ObservedConfig) -> Option<&SrLinuxLayout> {
-    match &observed.layout {
-        super::Layout::SrLinux(layout) => Some(layout),
-        _ => None,
-    }
 }
 
 /// The selection of a port's content. Writing to memory can't fail, so results of `write!` are dropped in this
@@ -272,6 +265,7 @@ mod tests {
 
     use super::*;
     use crate::plan::{Exclusions, PortChange, plan};
+    use crate::test_states::vid;
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
@@ -292,10 +286,6 @@ mod tests {
          <interface><name>ethernet-1/9.3</name></interface></network-instance>
         <network-instance xmlns="urn:nokia.com:srlinux:net-inst:network-instance"><name>red</name><type>x:mac-vrf</type>
          <interface><name>ethernet-1/1.9</name></interface></network-instance></data>"#;
-
-    fn vid(id: u16) -> VlanId {
-        VlanId::new(id).unwrap()
-    }
 
     #[test]
     fn effective_port_state_is_read() {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::{
-    Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, Subinterfaces, TAGGING, UNTAGGED, VLANS, Vrf,
-    layout,
+    Attachment, INTERFACES, Member, NETWORK_INSTANCE, ORPHANS, SrLinuxLayout, Subinterfaces, TAGGING,
+    UNTAGGED, VLANS, Vrf,
 };
 use crate::plan::{Changes, ModeChange, ObservedConfig, PortChange};
 use crate::text::Text;
@@ -21,8 +21,9 @@ const REMOVE: &str = " nc:operation=\"remove\"";
 const END: &str = "</network-instance>";
 
 pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
+    let layout = observed.layout.get::<SrLinuxLayout>();
     let nothing = Subinterfaces::default();
-    let current = |name: &str| layout(observed).and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
+    let current = |name: &str| layout.and_then(|layout| layout.ports.get(name)).unwrap_or(&nothing);
     let mut xml = Text::new();
     let name_of = |vid: VlanId| {
         let made = changes.create.get(&vid).map(String::as_str);
@@ -48,7 +49,7 @@ pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
     }
     let none = Members::default();
     for vid in changes.vlans().iter() {
-        let vrf = layout(observed).and_then(|layout| layout.vrfs.get(&vid));
+        let vrf = layout.and_then(|layout| layout.vrfs.get(&vid));
         let members = edits.get(&vid).unwrap_or(&none);
         let inactive = observed.vlans.get(&vid).is_some_and(|vlan| !vlan.active);
         render_vrf(&mut xml, vrf, changes.create.get(&vid), inactive, changes.delete.contains(vid), members);

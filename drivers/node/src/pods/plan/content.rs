@@ -8,34 +8,38 @@ use eno_schemas::{PodLink, PodRoute, PodRule};
 use ipnet::IpNet;
 use nix::errno::Errno;
 
-use super::link::{announcements, set_mac};
-use super::{DesiredPod, Op, Planner};
+use super::settings::{Target, announcements};
+use super::{DesiredPod, Op, Planner, Setting};
+use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Address, Link, PROTOCOL, Request, Route, Rule};
 use crate::pods::check::{self, Refusal};
 use crate::pods::ownership::{self, Property};
 use crate::pods::sysctl;
 
-/// `RT_TABLE_MAIN`.
-pub(super) const TABLE_MAIN: u32 = 254;
 /// `IP6_RT_PRIO_USER`: the metric of an IPv6 route without one.
 const DEFAULT_METRIC_V6: u32 = 1024;
 
 impl<'a> Planner<'a> {
     /// Plans the addresses: new ones are added before old ones are deleted. Addresses of the pod's own processes stay.
-    pub(super) fn addresses(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
+    pub(super) fn addresses(&mut self, link: &'a PodLink, target: Target<'_>) -> Result<(), Refusal> {
         let observed = self.observed;
-        let mut new = Vec::new();
-        for net in &link.addresses {
-            let here = |address: &&Address| address.index == found.index && address.net == *net;
-            if observed.pod.addresses.iter().any(|address| here(&address)) {
-                continue;
-            }
-            self.check_address_free(*net, Some(found.index))?;
-            self.in_pod(link, Request::add_address(&found.name, found.index, *net));
-            new.push(*net);
+        let index = target.found().map(|found| found.index);
+        let mine = || observed.pod.addresses.iter().filter(|address| Some(address.index) == index);
+        let is_missing = |net: &IpNet| mine().all(|address| address.net != *net);
+        let missing: Vec<IpNet> = link.addresses.iter().copied().filter(is_missing).collect();
+        let waits = !missing.is_empty() && self.waits_for_port(link, target);
+        if !waits || index.is_none() {
+            missing.iter().try_for_each(|net| self.check_address_free(*net, index))?;
         }
-        let mine = observed.pod.addresses.iter().filter(|address| address.index == found.index);
-        let old: Vec<&Address> = mine
+        if waits {
+            self.plan.awaiting_port.insert(link.id.clone());
+            return Ok(());
+        }
+        for net in &missing {
+            self.set(link, target, Setting::Address(*net));
+        }
+        let Target::Found(found) = target else { return Ok(()) };
+        let old: Vec<&Address> = mine()
             .filter(|address| self.is_address_ours(address) && !link.addresses.contains(&address.net))
             .collect();
         for address in &old {
@@ -44,11 +48,11 @@ impl<'a> Planner<'a> {
         // With the primary IPv4 address of a network the kernel deletes the secondary ones: they are added again.
         for net in link.addresses.iter().filter(|net| net.addr().is_ipv4()) {
             if old.iter().any(|address| address.net.trunc() == net.trunc()) {
-                self.in_pod(link, Request::add_address(&found.name, found.index, *net));
+                self.set(link, target, Setting::Address(*net));
             }
         }
         if found.up && link.up {
-            self.announce(link, found, &new);
+            self.announce(link, found, &missing);
         }
         Ok(())
     }
@@ -64,7 +68,7 @@ impl<'a> Planner<'a> {
                 self.push(Some(&link.id), op);
             }
             // The MAC address of an ipvlan is that of its lower interface, and can't be set.
-            let request = set_mac(found, requested.unwrap_or(mac)).tolerating(Errno::EOPNOTSUPP);
+            let request = Setting::Mac(requested.unwrap_or(mac)).of(found).tolerating(Errno::EOPNOTSUPP);
             self.in_pod(link, request);
         }
     }
@@ -93,7 +97,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Plans the routes of an interface that is up: the kernel has no routes over one that is down.
-    pub(super) fn routes(&mut self, link: &'a PodLink, found: &'a Link) {
+    pub(super) fn routes(&mut self, link: &'a PodLink, found: &Link) {
         if !link.up {
             return;
         }
@@ -156,7 +160,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    pub(super) fn sysctls(&mut self, link: &'a PodLink, found: &'a Link) -> Result<(), Refusal> {
+    pub(super) fn sysctls(&mut self, link: &'a PodLink, found: &Link) -> Result<(), Refusal> {
         for (key, value) in desired_sysctls(link) {
             let Some(path) = sysctl::path(key, &found.name) else { continue };
             match self.observed.sysctls.get(&path) {
@@ -176,7 +180,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Restores sysctls that are not desired any more. This comes after addresses, since disabling IPv6 deletes those.
-    pub(super) fn restore_sysctls(&mut self, link: &'a PodLink, found: &'a Link) {
+    pub(super) fn restore_sysctls(&mut self, link: &'a PodLink, found: &Link) {
         let desired = desired_sysctls(link);
         let original_values =
             ownership::original_values(self.desired.cluster, self.desired.uid, &link.id, found);

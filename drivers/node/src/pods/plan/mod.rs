@@ -1,15 +1,17 @@
 //! Computes the next steps for a pod from its observed and desired state. Pure.
 //!
-//! A [`Plan`] holds the steps that are possible at once: interfaces are made, and get settings that do not depend on
-//! reading them ([`Setting`]). A step that needs more, such as the index of an interface that is yet to be made,
-//! follows in the next plan, which is made from a new read. A link without steps is as desired; an empty plan means
-//! convergence.
+//! A [`Plan`] holds the steps that are possible at once: interfaces are made ([`link`]), and get their settings
+//! ([`settings`]) as far as these do not depend on reading them. A step that needs more, such as the index of an
+//! interface that is yet to be made, follows in the next plan, which is made from a new read. A link without steps is
+//! as desired; an empty plan means convergence.
 
 mod content;
+mod host_end;
 mod link;
 mod original;
 mod path;
 mod primary;
+mod settings;
 
 pub use content::{desired_sysctls, watched_sysctls};
 
@@ -103,28 +105,46 @@ pub enum Op {
     },
 }
 
-/// A setting of a new interface.
+/// A setting of an interface. It is planned alike for an interface that exists and for one that is yet to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Its alternative name, the ownership mark.
     Altname(String),
-    /// Its alias.
+    /// Its group.
+    Group(u32),
+    /// Its MAC address.
+    Mac([u8; 6]),
+    /// Its MTU, in bytes.
+    Mtu(u32),
+    /// Its alias; empty: none.
     Alias(String),
+    /// The index of the interface that it is a port of; 0: of none.
+    Master(u32),
     /// An address.
     Address(IpNet),
-    /// It is set up administratively.
-    Up,
+    /// It is set up or down administratively.
+    Up(bool),
 }
 
 impl Setting {
     /// The request for the interface `index`, called `name`.
     pub fn request(&self, name: &str, index: u32) -> Request {
+        let set = |what, attribute| Request::set(name, index, what, vec![attribute]);
         match self {
             Self::Altname(altname) => Request::add_altname(name, index, altname),
-            Self::Alias(alias) => set_alias(name, index, alias.clone()),
+            Self::Group(group) => set("group", LinkAttribute::Group(*group)),
+            Self::Mac(mac) => set("MAC address", LinkAttribute::Address(mac.to_vec())),
+            Self::Mtu(mtu) => set("MTU", LinkAttribute::Mtu(*mtu)),
+            Self::Alias(alias) => set("alias", LinkAttribute::IfAlias(alias.clone())),
+            Self::Master(master) => Request::set_master(name, index, *master),
             Self::Address(net) => Request::add_address(name, index, *net),
-            Self::Up => Request::set_up(name, index, true),
+            Self::Up(up) => Request::set_up(name, index, *up),
         }
+    }
+
+    /// The request for an interface that was observed.
+    pub fn of(&self, link: &Link) -> Request {
+        self.request(&link.name, link.index)
     }
 }
 
@@ -214,6 +234,11 @@ impl Planner<'_> {
         self.plan.steps.push(Step { link: Some(link.id.clone()), creates: true, op });
     }
 
+    /// The ownership mark of a link's interface.
+    fn mark(&self, link: &PodLink) -> Setting {
+        Setting::Altname(ownership::altname(self.desired.cluster, self.desired.uid, &link.id))
+    }
+
     fn delete_link(&mut self, owner: Option<&str>, link: &Link) {
         if self.deleted.insert(link.index) {
             self.push(owner, Op::Pod(Request::delete_link(&link.name, link.index)));
@@ -252,10 +277,9 @@ impl Planner<'_> {
                     continue;
                 }
                 if found.group != GROUP {
-                    self.in_pod(link, set_group(found, GROUP));
+                    self.in_pod(link, Setting::Group(GROUP).of(found));
                 }
-                let name = ownership::altname(cluster, uid, &link.id);
-                self.in_pod(link, Request::add_altname(&found.name, found.index, &name));
+                self.in_pod(link, self.mark(link).of(found));
             }
         }
     }
@@ -326,12 +350,4 @@ fn paired(pod: &Link, host: &Link) -> bool {
         && pod.parent == Some(host.index)
         && host.parent == Some(pod.index)
         && pod.parent_namespace.is_some()
-}
-
-fn set_group(link: &Link, group: u32) -> Request {
-    Request::set(&link.name, link.index, "group", vec![LinkAttribute::Group(group)])
-}
-
-fn set_alias(name: &str, index: u32, alias: String) -> Request {
-    Request::set(name, index, "alias", vec![LinkAttribute::IfAlias(alias)])
 }

@@ -6,7 +6,7 @@
 
 use eno_schemas::PodLink;
 
-use super::{Op, Planner};
+use super::{Op, Planner, Setting};
 use crate::netlink::{Link, Request};
 use crate::pods::ownership::{self, OriginalValue, Property};
 
@@ -26,8 +26,7 @@ impl Planner<'_> {
         if self.original(link, found, property).is_none() {
             let (cluster, uid) = (self.desired.cluster, self.desired.uid);
             let altname = ownership::original_altname(cluster, uid, &link.id, property, value);
-            let request = Request::add_altname(&found.name, found.index, &altname);
-            self.push(Some(&link.id), Op::RecordOriginal(request));
+            self.push(Some(&link.id), Op::RecordOriginal(Setting::Altname(altname).of(found)));
         }
     }
 

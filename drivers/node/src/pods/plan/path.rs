@@ -5,14 +5,14 @@ use std::net::IpAddr;
 use eno_schemas::{LinkKind, PathMtu, PodLink};
 
 use super::Planner;
-use super::content::TABLE_MAIN;
+use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Kind, Link};
 use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
 
-impl<'a> Planner<'a> {
+impl Planner<'_> {
     /// The bottleneck of a link's path: an interface with a smaller MTU than the desired one.
-    pub(super) fn path(&self, link: &PodLink, found: &'a Link) -> Option<PathMtu> {
+    pub(super) fn path(&self, link: &PodLink, found: &Link) -> Option<PathMtu> {
         let mtu = link.mtu?;
         if let Some(overhead) = overhead(&link.kind) {
             let under = self.route_to(remote(&link.kind)?)?;
@@ -25,7 +25,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The bottleneck of a veth pair's path: its host end, or the bridge of that.
-    pub(super) fn path_of_pair(&self, mtu: u32, found: &'a Link) -> Option<PathMtu> {
+    pub(super) fn path_of_pair(&self, mtu: u32, found: &Link) -> Option<PathMtu> {
         let end = self.host_end(found)?;
         let master = end.master.and_then(|index| self.observed.host.link(index));
         let bridge = master.filter(|master| matches!(master.kind, Kind::Bridge { .. }));

@@ -4,9 +4,9 @@
 //! restarts of the agent and the loss of files.
 
 use eno_schemas::AppliedLink;
-use rtnetlink::packet_route::link::LinkAttribute;
 
-use super::{Op, Planner};
+use super::settings::format_mac;
+use super::{Op, Planner, Setting};
 use crate::netlink::{Link, Request};
 use crate::pods::check::Refusal;
 use crate::pods::ownership::{self, OwnershipMark};
@@ -33,7 +33,7 @@ impl Planner<'_> {
                 let name = ownership::primary_altname(self.desired.cluster, self.desired.uid, mtu);
                 self.push(None, Op::Pod(Request::delete_altname(&link.name, link.index, &name)));
             } else {
-                self.push(None, Op::Pod(set_mtu(link, mtu)));
+                self.push(None, Op::Pod(Setting::Mtu(mtu).of(link)));
             }
         }
         let Some(desired) = desired.filter(|desired| !self.failed.contains_key(&desired.id)) else { return };
@@ -45,23 +45,19 @@ impl Planner<'_> {
         let id = Some(desired.id.as_str());
         if before.is_none() {
             let name = ownership::primary_altname(self.desired.cluster, self.desired.uid, link.mtu);
-            self.push(id, Op::Pod(Request::add_altname(&link.name, link.index, &name)));
+            self.push(id, Op::Pod(Setting::Altname(name).of(link)));
         } else if link.mtu != desired.mtu {
-            self.push(id, Op::Pod(set_mtu(link, desired.mtu)));
+            self.push(id, Op::Pod(Setting::Mtu(desired.mtu).of(link)));
         }
         let applied = AppliedLink {
             revision: desired.revision.clone(),
             name: link.name.clone(),
             host_name: None,
-            mac: link.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+            mac: link.mac.map(format_mac),
             mtu: link.mtu,
             path: self.path_of_pair(desired.mtu, link),
             addresses: Vec::new(),
         };
         self.plan.applied.insert(desired.id.clone(), applied);
     }
-}
-
-fn set_mtu(link: &Link, mtu: u32) -> Request {
-    Request::set(&link.name, link.index, "MTU", vec![LinkAttribute::Mtu(mtu)])
 }

@@ -11,7 +11,7 @@ use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
     Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
-    PodRoute, PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
+    PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -22,6 +22,7 @@ use super::STAGES;
 use crate::agent::process::agent;
 use crate::host::common::{Net, desired};
 use crate::ovs::fixture as ovs_fixture;
+use crate::pods::common::{link, route};
 
 /// One line for each observed object, without values that differ between runs.
 pub type State = BTreeSet<String>;
@@ -90,24 +91,6 @@ fn pod(links: Vec<PodLink>, mtu: Option<u32>) -> NodePod {
     }
 }
 
-fn link(id: &str, kind: LinkKind) -> PodLink {
-    PodLink {
-        id: id.to_owned(),
-        revision: "1".to_owned(),
-        name: LinkName::Fixed(id.to_owned()),
-        kind,
-        member_of: None,
-        mtu: None,
-        mac: None,
-        alias: None,
-        addresses: Vec::new(),
-        routes: Vec::new(),
-        rules: Vec::new(),
-        sysctls: BTreeMap::new(),
-        up: true,
-    }
-}
-
 fn on_bridge(id: &str, address: &str) -> PodLink {
     let master = Master::Bridge { bridge: "local".to_owned(), vlans: None };
     PodLink { addresses: vec![address.parse().unwrap()], ..link(id, LinkKind::Veth { master: Some(master) }) }
@@ -117,11 +100,6 @@ fn on_ovs(id: &str, bridge: &str, vlans: PortVlans) -> PodLink {
     link(id, LinkKind::Veth { master: Some(Master::Ovs { bridge: bridge.to_owned(), vlans }) })
 }
 
-fn route(prefix: &str, via: &str, table: Option<u32>) -> PodRoute {
-    let next_hop = Some(via.parse().unwrap());
-    PodRoute { prefix: prefix.parse().unwrap(), next_hop, table, metric: None, source: None }
-}
-
 /// A link with all settings of an interface.
 fn routed() -> PodLink {
     let mut link = on_bridge("net1", "10.66.0.2/24");
@@ -129,8 +107,10 @@ fn routed() -> PodLink {
     link.mac = Some("02:00:00:00:00:01".to_owned());
     link.alias = Some("first".to_owned());
     link.mtu = Some(1400);
-    link.routes =
-        vec![route("10.77.0.0/16", "10.66.0.1", None), route("10.78.0.0/16", "10.66.0.1", Some(100))];
+    link.routes = vec![
+        route("10.77.0.0/16", Some("10.66.0.1"), None),
+        route("10.78.0.0/16", Some("10.66.0.1"), Some(100)),
+    ];
     let from = Some("10.66.0.2/32".parse().unwrap());
     link.rules = vec![PodRule { table: 100, priority: 1000, from, to: None }];
     link.sysctls.insert("ipv4/conf/rp_filter".to_owned(), "2".to_owned());
@@ -144,7 +124,7 @@ fn rerouted() -> PodLink {
     link.name = LinkName::Fixed("data".to_owned());
     link.mac = Some("02:00:00:00:00:02".to_owned());
     link.mtu = Some(1300);
-    link.routes = vec![route("10.79.0.0/16", "10.66.0.1", None)];
+    link.routes = vec![route("10.79.0.0/16", Some("10.66.0.1"), None)];
     link.sysctls.insert("ipv4/conf/rp_filter".to_owned(), "1".to_owned());
     link.sysctls.insert("ipv4/neigh/gc_stale_time".to_owned(), "77".to_owned());
     link

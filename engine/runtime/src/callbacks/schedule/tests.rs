@@ -1,3 +1,4 @@
+use super::super::hosts::{MAX_POSTS, MAX_POSTS_PER_HOST, MAX_POSTS_PER_OTHER_HOST, PROMPT};
 use super::*;
 
 const FAST: Duration = Duration::from_millis(5);

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::process::Stdio;
 
 use eno_sbi::nats::{NatsArgs, connect};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use tokio::process::{Child, Command};
 
 use super::*;
@@ -57,16 +59,15 @@ struct Flaky {
     failed: std::sync::atomic::AtomicU64,
 }
 
-/// A deterministic generator (SplitMix64).
-struct Random(u64);
+/// A number below `sides`.
+fn below(random: &mut SplitMix64, sides: u64) -> u64 {
+    random.next_u64() % sides
+}
 
-impl Random {
-    fn below(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % sides
-    }
+#[test]
+fn seed_determines_the_sequence() {
+    let mut random = SplitMix64::seed_from_u64(42);
+    assert_eq!([(); 6].map(|()| below(&mut random, 10)), [3, 1, 8, 4, 0, 2]);
 }
 
 #[allow(clippy::unused_async, reason = "axum wants it")]
@@ -77,13 +78,13 @@ async fn receive(
 ) -> StatusCode {
     let header = |name: &str| headers.get(name).unwrap().to_str().unwrap().to_owned();
     let (_, total) = *flaky.progress.borrow();
-    let mut random = Random(total << 32);
+    let mut random = SplitMix64::seed_from_u64(total << 32);
     let mut objects = flaky.objects.lock().unwrap();
     let log = objects.entry(path).or_default();
     // Three in ten requests fail; half of those are recorded anyway. At most four fail in a row, since the delay
     // grows.
-    let fails = random.below(10) < 3 && log.failures < 4;
-    let taken = !fails || random.below(2) == 0;
+    let fails = below(&mut random, 10) < 3 && log.failures < 4;
+    let taken = !fails || below(&mut random, 2) == 0;
     log.failures = if fails { log.failures + 1 } else { 0 };
     let new = taken && log.ids.insert(header("webhook-id"));
     if new {
@@ -132,11 +133,11 @@ async fn ten_thousand_transitions_survive_a_hundred_kills_in_order() {
     });
 
     let mut progress = flaky.progress.subscribe();
-    let mut random = Random(42);
+    let mut random = SplitMix64::seed_from_u64(42);
     for kill in 1..=KILLS {
         let mut sender = start_sender(&nats_url);
         // At any point between two posts, up to a few before the end.
-        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(random.below(60));
+        let until = (OBJECTS * EACH * kill / (KILLS + 1)).saturating_sub(below(&mut random, 60));
         let more = timeout(SOAK, progress.wait_for(|(different, _)| *different >= until)).await;
         more.expect("it goes on").unwrap();
         sender.kill().await.unwrap();

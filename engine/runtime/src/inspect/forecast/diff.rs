@@ -222,7 +222,7 @@ pub(super) fn drop_uncertain(
     };
     let Some(unread) = simulation.unread_dependency(&key, cluster) else { return true };
     let status =
-        cluster.object(&key).and_then(|there| crate::watch::ingest::status(kind, there.data.get("status")?));
+        cluster.object(&key).and_then(|there| crate::status::convert::read(kind, there.data.get("status")?));
     object.before = status.as_ref().and_then(evaluation);
     if let Some(after) = &mut object.after
         && object.act != Action::Delete

@@ -1,5 +1,6 @@
 //! A queue of status writes that change no phase, one at a time. A failed switch may concern thousands of ready
 //! objects; their writes must not delay urgent ones on the API server and its watchers. Pure: the time is an argument.
+//! The queue as a whole has a rate, and no object has a time of its own, so it is no [`eno_queue::DelayQueue`].
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

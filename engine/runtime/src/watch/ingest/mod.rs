@@ -6,7 +6,6 @@ mod device;
 mod link;
 mod pod_links;
 mod simple_kinds;
-mod status;
 mod subnet;
 mod sysctl;
 
@@ -20,8 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api;
-
-pub use status::{is_observed, status};
+use crate::status::convert;
 
 /// Label of L2BridgeDomains that the engine created, in contrast to those of users.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "eno");
@@ -65,7 +63,7 @@ pub fn object(key: Key, source: &DynamicObject) -> Object {
         generated: kind == Kind::L2BridgeDomain && has(&meta.labels, MANAGED_BY),
         unknown_opts: unknown_opts.map(Name::from),
         spec: parsed,
-        status: source.data.get("status").and_then(|value| status(kind, value)),
+        status: source.data.get("status").and_then(|value| convert::read(kind, value)),
         key,
     }
 }

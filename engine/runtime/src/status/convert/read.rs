@@ -1,16 +1,18 @@
 //! Reads back a status that the engine wrote, at the first sight of an object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::spec::Spec;
-use eno_core::{Condition, Kind, LastTransaction, Name, PodEntry, PortMemory, Status};
+use eno_core::{
+    Condition, Confirmed, Kind, LastTransaction, Name, PlacementStatus, PodEntry, PortMemory, Status,
+};
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::status::convert::bridge_node;
+use super::bridge_node;
 
 /// True when an engine wrote the status; the API server sets a default.
 pub fn is_observed(status: &Value) -> bool {
@@ -19,7 +21,7 @@ pub fn is_observed(status: &Value) -> bool {
 
 /// Converts the status of an object of `kind`. An unreadable status, or one that no engine wrote, counts as absent.
 /// Only the leased addresses of pods are read; drivers report the rest.
-pub fn status(kind: Kind, value: &Value) -> Option<Status> {
+pub fn read(kind: Kind, value: &Value) -> Option<Status> {
     if !is_observed(value) {
         return None;
     }
@@ -48,6 +50,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         conditions: conditions(source.conditions),
         transitions: count(source.transitions),
         granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
+        placement: source.placement.map(placement),
         realized: realized(kind, source.realized),
         cluster: source.cluster_id.map(Name::from),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
@@ -69,6 +72,19 @@ fn port_memory(closed: Vec<String>, before: Vec<crds::PortBefore>, leaving: Vec<
     });
     let names = |names: Vec<String>| names.into_iter().map(Name::from).collect();
     PortMemory { closed: names(closed), before: before.collect(), leaving: names(leaving) }
+}
+
+fn placement(source: crds::Placement) -> PlacementStatus {
+    let vlan = |id: Option<u16>| id.and_then(|id| VlanId::new(id).ok());
+    let mut ports: BTreeMap<Name, BTreeSet<Name>> = BTreeMap::new();
+    for (device, port) in source.confirmed_ports.iter().filter_map(|port| port.split_once(':')) {
+        ports.entry(device.into()).or_default().insert(port.into());
+    }
+    PlacementStatus {
+        confirmed: vlan(source.confirmed_id).map(|vlan| Confirmed { vlan, ports }),
+        desired: vlan(source.desired_id),
+        rejected_by: source.rejected_by.map(|device| (device.into(), source.retryable.unwrap_or(true))),
+    }
 }
 
 fn last_transaction(source: crds::LastTransaction) -> LastTransaction {

@@ -1,31 +1,28 @@
 //! The driver: one session per device, kept open between commands.
 
+mod open_session;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_sbi::{Driver, HOLD, Identity, Intent, LatestCommand, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Desired, DeviceInfo, FabricDesired, FabricPort, Failure, Outcome, PayloadKind,
-    PortBefore, Preview, Report, VlanSet,
+    Applied, Command, Desired, FabricDesired, FabricPort, Failure, Outcome, PayloadKind, PortBefore, Preview,
+    Report, VlanSet,
 };
 use futures::channel::mpsc;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, watch};
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{debug, info};
+use tracing::debug;
 
 use crate::credentials::CredentialSource;
-use crate::dialect::{DIALECTS, Dialect, choose};
-use crate::hello::{Hello, Profile};
-use crate::notification;
-use crate::operation::Operation;
+use crate::dialect::Dialects;
+use crate::driver::open_session::OpenSession;
 use crate::pacing::{AuditSchedule, ReconnectPacer};
-use crate::plan::{Baseline, ClashDetector, interfaces, with_reported_ports};
-use crate::session::{Notified, Session as _};
-use crate::ssh::{ConnectError, Limits, SshSession};
+use crate::plan::{ClashDetector, with_reported_ports};
+use crate::ssh::Limits;
 use crate::transaction::drift::{self, KnownDeviations};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
@@ -37,6 +34,8 @@ const MAX_CONNECTS_TO_LOST: usize = 64;
 /// The configuration of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The dialects of devices.
+    pub dialects: Dialects,
     /// The source of credentials.
     pub credentials: CredentialSource,
     /// The timeouts of a session.
@@ -118,25 +117,6 @@ impl ReportedPriorState {
     }
 }
 
-/// An open session and its parameters.
-struct OpenSession {
-    /// The session.
-    session: SshSession,
-    /// The device of the command that opened it.
-    endpoint: eno_schemas::Device,
-    /// The dialect of the device.
-    dialect: &'static dyn Dialect,
-    /// How transactions run on the device.
-    profile: Profile,
-    /// No transaction has run in it, so a commit of an earlier session may be pending.
-    fresh: bool,
-    /// The VLANs at the last verification, if the device notifies this session of foreign changes.
-    baseline: Option<Baseline>,
-    /// Whether a foreign change was notified; absent: the device sends no notifications.
-    change_seen: Option<Arc<AtomicBool>>,
-    _watch: AbortOnDropHandle<()>,
-}
-
 impl Device {
     /// The clash detector, initialised from the last report of another process.
     fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
@@ -174,21 +154,6 @@ impl NetconfDriver {
     fn audit_interval(&self, device: &eno_schemas::Device) -> Duration {
         let own = device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
         own.unwrap_or(self.options.audit_interval)
-    }
-
-    /// The device information for reports.
-    fn info(&self, open_session: &OpenSession, device: &eno_schemas::Device) -> DeviceInfo {
-        let interval = self.audit_interval(device).as_secs();
-        DeviceInfo {
-            audit_interval: Some(u32::try_from(interval).unwrap_or(u32::MAX)),
-            change_notifications: Some(open_session.change_seen.is_some()),
-            ..info(
-                open_session.session.hello(),
-                Some(open_session.dialect),
-                Some(&open_session.profile),
-                open_session.session.fingerprint(),
-            )
-        }
     }
 
     async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
@@ -338,127 +303,6 @@ impl NetconfDriver {
             }
         }
     }
-
-    /// Opens a session. `lost`: the last attempt got no answer.
-    async fn connect(
-        &self,
-        target: &str,
-        desired: &FabricDesired,
-        lost: bool,
-    ) -> Result<OpenSession, Box<Reconciled>> {
-        let permits = if lost { &self.connecting_to_lost } else { &self.connecting };
-        // The semaphores are never closed.
-        let _permit = permits.acquire().await;
-        let (target, endpoint) = (target.to_owned(), &desired.device);
-        let own_session = Arc::new(OnceLock::new());
-        let change_seen = Arc::new(AtomicBool::new(false));
-        let notified: Notified = {
-            let (changed, target, own_session, change_seen) =
-                (self.changed.clone(), target.clone(), Arc::clone(&own_session), Arc::clone(&change_seen));
-            Box::new(move |message| {
-                if notification::is_foreign_change(message, own_session.get().copied().flatten()) {
-                    change_seen.store(true, Ordering::Relaxed);
-                    // The receiver is gone once the driver stops.
-                    let _ = changed.unbounded_send(target.clone());
-                }
-            })
-        };
-        let opened = SshSession::connect(
-            &endpoint.address,
-            endpoint.host_key.as_deref(),
-            &self.options.credentials,
-            endpoint.credential.as_deref(),
-            self.options.limits,
-            notified,
-        );
-        let session = opened.await.map_err(|error| Box::new(connect_failure(&error)))?;
-        let hello = session.hello();
-        let _ = own_session.set(hello.session_id());
-        info!(target, session = ?hello.session_id(), "connected");
-        let unsupported = |reason: String, dialect: Option<&dyn Dialect>| {
-            let failure = Failure { reason, retryable: false, unreachable: false };
-            let info = info(hello, dialect, None, session.fingerprint());
-            Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
-        };
-        let requested = endpoint.dialect.as_deref();
-        let mut known = hello.clone();
-        if choose(requested, hello).is_none_or(|dialect| dialect.score(hello) == 0)
-            && let Some(filter) = hello.library_filter()
-        {
-            match session.call(Operation::Get { filter }.xml()).await {
-                Ok(library) => drop(known.add_library_modules(&library)),
-                Err(error) => debug!(target, %error, "no YANG library"),
-            }
-        }
-        let Some(dialect) = choose(requested, &known) else {
-            return Err(unsupported(no_dialect(requested, &known), None));
-        };
-        let Some(profile) = dialect.profile(hello) else {
-            let reason = "the device offers neither a candidate configuration nor a writable running one";
-            return Err(unsupported(reason.into(), Some(dialect)));
-        };
-        let of_interest = dialect.filter(&interfaces(desired));
-        let mut subscribed = false;
-        for subscribe in notification::subscriptions(hello, &of_interest) {
-            // Without a subscription, audits find foreign changes.
-            match session.call(subscribe.into()).await {
-                Ok(_) => {
-                    subscribed = true;
-                    break;
-                }
-                Err(error) => debug!(target, %error, "no notifications"),
-            }
-        }
-        let watch = tokio::spawn({
-            let (mut closed, changed) = (session.closed(), self.changed.clone());
-            let reconnects = Arc::clone(&self.reconnects);
-            async move {
-                // An error means that the driver dropped the session.
-                if closed.wait_for(|closed| *closed).await.is_ok() {
-                    let wait = reconnects.delay_after_loss();
-                    info!(target, ?wait, "the session ended");
-                    tokio::time::sleep(wait).await;
-                    let _ = changed.unbounded_send(target);
-                }
-            }
-        });
-        Ok(OpenSession {
-            endpoint: endpoint.clone(),
-            dialect,
-            profile,
-            fresh: true,
-            baseline: None,
-            change_seen: subscribed.then_some(change_seen),
-            _watch: AbortOnDropHandle::new(watch),
-            session,
-        })
-    }
-}
-
-impl OpenSession {
-    /// The session is open and has the parameters of this command.
-    fn fits(&self, endpoint: &eno_schemas::Device) -> bool {
-        let same = (
-            &self.endpoint.address,
-            &self.endpoint.dialect,
-            &self.endpoint.credential,
-            &self.endpoint.host_key,
-        ) == (&endpoint.address, &endpoint.dialect, &endpoint.credential, &endpoint.host_key);
-        same && !*self.session.closed().borrow()
-    }
-
-    /// Takes the baseline, unless a foreign change was notified since.
-    fn take_baseline(&mut self) -> Option<Baseline> {
-        let changed =
-            self.change_seen.as_ref().is_some_and(|change_seen| change_seen.swap(false, Ordering::Relaxed));
-        self.baseline.take().filter(|_| !changed)
-    }
-
-    /// Closes the session with `<close-session>`. An unresponsive device loses the connection anyway.
-    async fn close(self) {
-        let closing = self.session.call("<close-session/>".into());
-        let _ = tokio::time::timeout(Duration::from_secs(1), closing).await;
-    }
 }
 
 impl Driver for NetconfDriver {
@@ -467,7 +311,7 @@ impl Driver for NetconfDriver {
             name: "netconf".into(),
             kinds: vec![PayloadKind::Fabric],
             capabilities: std::iter::once(HOLD.to_owned())
-                .chain(DIALECTS.iter().map(|dialect| format!("dialect:{}", dialect.name())))
+                .chain(self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name())))
                 .collect(),
         }
     }
@@ -544,53 +388,6 @@ fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<KnownDe
         .then(|| KnownDeviations::of(drift::items(&reconciled.rejected, &reconciled.notes)))
 }
 
-fn info(
-    hello: &Hello,
-    dialect: Option<&dyn Dialect>,
-    profile: Option<&Profile>,
-    fingerprint: &str,
-) -> DeviceInfo {
-    DeviceInfo {
-        dialect: dialect.map(|dialect| dialect.name().to_owned()),
-        capabilities: hello.short_names(),
-        host_key_fingerprint: Some(fingerprint.to_owned()),
-        model: dialect.map_or_else(|| hello.vendor().map(str::to_owned), |dialect| dialect.model(hello)),
-        rollback: profile.map(Profile::rollback),
-        ..DeviceInfo::default()
-    }
-}
-
 fn is_unreachable(failed: &Reconciled) -> bool {
     matches!(&failed.outcome, Outcome::Failed(failure) if failure.unreachable)
-}
-
-fn connect_failure(error: &ConnectError) -> Reconciled {
-    let shown = match error {
-        ConnectError::HostKeyUnknown { fingerprint, .. } => Some(fingerprint),
-        ConnectError::HostKeyWrong { shown, .. } => Some(shown),
-        _ => None,
-    };
-    let device =
-        shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.clone()), ..DeviceInfo::default() });
-    let failure =
-        Failure { reason: error.to_string(), retryable: error.retryable(), unreachable: error.unreachable() };
-    Reconciled { device, ..Reconciled::failed(failure) }
-}
-
-fn no_dialect(requested: Option<&str>, hello: &Hello) -> String {
-    let known = DIALECTS.iter().map(|dialect| dialect.name()).collect::<Vec<_>>().join(", ");
-    if let Some(requested) = requested {
-        return format!("Dialect {requested:?} of the FabricDevice is not known; there are: {known}");
-    }
-    let modules: Vec<&str> = hello.modules().collect();
-    let some = modules.iter().take(8).copied().collect::<Vec<_>>().join(", ");
-    let more = match modules.len().checked_sub(8) {
-        Some(more) if more > 0 => format!(" and {more} more"),
-        _ => String::new(),
-    };
-    let announced = if modules.is_empty() { "no YANG module".to_owned() } else { format!("{some}{more}") };
-    format!(
-        "no dialect fits the device, which announces {announced}; there are: {known}. If one fits all the same, \
-         name it in Dialect of the FabricDevice"
-    )
 }

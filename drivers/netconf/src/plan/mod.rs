@@ -76,6 +76,16 @@ pub fn members(desired: &FabricDesired) -> BTreeMap<&str, Vec<&FabricPort>> {
     members
 }
 
+/// The VLANs that are to exist.
+pub fn desired_vlans(desired: &FabricDesired) -> VlanSet {
+    desired.vlans.iter().map(|vlan| vlan.vid).collect()
+}
+
+/// The desired VLANs of an interface, by its listed ports.
+pub(crate) fn vlans_of(ports: &[&FabricPort]) -> VlanSet {
+    ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans))
+}
+
 /// Computes the difference. Units in `excluded` stay as they are and are rejected with their reasons.
 pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclusions) -> Plan {
     let mut plan = Plan::default();
@@ -83,10 +93,9 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
     let members = members(desired);
     reject_excluded(excluded, &members, &mut plan.rejected);
 
-    let mut desired_vlans = VlanSet::EMPTY;
+    let desired_vlans = desired_vlans(desired);
     let mut usable = VlanSet::EMPTY;
     for vlan in &desired.vlans {
-        desired_vlans.insert(vlan.vid);
         if excluded.vlan(vlan.vid) {
             continue;
         }
@@ -139,7 +148,6 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
         }
         let stay = excluded.on(name);
         still_carried = still_carried.union(&stay.intersection(&current.tagged()));
-        let wanted = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         let repair = desired.device.drift == Drift::Repair;
         let before = port_before::prior_state_of(ports);
         let restored = if observed.contested.is_empty() {
@@ -161,9 +169,10 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
             empty_opens: observed.empty_opens,
             repair,
         };
-        let wanted = wanted.intersection(&usable).difference(&stay);
+        let on_ports = vlans_of(ports);
+        let wanted = on_ports.intersection(&usable).difference(&stay);
         // A desired VLAN that can't be created is not taken off its ports either.
-        let keep = ports.iter().fold(stay, |all, port| all.union(&port.vlans)).union(&subject.restored);
+        let keep = on_ports.union(&stay).union(&subject.restored);
         let change = plan_port(&subject, wanted, &keep, &ours_after, &mut plan);
         let port_memory = port_before::port_memory(current, before, &known, &new_vlans, change.is_some());
         plan.notes.extend(taken_off_note(&subject, port_memory.as_ref().or(before), &desired_vlans));
@@ -214,8 +223,7 @@ fn taken_off_note(
     before: Option<&PortBefore>,
     desired_vlans: &VlanSet,
 ) -> Option<Note> {
-    let here = subject.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
-    let off = before?.vlans.intersection(desired_vlans).difference(&here);
+    let off = before?.vlans.intersection(desired_vlans).difference(&vlans_of(subject.ports));
     let port = subject.ports.first().filter(|_| !off.is_empty())?;
     let message = format!(
         "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
@@ -314,7 +322,7 @@ fn plan_port(
     for (vid, what) in current.taken.iter().filter(|(vid, _)| wanted.contains(**vid)) {
         subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);
     }
-    let taken: VlanSet = current.taken.keys().copied().collect();
+    let taken = current.taken_vlans();
     wanted = wanted.difference(&taken);
     if current.mode == Some(Mode::Access) {
         if wanted.is_empty() {
@@ -459,8 +467,8 @@ pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     for port in &desired.ports {
         let Some(current) = observed.ports.get(interface(port)) else { continue };
         let tagged = current.tagged();
-        let taken: VlanSet = current.taken.keys().copied().collect();
-        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&ours).difference(&taken);
+        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&ours);
+        let of_ours = of_ours.difference(&current.taken_vlans());
         if !of_ours.is_empty() {
             ports.insert(port.name.clone(), of_ours);
         }

@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use crate::spec::Spec;
+use crate::store::Store;
 use crate::{Key, Kind, Name};
 
-use crate::engine::Engine;
+use super::Fabric;
 
 /// Why the endpoints of a network can't reach each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,26 +32,24 @@ impl Gap {
     }
 }
 
-impl Engine {
+impl Fabric {
     /// The gap of a network, if there is one. It is unknown without any FabricDevice, and for a network that is used
     /// only at ConnectionPoints without switch ports.
-    pub(crate) fn gap_of(&self, key: &Key) -> Option<Gap> {
-        let spec = self.store.records.get(key)?.effective.as_deref()?;
+    pub(super) fn gap_of(&self, store: &Store, key: &Key) -> Option<Gap> {
+        let spec = store.get(key)?.effective.as_deref()?;
         let mut points =
-            self.fabric.networks.get(key).into_iter().flat_map(|network| network.points.keys()).peekable();
+            self.networks.get(key).into_iter().flat_map(|network| network.points.keys()).peekable();
         let is_used = points.peek().is_some();
-        let mut ends: BTreeSet<&Name> = points
-            .filter_map(|name| self.fabric.points.get(name))
-            .flat_map(|point| point.ports.keys())
-            .collect();
-        if !self.fabric.has_devices || (is_used && ends.is_empty()) {
+        let mut ends: BTreeSet<&Name> =
+            points.filter_map(|name| self.points.get(name)).flat_map(|point| point.ports.keys()).collect();
+        if !self.has_devices || (is_used && ends.is_empty()) {
             return None;
         }
         let mut networks = Vec::new();
         for name in spec.service().into_iter().flat_map(|service| &service.physical_networks) {
-            let network = self.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
+            let network = store.effective(&Key::cluster(Kind::PhysicalNetwork, name), Spec::physical_network);
             let unmanaged = network.is_some_and(|network| network.unmanaged);
-            match self.fabric.topology.network_ports(name) {
+            match self.topology.network_ports(name) {
                 Some(ports) => {
                     networks.push(ports);
                     ends.extend(ports.keys().filter(|_| !unmanaged));
@@ -59,17 +58,17 @@ impl Engine {
                 None => return Some(Gap::NoPort(name.clone())),
             }
         }
-        let parts = self.fabric.topology.parts(ends, networks);
+        let parts = self.topology.parts(ends, networks);
         (parts.len() > 1).then_some(Gap::NoPath(parts))
     }
 
     /// The message about the gap for an object that uses the network. An attachment sees it from its own
     /// ConnectionPoint, if that has switch ports.
-    pub(crate) fn gap_message(&self, key: &Key, network: &Key) -> Option<String> {
-        let gap = self.fabric.networks.get(network)?.gap.as_ref()?;
-        match self.effective(key, Spec::attachment) {
+    pub fn gap_message(&self, store: &Store, key: &Key, network: &Key) -> Option<String> {
+        let gap = self.networks.get(network)?.gap.as_ref()?;
+        match store.effective(key, Spec::attachment) {
             Some(spec) => {
-                Some(gap.describe(Some(self.fabric.points.get(&spec.connection_point)?.ports.keys().next()?)))
+                Some(gap.describe(Some(self.points.get(&spec.connection_point)?.ports.keys().next()?)))
             }
             None => Some(gap.describe(None)),
         }

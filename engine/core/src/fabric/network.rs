@@ -1,0 +1,197 @@
+//! The networks and ConnectionPoints as the fabric sees them: which network is used where, and with which ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::spec::{ConnectionPointSpec, Spec};
+use crate::store::Store;
+use crate::vlan::VlanScope;
+use crate::work::Work;
+use crate::{Key, Kind, Labels, Name};
+
+use super::Fabric;
+use super::gap::Gap;
+use super::topology::{Ports, add_ports};
+
+/// Something with a VLAN: an L2Service, or an L2BridgeDomain written by hand.
+#[derive(Debug, Default)]
+pub struct Network {
+    /// Connection points where it is realised, each with the number of users.
+    pub points: BTreeMap<Name, u32>,
+    /// Connection points where it is requested, each with the number of users.
+    pub requested: BTreeMap<Name, u32>,
+    /// Why its endpoints can't reach each other.
+    pub gap: Option<Gap>,
+}
+
+/// A connection point as the fabric sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    /// The switch ports of its nodes.
+    pub ports: Ports,
+    /// The scopes in which its VLAN IDs are unique.
+    pub scopes: BTreeSet<VlanScope>,
+    /// The end without a switch port, while others have one: a node of its pool, or a NIC of a node.
+    pub missing: Vec<(Name, Option<String>)>,
+    /// Pods can be attached on more than one node.
+    pub has_several_nodes: bool,
+}
+
+impl Network {
+    /// Counts one user more or less at a connection point. Returns true when the point appears or disappears.
+    fn count(points: &mut BTreeMap<Name, u32>, point: &Name, more: bool) -> bool {
+        let users = points.entry(point.clone()).or_default();
+        *users = if more { *users + 1 } else { users.saturating_sub(1) };
+        let (now, edge) = (*users, u32::from(more));
+        if now == 0 {
+            points.remove(point);
+        }
+        now == edge
+    }
+
+    /// True when nothing uses it.
+    fn is_unused(&self) -> bool {
+        self.points.is_empty() && self.requested.is_empty()
+    }
+}
+
+impl Fabric {
+    /// A network. `None`: nothing uses it and no object of that name exists.
+    pub fn network(&self, key: &Key) -> Option<&Network> {
+        self.networks.get(key)
+    }
+
+    /// The connection points where a network is realised.
+    pub fn points_of(&self, key: &Key) -> impl Iterator<Item = &Name> {
+        self.networks.get(key).into_iter().flat_map(|network| network.points.keys())
+    }
+
+    /// A connection point.
+    pub fn point(&self, name: &Name) -> Option<&Point> {
+        self.points.get(name)
+    }
+
+    /// A connection point is gone.
+    pub fn remove_point(&mut self, name: &Name) {
+        self.points.remove(name);
+        self.path_cache.borrow_mut().clear();
+    }
+
+    /// Drops a network that nothing uses any more and whose object is gone.
+    pub fn drop_if_unused(&mut self, store: &Store, key: &Key) {
+        if !store.contains(key) && self.networks.get(key).is_some_and(Network::is_unused) {
+            self.networks.remove(key);
+        }
+    }
+
+    /// Updates how many users each network has at each connection point with the specs of an object.
+    pub fn update_usage(&mut self, store: &mut Store, key: &Key, work: &mut Work) {
+        if !is_user(key) {
+            return;
+        }
+        let Some(record) = store.records.get_mut(key) else { return };
+        let active = record.finalized && !record.generated;
+        let requested = record.wanted().filter(|_| active).cloned();
+        let counted = record.effective.clone().filter(|_| active);
+        let old_requested = std::mem::replace(&mut record.requested, requested.clone());
+        let old_counted = std::mem::replace(&mut record.counted, counted.clone());
+        for (old, new, realised) in [(old_requested, requested, false), (old_counted, counted, true)] {
+            if old == new {
+                continue;
+            }
+            for (spec, more) in [(new, true), (old, false)] {
+                for (network, point) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
+                    let entry = self.networks.entry(network.clone()).or_default();
+                    let points = if realised { &mut entry.points } else { &mut entry.requested };
+                    if Network::count(points, &point, more) {
+                        work.claim.insert(network.clone());
+                        if realised {
+                            work.place.insert(network);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Computes the switch ports and scopes of a connection point.
+    pub fn plan_point(&mut self, store: &Store, key: &Key, work: &mut Work) {
+        let Some(record) = store.get(key) else { return };
+        let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
+        let Some(spec) = spec.and_then(|spec| spec.connection_point()) else { return };
+        let point = self.compute_point(store, &key.name, spec);
+        if self.points.get(&key.name) == Some(&point) {
+            return;
+        }
+        self.points.insert(key.name.clone(), point);
+        self.path_cache.borrow_mut().clear();
+        for (network, seen) in &self.networks {
+            if seen.requested.contains_key(&key.name) || seen.points.contains_key(&key.name) {
+                work.claim.insert(network.clone());
+                work.place.insert(network.clone());
+                work.evaluate.extend(store.referrers(network).cloned());
+            }
+        }
+    }
+
+    fn compute_point(&self, store: &Store, name: &Name, spec: &ConnectionPointSpec) -> Point {
+        // Several plugins may have one parent.
+        let masters: BTreeSet<&str> = spec.cnis.iter().filter_map(|cni| cni.plugin.master()).collect();
+        let nics: Vec<&str> = if spec.interfaces.is_empty() {
+            masters.into_iter().collect()
+        } else {
+            spec.interfaces.iter().map(String::as_str).collect()
+        };
+        let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
+        let selector =
+            pool.as_ref().map(|pool| store.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
+        let is_member = |labels: &Labels| selector.is_none_or(|s| s.is_some_and(|s| s.matches(labels)));
+        let has_several_nodes = store.nodes.values().filter(|labels| is_member(labels)).nth(1).is_some();
+        let mut point = Point { has_several_nodes, ..Point::default() };
+        for (node, labels) in &store.nodes {
+            let selected = match selector {
+                Some(selector) => selector.is_some_and(|selector| selector.matches(labels)),
+                None => !nics.is_empty(),
+            };
+            if !selected {
+                continue;
+            }
+            let ports = self.topology.node_ports(node, &nics);
+            if !ports.is_empty() {
+                let bare = nics.iter().filter(|nic| !self.topology.has_nic(node, nic));
+                point.missing.extend(bare.map(|nic| (node.clone(), Some((*nic).to_owned()))));
+            } else if pool.is_some() {
+                point.missing.push((node.clone(), None));
+            }
+            add_ports(&mut point.ports, &ports);
+        }
+        if point.ports.is_empty() {
+            point.missing.clear();
+        }
+        // The bridge is always a scope: it may have been in use before the fabric reached it.
+        point.scopes = self.fabric_scopes(&point.ports);
+        let pool = spec.node_pool.clone().unwrap_or_else(|| "".into());
+        let bridge = spec.cnis.iter().find_map(|cni| cni.plugin.bridge()).unwrap_or(name);
+        point.scopes.insert(VlanScope::Bridge(pool, bridge.into()));
+        point
+    }
+}
+
+/// True for the kinds that use networks at connection points.
+pub fn is_user(key: &Key) -> bool {
+    matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
+}
+
+/// The networks that a spec wants, each with a connection point.
+fn demands(key: &Key, spec: &Spec) -> Vec<(Key, Name)> {
+    match spec {
+        Spec::Attachment(spec) => spec
+            .services
+            .iter()
+            .map(|name| (Key::cluster(Kind::L2Service, name), spec.connection_point.clone()))
+            .collect(),
+        Spec::BridgeDomain(spec) => {
+            spec.connection_points.iter().map(|point| (key.clone(), point.clone())).collect()
+        }
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,127 @@
+//! Conditions of an object that do not change its phase.
+
+use std::collections::BTreeSet;
+
+use eno_schemas::{Ipam, VlanType};
+
+use crate::nad::render::{Leases, exhausted, nad_subnets};
+use crate::nad::sharing::attachments_on;
+use crate::spec::{AttachmentSpec, Plugin};
+use crate::status::evaluate::Evaluator;
+use crate::status::evaluation::Evaluation;
+use crate::validate::compat;
+use crate::{ConditionReason, ConditionState, ConditionType, Key};
+
+impl Evaluator<'_> {
+    /// Adds the condition UnknownOpts for keys in `Opts` of a ConnectionPoint that have no effect.
+    pub fn note_unknown_opts(&self, key: &Key, evaluation: &mut Evaluation) {
+        let record = self.store.get(key).filter(|record| !record.deleting);
+        if let Some(message) = record.and_then(|record| record.unknown_opts.as_deref()) {
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::UnknownOpts,
+                true,
+                ConditionReason::UnknownKey,
+                message,
+            ));
+        }
+    }
+
+    /// Adds the condition FabricManaged when no switch port leads to the attachment's ConnectionPoint.
+    pub fn note_unmanaged(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
+        if self.fabric.point(&spec.connection_point).is_none_or(|point| point.ports.is_empty()) {
+            let message = format!("no FabricDevice has ports of ConnectionPoint {}", spec.connection_point);
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::FabricManaged,
+                false,
+                ConditionReason::NoFabricDevice,
+                message,
+            ));
+        }
+    }
+
+    /// Adds the condition ForeignPods for pods of other namespaces that may not use the attachment.
+    pub fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
+        let Some(pods) = self.nad.foreign_pods(self.store, key) else { return };
+        let message = format!(
+            "{pods} of another namespace uses its NetworkAttachmentDefinition without UsableFrom: that does not keep it \
+             from being deleted; namespaceIsolation of Multus refuses such pods"
+        );
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::ForeignPods,
+            true,
+            ConditionReason::NotUsableFrom,
+            message,
+        ));
+    }
+
+    /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
+    pub fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
+        let Some(point) = self.store.connection_point(&spec.connection_point) else { return };
+        let Ok(chosen) = compat::choose(spec, point) else { return };
+        let (VlanType::Trunk, true, Plugin::HostDevice { pool_name } | Plugin::Sriov { pool_name }) =
+            (spec.vlan_type, point.interfaces.is_empty(), &chosen.plugin)
+        else {
+            return;
+        };
+        let message = format!(
+            "which NICs {pool_name} has is not known: whether the trunk shows closed L2Services was only checked for those \
+             of ConnectionPoint {}; name the NICs in its Interfaces",
+            spec.connection_point
+        );
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::TrunkChecked,
+            false,
+            ConditionReason::NicsUnknown,
+            message,
+        ));
+    }
+
+    /// Adds the conditions on addresses that pods get by an attachment's NetworkAttachmentDefinition.
+    pub fn note_addresses(&self, key: &Key, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
+        if spec.vlan_type != VlanType::Access {
+            let names: BTreeSet<&str> =
+                self.store.subnets_of(spec).into_iter().map(|(name, _)| &**name).collect();
+            if !names.is_empty() {
+                let names = names.into_iter().collect::<Vec<_>>().join(", ");
+                let message = format!(
+                    "with VlanType {} a pod that uses the NetworkAttachmentDefinition sets the addresses and routes of each VLAN itself: Subnets {names}",
+                    spec.vlan_type.as_str()
+                );
+                evaluation.conditions.push(ConditionState::new(
+                    ConditionType::AddressesAssigned,
+                    false,
+                    ConditionReason::SetByPod,
+                    message,
+                ));
+            }
+            return;
+        }
+        if let Some(subnet) = exhausted(self.store, key, Leases::Exclude(self.pods.pods.ipam())) {
+            let message = format!(
+                "Subnet {subnet} has no address left for the NetworkAttachmentDefinition, which is not there; narrow its HotPlugPool or widen its AllocationPool"
+            );
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::AddressesAssigned,
+                false,
+                ConditionReason::NoneLeft,
+                message,
+            ));
+        }
+        let subnets = nad_subnets(self.store, spec);
+        let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {
+            return;
+        };
+        let point = &spec.connection_point;
+        let (reason, others) = if self.fabric.point(point).is_some_and(|point| point.has_several_nodes) {
+            (ConditionReason::PerNode, format!("pods on different nodes of ConnectionPoint {point}"))
+        } else if attachments_on(self.store, name).any(|other| other != key) {
+            (ConditionReason::PerAttachment, "pods of this attachment and of others on the Subnet".into())
+        } else {
+            return;
+        };
+        let message =
+            format!("Subnet {name} has Ipam host-local: {others} get the same addresses; use whereabouts");
+        let unique = ConditionState::new(ConditionType::AddressesUnique, false, reason, message);
+        evaluation.conditions.push(unique);
+    }
+}

@@ -1,0 +1,251 @@
+//! Writes the status of an object: it is built, compared with the last one, and emitted if it differs.
+
+use eno_schemas::{DeviceInfo, Phase, VlanId};
+
+use crate::status::evaluate::{Evaluator, Finding};
+use crate::status::evaluation::Evaluation;
+use crate::status::stalled;
+use crate::store::record::Record;
+use crate::vlan::vid_of;
+use crate::work::Work;
+use crate::{
+    Condition, ConditionReason, ConditionState, ConditionType, Effect, Key, Kind, LastTransaction, Name,
+    PlacementStatus, PodEntry, PortMemory, Status,
+};
+
+/// Maximum switch ports of a PhysicalNetwork in its status.
+const MAX_SWITCH_PORTS: usize = 1024;
+
+/// What a status shows of the parts of the engine, beside the phase and the conditions.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// The connection points of a service.
+    connection_points: Vec<Name>,
+    /// The switch ports that lead to a PhysicalNetwork.
+    switch_ports: Vec<String>,
+    /// Of a device.
+    device: Option<DeviceFacts>,
+    /// The VLAN that a network has and is leaving, or keeps.
+    former_vlan: Option<VlanId>,
+    /// Where a network is confirmed and where it is to be, while that differs.
+    placement: Option<PlacementStatus>,
+    /// The pods that it gives something to.
+    pods: Vec<PodEntry>,
+    /// The nodes that have the bridge of a Bridge.
+    nodes: Vec<Name>,
+    /// The revision of the leases in `pods`.
+    leased: u64,
+}
+
+/// What a status shows of a device.
+#[derive(Debug)]
+struct DeviceFacts {
+    /// The identifier of the cluster on it.
+    cluster: Name,
+    /// Its vendor, model and capabilities.
+    info: Option<DeviceInfo>,
+    /// Its last change.
+    last_transaction: Option<LastTransaction>,
+    /// What drivers reported of its ports.
+    port_memory: PortMemory,
+    /// The number of VLANs by which it differs from its desired state.
+    pending_changes: u32,
+}
+
+impl Evaluator<'_> {
+    /// Collects what the status of an object shows.
+    pub fn facts(&self, key: &Key) -> Facts {
+        let points = self.fabric.points_of(key).filter(|_| key.kind == Kind::L2Service);
+        let device = self.fabric.device(&key.name).filter(|_| key.kind == Kind::FabricDevice);
+        Facts {
+            connection_points: points.cloned().collect(),
+            switch_ports: self.switch_ports(key),
+            device: device.map(|device| DeviceFacts {
+                cluster: self.config.cluster.as_str().into(),
+                info: device.info.clone(),
+                last_transaction: device.last_transaction.clone(),
+                port_memory: device.port_memory(),
+                pending_changes: device.pending_count(),
+            }),
+            former_vlan: self.fabric.former_vlan(self.store, key),
+            placement: self.fabric.placement_status(self.store, key),
+            pods: self.pods.entries(key),
+            nodes: self.pods.nodes_with(key),
+            leased: self.pods.pods.lease_revision(key),
+        }
+    }
+
+    /// The switch ports that lead to a PhysicalNetwork.
+    fn switch_ports(&self, key: &Key) -> Vec<String> {
+        let ports =
+            self.fabric.topology().network_ports(&key.name).filter(|_| key.kind == Kind::PhysicalNetwork);
+        let named = ports.into_iter().flatten().flat_map(|(device, indices)| {
+            let names = self.fabric.topology().port_names(device);
+            indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
+        });
+        named.take(MAX_SWITCH_PORTS).collect()
+    }
+}
+
+/// Requests our finalizer, or its removal from an object that is reported as deleted. Returns true when the object has
+/// a status to be evaluated.
+pub(crate) fn handle_finalizer(record: &mut Record, key: &Key, work: &mut Work) -> bool {
+    if !record.finalized {
+        if !record.deleting && !record.finalizer_requested {
+            record.finalizer_requested = true;
+            work.effects.push(Effect::AddFinalizer(key.clone()));
+        }
+        return false;
+    }
+    // Deleted is the last phase of an object.
+    let is_gone = record.status.phase == Some(Phase::Deleted);
+    if is_gone {
+        request_finalizer_removal(record, key, work);
+    }
+    !is_gone
+}
+
+/// Requests the removal of our finalizer, once: everything of the object is confirmed to be gone.
+fn request_finalizer_removal(record: &mut Record, key: &Key, work: &mut Work) {
+    if !record.finalizer_requested {
+        record.finalizer_requested = true;
+        work.effects.push(Effect::RemoveFinalizer(key.clone()));
+    }
+}
+
+/// Writes the state of an object. Its phases are `pending` first, and `terminating` before `deleted`.
+pub(crate) fn write(
+    record: &mut Record,
+    key: &Key,
+    finding: &Finding,
+    facts: &Facts,
+    now: &Name,
+    work: &mut Work,
+) {
+    let interim = match (record.status.phase, finding.phase) {
+        (Some(Phase::Terminating), Phase::Deleted) => None,
+        (_, Phase::Deleted) => Some(Phase::Terminating),
+        (None, Phase::Ready | Phase::Error) => Some(Phase::Pending),
+        _ => None,
+    };
+    if let Some(phase) = interim {
+        let interim = Finding { phase, message: String::new(), evaluation: Evaluation::default() };
+        emit(record, key, &interim, facts, now, work);
+    }
+    emit(record, key, finding, facts, now, work);
+    stalled::start_deadline(record, key, work);
+    if finding.phase == Phase::Deleted {
+        request_finalizer_removal(record, key, work);
+    }
+}
+
+/// Builds the status, and emits an effect if it changed.
+fn emit(record: &mut Record, key: &Key, finding: &Finding, facts: &Facts, now: &Name, work: &mut Work) {
+    let status = build(record, finding, facts, now);
+    // A change of the inputs alone is not written: it goes with the next change.
+    record.status.ready_inputs = status.ready_inputs;
+    let last = &record.status;
+    // The number of pending changes is written with other changes, and when it becomes 0.
+    let uncounted = |status: &Status| Status { pending_changes: None, ..status.clone() };
+    let only_counted =
+        || status.pending_changes.is_some_and(|count| count > 0) && uncounted(&status) == uncounted(last);
+    if status == *last || only_counted() {
+        return;
+    }
+    let previous = last.phase;
+    record.status = status;
+    if previous == Some(finding.phase) {
+        work.effects.push(Effect::Status { key: key.clone(), status: Box::new(record.status.clone()) });
+    } else {
+        record.status.transitions += 1;
+        let status = Box::new(record.status.clone());
+        work.effects.push(Effect::Transition { key: key.clone(), previous, status });
+    }
+}
+
+/// The status that an object has now.
+fn build(
+    record: &Record,
+    Finding { phase, message, evaluation }: &Finding,
+    facts: &Facts,
+    now: &Name,
+) -> Status {
+    let last = &record.status;
+    let deleting = record.deleting;
+    let device = facts.device.as_ref();
+    // Until a new VLAN is confirmed, the former one is granted: the next leader has to know its owner.
+    let granted_id = facts
+        .former_vlan
+        .filter(|_| *phase != Phase::Ready)
+        .or_else(|| record.effective.as_deref().and_then(vid_of))
+        .or(last.granted_id.filter(|_| deleting));
+    Status {
+        phase: Some(*phase),
+        message: message.clone(),
+        observed_generation: record.generation,
+        conditions: conditions(record, *phase, message, evaluation, now),
+        transitions: last.transitions,
+        granted_id,
+        placement: facts.placement.clone().filter(|_| !matches!(phase, Phase::Ready | Phase::Deleted)),
+        realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| deleting)),
+        connection_points: facts.connection_points.clone(),
+        switch_ports: facts.switch_ports.clone(),
+        cluster: device.map(|device| device.cluster.clone()),
+        device: device.and_then(|device| device.info.clone()),
+        last_transaction: device
+            .and_then(|device| device.last_transaction.clone())
+            .or_else(|| last.last_transaction.clone()),
+        port_memory: device.map_or(&last.port_memory, |device| &device.port_memory).clone(),
+        pending_changes: device.map(|device| device.pending_changes),
+        pods: facts.pods.clone(),
+        nodes: facts.nodes.clone(),
+        leased: facts.leased,
+        ready_inputs: evaluation.inputs.filter(|_| *phase == Phase::Ready),
+    }
+}
+
+/// The conditions that an object has now.
+fn conditions(
+    record: &Record,
+    phase: Phase,
+    message: &str,
+    evaluation: &Evaluation,
+    now: &Name,
+) -> Vec<Condition> {
+    let last = &record.status;
+    let reason = match phase {
+        Phase::Ready => ConditionReason::Confirmed,
+        Phase::Pending => ConditionReason::Waiting,
+        Phase::Error if evaluation.refused.is_some() => ConditionReason::Refused,
+        Phase::Error => evaluation.cause.unwrap_or_default().reason(),
+        Phase::Terminating => ConditionReason::Terminating,
+        Phase::Deleted => ConditionReason::Deleted,
+    };
+    let mut all = evaluation.conditions.clone();
+    for (kind, hindered) in &evaluation.hops {
+        all.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
+            None => ConditionState::new(*kind, true, ConditionReason::Confirmed, ""),
+            Some((refused, message)) => {
+                let reason = if *refused { ConditionReason::Refused } else { ConditionReason::Waiting };
+                ConditionState::new(*kind, false, reason, message.as_str())
+            }
+        });
+    }
+    all.push(ConditionState::new(ConditionType::Ready, phase == Phase::Ready, reason, message));
+    let unreachable = evaluation.unreachable.as_ref().map(|message| (ConditionReason::Unreachable, message));
+    let degraded = unreachable.or_else(|| Some((ConditionReason::Drift, evaluation.drifted.as_ref()?)));
+    if let Some((reason, message)) = degraded.filter(|_| phase == Phase::Ready) {
+        all.push(ConditionState::new(ConditionType::Degraded, true, reason, message.as_str()));
+    }
+    let conditions = all.into_iter().map(|ConditionState { kind, holds, reason, message }| {
+        let before =
+            last.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
+        let since = before.map_or_else(|| now.clone(), |condition| condition.since.clone());
+        Condition { kind, holds, reason, message, since }
+    });
+    let stalled = (phase == Phase::Error)
+        .then(|| stalled::condition(record, reason, message, evaluation.permanent, now));
+    let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
+    conditions.sort_by_key(|condition| condition.kind);
+    conditions
+}

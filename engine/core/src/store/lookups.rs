@@ -1,0 +1,89 @@
+//! What objects say about each other: the nodes of a ConnectionPoint, the Subnets of an attachment, the namespaces that
+//! a service is open to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::spec::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
+use crate::store::Store;
+use crate::{Key, Kind, Name, Selector};
+
+impl Store {
+    /// The realised ConnectionPoint of this name.
+    pub fn connection_point(&self, name: &Name) -> Option<&ConnectionPointSpec> {
+        self.effective(&Key::cluster(Kind::ConnectionPoint, name), Spec::connection_point)
+    }
+
+    /// The realised L2Service of this name.
+    pub fn service(&self, name: &Name) -> Option<&ServiceSpec> {
+        self.effective(&Key::cluster(Kind::L2Service, name), Spec::service)
+    }
+
+    /// The realised Subnet of this name.
+    pub fn subnet(&self, name: &Name) -> Option<&SubnetSpec> {
+        self.effective(&Key::cluster(Kind::Subnet, name), Spec::subnet)
+    }
+
+    /// The realised Route of this name.
+    pub fn route(&self, name: &Name) -> Option<&RouteSpec> {
+        self.effective(&Key::cluster(Kind::Route, name), Spec::route)
+    }
+
+    /// The nodes of a connection point.
+    pub fn members(&self, spec: &ConnectionPointSpec) -> Arc<BTreeSet<Name>> {
+        let pool = spec.node_pool.as_ref().map(|name| Key::cluster(Kind::NodePool, name));
+        let selector =
+            pool.as_ref().map(|pool| self.effective(pool, Spec::node_pool).map(|pool| &pool.node_selector));
+        let selected = self.nodes.iter().filter(|(_, labels)| {
+            selector.is_none_or(|selector| selector.is_some_and(|selector| selector.matches(labels)))
+        });
+        Arc::new(selected.map(|(name, _)| name.clone()).collect())
+    }
+
+    /// The Subnets of an attachment's services.
+    pub fn subnets_of<'a>(&'a self, spec: &AttachmentSpec) -> Vec<(&'a Name, &'a SubnetSpec)> {
+        let services = spec.services.iter().filter_map(|name| self.service(name));
+        let subnets = services.flat_map(|service| &service.subnets);
+        subnets.filter_map(|name| Some((name, self.subnet(name)?))).collect()
+    }
+
+    /// The Routes of a Subnet, each prefix and next hop once: the kernel takes no route twice.
+    pub fn routes_of(&self, subnet: &SubnetSpec) -> Vec<&RouteSpec> {
+        let mut routes: Vec<&RouteSpec> = Vec::new();
+        for name in &subnet.routes {
+            routes.extend(self.route(name).filter(|route| !routes.contains(route)));
+        }
+        routes
+    }
+
+    /// The object that closes a service to a namespace: the service or a PhysicalNetwork.
+    pub fn closed_to(&self, name: &Name, service: &ServiceSpec, namespace: &Name) -> Option<Key> {
+        let labels = self.namespace(namespace);
+        let has = |selector: &Selector| labels.is_some_and(|labels| selector.matches(labels));
+        if service.namespaces.as_ref().is_some_and(|selector| !has(selector)) {
+            return Some(Key::cluster(Kind::L2Service, name));
+        }
+        let mut networks =
+            service.physical_networks.iter().map(|name| Key::cluster(Kind::PhysicalNetwork, name));
+        networks.find(|key| {
+            let network = self.effective(key, Spec::physical_network);
+            network.and_then(|network| network.namespaces.as_ref()).is_some_and(|selector| !has(selector))
+        })
+    }
+
+    /// The objects that were never seen, although `key`, or an object that `key` waits for, names them.
+    pub fn missing_references(&self, key: &Key) -> BTreeSet<Key> {
+        let (mut missing, mut visited) = (BTreeSet::new(), BTreeSet::new());
+        let mut next = vec![key];
+        while let Some(record) = next.pop().and_then(|key| self.get(key)) {
+            for named in &record.indexed_references {
+                match self.get(named) {
+                    None => drop(missing.insert(named.clone())),
+                    Some(other) if other.incomplete && visited.insert(named) => next.push(named),
+                    Some(_) => {}
+                }
+            }
+        }
+        missing
+    }
+}

@@ -1,0 +1,288 @@
+use std::sync::Arc;
+
+use eno_core::spec::{BridgeSpec, PodLinksSpec, ServiceSpec};
+use eno_core::{Condition, ConditionReason, ConditionType, Confirmed, Name};
+use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
+
+use super::*;
+
+fn full() -> Status {
+    let before = PortBefore {
+        trunk: true,
+        settings: Some([("mode".into(), "TRUNK".into())].into()),
+        vlans: "3005".parse().unwrap(),
+    };
+    let vid = VlanId::new(10).unwrap();
+    Status {
+        phase: Some(Phase::Ready),
+        message: "all hops confirmed".into(),
+        observed_generation: 3,
+        conditions: vec![Condition {
+            kind: ConditionType::Ready,
+            holds: true,
+            reason: ConditionReason::Confirmed,
+            message: String::new(),
+            since: "2026-01-02T03:04:05Z".into(),
+        }],
+        transitions: 4,
+        granted_id: Some(vid),
+        realized: Some(Arc::new(Spec::Service(ServiceSpec {
+            vid,
+            subnets: vec!["sn".into()],
+            physical_networks: vec![],
+            namespaces: None,
+        }))),
+        placement: Some(PlacementStatus {
+            confirmed: Some(Confirmed {
+                vlan: vid,
+                ports: [("leaf1".into(), ["eth1/0:2".into(), "eth2".into()].into())].into(),
+            }),
+            desired: VlanId::new(20).ok(),
+            rejected_by: Some(("leaf1".into(), false)),
+        }),
+        connection_points: vec!["cp".into()],
+        switch_ports: vec!["leaf1:eth1/0:2".into()],
+        cluster: Some("lab".into()),
+        device: Some(DeviceInfo {
+            dialect: Some("openconfig".into()),
+            model: Some("x".into()),
+            rollback: Some(Rollback::Persistent),
+            audit_interval: Some(60),
+            change_notifications: Some(false),
+            ..DeviceInfo::default()
+        }),
+        last_transaction: Some(LastTransaction {
+            change: ChangeReport {
+                transaction: Some("3-1".into()),
+                at: "2026-01-02T03:04:05Z".into(),
+                took_ms: 12,
+                added: 3,
+                removed: 1,
+            },
+            outcome: ChangeOutcome::RolledBack,
+        }),
+        port_memory: PortMemory {
+            closed: vec!["Ethernet1".into()],
+            leaving: vec!["ae0".into()],
+            before: [("Ethernet2".into(), before)].into(),
+        },
+        pending_changes: Some(0),
+        ready_inputs: Some(0x2a),
+        ..Status::default()
+    }
+}
+
+#[test]
+fn written_status_is_read_back() {
+    let json = to_json(Kind::L2Service, &full());
+    assert_eq!(crate::status::convert::read(Kind::L2Service, &json), Some(full()));
+    assert_eq!((&json["grantedID"], &json["clusterID"]), (&json!(10), &json!("lab")));
+    assert_eq!((&json["dialect"], &json["readyInputs"]), (&json!("openconfig"), &json!("000000000000002a")));
+    assert_eq!((&json["rollback"], &json["pendingChanges"]), (&json!("persistent"), &json!(0)));
+    assert_eq!((&json["auditInterval"], &json["changeNotifications"]), (&json!(60), &json!(false)));
+    assert_eq!(json["lastTransaction"]["outcome"], "rolled-back");
+    assert_eq!((&json["closedPorts"], &json["leavingPorts"]), (&json!(["Ethernet1"]), &json!(["ae0"])));
+    assert_eq!(
+        json["portsBefore"],
+        json!([{ "name": "Ethernet2", "trunk": true, "settings": { "mode": "TRUNK" }, "vlans": "3005" }])
+    );
+    assert_eq!(
+        json["placement"],
+        json!({
+            "confirmedID": 10, "confirmedPorts": ["leaf1:eth1/0:2", "leaf1:eth2"], "desiredID": 20,
+            "rejectedBy": "leaf1", "retryable": false,
+        })
+    );
+    assert_eq!(json["conditions"][0]["observedGeneration"], 3);
+    let empty = to_json(Kind::L2Service, &Status::default());
+    assert_eq!(empty, json!({ "observedGeneration": 0, "transitions": 0 }));
+}
+
+#[test]
+fn default_status_of_api_server_counts_as_none() {
+    let mut status = json!({ "observedGeneration": crds::UNOBSERVED });
+    for kind in [Kind::L2Service, Kind::PodConfig] {
+        assert_eq!(crate::status::convert::read(kind, &status), None);
+    }
+    // The callback task may write its condition first.
+    status["conditions"] = json!([{ "type": "CallbackDelivered", "status": "False" }]);
+    assert_eq!(crate::status::convert::read(Kind::L2Service, &status), None);
+    assert!(crate::status::convert::read(Kind::L2Service, &json!({ "observedGeneration": 1 })).is_some());
+}
+
+#[test]
+fn content_hash_ignores_counters_and_times() {
+    let content = |status: &Status| content(Kind::L2Service, status);
+    let mut later = full();
+    later.transitions = 6;
+    later.ready_inputs = None;
+    later.conditions[0].since = "2026-01-02T03:04:06Z".into();
+    assert_eq!(content(&full()), content(&later));
+    later.message = "other".into();
+    assert_ne!(content(&full()), content(&later));
+    // The condition of the callback task is no content.
+    let mut with_callbacks = to_json(Kind::L2Service, &full());
+    let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
+    conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
+    assert_eq!(content_of(with_callbacks), content(&full()));
+}
+
+fn pods() -> Status {
+    let entry = |link: &str, addresses: &[&str]| LinkEntry {
+        link: link.into(),
+        name: format!("{link}2841804"),
+        host_name: Some(format!("h{link}2841804")),
+        bridge: Some("pcbr0".into()),
+        mac: Some("02:00:00:00:00:01".into()),
+        mtu: 1500,
+        addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+    };
+    let primary = LinkEntry { name: "eth0".into(), host_name: None, bridge: None, ..entry("eth0", &[]) };
+    let leases =
+        [(Name::from("pc0"), vec!["192.168.100.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap()])];
+    let running = PodEntry {
+        name: "p".into(),
+        uid: "u".into(),
+        leases: leases.into(),
+        links: vec![entry("pc0", &["192.168.100.2/24", "fd00::2/64"]), primary],
+        problem: None,
+    };
+    let waiting = PodEntry {
+        name: "q".into(),
+        uid: "v".into(),
+        leases: [].into(),
+        links: vec![],
+        problem: Some("no container runs".into()),
+    };
+    Status {
+        phase: Some(Phase::Pending),
+        realized: Some(Arc::new(Spec::PodLinks(PodLinksSpec::default()))),
+        pods: vec![running, waiting],
+        leased: 4,
+        ..Status::default()
+    }
+}
+
+#[test]
+fn pod_configurations_use_documented_text_format() {
+    let json = to_json(Kind::PodNetworkConfig, &pods());
+    assert_eq!(json["phase"], "configuring");
+    assert_eq!((&json["pods"], json.get("links")), (&json!("p, q"), None));
+    assert_eq!(
+        json["PodNetworkConfigs"],
+        json!([
+            { "podName": "p", "configList": [
+                "{podVethName:pc02841804 podIPAddr:192.168.100.2/24,fd00::2/64 peerVethName:hpc02841804 bridge:pcbr0}",
+                "MTU: 1500",
+            ] },
+            { "podName": "q", "configList": [], "message": "no container runs" },
+        ])
+    );
+    let lease =
+        json!({ "pod": "p", "uid": "u", "link": "pc0", "addresses": ["192.168.100.2/24", "fd00::2/64"] });
+    assert_eq!(json["addresses"], json!([lease]));
+    let other = to_json(Kind::PodConfig, &Status { phase: Some(Phase::Ready), ..pods() });
+    assert_eq!(other["phase"], "configured");
+    assert_eq!(other["podConfigurations"][0]["configList"][0], json["PodNetworkConfigs"][0]["configList"][0]);
+    let attachment = to_json(Kind::L2ServiceAttachment, &pods());
+    assert_eq!((&attachment["phase"], &attachment["addresses"]), (&json!("pending"), &json["addresses"]));
+}
+
+#[test]
+fn column_lists_names_up_to_limit() {
+    assert_eq!(joined::<&str>([]), None);
+    assert_eq!(joined(["pc0"]).as_deref(), Some("pc0"));
+    assert_eq!(joined(["pc0", "pc1"]).as_deref(), Some("pc0, pc1"));
+    let text = joined(0..20).unwrap();
+    assert!(text.starts_with("0, 1, ") && text.ends_with(", 15 and 4 more"), "{text}");
+}
+
+#[test]
+fn columns_show_realized_spec() {
+    let realized = |kind, spec| {
+        let spec = crate::watch::ingest::spec(kind, &spec).unwrap();
+        to_json(kind, &Status { realized: Some(Arc::new(spec)), ..Status::default() })
+    };
+    let cni = |name, opts: &str| json!({ "Name": name, "SupportedInterfaceTypes": ["kernel"], "Opts": opts });
+    let cnis = [cni("ovs", r#"{"BridgeName": "br"}"#), cni("macvlan", r#"{"Master": "eth1"}"#)];
+    let point = realized(Kind::ConnectionPoint, json!({ "SupportedCnis": cnis }));
+    assert_eq!(point["cnis"], "ovs, macvlan");
+    let link = |name_field: &str, name| json!({ (name_field): name, "linkType": "dummy" });
+    let links = [link("name", "a"), link("name", "b")];
+    let config = realized(Kind::PodConfig, json!({ "networkAttachments": links }));
+    assert_eq!((&config["links"], config.get("pods")), (&json!("a, b"), None));
+    let networks = [link("networkName", "c"), link("networkName", "d")];
+    let config = realized(Kind::PodNetworkConfig, json!({ "additionalNetworks": networks }));
+    assert_eq!(config["links"], "c, d");
+}
+
+#[test]
+fn outdated_status_is_rewritten_once() {
+    let cni =
+        json!({ "Name": "bridge", "SupportedInterfaceTypes": ["kernel"], "Opts": r#"{"BridgeName": "br"}"# });
+    let links = json!([{ "name": "a", "linkType": "dummy" }]);
+    for (kind, spec, column) in [
+        (Kind::ConnectionPoint, json!({ "SupportedCnis": [cni] }), Some(CNIS)),
+        (Kind::PodConfig, json!({ "networkAttachments": links }), Some(LINKS)),
+        (Kind::PodNetworkConfig, json!({ "eth0": { "mtu": 1400 } }), None),
+        (Kind::NodePool, json!({ "NodeSelector": { "matchLabels": { "a": "b" } } }), None),
+    ] {
+        let realized = Some(Arc::new(crate::watch::ingest::spec(kind, &spec).unwrap()));
+        let conditions = full().conditions;
+        let phase = Some(Phase::Ready);
+        let status = Status { phase, realized, conditions, observed_generation: 3, ..Status::default() };
+        let now = to_json(kind, &status);
+        let mut without_column = now.clone();
+        let mut without_generation = now.clone();
+        without_generation["conditions"][0].as_object_mut().unwrap().remove("observedGeneration");
+        let mut former = vec![without_generation];
+        if let Some(column) = column {
+            assert!(without_column.as_object_mut().unwrap().remove(column).is_some());
+            former.push(without_column);
+        }
+        for stored in former {
+            assert!(is_outdated(kind, &stored), "{stored}");
+            let written = to_json(kind, &crate::status::convert::read(kind, &stored).unwrap());
+            assert_ne!(content_of(stored), content_of(written.clone()));
+            assert_eq!(content_of(written), content_of(now.clone()));
+        }
+        // Reading and writing it gives the same content, so it is not written again.
+        let read = crate::status::convert::read(kind, &now).unwrap();
+        assert_eq!(content(kind, &read), content_of(now.clone()));
+        let mut with_callbacks = now;
+        let conditions = with_callbacks["conditions"].as_array_mut().unwrap();
+        conditions.push(json!({ "type": "CallbackDelivered", "status": "False" }));
+        assert_eq!(is_outdated(kind, &with_callbacks), kind == Kind::PodNetworkConfig);
+    }
+}
+
+#[test]
+fn leases_are_read_back_without_interfaces() {
+    for kind in [Kind::PodConfig, Kind::PodNetworkConfig, Kind::L2ServiceAttachment] {
+        let status = Status { realized: None, ..pods() };
+        let json = to_json(kind, &status);
+        let read = crate::status::convert::read(kind, &json).unwrap();
+        assert_eq!((read.phase, read.leased, read.pods.len()), (Some(Phase::Pending), 0, 1));
+        let (then, now) = (&status.pods[0], &read.pods[0]);
+        assert_eq!((&then.name, &then.uid, &then.leases), (&now.name, &now.uid, &now.leases));
+        assert!(now.links.is_empty());
+        // This difference causes no write.
+        assert_eq!(content_of(json), content(kind, &status));
+    }
+}
+
+#[test]
+fn bridge_configs_list_nodes() {
+    let spec =
+        BridgeSpec { name: "pcbr0".into(), cidrs: vec!["192.168.100.0/24".parse().unwrap()], mtu: None };
+    let status = Status {
+        phase: Some(Phase::Ready),
+        nodes: vec!["worker1".into(), "worker2".into()],
+        realized: Some(Arc::new(Spec::Bridge(spec))),
+        ..Status::default()
+    };
+    let json = to_json(Kind::Bridge, &status);
+    assert_eq!(json["bridgeConfigs"][0], "{node:worker1 bridge:pcbr0 cidr:192.168.100.0/24}");
+    assert_eq!(crate::status::convert::read(Kind::Bridge, &json), Some(status));
+    assert_eq!(bridge_node("{node:}"), None);
+}
