@@ -189,14 +189,7 @@ impl Fabric {
             (placement.rejected_by, placement.confirmed) = (Some(rejection), confirmed);
         });
         work.effects.push(Effect::Retry { network: key.clone(), attempt });
-        self.rejection_changed(store, key, work);
-    }
-
-    /// Requests what follows from a changed rejection of a network.
-    fn rejection_changed(&self, store: &Store, key: &Key, work: &mut Work) {
-        work.place.insert(key.clone());
-        work.claim.insert(key.clone());
-        store.evaluate_networks([key.clone()], work);
+        rejection_changed(store, key, work);
     }
 
     /// Compares a confirmed placement with the desired one: whether a part of it is desired, and whether a part is
@@ -235,7 +228,7 @@ impl Fabric {
             return false;
         }
         self.placements.update(key, |placement| placement.confirmed = confirmed);
-        self.rejection_changed(store, key, work);
+        rejection_changed(store, key, work);
         true
     }
 
@@ -349,12 +342,16 @@ impl Fabric {
         let is_clear = |name: &Name| self.devices.get(name).is_some_and(|device| device.is_gone(key));
         match self.rejection(key).and_then(|rejection| rejection.device.as_ref()) {
             Some(device) => device == name && is_clear(name),
-            None => self
-                .placements
-                .planned(key)
-                .is_none_or(|(_, ports)| ports.keys().all(|device| is_clear(device))),
+            None => self.placements.planned(key).is_none_or(|(_, ports)| ports.keys().all(is_clear)),
         }
     }
+}
+
+/// Requests what follows from a changed rejection of a network.
+fn rejection_changed(store: &Store, key: &Key, work: &mut Work) {
+    work.place.insert(key.clone());
+    work.claim.insert(key.clone());
+    store.evaluate_networks([key.clone()], work);
 }
 
 /// The VLAN that a network had when its status was written.

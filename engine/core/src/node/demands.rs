@@ -137,7 +137,7 @@ impl Nodes {
     }
 
     fn plan_demands(&mut self, store: &Store, key: &Key) {
-        let Some(demands) = self.demands_of(store, key) else { return };
+        let Some(demands) = demands_of(store, key) else { return };
         let counted = self.objects.get(key).map_or(&[][..], |object| &object.demands);
         if demands == counted {
             return;
@@ -163,55 +163,6 @@ impl Nodes {
         work.validate.extend(rivals.iter().map(|rival| Key::cluster(Kind::ConnectionPoint, rival)));
         let names = names.symmetric_difference(&self.names_of(&key.name)).cloned().collect();
         PointChange { names, changed: version != self.version }
-    }
-
-    /// The demands of an attachment or bridge domain. `None`: as before, since a referenced object was removed by
-    /// force.
-    fn demands_of(&self, store: &Store, key: &Key) -> Option<Vec<Demand>> {
-        let record = store.get(key).filter(|record| record.finalized && !record.generated);
-        match record.and_then(|record| record.effective.as_deref()) {
-            Some(Spec::Attachment(spec)) => {
-                let point = store.connection_point(&spec.connection_point)?;
-                let chosen = compat::choose(spec, point).ok()?;
-                let mut vids = BTreeSet::new();
-                for name in &spec.services {
-                    vids.insert(store.service(name)?.vid);
-                }
-                let network = match &chosen.plugin {
-                    Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => bridge_name,
-                    Plugin::Macvlan { master } | Plugin::Ipvlan { master } => {
-                        if spec.vlan_type != VlanType::Access {
-                            vids.clear();
-                        }
-                        master
-                    }
-                    Plugin::Vlan { master } => {
-                        vids.clear();
-                        master
-                    }
-                    Plugin::HostDevice { .. } | Plugin::Sriov { .. } | Plugin::Userspace { .. } => {
-                        return Some(Vec::new());
-                    }
-                };
-                let (point, network) = (spec.connection_point.clone(), network.clone());
-                Some(vec![Demand { point, network, vids, mtu: spec.mtu(chosen) }])
-            }
-            Some(Spec::BridgeDomain(spec)) => {
-                let mut demands = Vec::new();
-                for point in &spec.connection_points {
-                    for cni in &store.connection_point(point)?.cnis {
-                        let (Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name }) = &cni.plugin
-                        else {
-                            continue;
-                        };
-                        let (point, network) = (point.clone(), bridge_name.clone());
-                        demands.push(Demand { point, network, vids: BTreeSet::from([spec.vlan]), mtu: None });
-                    }
-                }
-                Some(demands)
-            }
-            _ => Some(Vec::new()),
-        }
     }
 
     /// Replaces the demands of an object in the sums.
@@ -248,7 +199,7 @@ impl Nodes {
             let shapes = shape::shapes(spec).unwrap_or_default();
             cleanup.networks = shapes.into_keys().map(|name| (name, BTreeSet::new())).collect();
         } else {
-            for demand in self.demands_of(store, key).unwrap_or_default() {
+            for demand in demands_of(store, key).unwrap_or_default() {
                 cleanup.nodes.extend(self.nodes_of(&demand.point).iter().cloned());
                 cleanup.networks.push((demand.network, demand.vids));
             }
@@ -261,5 +212,54 @@ impl Nodes {
         let Some(cleanup) = cleanup else { return };
         let object = self.objects.entry(key.clone()).or_default();
         object.cleanups.push(HostCleanup { version: self.version, ..cleanup });
+    }
+}
+
+/// The demands of an attachment or bridge domain. `None`: as before, since a referenced object was removed by
+/// force.
+fn demands_of(store: &Store, key: &Key) -> Option<Vec<Demand>> {
+    let record = store.get(key).filter(|record| record.finalized && !record.generated);
+    match record.and_then(|record| record.effective.as_deref()) {
+        Some(Spec::Attachment(spec)) => {
+            let point = store.connection_point(&spec.connection_point)?;
+            let chosen = compat::choose(spec, point).ok()?;
+            let mut vids = BTreeSet::new();
+            for name in &spec.services {
+                vids.insert(store.service(name)?.vid);
+            }
+            let network = match &chosen.plugin {
+                Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name } => bridge_name,
+                Plugin::Macvlan { master } | Plugin::Ipvlan { master } => {
+                    if spec.vlan_type != VlanType::Access {
+                        vids.clear();
+                    }
+                    master
+                }
+                Plugin::Vlan { master } => {
+                    vids.clear();
+                    master
+                }
+                Plugin::HostDevice { .. } | Plugin::Sriov { .. } | Plugin::Userspace { .. } => {
+                    return Some(Vec::new());
+                }
+            };
+            let (point, network) = (spec.connection_point.clone(), network.clone());
+            Some(vec![Demand { point, network, vids, mtu: spec.mtu(chosen) }])
+        }
+        Some(Spec::BridgeDomain(spec)) => {
+            let mut demands = Vec::new();
+            for point in &spec.connection_points {
+                for cni in &store.connection_point(point)?.cnis {
+                    let (Plugin::Ovs { bridge_name, .. } | Plugin::Bridge { bridge_name }) = &cni.plugin
+                    else {
+                        continue;
+                    };
+                    let (point, network) = (point.clone(), bridge_name.clone());
+                    demands.push(Demand { point, network, vids: BTreeSet::from([spec.vlan]), mtu: None });
+                }
+            }
+            Some(demands)
+        }
+        _ => Some(Vec::new()),
     }
 }

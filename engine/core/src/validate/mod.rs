@@ -34,6 +34,7 @@ pub struct Validation {
 }
 
 /// The decision about one object.
+#[allow(clippy::struct_excessive_bools, reason = "facts of a decision, independent of each other")]
 #[derive(Debug)]
 pub struct Verdict {
     /// The spec that is realised.

@@ -13,7 +13,7 @@ impl Validator<'_> {
             return self.pods.blocking_bridge_user(self.store, key);
         }
         let links = key.kind == Kind::FabricDevice;
-        let counts = |user: &&Key| !links && self.store.get(*user).is_some_and(|record| !record.generated);
+        let counts = |user: &&Key| !links && self.store.get(user).is_some_and(|record| !record.generated);
         let mut users = self.store.referrers(key).filter(counts).peekable();
         let first = *users.peek()?;
         let name =

@@ -27,6 +27,9 @@ pub fn is_network(key: &Key) -> bool {
     matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain)
 }
 
+/// A claim in a status: the VLAN, the network with its record, and the scopes.
+type Claim<'a> = (VlanId, &'a Key, &'a Record, BTreeSet<VlanScope>);
+
 /// The claims of networks on VLAN IDs, and who holds them.
 #[derive(Debug, Default)]
 pub struct Vlans {
@@ -92,7 +95,7 @@ impl Vlans {
     /// Restores VLAN claims before any new decision: first where a VLAN is realised, then where it is requested,
     /// objects in error last.
     fn restore(&mut self, store: &Store, fabric: &Fabric) {
-        let mut rounds: [Vec<(VlanId, &Key, &Record, BTreeSet<VlanScope>)>; 4] = Default::default();
+        let mut rounds: [Vec<Claim<'_>>; 4] = Default::default();
         for (key, record) in store.records.iter().filter(|(key, record)| is_network(key) && !record.generated)
         {
             let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
