@@ -10,6 +10,7 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
 
@@ -21,7 +22,7 @@ use crate::node::target::NodeChanges;
 use crate::node::{NODE_DRIVER, Nodes};
 use crate::pods::state::PodStates;
 use crate::pods::{self, Pods};
-use crate::schedule::Schedule;
+use crate::schedule::{IssuedCommands, Participant, PendingCommand, Schedule};
 use crate::spec::Spec;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
@@ -73,8 +74,13 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An empty cluster.
+    /// An empty cluster. Its commands are of term 0.
     pub fn new(config: Config) -> Self {
+        Self::leading(config, 0)
+    }
+
+    /// An empty cluster whose engine leads in `term`.
+    pub fn leading(config: Config, term: u64) -> Self {
         Self {
             config,
             store: Store::default(),
@@ -85,7 +91,7 @@ impl Engine {
             node: Nodes::default(),
             pods: Pods::default(),
             status: Statuses::default(),
-            schedule: Schedule::new(0),
+            schedule: Schedule::new(term),
             startup: Startup::default(),
             work: Work::default(),
         }
@@ -266,6 +272,104 @@ impl Engine {
         Some((driver, desired, hash))
     }
 
+    /// Issues all commands that may be published now. `now`: the time of the schedule; `deadline`:
+    /// [`crate::DEADLINE`] from now, RFC 3339. It may leave work for [`Self::settle`], as [`Self::issue`].
+    pub fn issue_ready(&mut self, now: Duration, deadline: &str) -> IssuedCommands {
+        if self.startup.is_over {
+            let fabric = &self.fabric;
+            self.schedule.release_inherited(|participant| {
+                is_same_endpoint(fabric, &participant.target, &participant.driver, &participant.desired)
+            });
+        }
+        let (mut ready, switches) = self.schedule.collect_ready(now);
+        if let Some(switches) = switches {
+            self.schedule.add_groups(self.transaction_groups(&switches), now, &mut ready);
+        }
+        let mut issued = IssuedCommands { next: ready.next, ..IssuedCommands::default() };
+        for target in ready.decisions {
+            if let Some(command) = self.schedule.issue_decision(&target, now) {
+                self.add_command(command, &mut issued);
+            }
+        }
+        for target in ready.single {
+            if let Target::Fabric(name) = &target
+                && self.schedule.is_silent(&target, now)
+            {
+                self.handle(Event::MissedDeadline(name.clone()));
+            }
+            if let Some(participant) = self.issue_participant(target) {
+                self.issue_single(participant, now, &mut issued);
+            }
+        }
+        for targets in ready.joint {
+            self.issue_transaction(targets, now, deadline, &mut issued);
+        }
+        issued.decided = self.schedule.take_decided();
+        for target in issued.decided.iter().flat_map(|ended| &ended.late) {
+            if let Target::Fabric(name) = target {
+                self.handle(Event::MissedDeadline(name.clone()));
+            }
+        }
+        issued
+    }
+
+    /// [`Self::issue`] for a target with a change; without a desired state, the change is dropped.
+    fn issue_participant(&mut self, target: Target) -> Option<Participant> {
+        let Some((driver, desired, hash)) = self.issue(&target) else {
+            self.schedule.discard_change(&target);
+            return None;
+        };
+        Some(Participant { target, driver, desired, hash })
+    }
+
+    fn issue_single(&mut self, participant: Participant, now: Duration, issued: &mut IssuedCommands) {
+        let Participant { target, driver, hash, .. } = &participant;
+        match self.schedule.issue_if_changed(target, driver, hash.clone(), now) {
+            Some(command) => self.add_command((participant, command), issued),
+            None => issued.unchanged += 1,
+        }
+    }
+
+    /// Issues one transaction of all targets whose desired state changed.
+    fn issue_transaction(
+        &mut self,
+        targets: Vec<Target>,
+        now: Duration,
+        deadline: &str,
+        issued: &mut IssuedCommands,
+    ) {
+        let all: Vec<Participant> =
+            targets.into_iter().filter_map(|target| self.issue_participant(target)).collect();
+        let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
+            !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
+        });
+        for participant in same {
+            self.issue_single(participant, now, issued);
+        }
+        if part.len() < 2 {
+            return part.into_iter().for_each(|participant| self.issue_single(participant, now, issued));
+        }
+        for command in self.schedule.open_transaction(part, deadline.to_owned(), now) {
+            self.add_command(command, issued);
+        }
+    }
+
+    fn add_command(&mut self, command: (Participant, PendingCommand), issued: &mut IssuedCommands) {
+        let (participant, pending) = &command;
+        self.handle(Event::CommandIssued(participant.target.clone(), pending.generation.clone()));
+        issued.commands.push(command);
+    }
+
+    /// The schedule of commands.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// The schedule of commands, which is given what NATS and drivers answer.
+    pub fn schedule_mut(&mut self) -> &mut Schedule {
+        &mut self.schedule
+    }
+
     /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
     pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
         let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
@@ -284,14 +388,7 @@ impl Engine {
 
     /// True when a target that was commanded `desired` still has the same endpoint and driver.
     pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
-        match (target, desired) {
-            (Target::Fabric(name), Desired::Fabric(desired)) => {
-                self.fabric.device(name).is_some_and(|device| {
-                    device.driver == *driver && is_same_access(device.access(), &desired.device)
-                })
-            }
-            _ => false,
-        }
+        is_same_endpoint(&self.fabric, target, driver, desired)
     }
 
     /// The current status of an object.
@@ -636,6 +733,16 @@ impl Engine {
 
     pub(crate) fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
         self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
+    }
+}
+
+/// [`Engine::is_same_endpoint`] among these switches.
+fn is_same_endpoint(fabric: &Fabric, target: &Target, driver: &Name, desired: &Desired) -> bool {
+    match (target, desired) {
+        (Target::Fabric(name), Desired::Fabric(desired)) => fabric.device(name).is_some_and(|device| {
+            device.driver == *driver && is_same_access(device.access(), &desired.device)
+        }),
+        _ => false,
     }
 }
 

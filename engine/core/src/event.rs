@@ -41,7 +41,8 @@ pub enum Event {
     Report(Target, Box<Report>),
     /// A command for this target was found on NATS at the start.
     StoredCommand(Target, Box<Desired>),
-    /// This generation is commanded of the target, or is about to be.
+    /// This generation is commanded of the target, or is about to be. [`crate::Engine::issue_ready`] records that of
+    /// its commands itself.
     CommandIssued(Target, Generation),
     /// The drivers that are alive. A driver of a single target is `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
@@ -140,7 +141,8 @@ pub enum Effect {
     },
     /// Remove our finalizer: everything of the object is gone.
     RemoveFinalizer(Key),
-    /// The desired state of a target changed: publish [`crate::Engine::desired`] when the target is due.
+    /// The desired state of a target changed: call [`crate::Schedule::mark_dirty`], so that
+    /// [`crate::Engine::issue_ready`] returns its command when the target is due.
     Publish(Target),
     /// The target is gone, and it is confirmed to be empty: purge its subjects.
     Forget(Target),

@@ -25,8 +25,8 @@ pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use schedule::{
-    DEADLINE, DecidedTransaction, DriverAnswer, Participant, PendingCommand, Schedule, StoredCommand,
-    instance_of,
+    DEADLINE, DecidedTransaction, DriverAnswer, IssuedCommands, Participant, PendingCommand, Schedule,
+    StoredCommand, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};

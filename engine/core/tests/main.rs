@@ -8,6 +8,7 @@ mod drift;
 mod histories;
 mod hot_plug;
 mod initial_port_state;
+mod issued_commands;
 mod late_reports;
 mod node_histories;
 mod node_networks;

@@ -2,7 +2,7 @@
 //! of the engine is here, all decisions are in `eno-core`.
 //!
 //! One task owns the core (`leader`). Watches and reports of drivers reach it by one mailbox; [`watch::ingest`] converts
-//! objects into values. The command scheduler decides when commands are published. The writer writes each object in
+//! objects into values. The schedule of the core decides when commands are published. The writer writes each object in
 //! order: outbox, status, finalizer. Callbacks are posted from the outbox.
 
 mod api;

@@ -90,6 +90,19 @@ impl ReadyCommands {
     }
 }
 
+/// The commands that are issued at one time.
+#[derive(Debug, Default)]
+pub struct IssuedCommands {
+    /// Each command with its target and desired state.
+    pub commands: Vec<(Participant, PendingCommand)>,
+    /// Number of changed targets whose desired state is commanded already.
+    pub unchanged: usize,
+    /// The transactions that were decided since the last call.
+    pub decided: Vec<DecidedTransaction>,
+    /// When to ask again if nothing else happens before.
+    pub next: Option<Duration>,
+}
+
 /// Schedules the commands of all targets.
 #[derive(Debug)]
 pub struct Schedule {
@@ -184,11 +197,6 @@ impl Schedule {
         self.slots.entry(target).or_default().stored = Some(stored);
     }
 
-    /// Replaces the set of drivers that are alive.
-    pub fn set_alive(&mut self, drivers: BTreeSet<Name>) {
-        self.live_drivers = drivers;
-    }
-
     /// The desired state of the target changed.
     pub fn mark_dirty(&mut self, target: Target, now: Duration) {
         let slot = self.slots.entry(target.clone()).or_default();
@@ -260,12 +268,9 @@ impl Schedule {
         generation.sequence <= self.sequence
     }
 
-    /// The targets that may be published now. `groups` returns which of the given switches have to change together.
-    pub fn ready(
-        &mut self,
-        now: Duration,
-        groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>,
-    ) -> ReadyCommands {
+    /// The targets that may be published now, and the switches that have to be grouped for [`Self::add_groups`] before
+    /// it is known whether they may; `None`: none of them is ready.
+    pub fn collect_ready(&mut self, now: Duration) -> (ReadyCommands, Option<Vec<Name>>) {
         self.expire(now);
         let mut ready = ReadyCommands::default();
         self.collect_decisions(now, &mut ready);
@@ -296,17 +301,21 @@ impl Schedule {
         }
         if any_ready {
             switches.extend(self.transactions.iter().flat_map(OpenTransaction::switches));
-            for group in groups(&switches) {
-                self.add_group(group, now, &mut ready);
-            }
-        } else {
-            for name in switches {
-                if let Wait::Until(at) = self.wait(&Target::Fabric(name), now) {
-                    ready.check_at(at);
-                }
+            return (ready, Some(switches));
+        }
+        for name in switches {
+            if let Wait::Until(at) = self.wait(&Target::Fabric(name), now) {
+                ready.check_at(at);
             }
         }
-        ready
+        (ready, None)
+    }
+
+    /// Adds the switches of the groups that are ready. `groups`: which of the switches have to change together.
+    pub fn add_groups(&self, groups: Vec<TransactionGroup>, now: Duration, ready: &mut ReadyCommands) {
+        for group in groups {
+            self.add_group(group, now, ready);
+        }
     }
 
     /// A group is ready when all of its members are.

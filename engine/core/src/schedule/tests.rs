@@ -21,6 +21,21 @@ fn nad() -> Target {
     Target::Nad("ns".into(), "a".into())
 }
 
+impl Schedule {
+    /// The targets that may be published now. `groups` returns which of the given switches have to change together.
+    fn ready(
+        &mut self,
+        now: Duration,
+        groups: impl FnOnce(&[Name]) -> Vec<TransactionGroup>,
+    ) -> ReadyCommands {
+        let (mut ready, switches) = self.collect_ready(now);
+        if let Some(switches) = switches {
+            self.add_groups(groups(&switches), now, &mut ready);
+        }
+        ready
+    }
+}
+
 /// Marks the target dirty and publishes its command if it is ready.
 fn issue(schedule: &mut Schedule, target: &Target, hash: &str, now: Duration) -> Option<PendingCommand> {
     schedule.mark_dirty(target.clone(), now);
@@ -33,7 +48,7 @@ fn issue(schedule: &mut Schedule, target: &Target, hash: &str, now: Duration) ->
 }
 
 fn alive(schedule: &mut Schedule) {
-    schedule.set_alive(BTreeSet::from(["netconf".into()]));
+    schedule.live_drivers = BTreeSet::from(["netconf".into()]);
 }
 
 #[test]
@@ -176,10 +191,10 @@ fn node_target_waits_only_for_its_own_agent() {
         schedule.confirm_published(&node, &command.generation, 1, now);
         true
     };
-    schedule.set_alive(BTreeSet::from(["node", "node/worker2"].map(Name::from)));
+    schedule.live_drivers = BTreeSet::from(["node", "node/worker2"].map(Name::from));
     // Without its agent, every change is published at once.
     assert!(go(&mut schedule, "a") && go(&mut schedule, "b"));
-    schedule.set_alive(BTreeSet::from(["node", "node/worker1"].map(Name::from)));
+    schedule.live_drivers = BTreeSet::from(["node", "node/worker1"].map(Name::from));
     assert!(!go(&mut schedule, "c"));
 }
 

@@ -24,13 +24,13 @@ impl Leader {
     /// A driver reported on its target.
     pub(super) fn handle_report(&mut self, target: Target, driver: &Name, mut report: Box<Report>) {
         // Reports of a former driver of the target do not count.
-        if self.scheduler.driver(&target).is_some_and(|current| current != driver) {
+        if self.engine.schedule().driver(&target).is_some_and(|current| current != driver) {
             return;
         }
         let found = report.generation.term;
         // This engine issues no command before all sources are synced.
         let unknown_to_this_leader =
-            || !self.unsynced.is_empty() || !self.scheduler.has_issued(&report.generation);
+            || !self.unsynced.is_empty() || !self.engine.schedule().has_issued(&report.generation);
         if found > self.term || (found == self.term && unknown_to_this_leader()) {
             self.conflicting_term = self.conflicting_term.max(Some(found));
         }
@@ -51,7 +51,7 @@ impl Leader {
             Outcome::Failed(_) => Some(DriverAnswer::Failed),
         };
         if answer == Some(DriverAnswer::RolledBack) && report.change.is_none() {
-            report.change = self.scheduler.transaction(&target).map(|id| ChangeReport {
+            report.change = self.engine.schedule().transaction(&target).map(|id| ChangeReport {
                 transaction: Some(id.to_owned()),
                 at: report.at.clone(),
                 took_ms: 0,
@@ -60,7 +60,12 @@ impl Leader {
             });
         }
         if let Some(answer) = answer
-            && self.scheduler.handle_report(&target, &report.generation, answer, self.started.elapsed())
+            && self.engine.schedule_mut().handle_report(
+                &target,
+                &report.generation,
+                answer,
+                self.started.elapsed(),
+            )
             && let Target::Fabric(name) = &target
         {
             self.engine.handle(Event::ChangeRefused(name.clone(), report.clone()));
@@ -80,13 +85,13 @@ impl Leader {
     /// message. If so, the desired state is published again. A target that is no longer desired is removed. True: the
     /// command was replaced.
     fn is_replaced(&mut self, target: &Target, driver: &Name, generation: &Generation) -> bool {
-        if self.scheduler.command_replaced(target, generation, self.started.elapsed()) {
+        if self.engine.schedule_mut().command_replaced(target, generation, self.started.elapsed()) {
             warn!(%target, %generation, "a command that is not this engine's is replaced");
             return true;
         }
         if self.settled_once {
             self.remove_unwanted(target, driver);
-        } else if self.scheduler.driver(target).is_none() {
+        } else if self.engine.schedule().driver(target).is_none() {
             self.uncommanded.push((target.clone(), driver.clone()));
         }
         false
@@ -97,9 +102,9 @@ impl Leader {
     /// killed may restore older messages of the subject.
     pub(super) fn remove_unwanted(&mut self, target: &Target, driver: &Name) {
         // The desired state of a switch is large; the first check avoids building it.
-        if self.scheduler.driver(target).is_none()
+        if self.engine.schedule().driver(target).is_none()
             && self.engine.desired(target).is_none()
-            && self.scheduler.remove_unknown(target)
+            && self.engine.schedule_mut().remove_unknown(target)
         {
             self.remove_target(target.clone(), driver.clone());
         }
@@ -174,92 +179,28 @@ impl Leader {
         if !self.unsynced.is_empty() {
             return None;
         }
-        let now = self.started.elapsed();
-        let engine = &self.engine;
-        if self.settled_once {
-            self.scheduler.release_inherited(|participant| {
-                engine.is_same_endpoint(&participant.target, &participant.driver, &participant.desired)
-            });
+        let at = Timestamp::now();
+        let deadline = at.checked_add(DEADLINE).unwrap_or(at).to_string();
+        let issued = self.engine.issue_ready(self.started.elapsed(), &deadline);
+        for (participant, command) in issued.commands {
+            self.send_command(participant, command);
         }
-        let ready = self.scheduler.ready(now, |switches| engine.transaction_groups(switches));
-        for target in ready.decisions {
-            if let Some((participant, command)) = self.scheduler.issue_decision(&target, now) {
-                self.send_command(participant, command);
-            }
+        for _ in 0..issued.unchanged {
+            self.context.metrics.command("same");
         }
-        for target in ready.single {
-            if let Target::Fabric(name) = &target
-                && self.scheduler.is_silent(&target, now)
-            {
-                self.engine.handle(Event::MissedDeadline(name.clone()));
-            }
-            if let Some(participant) = self.desired_of(target) {
-                self.publish_single(participant, now);
-            }
-        }
-        for targets in ready.joint {
-            self.publish_transaction(targets, now);
-        }
-        for ended in self.scheduler.take_decided() {
+        for ended in issued.decided {
             let (id, outcome, participants) = (&ended.id, ended.outcome, ended.participants);
             info!(transaction = id, outcome, participants, took = ?ended.took, late = ?ended.late, "decided");
             self.context.metrics.transaction(&ended);
-            for target in ended.late {
-                if let Target::Fabric(name) = target {
-                    self.engine.handle(Event::MissedDeadline(name));
-                }
-            }
         }
-        let (waiting, outstanding) = self.scheduler.counts();
+        let (waiting, outstanding) = self.engine.schedule().counts();
         self.context.metrics.publish_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.context.metrics.publish_outstanding.set(i64::try_from(outstanding).unwrap_or(i64::MAX));
-        ready.next
-    }
-
-    /// The current desired state of a target.
-    fn desired_of(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired, hash)) = self.engine.issue(&target) else {
-            self.scheduler.discard_change(&target);
-            return None;
-        };
-        Some(Participant { target, driver, desired, hash })
-    }
-
-    fn publish_single(&mut self, participant: Participant, now: Duration) {
-        match self.scheduler.issue_if_changed(
-            &participant.target,
-            &participant.driver,
-            participant.hash.clone(),
-            now,
-        ) {
-            Some(command) => self.send_command(participant, command),
-            None => self.context.metrics.command("same"),
-        }
-    }
-
-    /// Publishes one transaction of all targets whose desired state changed.
-    fn publish_transaction(&mut self, targets: Vec<Target>, now: Duration) {
-        let all: Vec<Participant> =
-            targets.into_iter().filter_map(|target| self.desired_of(target)).collect();
-        let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
-            !self.scheduler.is_commanded(&participant.target, &participant.driver, &participant.hash)
-        });
-        for participant in same {
-            self.publish_single(participant, now);
-        }
-        if part.len() < 2 {
-            return part.into_iter().for_each(|participant| self.publish_single(participant, now));
-        }
-        let at = Timestamp::now();
-        let deadline = at.checked_add(DEADLINE).unwrap_or(at);
-        for (participant, command) in self.scheduler.open_transaction(part, deadline.to_string(), now) {
-            self.send_command(participant, command);
-        }
+        issued.next
     }
 
     fn send_command(&mut self, participant: Participant, command: PendingCommand) {
         let Participant { target, driver, desired, .. } = participant;
-        self.engine.handle(Event::CommandIssued(target.clone(), command.generation.clone()));
         debug!(%target, driver = &*driver, generation = %command.generation, "publishing");
         let LeaderContext { connection, metrics, lease_guard, .. } = self.context.clone();
         let mailbox = self.mailbox.clone();

@@ -12,9 +12,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{
-    Config, Effect, Engine, Event, Key, Name, Participant, Schedule, Status, StoredCommand, Target,
-};
+use eno_core::{Config, Effect, Engine, Event, Key, Name, Participant, Status, StoredCommand, Target};
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
@@ -199,8 +197,7 @@ async fn run_loop(
         context: context.clone(),
         term,
         conflicting_term: None,
-        engine: Engine::new(context.config.clone()),
-        scheduler: Schedule::new(term),
+        engine: Engine::leading(context.config.clone(), term),
         objects: Objects::default(),
         phases: HashMap::new(),
         outbox,
@@ -300,8 +297,6 @@ struct Leader {
     conflicting_term: Option<u64>,
     /// The core.
     engine: Engine,
-    /// Decides when commands are published.
-    scheduler: Schedule,
     /// The last version of every object.
     objects: Objects,
     /// Phase of each object, for the metrics.
@@ -364,7 +359,7 @@ impl Leader {
         confirmed: &BTreeSet<String>,
     ) {
         let driver = stored_command.driver.clone();
-        self.scheduler.load_stored(target.clone(), stored_command);
+        self.engine.schedule_mut().load_stored(target.clone(), stored_command);
         let Some(Command { generation, desired, transaction, .. }) = command else { return };
         self.engine.handle(Event::StoredCommand(target.clone(), Box::new(desired.clone())));
         let undone = |transaction: &Transaction| transaction.decision != Some(Decision::Confirm);
@@ -372,7 +367,12 @@ impl Leader {
             let confirmed = confirmed.contains(&transaction.id);
             transaction.decision = Some(if confirmed { Decision::Confirm } else { Decision::Abort });
             let participant = Participant { target, driver, desired, hash: generation.hash.clone() };
-            self.scheduler.decide_inherited(participant, generation, transaction, self.started.elapsed());
+            self.engine.schedule_mut().decide_inherited(
+                participant,
+                generation,
+                transaction,
+                self.started.elapsed(),
+            );
         }
     }
 
@@ -399,15 +399,10 @@ impl Leader {
                 self.gone_objects.push(key.clone());
                 self.engine.handle(Event::ObjectGone(key));
             }
-            Input::Event(event) => {
-                if let Event::Drivers(drivers) = &event {
-                    self.scheduler.set_alive(drivers.clone());
-                }
-                self.engine.handle(event);
-            }
+            Input::Event(event) => self.engine.handle(event),
             Input::Report(target, driver, report) => self.handle_report(target, &driver, report),
             Input::ReportUnreadable(target, driver) => {
-                self.scheduler.report_unreadable(&target, &driver, self.started.elapsed());
+                self.engine.schedule_mut().report_unreadable(&target, &driver, self.started.elapsed());
             }
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
@@ -418,21 +413,26 @@ impl Leader {
                 }
             }
             Input::Published(target, generation, sequence) => {
-                self.scheduler.confirm_published(&target, &generation, sequence, self.started.elapsed());
+                self.engine.schedule_mut().confirm_published(
+                    &target,
+                    &generation,
+                    sequence,
+                    self.started.elapsed(),
+                );
             }
-            Input::TargetRemoved(target) => self.scheduler.removal_done(&target),
+            Input::TargetRemoved(target) => self.engine.schedule_mut().removal_done(&target),
             Input::NotPublished(target, found) => {
-                self.scheduler.publish_failed(&target, found, self.started.elapsed());
+                self.engine.schedule_mut().publish_failed(&target, found, self.started.elapsed());
             }
             Input::StoredSequences(sequences) => {
-                let lost = self.scheduler.compare_with_stream(&sequences, self.started.elapsed());
+                let lost = self.engine.schedule_mut().compare_with_stream(&sequences, self.started.elapsed());
                 if lost > 0 {
                     warn!(lost, "NATS lost commands: publishing them again");
                 }
             }
             Input::StreamsLost { outbox } => {
                 warn!(outbox, "NATS lost streams: publishing all commands again");
-                self.scheduler.streams_lost();
+                self.engine.schedule_mut().streams_lost();
                 self.outbox_lost |= outbox;
             }
         }
@@ -497,7 +497,7 @@ impl Leader {
 
     /// Records how long the start took until no command was left to publish.
     fn report_catch_up(&mut self) {
-        if !self.caught_up && self.settled_once && self.scheduler.counts().0 == 0 {
+        if !self.caught_up && self.settled_once && self.engine.schedule().counts().0 == 0 {
             self.caught_up = true;
             let took = self.started.elapsed();
             self.context.metrics.catch_up.set(took.as_secs_f64());
@@ -540,9 +540,11 @@ impl Leader {
 
     fn dispatch(&mut self, effect: Effect, at: &Arc<str>) {
         match effect {
-            Effect::Publish(target) => self.scheduler.mark_dirty(target, self.started.elapsed()),
+            Effect::Publish(target) => self.engine.schedule_mut().mark_dirty(target, self.started.elapsed()),
             Effect::Forget(target) => {
-                if let Some(driver) = self.scheduler.remove_target(&target, self.started.elapsed()) {
+                if let Some(driver) =
+                    self.engine.schedule_mut().remove_target(&target, self.started.elapsed())
+                {
                     self.remove_target(target, driver);
                 }
             }
