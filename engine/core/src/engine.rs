@@ -22,7 +22,7 @@ use crate::node::target::NodeChanges;
 use crate::node::{NODE_DRIVER, Nodes};
 use crate::pods::state::PodStates;
 use crate::pods::{self, Pods};
-use crate::schedule::{IssuedCommands, Participant, PendingCommand, Schedule};
+use crate::schedule::{Moment, Participant, PendingCommand, Reconciled, Schedule};
 use crate::spec::Spec;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
@@ -35,7 +35,7 @@ use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
 
 /// What came before the first [`Engine::settle`].
 #[derive(Debug, Default)]
-pub(crate) struct Startup {
+struct Startup {
     /// The first [`Engine::settle`] is over.
     pub is_over: bool,
     /// Reports of drivers.
@@ -48,29 +48,29 @@ pub(crate) struct Startup {
 #[derive(Debug)]
 pub struct Engine {
     /// How this cluster is configured.
-    pub(crate) config: Config,
+    config: Config,
     /// The objects, and which of them name which.
-    pub(crate) store: Store,
+    store: Store,
     /// Which objects fit what they name.
-    pub(crate) validate: Validation,
+    validate: Validation,
     /// The holders of VLAN IDs.
-    pub(crate) vlan: Vlans,
+    vlan: Vlans,
     /// The switches, and the networks on them.
-    pub(crate) fabric: Fabric,
+    fabric: Fabric,
     /// The NetworkAttachmentDefinitions.
-    pub(crate) nad: Nads,
+    nad: Nads,
     /// The nodes, and the networks that are wanted on their hosts.
-    pub(crate) node: Nodes,
+    node: Nodes,
     /// The interfaces and addresses of running pods.
-    pub(crate) pods: Pods,
+    pods: Pods,
     /// The statuses of objects.
-    pub(crate) status: Statuses,
+    status: Statuses,
     /// The commands of targets.
-    pub(crate) schedule: Schedule,
+    schedule: Schedule,
     /// What came before the first [`Engine::settle`].
-    pub(crate) startup: Startup,
+    startup: Startup,
     /// What the parts ask of each other, and the effects of the current [`Engine::settle`].
-    pub(crate) work: Work,
+    work: Work,
 }
 
 impl Engine {
@@ -150,7 +150,7 @@ impl Engine {
             Event::Report(target, report) if self.startup.is_over => self.report(&target, *report),
             Event::Report(target, report) => self.startup.early_reports.push((target, *report)),
             Event::StoredCommand(target, desired) => self.startup.stored_commands.push((target, *desired)),
-            Event::CommandIssued(target, generation) => self.record_command(target, generation),
+            Event::CommandIssued(target, generation) => self.schedule.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
             Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
@@ -272,9 +272,32 @@ impl Engine {
         Some((driver, desired, hash))
     }
 
-    /// Issues all commands that may be published now. `now`: the time of the schedule; `deadline`:
-    /// [`crate::DEADLINE`] from now, RFC 3339. It may leave work for [`Self::settle`], as [`Self::issue`].
-    pub fn issue_ready(&mut self, now: Duration, deadline: &str) -> IssuedCommands {
+    /// Works out all that follows from the events since the last call: effects, and the commands that may be published
+    /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
+    pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
+        let mut result = Reconciled::default();
+        loop {
+            for effect in self.settle(&now.at) {
+                match &effect {
+                    Effect::Publish(target) => self.schedule.mark_dirty(target.clone(), now.elapsed),
+                    Effect::Forget(target) => {
+                        let driver = self.schedule.remove_target(target, now.elapsed);
+                        result.removed.extend(driver.map(|driver| (target.clone(), driver)));
+                    }
+                    _ => {}
+                }
+                result.effects.push(effect);
+            }
+            self.issue_ready(now, &mut result);
+            if !self.is_unsettled() {
+                return result;
+            }
+        }
+    }
+
+    /// Issues all commands that may be published now.
+    fn issue_ready(&mut self, moment: &Moment, result: &mut Reconciled) {
+        let now = moment.elapsed;
         if self.startup.is_over {
             let fabric = &self.fabric;
             self.schedule.release_inherited(|participant| {
@@ -285,10 +308,10 @@ impl Engine {
         if let Some(switches) = switches {
             self.schedule.add_groups(self.transaction_groups(&switches), now, &mut ready);
         }
-        let mut issued = IssuedCommands { next: ready.next, ..IssuedCommands::default() };
+        result.next = ready.next;
         for target in ready.decisions {
             if let Some(command) = self.schedule.issue_decision(&target, now) {
-                self.add_command(command, &mut issued);
+                self.add_command(command, result);
             }
         }
         for target in ready.single {
@@ -298,19 +321,20 @@ impl Engine {
                 self.handle(Event::MissedDeadline(name.clone()));
             }
             if let Some(participant) = self.issue_participant(target) {
-                self.issue_single(participant, now, &mut issued);
+                self.issue_single(participant, now, result);
             }
         }
         for targets in ready.joint {
-            self.issue_transaction(targets, now, deadline, &mut issued);
+            self.issue_transaction(targets, moment, result);
         }
-        issued.decided = self.schedule.take_decided();
-        for target in issued.decided.iter().flat_map(|ended| &ended.late) {
-            if let Target::Fabric(name) = target {
-                self.handle(Event::MissedDeadline(name.clone()));
+        for ended in self.schedule.take_decided() {
+            for target in &ended.late {
+                if let Target::Fabric(name) = target {
+                    self.handle(Event::MissedDeadline(name.clone()));
+                }
             }
+            result.decided.push(ended);
         }
-        issued
     }
 
     /// [`Self::issue`] for a target with a change; without a desired state, the change is dropped.
@@ -322,42 +346,37 @@ impl Engine {
         Some(Participant { target, driver, desired, hash })
     }
 
-    fn issue_single(&mut self, participant: Participant, now: Duration, issued: &mut IssuedCommands) {
+    fn issue_single(&mut self, participant: Participant, now: Duration, result: &mut Reconciled) {
         let Participant { target, driver, hash, .. } = &participant;
         match self.schedule.issue_if_changed(target, driver, hash.clone(), now) {
-            Some(command) => self.add_command((participant, command), issued),
-            None => issued.unchanged += 1,
+            Some(command) => self.add_command((participant, command), result),
+            None => result.unchanged += 1,
         }
     }
 
     /// Issues one transaction of all targets whose desired state changed.
-    fn issue_transaction(
-        &mut self,
-        targets: Vec<Target>,
-        now: Duration,
-        deadline: &str,
-        issued: &mut IssuedCommands,
-    ) {
+    fn issue_transaction(&mut self, targets: Vec<Target>, moment: &Moment, result: &mut Reconciled) {
+        let now = moment.elapsed;
         let all: Vec<Participant> =
             targets.into_iter().filter_map(|target| self.issue_participant(target)).collect();
         let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
             !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
         });
         for participant in same {
-            self.issue_single(participant, now, issued);
+            self.issue_single(participant, now, result);
         }
         if part.len() < 2 {
-            return part.into_iter().for_each(|participant| self.issue_single(participant, now, issued));
+            return part.into_iter().for_each(|participant| self.issue_single(participant, now, result));
         }
-        for command in self.schedule.open_transaction(part, deadline.to_owned(), now) {
-            self.add_command(command, issued);
+        for command in self.schedule.open_transaction(part, moment.deadline.clone(), now) {
+            self.add_command(command, result);
         }
     }
 
-    fn add_command(&mut self, command: (Participant, PendingCommand), issued: &mut IssuedCommands) {
+    fn add_command(&mut self, command: (Participant, PendingCommand), result: &mut Reconciled) {
         let (participant, pending) = &command;
         self.handle(Event::CommandIssued(participant.target.clone(), pending.generation.clone()));
-        issued.commands.push(command);
+        result.commands.push(command);
     }
 
     /// The schedule of commands.
@@ -402,7 +421,7 @@ impl Engine {
     }
 
     /// Runs every stage except evaluation until all queues are empty.
-    pub(crate) fn run_stages(&mut self) {
+    fn run_stages(&mut self) {
         loop {
             self.distribute();
             let next = self.validate.next_kind();
@@ -552,7 +571,7 @@ impl Engine {
 
     /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
     /// the reports that have come so far.
-    pub(crate) fn start(&mut self) {
+    fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
         let commanded: HashMap<&Target, String> =
             self.startup.stored_commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
@@ -563,7 +582,7 @@ impl Engine {
             }
         }
         for (target, desired) in std::mem::take(&mut self.startup.stored_commands) {
-            self.restore_command(target.clone(), desired.hash());
+            self.schedule.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     match self.fabric.restore_command(&self.store, name, &desired) {
@@ -594,8 +613,8 @@ impl Engine {
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
     }
 
-    pub(crate) fn report(&mut self, target: &Target, mut report: Report) {
-        if self.is_outdated(target, &report.generation) {
+    fn report(&mut self, target: &Target, mut report: Report) {
+        if self.schedule.is_outdated(target, &report.generation) {
             report.generation.hash.clear();
         }
         match target {
@@ -704,7 +723,7 @@ impl Engine {
         }
     }
 
-    pub(crate) fn update_drivers(&mut self, alive: BTreeSet<Name>) {
+    fn update_drivers(&mut self, alive: BTreeSet<Name>) {
         let changed: BTreeSet<Name> =
             self.schedule.live_drivers.symmetric_difference(&alive).cloned().collect();
         self.schedule.live_drivers = alive;
@@ -731,7 +750,7 @@ impl Engine {
         sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
     }
 
-    pub(crate) fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
+    fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
         self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
     }
 }

@@ -25,7 +25,7 @@ pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use schedule::{
-    DEADLINE, DecidedTransaction, DriverAnswer, IssuedCommands, Participant, PendingCommand, Schedule,
+    DEADLINE, DecidedTransaction, DriverAnswer, Moment, Participant, PendingCommand, Reconciled, Schedule,
     StoredCommand, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eno_core::Target;
+use eno_core::{Moment, Target};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
@@ -16,7 +16,12 @@ fn changed_targets_are_commanded_once_with_their_desired_state() {
     for target in [&leaf, &gone] {
         w.engine.schedule_mut().mark_dirty(target.clone(), now);
     }
-    let issued = w.engine.issue_ready(now, "2026-01-01T00:00:10Z");
+    let moment = |elapsed| Moment {
+        at: "2026-01-01T00:00:00Z".into(),
+        elapsed,
+        deadline: "2026-01-01T00:00:30Z".into(),
+    };
+    let issued = w.engine.reconcile(&moment(now));
     let [(participant, command)] = &issued.commands[..] else { panic!("{issued:?}") };
     let desired = w.engine.desired(&leaf);
     assert_eq!(Some((participant.driver.clone(), participant.desired.clone())), desired);
@@ -27,6 +32,6 @@ fn changed_targets_are_commanded_once_with_their_desired_state() {
     schedule.confirm_published(&leaf, &generation, 1, now);
     let later = now + Duration::from_mins(1);
     schedule.mark_dirty(leaf.clone(), later);
-    let issued = w.engine.issue_ready(later, "2026-01-01T00:01:10Z");
+    let issued = w.engine.reconcile(&moment(later));
     assert_eq!((issued.commands.len(), issued.unchanged), (0, 1), "it is commanded already");
 }

@@ -5,7 +5,7 @@ use eno_schemas::Generation;
 
 use crate::Target;
 
-use crate::engine::Engine;
+use super::Schedule;
 
 /// The last command of one target.
 #[derive(Debug)]
@@ -16,25 +16,24 @@ pub(crate) struct LastCommanded {
     since: (u64, u64),
 }
 
-impl Engine {
+impl Schedule {
     /// Restores the last command of a former leader.
     pub(crate) fn restore_command(&mut self, target: Target, hash: String) {
-        self.schedule.last_commanded.insert(target, LastCommanded { hash, since: (0, 0) });
+        self.last_commanded.insert(target, LastCommanded { hash, since: (0, 0) });
     }
 
     /// Records that a generation is commanded.
     pub(crate) fn record_command(&mut self, target: Target, generation: Generation) {
-        if self.schedule.last_commanded.get(&target).is_none_or(|last| last.hash != generation.hash) {
+        if self.last_commanded.get(&target).is_none_or(|last| last.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
-            self.schedule.last_commanded.insert(target, LastCommanded { hash: generation.hash, since });
+            self.last_commanded.insert(target, LastCommanded { hash: generation.hash, since });
         }
     }
 
     /// True when a report is older than the command, although both have the same hash.
     pub(crate) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
-        self.schedule
-            .last_commanded
+        self.last_commanded
             .get(target)
             .is_some_and(|last| last.hash == generation.hash && order < last.since)
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use eno_queue::FairQueue;
 use eno_schemas::{Decision, Generation, Transaction};
 
-use crate::{Name, Target, TransactionGroup};
+use crate::{Effect, Name, Target, TransactionGroup};
 
 use last_commanded::LastCommanded;
 use transaction::OpenTransaction;
@@ -90,11 +90,26 @@ impl ReadyCommands {
     }
 }
 
-/// The commands that are issued at one time.
+/// The time of a call of the engine.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// The wall-clock time, RFC 3339.
+    pub at: String,
+    /// The monotonic time since the beginning of the leadership.
+    pub elapsed: Duration,
+    /// The wall-clock time [`DEADLINE`] from now, RFC 3339.
+    pub deadline: String,
+}
+
+/// What the runtime has to do now.
 #[derive(Debug, Default)]
-pub struct IssuedCommands {
-    /// Each command with its target and desired state.
+pub struct Reconciled {
+    /// The effects, in order. Those on commands are carried out already: they are facts.
+    pub effects: Vec<Effect>,
+    /// The commands to publish, each with its target and desired state.
     pub commands: Vec<(Participant, PendingCommand)>,
+    /// Targets that are gone, each with the driver whose messages about it have to be purged from NATS.
+    pub removed: Vec<(Target, Name)>,
     /// Number of changed targets whose desired state is commanded already.
     pub unchanged: usize,
     /// The transactions that were decided since the last call.

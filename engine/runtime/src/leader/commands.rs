@@ -3,7 +3,9 @@
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use eno_core::{DEADLINE, DriverAnswer, Event, Key, Kind, Name, Participant, PendingCommand, Target};
+use eno_core::{
+    DecidedTransaction, DriverAnswer, Event, Key, Kind, Name, Participant, PendingCommand, Target,
+};
 use eno_schemas::{ChangeReport, Desired, Drift, Generation, Outcome, Report};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
@@ -174,21 +176,12 @@ impl Leader {
         }
     }
 
-    /// Publishes all ready commands. Returns when to check again.
-    pub(super) fn publish_ready(&mut self) -> Option<Duration> {
-        if !self.unsynced.is_empty() {
-            return None;
-        }
-        let at = Timestamp::now();
-        let deadline = at.checked_add(DEADLINE).unwrap_or(at).to_string();
-        let issued = self.engine.issue_ready(self.started.elapsed(), &deadline);
-        for (participant, command) in issued.commands {
-            self.send_command(participant, command);
-        }
-        for _ in 0..issued.unchanged {
+    /// Counts what became of changed targets, and logs the transactions that were decided.
+    pub(super) fn count_commands(&self, unchanged: usize, decided: Vec<DecidedTransaction>) {
+        for _ in 0..unchanged {
             self.context.metrics.command("same");
         }
-        for ended in issued.decided {
+        for ended in decided {
             let (id, outcome, participants) = (&ended.id, ended.outcome, ended.participants);
             info!(transaction = id, outcome, participants, took = ?ended.took, late = ?ended.late, "decided");
             self.context.metrics.transaction(&ended);
@@ -196,10 +189,9 @@ impl Leader {
         let (waiting, outstanding) = self.engine.schedule().counts();
         self.context.metrics.publish_waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
         self.context.metrics.publish_outstanding.set(i64::try_from(outstanding).unwrap_or(i64::MAX));
-        issued.next
     }
 
-    fn send_command(&mut self, participant: Participant, command: PendingCommand) {
+    pub(super) fn send_command(&mut self, participant: Participant, command: PendingCommand) {
         let Participant { target, driver, desired, .. } = participant;
         debug!(%target, driver = &*driver, generation = %command.generation, "publishing");
         let LeaderContext { connection, metrics, lease_guard, .. } = self.context.clone();

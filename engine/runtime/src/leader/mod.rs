@@ -12,7 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, Effect, Engine, Event, Key, Name, Participant, Status, StoredCommand, Target};
+use eno_core::{
+    Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Participant, Status, StoredCommand, Target,
+};
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::{Command, Decision, Phase, Transaction};
 use jiff::Timestamp;
@@ -220,6 +222,7 @@ async fn run_loop(
         uncommanded: Vec::new(),
         publishing: JoinSet::new(),
         stop_all: stop_all.clone(),
+        next_command: None,
         started,
         caught_up: false,
         leading_since: Timestamp::now(),
@@ -234,25 +237,15 @@ async fn run_loop(
         leader.load_command(target, stored_command, command, &confirmed);
     }
     let mut batch = Vec::new();
-    let mut wake: Option<Instant> = None;
     loop {
-        let at = wake.unwrap_or_else(|| Instant::now() + MAX_IDLE);
+        let wake = leader.next_wake();
         tokio::select! {
             count = inputs.recv_many(&mut batch, MAILBOX_CAPACITY) => {
                 if count == 0 {
                     return Ok(());
                 }
-                for input in batch.drain(..) {
-                    leader.handle_input(input);
-                }
-                if let Some(found) = leader.conflicting_term {
-                    return Err(LeaderError::TermUsed { found });
-                }
-                if leader.outbox_lost {
-                    return Err(LeaderError::OutboxLost);
-                }
+                leader.on_inputs(batch.drain(..))?;
                 metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
-                leader.settle();
             }
             Some(result) = leader.publishing.join_next() => {
                 if let Ok(Err(error)) = result {
@@ -267,23 +260,9 @@ async fn run_loop(
                 }
                 return Ok(());
             }
-            () = tokio::time::sleep_until(at.into()) => {}
+            () = tokio::time::sleep_until(wake.into()) => {}
         }
-        leader.check_references();
-        leader.run_due_retries();
-        leader.run_due_deadlines();
-        loop {
-            wake = leader.publish_ready().map(|at| started + at);
-            // The core relates new commands to the reports that it already has.
-            if !leader.settle() {
-                break;
-            }
-        }
-        leader.report_catch_up();
-        let next_retry = leader.retries.first().map(|(at, ..)| *at);
-        let deadline = leader.deadlines.first().map(|(at, ..)| *at);
-        let reference_waits = leader.reference_waits.front().map(|(until, _)| *until);
-        wake = wake.into_iter().chain(reference_waits).chain(next_retry).chain(deadline).min();
+        leader.on_time();
     }
 }
 
@@ -341,6 +320,8 @@ struct Leader {
     publishing: JoinSet<Result<(), publish::Superseded>>,
     /// Ends this leadership when cancelled.
     stop_all: CancellationToken,
+    /// When the next command may be due.
+    next_command: Option<Instant>,
     /// When this leadership began, for durations.
     started: Instant,
     /// All commands that follow from the initial state are published.
@@ -505,22 +486,69 @@ impl Leader {
         }
     }
 
-    /// Lets the core work out the effects of all inputs, and dispatches them. True: there is something to publish.
-    fn settle(&mut self) -> bool {
-        if !self.unsynced.is_empty() {
-            return false;
+    /// Inputs arrived.
+    fn on_inputs(&mut self, inputs: impl Iterator<Item = Input>) -> Result<(), LeaderError> {
+        for input in inputs {
+            self.handle_input(input);
         }
-        let mut publish = false;
+        if let Some(found) = self.conflicting_term {
+            return Err(LeaderError::TermUsed { found });
+        }
+        if self.outbox_lost {
+            return Err(LeaderError::OutboxLost);
+        }
+        self.reconcile();
+        Ok(())
+    }
+
+    /// Time passed: waits may be over, and commands may be due.
+    fn on_time(&mut self) {
+        self.check_references();
+        self.run_due_retries();
+        self.run_due_deadlines();
+        self.reconcile();
+        self.report_catch_up();
+    }
+
+    /// The next time at which something is due.
+    fn next_wake(&self) -> Instant {
+        let retry = self.retries.first().map(|(at, ..)| *at);
+        let deadline = self.deadlines.first().map(|(at, ..)| *at);
+        let reference = self.reference_waits.front().map(|(until, _)| *until);
+        let due = self.next_command.into_iter().chain(reference).chain(retry).chain(deadline).min();
+        due.unwrap_or_else(|| Instant::now() + MAX_IDLE)
+    }
+
+    /// Lets the core work out what follows from all inputs, and carries it out.
+    fn reconcile(&mut self) {
+        if !self.unsynced.is_empty() {
+            return;
+        }
         let now = Timestamp::now();
-        let at: Arc<str> = format!("{now:.3}").into();
+        let deadline = now.checked_add(DEADLINE).unwrap_or(now).to_string();
+        let moment = Moment { at: format!("{now:.3}"), elapsed: self.started.elapsed(), deadline };
         let started = Instant::now();
-        let effects = self.engine.settle(&at);
+        let reconciled = self.engine.reconcile(&moment);
         self.context.metrics.settle.observe(started.elapsed().as_secs_f64());
-        for effect in effects {
+        let at: Arc<str> = moment.at.into();
+        for effect in reconciled.effects {
             self.context.metrics.effect(&effect);
-            publish |= matches!(effect, Effect::Publish(_));
             self.dispatch(effect, &at);
         }
+        for (target, driver) in reconciled.removed {
+            self.remove_target(target, driver);
+        }
+        self.on_first_reconcile();
+        self.forget_gone_objects();
+        for (participant, command) in reconciled.commands {
+            self.send_command(participant, command);
+        }
+        self.count_commands(reconciled.unchanged, reconciled.decided);
+        self.next_command = reconciled.next.map(|at| self.started + at);
+    }
+
+    /// The effects of the initial state are dispatched, once.
+    fn on_first_reconcile(&mut self) {
         if !std::mem::replace(&mut self.settled_once, true) {
             // Without node management, nothing receives this.
             let _ = self.pod_networks.send(pod_networks::Update::InitialSyncDone);
@@ -528,6 +556,10 @@ impl Leader {
                 self.remove_unwanted(&target, &driver);
             }
         }
+    }
+
+    /// Ends the work on objects that are gone since the last batch.
+    fn forget_gone_objects(&mut self) {
         for key in std::mem::take(&mut self.gone_objects) {
             self.enqueue_job(&key, Change::Gone);
             self.objects.remove(&key);
@@ -535,19 +567,12 @@ impl Leader {
                 self.context.metrics.leaves(key.kind, phase);
             }
         }
-        publish
     }
 
     fn dispatch(&mut self, effect: Effect, at: &Arc<str>) {
         match effect {
-            Effect::Publish(target) => self.engine.schedule_mut().mark_dirty(target, self.started.elapsed()),
-            Effect::Forget(target) => {
-                if let Some(driver) =
-                    self.engine.schedule_mut().remove_target(&target, self.started.elapsed())
-                {
-                    self.remove_target(target, driver);
-                }
-            }
+            // The core has marked these targets, and returns what follows beside the effects.
+            Effect::Publish(_) | Effect::Forget(_) => {}
             Effect::BridgeDomain { service, spec } => {
                 // The receiver ends together with this leadership.
                 let _ = self.bridge_domains.send((service, spec));
