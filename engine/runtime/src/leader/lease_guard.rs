@@ -12,7 +12,7 @@ use tower::Service;
 /// continue after a renewal and are dropped when the Lease is lost.
 ///
 /// Writes already in flight are not covered. NATS refuses them by the expected last sequence, and the next leader
-/// corrects what gets through (`CommandScheduler::command_replaced`, `Change::StatusObserved`).
+/// corrects what gets through (`eno_core::Schedule::command_replaced`, `Change::StatusObserved`).
 #[derive(Clone, Debug)]
 pub struct LeaseGuard(watch::Sender<Option<Instant>>);
 
