@@ -33,8 +33,6 @@ impl Schedule {
     /// True when a report is older than the command, although both have the same hash.
     pub(crate) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
-        self.last_commanded
-            .get(target)
-            .is_some_and(|last| last.hash == generation.hash && order < last.since)
+        self.last_commanded.get(target).is_some_and(|last| last.hash == generation.hash && order < last.since)
     }
 }
