@@ -204,7 +204,8 @@ impl Engine {
         effects
     }
 
-    /// Hands what parts asked of each other to their queues.
+    /// Hands what parts asked of each other to their queues. They are extended, since `append` would rebuild a long queue for
+    /// each request.
     fn distribute(&mut self) {
         let work = &mut self.work;
         self.validate.request(&mut work.validate);
@@ -216,7 +217,7 @@ impl Engine {
         self.pods.take_requests(work);
         self.node.take_requests(work);
         self.status.request(&mut work.evaluate);
-        self.schedule.publish_queue.append(&mut work.publish);
+        self.schedule.publish_queue.extend(std::mem::take(&mut work.publish));
     }
 
     /// True when [`Self::settle`] has something to do.

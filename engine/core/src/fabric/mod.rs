@@ -69,7 +69,7 @@ impl Fabric {
 
     /// Takes what other parts requested.
     pub fn take_requests(&mut self, work: &mut Work) {
-        self.queue.append(&mut work.place);
+        self.queue.extend(std::mem::take(&mut work.place));
     }
 
     /// True when nothing is left to be done.

@@ -137,7 +137,7 @@ impl Nodes {
 
     /// Takes what other parts request.
     pub fn take_requests(&mut self, work: &mut Work) {
-        self.label_queue.append(&mut work.label);
+        self.label_queue.extend(std::mem::take(&mut work.label));
     }
 
     /// True when [`Self::emit`] has nothing to do.

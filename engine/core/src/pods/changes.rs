@@ -17,8 +17,8 @@ use crate::{Effect, Key, Kind, Name, Pod, Target};
 impl Pods {
     /// Takes what other parts request.
     pub(crate) fn take_requests(&mut self, work: &mut Work) {
-        self.queue.append(&mut work.grant);
-        self.view_queue.append(&mut work.view);
+        self.queue.extend(std::mem::take(&mut work.grant));
+        self.view_queue.extend(std::mem::take(&mut work.view));
     }
 
     /// True when [`Self::step`] and [`Self::emit_views`] have nothing to do.

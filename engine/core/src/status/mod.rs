@@ -30,7 +30,7 @@ pub struct Statuses {
 impl Statuses {
     /// Adds objects to the queue, and takes them out of `keys`.
     pub fn request(&mut self, keys: &mut BTreeSet<Key>) {
-        self.queue.append(keys);
+        self.queue.extend(std::mem::take(keys));
     }
 
     /// Takes the next object out of the queue.

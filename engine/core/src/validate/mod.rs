@@ -69,7 +69,7 @@ pub struct Validator<'a> {
 impl Validation {
     /// Adds objects to the queue, and takes them out of `keys`.
     pub fn request(&mut self, keys: &mut BTreeSet<Key>) {
-        self.queue.append(keys);
+        self.queue.extend(std::mem::take(keys));
     }
 
     /// Takes an object that is gone out of the queue.

@@ -58,8 +58,8 @@ impl Vlans {
 
     /// Takes what other parts requested.
     pub fn take_requests(&mut self, work: &mut Work) {
-        self.claim_queue.append(&mut work.claim);
-        self.arbitrate_queue.append(&mut work.arbitrate);
+        self.claim_queue.extend(std::mem::take(&mut work.claim));
+        self.arbitrate_queue.extend(std::mem::take(&mut work.arbitrate));
     }
 
     /// True when nothing is left to be done.
