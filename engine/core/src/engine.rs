@@ -8,6 +8,7 @@
 //! 3. [`crate::fabric`]: a network is placed on switch ports.
 //! 4. [`crate::pods`]: a running pod is granted its interfaces and addresses.
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
+//! 6. [`crate::schedule`]: the commands of targets that may be published now are issued.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub struct Engine {
     schedule: Schedule,
     /// What came before the first [`Engine::settle`].
     startup: Startup,
-    /// What the parts ask of each other, and the effects of the current [`Engine::settle`].
+    /// What the parts request of each other, and the effects of the current [`Engine::settle`].
     work: Work,
 }
 
@@ -204,7 +205,7 @@ impl Engine {
         effects
     }
 
-    /// Hands what parts asked of each other to their queues. They are extended, since `append` would rebuild a long queue for
+    /// Hands what parts requested of each other to their queues. They are extended, since `append` would rebuild a long queue for
     /// each request.
     fn distribute(&mut self) {
         let work = &mut self.work;

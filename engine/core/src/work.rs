@@ -1,4 +1,4 @@
-//! What the parts of the engine ask of each other.
+//! What the parts of the engine request of each other.
 
 use std::collections::BTreeSet;
 
