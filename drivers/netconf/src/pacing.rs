@@ -1,10 +1,10 @@
 //! Schedules reads of devices without a command: periodic audits, and reads after a lost session.
 
-use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use eno_queue::DelayQueue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -16,55 +16,58 @@ const RECONNECTS_PER_SECOND: u32 = 40;
 /// Schedules the audits of all devices. Each is due about one interval after its last read, spread over time.
 #[derive(Debug, Default)]
 pub(crate) struct AuditSchedule {
-    due: Mutex<BTreeMap<String, Audit>>,
+    audits: Mutex<Audits>,
     /// Notified when an audit becomes due earlier.
     sooner: Notify,
 }
 
-/// The next audit of a device.
-#[derive(Clone, Copy, Debug)]
-struct Audit {
-    interval: Duration,
-    at: Instant,
+#[derive(Debug, Default)]
+struct Audits {
+    due: DelayQueue<String, Instant>,
+    intervals: HashMap<String, Duration>,
 }
 
 impl AuditSchedule {
-    fn due(&self) -> MutexGuard<'_, BTreeMap<String, Audit>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    fn audits(&self) -> MutexGuard<'_, Audits> {
+        self.audits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a read. The next audit is due after about `interval`.
     pub(crate) fn record_read(&self, target: &str, interval: Duration) {
         // Between three and five quarters of the interval.
         let at = Instant::now() + interval * 3 / 4 + random_up_to(interval / 2);
-        let before = self.due().insert(target.to_owned(), Audit { interval, at });
-        if before.is_none_or(|before| at < before.at) {
+        let mut audits = self.audits();
+        let before = audits.due.wake();
+        audits.due.insert(target.to_owned(), at);
+        audits.intervals.insert(target.to_owned(), interval);
+        if before.is_none_or(|before| at < before) {
             self.sooner.notify_one();
         }
     }
 
     /// Forgets a device that is gone.
     pub(crate) fn forget(&self, target: &str) {
-        self.due().remove(target);
+        let mut audits = self.audits();
+        audits.due.remove(target);
+        audits.intervals.remove(target);
     }
 
     /// Waits for the next due audit.
     pub(crate) async fn next(&self) -> String {
         loop {
-            let first = self
-                .due()
-                .iter()
-                .min_by_key(|(_, audit)| audit.at)
-                .map(|(name, audit)| (name.clone(), *audit));
-            match first {
-                Some((target, audit)) if audit.at <= Instant::now() => {
-                    self.record_read(&target, audit.interval);
-                    return target;
-                }
-                Some((_, audit)) => {
-                    // After the timeout or a notification, the first audit is determined again.
-                    let _ = tokio::time::timeout_at(audit.at, self.sooner.notified()).await;
-                }
+            let (due, wake) = {
+                let mut audits = self.audits();
+                let due = audits.due.pop(Instant::now());
+                let interval = due.as_ref().and_then(|target| audits.intervals.get(target).copied());
+                (due.zip(interval), audits.due.wake())
+            };
+            if let Some((target, interval)) = due {
+                self.record_read(&target, interval);
+                return target;
+            }
+            match wake {
+                // After the timeout or a notification, the first audit is determined again.
+                Some(at) => drop(tokio::time::timeout_at(at, self.sooner.notified()).await),
                 None => self.sooner.notified().await,
             }
         }
@@ -92,12 +95,13 @@ impl ReconnectPacer {
 
 /// A random duration up to `longest`.
 pub(crate) fn random_up_to(longest: Duration) -> Duration {
-    let permille = u32::try_from(RandomState::new().hash_one(()) % 1001).unwrap_or(0);
-    longest * permille / 1000
+    longest.mul_f64(eno_sbi::random())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -130,7 +134,7 @@ mod tests {
             .max();
         assert!(at_once < Some(10), "{at_once:?} at the same time");
         audits.forget("switch0");
-        assert!(!audits.due().contains_key("switch0"));
+        assert!(!audits.audits().due.due(&"switch0".to_owned()).is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,7 @@ use crate::node::target::NodeChanges;
 use crate::node::{NODE_DRIVER, Nodes};
 use crate::pods::state::PodStates;
 use crate::pods::{self, Pods};
-use crate::schedule::{Moment, Participant, PendingCommand, Reconciled, Schedule};
+use crate::schedule::{Moment, Participant, PendingCommand, Receipt, Reconciled, Schedule, StoredCommand};
 use crate::spec::Spec;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
@@ -42,7 +42,7 @@ struct Startup {
     /// Reports of drivers.
     pub early_reports: Vec<(Target, Report)>,
     /// Commands of the former leader, found on NATS.
-    pub stored_commands: Vec<(Target, Desired)>,
+    pub stored_commands: Vec<StoredCommand>,
 }
 
 /// The state of the cluster as far as it is known, and what follows from it. Its parts settle in this order.
@@ -148,9 +148,12 @@ impl Engine {
                 self.set_pod_uses(&uid, (&Name::from(""), &Name::from("")), Vec::new());
                 self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
             }
-            Event::Report(target, report) if self.startup.is_over => self.report(&target, *report),
-            Event::Report(target, report) => self.startup.early_reports.push((target, *report)),
-            Event::StoredCommand(target, desired) => self.startup.stored_commands.push((target, *desired)),
+            Event::Report(target, report) => self.receive(target, report),
+            Event::Stream(event) => self.schedule.on_stream(event),
+            Event::StoredCommands(commands) => {
+                self.schedule.restore(&commands);
+                self.startup.stored_commands.extend(commands);
+            }
             Event::CommandIssued(target, generation) => self.schedule.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
@@ -173,6 +176,11 @@ impl Engine {
             }
         }
         self.distribute();
+    }
+
+    /// Sets the time of the events that follow, since the beginning of the leadership.
+    pub fn advance(&mut self, elapsed: Duration) {
+        self.schedule.now = elapsed;
     }
 
     /// Works out all effects of the events since the last call. `now` is RFC 3339.
@@ -199,7 +207,7 @@ impl Engine {
         let effects = std::mem::take(&mut self.work.effects);
         for effect in &effects {
             if let Effect::Forget(target) = effect {
-                self.schedule.last_commanded.remove(target);
+                self.schedule.forget_command(target);
             }
         }
         effects
@@ -277,6 +285,7 @@ impl Engine {
     /// Works out all that follows from the events since the last call: effects, and the commands that may be published
     /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
     pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
+        self.advance(now.elapsed);
         let mut result = Reconciled::default();
         loop {
             for effect in self.settle(&now.at) {
@@ -292,9 +301,18 @@ impl Engine {
             }
             self.issue_ready(now, &mut result);
             if !self.is_unsettled() {
-                return result;
+                break;
             }
         }
+        for (target, driver) in self.schedule.take_uncommanded() {
+            if self.desired(&target).is_none() {
+                self.schedule.remove_unknown(&target);
+                result.removed.push((target, driver));
+            }
+        }
+        result.republished = self.schedule.take_republished();
+        (result.waiting, result.outstanding) = self.schedule.counts();
+        result
     }
 
     /// Issues all commands that may be published now.
@@ -381,14 +399,14 @@ impl Engine {
         result.commands.push(command);
     }
 
-    /// The schedule of commands.
-    pub fn schedule(&self) -> &Schedule {
-        &self.schedule
+    /// True if a report counts: it is of the target's present driver, and no failure of a command that was replaced.
+    pub fn accepts_report(&self, target: &Target, report: &Report) -> bool {
+        self.schedule.accepts(target, report)
     }
 
-    /// The schedule of commands, which is given what NATS and drivers answer.
-    pub fn schedule_mut(&mut self) -> &mut Schedule {
-        &mut self.schedule
+    /// The highest term that a report shows of another engine, and that is not lower than this one's.
+    pub fn conflicting_term(&self) -> Option<u64> {
+        self.schedule.conflicting_term()
     }
 
     /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
@@ -575,15 +593,18 @@ impl Engine {
     /// the reports that have come so far.
     fn start(&mut self) {
         let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
+        let stored = std::mem::take(&mut self.startup.stored_commands);
+        let commands: Vec<(Target, Desired)> =
+            stored.into_iter().filter_map(|stored| Some((stored.target, stored.command?.desired))).collect();
         let commanded: HashMap<&Target, String> =
-            self.startup.stored_commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
+            commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
         for (target, report) in &mut self.startup.early_reports {
             // Another state was commanded since and may be in progress: only a new report counts.
             if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
                 report.generation.hash.clear();
             }
         }
-        for (target, desired) in std::mem::take(&mut self.startup.stored_commands) {
+        for (target, desired) in commands {
             self.schedule.restore_command(target.clone(), desired.hash());
             match (&target, desired) {
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
@@ -613,6 +634,24 @@ impl Engine {
         }
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
+    }
+
+    /// Takes in a report of a driver.
+    fn receive(&mut self, target: Target, mut report: Box<Report>) {
+        let fabric = &self.fabric;
+        let refuses = |report: &Report| matches!(&target, Target::Fabric(name) if fabric.rejects_planned_change(name, report));
+        match (self.schedule.receive(&target, &mut report, refuses), &target) {
+            (Receipt::Ignored, _) => return,
+            (Receipt::Refused, Target::Fabric(name)) => {
+                self.fabric.withhold_rejected(&self.store, name, &report, &mut self.work);
+            }
+            _ => {}
+        }
+        if self.startup.is_over {
+            self.report(&target, *report);
+        } else {
+            self.startup.early_reports.push((target, *report));
+        }
     }
 
     fn report(&mut self, target: &Target, mut report: Report) {

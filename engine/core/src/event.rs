@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eno_schemas::{Desired, Generation, Phase, Report};
+use eno_schemas::{Generation, Phase, Report};
 
+use crate::schedule::{StoredCommand, StreamEvent};
 use crate::spec::{Invalid, Spec};
 use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
 
@@ -39,8 +40,10 @@ pub enum Event {
     PodGone(Name),
     /// A driver reported on a target.
     Report(Target, Box<Report>),
-    /// A command for this target was found on NATS at the start.
-    StoredCommand(Target, Box<Desired>),
+    /// NATS answered to a command, or its streams changed.
+    Stream(StreamEvent),
+    /// These commands were on NATS at the start.
+    StoredCommands(Vec<StoredCommand>),
     /// This generation is commanded of the target, or is about to be. [`crate::Engine::issue_ready`] records that of
     /// its commands itself.
     CommandIssued(Target, Generation),

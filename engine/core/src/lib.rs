@@ -25,8 +25,8 @@ pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView};
 pub use schedule::{
-    DEADLINE, DecidedTransaction, DriverAnswer, Moment, Participant, PendingCommand, Reconciled, Schedule,
-    StoredCommand, instance_of,
+    DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished,
+    StoredCommand, StreamEvent, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};

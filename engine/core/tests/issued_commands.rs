@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eno_core::{Moment, Target};
+use eno_core::{Event, Moment, StreamEvent, Target};
 
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
@@ -11,27 +11,28 @@ use crate::world::*;
 fn changed_targets_are_commanded_once_with_their_desired_state() {
     let mut w = World::leaf_spine();
     w.settle();
-    let (leaf, gone) = (Target::Fabric("leaf1".into()), Target::Fabric("gone".into()));
-    let now = Duration::from_secs(1);
-    for target in [&leaf, &gone] {
-        w.engine.schedule_mut().mark_dirty(target.clone(), now);
-    }
+    w.restart();
+    let leaf = Target::Fabric("leaf1".into());
     let moment = |elapsed| Moment {
         at: "2026-01-01T00:00:00Z".into(),
         elapsed,
         deadline: "2026-01-01T00:00:30Z".into(),
     };
+    let now = Duration::from_secs(1);
+    w.engine.reconcile(&moment(now));
+    // NATS lost all commands: each target is commanded again.
+    w.engine.handle(Event::Stream(StreamEvent::StreamsLost));
     let issued = w.engine.reconcile(&moment(now));
-    let [(participant, command)] = &issued.commands[..] else { panic!("{issued:?}") };
+    let found = issued.commands.iter().find(|(participant, _)| participant.target == leaf);
+    let (participant, command) = found.unwrap();
     let desired = w.engine.desired(&leaf);
     assert_eq!(Some((participant.driver.clone(), participant.desired.clone())), desired);
-    assert_eq!((command.generation.sequence, &command.generation.hash), (1, &participant.hash));
-    assert_eq!(w.engine.schedule().counts(), (0, 1), "a target without a desired state is dropped");
-    let generation = command.generation.clone();
-    let schedule = w.engine.schedule_mut();
-    schedule.confirm_published(&leaf, &generation, 1, now);
-    let later = now + Duration::from_mins(1);
-    schedule.mark_dirty(leaf.clone(), later);
-    let issued = w.engine.reconcile(&moment(later));
-    assert_eq!((issued.commands.len(), issued.unchanged), (0, 1), "it is commanded already");
+    assert_eq!(command.generation.hash, participant.hash);
+    assert_eq!((issued.waiting, issued.outstanding), (0, issued.commands.len()));
+    for (sequence, (participant, command)) in (1..).zip(&issued.commands) {
+        let (target, generation) = (participant.target.clone(), command.generation.clone());
+        w.engine.handle(Event::Stream(StreamEvent::Published(target, generation, sequence)));
+    }
+    let again = w.engine.reconcile(&moment(now + Duration::from_mins(1)));
+    assert!(again.commands.is_empty(), "{again:?}");
 }

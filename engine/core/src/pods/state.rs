@@ -38,6 +38,8 @@ enum PodProgress {
     Idle,
     /// Not confirmed yet: the message, and the node that it waits for.
     Waits(String, Option<Name>),
+    /// The agent of this node could not do it, and tries again.
+    Retried(String, Name),
     /// It can't be done: the message, and whether that may pass.
     Refused(String, bool),
 }
@@ -64,6 +66,9 @@ impl PodStates<'_> {
         for (uid, entry) in entries {
             match self.progress(key, uid, entry) {
                 PodProgress::Confirmed | PodProgress::Idle => {}
+                PodProgress::Retried(message, node) => {
+                    pods.wait_for(&node, || format!("Pod {}: {message}", entry.name));
+                }
                 PodProgress::Waits(message, node) => {
                     let message = format!("Pod {}: {message}", entry.name);
                     match node {
@@ -232,8 +237,7 @@ impl PodStates<'_> {
             return Some("it waits until its first container runs".into());
         }
         match self.progress(key, uid, entry) {
-            PodProgress::Refused(message, _) => Some(message),
-            PodProgress::Waits(message, Some(_)) if message.ends_with(RETRIED) => Some(message),
+            PodProgress::Refused(message, _) | PodProgress::Retried(message, _) => Some(message),
             _ => None,
         }
     }
@@ -314,11 +318,9 @@ impl PodStates<'_> {
     }
 }
 
-const RETRIED: &str = "; it is retried";
-
 fn refusal(message: String, retryable: bool, node: &Name) -> PodProgress {
     if retryable {
-        PodProgress::Waits(message + RETRIED, Some(node.clone()))
+        PodProgress::Retried(message + "; it is retried", node.clone())
     } else {
         PodProgress::Refused(message, false)
     }

@@ -19,20 +19,29 @@ pub(crate) struct LastCommanded {
 impl Schedule {
     /// Restores the last command of a former leader.
     pub(crate) fn restore_command(&mut self, target: Target, hash: String) {
-        self.last_commanded.insert(target, LastCommanded { hash, since: (0, 0) });
+        self.slots.entry(target).or_default().last_commanded = Some(LastCommanded { hash, since: (0, 0) });
     }
 
     /// Records that a generation is commanded.
     pub(crate) fn record_command(&mut self, target: Target, generation: Generation) {
-        if self.last_commanded.get(&target).is_none_or(|last| last.hash != generation.hash) {
+        let last = &mut self.slots.entry(target).or_default().last_commanded;
+        if last.as_ref().is_none_or(|last| last.hash != generation.hash) {
             let since = (generation.term, generation.sequence);
-            self.last_commanded.insert(target, LastCommanded { hash: generation.hash, since });
+            *last = Some(LastCommanded { hash: generation.hash, since });
+        }
+    }
+
+    /// The target is gone. If it returns, its first command counts as another.
+    pub(crate) fn forget_command(&mut self, target: &Target) {
+        if let Some(slot) = self.slots.get_mut(target) {
+            slot.last_commanded = None;
         }
     }
 
     /// True when a report is older than the command, although both have the same hash.
     pub(crate) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);
-        self.last_commanded.get(target).is_some_and(|last| last.hash == generation.hash && order < last.since)
+        let last = self.slots.get(target).and_then(|slot| slot.last_commanded.as_ref());
+        last.is_some_and(|last| last.hash == generation.hash && order < last.since)
     }
 }

@@ -7,14 +7,13 @@
 //! transactions, and a single change is published at once. Switches that change together wait for each other and form
 //! one transaction (`transaction`).
 
-pub mod last_commanded;
+mod answers;
+mod last_commanded;
 mod transaction;
 
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -23,9 +22,12 @@ use eno_schemas::{Decision, Generation, Transaction};
 
 use crate::{Effect, Name, Target, TransactionGroup};
 
+pub(crate) use answers::Receipt;
+pub use answers::{Republished, StoredCommand, StreamEvent};
 use last_commanded::LastCommanded;
+use transaction::DriverAnswer;
 use transaction::OpenTransaction;
-pub use transaction::{DEADLINE, DecidedTransaction, DriverAnswer, Participant};
+pub use transaction::{DEADLINE, DecidedTransaction, Participant};
 
 /// A switch without a command for this time gets its next command at once.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
@@ -39,22 +41,20 @@ const MAX_DELAY: Duration = Duration::from_millis(900);
 /// Time without a report after which an alive driver gets the next command anyway. The driver checks for a newer
 /// generation before it commits.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// Delay after a failed publish.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Maximum publishes that wait for an acknowledgement of NATS.
 const MAX_PUBLISHING: usize = 256;
 
 /// The last command of a target, as NATS stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredCommand {
+struct Stored {
     /// The driver that the command is for.
-    pub driver: Name,
+    driver: Name,
     /// Generation of the last command; `None`: it is unreadable or has to be published again.
-    pub generation: Option<Generation>,
+    generation: Option<Generation>,
     /// The command belongs to a transaction that is not confirmed, so its state has to be commanded again.
-    pub unconfirmed: bool,
+    unconfirmed: bool,
     /// Sequence of the last message on the subject; 0: the subject is empty.
-    pub sequence: u64,
+    sequence: u64,
 }
 
 /// A command that may be published now.
@@ -114,6 +114,12 @@ pub struct Reconciled {
     pub unchanged: usize,
     /// The transactions that were decided since the last call.
     pub decided: Vec<DecidedTransaction>,
+    /// Commands that NATS lost or that another publisher replaced; they are published again.
+    pub republished: Vec<(Target, Republished)>,
+    /// Number of targets with an unpublished change.
+    pub waiting: usize,
+    /// Number of targets with an outstanding command.
+    pub outstanding: usize,
     /// When to ask again if nothing else happens before.
     pub next: Option<Duration>,
 }
@@ -136,8 +142,6 @@ pub struct Schedule {
     pub(crate) live_drivers: BTreeSet<Name>,
     /// The drivers that can hold a change until its transaction is decided.
     pub(crate) holding_drivers: BTreeSet<Name>,
-    /// The last command of each target.
-    pub(crate) last_commanded: HashMap<Target, LastCommanded>,
     /// Targets whose desired state changed.
     pub(crate) publish_queue: BTreeSet<Target>,
     /// Number of unacknowledged publishes.
@@ -148,12 +152,22 @@ pub struct Schedule {
     transactions: Vec<OpenTransaction>,
     /// Transactions decided since the last [`Self::take_decided`].
     decided: Vec<DecidedTransaction>,
+    /// Commands to be published again, since the last [`Self::take_republished`].
+    republished: Vec<(Target, Republished)>,
+    /// Reported targets without a known command, and the drivers that reported.
+    uncommanded: BTreeMap<Target, Name>,
+    /// The highest term of another engine that is not lower than this one.
+    conflicting_term: Option<u64>,
+    /// The time of the current events.
+    pub(crate) now: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
     /// The last command on NATS.
-    stored: Option<StoredCommand>,
+    stored: Option<Stored>,
+    /// What was commanded last.
+    last_commanded: Option<LastCommanded>,
     /// Progress of the last command.
     state: State,
     /// When the last command was issued.
@@ -198,18 +212,16 @@ impl Schedule {
             removing: BTreeMap::new(),
             live_drivers: BTreeSet::new(),
             holding_drivers: BTreeSet::new(),
-            last_commanded: HashMap::new(),
             publish_queue: BTreeSet::new(),
             publishing: 0,
             opened: 0,
             transactions: Vec::new(),
             decided: Vec::new(),
+            republished: Vec::new(),
+            uncommanded: BTreeMap::new(),
+            conflicting_term: None,
+            now: Duration::ZERO,
         }
-    }
-
-    /// Loads a command that NATS stored before this engine led.
-    pub fn load_stored(&mut self, target: Target, stored: StoredCommand) {
-        self.slots.entry(target).or_default().stored = Some(stored);
     }
 
     /// The desired state of the target changed.
@@ -218,69 +230,6 @@ impl Schedule {
         let before = slot.changes.map_or((now, 0), |changes| (changes.first, changes.count));
         slot.changes = Some(Changes { first: before.0, last: now, count: before.1.saturating_add(1) });
         self.dirty.insert(target);
-    }
-
-    /// A driver reported on a generation. True: it refuses its part of an open transaction.
-    pub fn handle_report(
-        &mut self,
-        target: &Target,
-        generation: &Generation,
-        answer: DriverAnswer,
-        now: Duration,
-    ) -> bool {
-        let Some(slot) = self.slots.get_mut(target) else { return false };
-        if answer.is_final() {
-            match &mut slot.state {
-                State::Outstanding(waiting, _) if *waiting <= *generation => slot.state = State::Idle,
-                State::Publishing { generation: waiting, reported, .. } => {
-                    *reported |= *waiting <= *generation;
-                }
-                _ => {}
-            }
-        }
-        self.handle_answer(target, generation, answer, now)
-    }
-
-    /// Checks whether another message replaced the target's command: a late command of a former leader, or an invalid
-    /// one. The report shows it by a generation that is newer than the last command or has another hash, or when the
-    /// stored command was unreadable. True: the desired state has to be commanded again.
-    pub fn command_replaced(&mut self, target: &Target, generation: &Generation, now: Duration) -> bool {
-        let Some(slot) = self.slots.get_mut(target) else { return false };
-        // NATS refuses a publish in progress in that case, and it is retried.
-        let settled = !matches!(slot.state, State::Publishing { .. });
-        let from_former_term = generation.term < self.term;
-        let Some(stored) = slot.stored.as_mut().filter(|_| settled && generation.term <= self.term) else {
-            return false;
-        };
-        let Some(found) = &stored.generation else { return from_former_term };
-        let order = |generation: &Generation| (generation.term, generation.sequence);
-        let another = match order(found).cmp(&order(generation)) {
-            Ordering::Less => true,
-            Ordering::Equal => found.hash != generation.hash,
-            Ordering::Greater => false,
-        };
-        if another {
-            stored.generation = None;
-            // The driver that reported this works on no other command.
-            slot.state = State::Idle;
-            self.mark_dirty(target.clone(), now);
-        }
-        another
-    }
-
-    /// The last report of this driver on the target is unreadable and may answer the last command. The command is
-    /// published again, but only once: a report that stays unreadable would cause an endless loop.
-    pub fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Duration) {
-        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.resent_unreadable) else { return };
-        let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
-        stored.generation = None;
-        slot.resent_unreadable = true;
-        self.mark_dirty(target.clone(), now);
-    }
-
-    /// False if a generation of this engine's term is newer than all that this engine issued.
-    pub fn has_issued(&self, generation: &Generation) -> bool {
-        generation.sequence <= self.sequence
     }
 
     /// The targets that may be published now, and the switches that have to be grouped for [`Self::add_groups`] before
@@ -467,7 +416,7 @@ impl Schedule {
         let unconfirmed =
             transaction.as_ref().is_some_and(|transaction| transaction.decision != Some(Decision::Confirm));
         slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };
-        slot.stored = Some(StoredCommand {
+        slot.stored = Some(Stored {
             driver: driver.clone(),
             // NATS holds the previous command until it acknowledges this one.
             unconfirmed: stored.as_ref().is_some_and(|stored| stored.unconfirmed),
@@ -484,46 +433,6 @@ impl Schedule {
         self.dirty.remove(target);
     }
 
-    /// NATS acknowledged the command at this sequence of its stream.
-    pub fn confirm_published(
-        &mut self,
-        target: &Target,
-        generation: &Generation,
-        sequence: u64,
-        now: Duration,
-    ) {
-        self.publishing = self.publishing.saturating_sub(1);
-        let Some(slot) = self.slots.get_mut(target) else { return };
-        let (reported, unconfirmed) = match slot.state {
-            State::Publishing { reported, unconfirmed, .. } => (reported, unconfirmed),
-            State::Idle | State::Outstanding(..) => (false, false),
-        };
-        if let Some(stored) = &mut slot.stored {
-            stored.generation = Some(generation.clone());
-            stored.unconfirmed = unconfirmed;
-            stored.sequence = sequence;
-        }
-        slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
-    }
-
-    /// The publish failed, and the target becomes ready again. `found`: the actual last sequence of the subject if the
-    /// expected one was wrong; the retry may then follow at once.
-    pub fn publish_failed(&mut self, target: &Target, found: Option<u64>, now: Duration) {
-        self.publishing = self.publishing.saturating_sub(1);
-        if let Some(slot) = self.slots.get_mut(target) {
-            slot.state = State::Idle;
-            slot.retry_at = found.is_none().then_some(now + RETRY_DELAY);
-            if let Some(stored) = &mut slot.stored {
-                // The subject holds a command of another engine, or this one was stored without an acknowledgement.
-                stored.generation = None;
-                stored.sequence = found.unwrap_or(stored.sequence);
-            }
-            if !self.decision_publish_failed(target, now) {
-                self.dirty.insert(target.clone());
-            }
-        }
-    }
-
     /// The target is gone. Returns the driver whose messages about it have to be purged from NATS, if it was
     /// commanded.
     pub fn remove_target(&mut self, target: &Target, now: Duration) -> Option<Name> {
@@ -534,66 +443,9 @@ impl Schedule {
         Some(driver)
     }
 
-    /// NATS has reports on a target. True: no command of it is known, so its messages have to be purged.
-    pub fn remove_unknown(&mut self, target: &Target) -> bool {
-        let unknown = self.driver(target).is_none();
-        if unknown {
-            *self.removing.entry(target.clone()).or_default() += 1;
-        }
-        unknown
-    }
-
-    /// A purge of the target's messages ended or failed.
-    pub fn removal_done(&mut self, target: &Target) {
-        if let Entry::Occupied(mut left) = self.removing.entry(target.clone()) {
-            *left.get_mut() -= 1;
-            if *left.get() == 0 {
-                left.remove();
-            }
-        }
-    }
-
-    /// NATS lost its streams: every target has to be published again.
-    pub fn streams_lost(&mut self) {
-        self.transactions.clear();
-        for (target, slot) in &mut self.slots {
-            if let Some(stored) = &mut slot.stored {
-                stored.generation = None;
-                stored.sequence = 0;
-            }
-            if !matches!(slot.state, State::Publishing { .. }) {
-                slot.state = State::Idle;
-            }
-            self.dirty.insert(target.clone());
-        }
-    }
-
-    /// Compares the commands with the sequences that NATS stores, and schedules lost ones again. A server that is
-    /// killed may lose the last message of a subject and the one before it. Returns the number of lost commands.
-    /// Transactions are left to their deadlines.
-    pub fn compare_with_stream(&mut self, sequences: &BTreeMap<Target, u64>, now: Duration) -> usize {
-        let bound: BTreeSet<Target> =
-            self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
-        let mut lost = Vec::new();
-        for (target, slot) in &mut self.slots {
-            // NATS refuses a publish in progress if the last sequence differs, and it is retried.
-            let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
-            let found = sequences.get(target).copied().unwrap_or_default();
-            let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
-            else {
-                continue;
-            };
-            stored.generation = None;
-            stored.sequence = found;
-            // No driver answers a lost command.
-            slot.state = State::Idle;
-            lost.push(target.clone());
-        }
-        let count = lost.len();
-        for target in lost {
-            self.mark_dirty(target, now);
-        }
-        count
+    /// Commands that have to be published again, since the last call.
+    pub fn take_republished(&mut self) -> Vec<(Target, Republished)> {
+        std::mem::take(&mut self.republished)
     }
 
     /// The driver that the target's stored command is for.

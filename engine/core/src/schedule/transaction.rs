@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use eno_queue::Backoff;
 use eno_schemas::{Decision, Desired, Generation, Transaction};
 
 use crate::{Name, Target};
@@ -14,12 +15,10 @@ use super::{PendingCommand, ReadyCommands, Schedule, State};
 
 /// Maximum time from the opening of a transaction to its decision.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// A switch retries an aborted transaction at once, [`IMMEDIATE_RETRIES`] times. Then it backs off: this is the first
-/// delay, which doubles with each further abort,
-const FIRST_BACKOFF: Duration = Duration::from_millis(250);
+/// A switch retries an aborted transaction at once, this many times.
 const IMMEDIATE_RETRIES: u32 = 2;
-/// up to this delay.
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// Delays of the next retries.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
 /// A switch that takes part in a transaction, with its desired state.
 #[derive(Clone, Debug)]
@@ -360,10 +359,8 @@ impl Schedule {
             let target = &part.participant.target;
             if let Some(slot) = self.slots.get_mut(target) {
                 slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
-                let factor =
-                    slot.aborts.checked_sub(IMMEDIATE_RETRIES + 1).map(|times| 2_u32.saturating_pow(times));
-                slot.backoff_until =
-                    factor.map(|times| now + FIRST_BACKOFF.saturating_mul(times).min(MAX_BACKOFF));
+                let delayed = slot.aborts.checked_sub(IMMEDIATE_RETRIES).filter(|delayed| *delayed > 0);
+                slot.backoff_until = delayed.map(|retries| now + BACKOFF.delay(retries, 0.0));
             }
             part.stage = if late.contains(target) { Stage::Released } else { Stage::DecisionPending };
             if decision == Decision::Abort {

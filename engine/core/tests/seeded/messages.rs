@@ -8,7 +8,7 @@ use eno_schemas::{Applied, Desired, Generation, Outcome, Report};
 
 use super::cluster::{AT, Cluster};
 use super::mutants::Mutant;
-use crate::world::closed_ports;
+use crate::world::{closed_ports, stored_command};
 
 /// A stored command; `position` is its sequence in the stream.
 struct Command {
@@ -63,6 +63,10 @@ pub struct Messages {
     reports_in_flight: BTreeMap<Target, VecDeque<Report>>,
 }
 
+fn driver_of(target: &Target) -> &'static str {
+    if matches!(target, Target::Nad(..)) { "nad" } else { "netconf" }
+}
+
 fn sequence_of(generation: &Generation) -> (u64, u64) {
     (generation.term, generation.sequence)
 }
@@ -78,7 +82,9 @@ impl Messages {
         let mut events = Vec::new();
         self.last_commanded.clear();
         for (target, command) in &self.commands {
-            events.push(Event::StoredCommand(target.clone(), Box::new(command.desired.clone())));
+            let (generation, desired) = (command.generation.clone(), command.desired.clone());
+            let stored = stored_command(target, driver_of(target), generation, desired, command.position);
+            events.push(Event::StoredCommands(vec![stored]));
             let last_commanded =
                 LastCommanded { generation: Some(command.generation.clone()), position: command.position };
             self.last_commanded.insert(target.clone(), last_commanded);
@@ -250,7 +256,7 @@ impl Cluster {
             Desired::Node(_) => return,
         };
         let report = Report {
-            driver: if matches!(target, Target::Nad(..)) { "nad" } else { "netconf" }.into(),
+            driver: driver_of(target).into(),
             target: target.to_string(),
             instance: "i".into(),
             generation: generation.clone(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::spec::*;
-use eno_core::{Key, Kind, Name, Object, Pod};
+use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target};
 use eno_schemas::*;
 
 pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
@@ -203,4 +203,26 @@ pub fn before_by_port(ports: &[FabricPort]) -> BTreeMap<String, PortBefore> {
 pub fn closed_ports(ports: &BTreeMap<String, VlanSet>) -> BTreeSet<String> {
     let carrying = ports.iter().filter(|(_, vlans)| !vlans.is_empty());
     carrying.map(|(name, _)| name.clone()).collect()
+}
+
+/// A command as NATS stores it.
+pub fn stored_command(
+    target: &Target,
+    driver: &str,
+    generation: Generation,
+    desired: Desired,
+    sequence: u64,
+) -> StoredCommand {
+    let name = target.to_string();
+    let command = Command { driver: driver.into(), target: name, generation, desired, transaction: None };
+    StoredCommand { target: target.clone(), driver: driver.into(), sequence, command: Some(command) }
+}
+
+/// The commands of a former engine.
+pub fn stored_commands(commands: &BTreeMap<Target, Desired>) -> Event {
+    let stored = commands.iter().map(|(target, desired)| {
+        let generation = Generation { term: 0, sequence: 0, hash: desired.hash() };
+        stored_command(target, "netconf", generation, desired.clone(), 1)
+    });
+    Event::StoredCommands(stored.collect())
 }

@@ -464,9 +464,7 @@ impl World {
             engine.handle(Event::Object(Box::new(object.clone())));
         }
         self.engine = engine;
-        for (target, desired) in self.commands.clone() {
-            self.engine.handle(Event::StoredCommand(target, Box::new(desired)));
-        }
+        self.engine.handle(stored_commands(&self.commands));
         for (target, desired) in self.applied.clone() {
             let unexecuted = self.pending.insert(target.clone(), desired);
             self.run_driver(&target);

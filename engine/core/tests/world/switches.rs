@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_core::{Config, Engine, Event, Key, Name, Target};
 use eno_schemas::*;
 
-use super::{World, before_by_port, closed_ports};
+use super::{World, before_by_port, closed_ports, stored_commands};
 
 /// A command to a switch.
 #[derive(Clone, Debug)]
@@ -624,9 +624,7 @@ impl World {
         for object in objects.values().rev() {
             self.engine.handle(Event::Object(Box::new(object.clone())));
         }
-        for (target, desired) in self.commands.clone() {
-            self.engine.handle(Event::StoredCommand(target, Box::new(desired)));
-        }
+        self.engine.handle(stored_commands(&self.commands));
         for (target, desired) in self.applied.clone() {
             if !matches!(target, Target::Fabric(_)) {
                 let unexecuted = self.pending.insert(target.clone(), desired);

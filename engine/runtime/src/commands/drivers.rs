@@ -9,10 +9,10 @@ use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::Operation;
 use async_nats::jetstream::message::Info;
-use eno_core::{Event, Name, StoredCommand, Target, instance_of};
+use eno_core::{Event, Name, StoredCommand, StreamEvent, Target, instance_of};
 use eno_sbi::HOLD;
 use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
-use eno_schemas::{Command, Decision, DriverHello, Report, Subject, SubjectKind, decode, subject};
+use eno_schemas::{Command, DriverHello, Report, Subject, SubjectKind, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -78,13 +78,13 @@ async fn follow_reports(
             let input = match report(&message) {
                 Ok(report) => {
                     let target = target(&report.driver, &report.target);
-                    Some(Input::Report(target, report.driver.as_str().into(), Box::new(report)))
+                    Some(Input::Report(target, Box::new(report)))
                 }
                 Err(error) => {
                     metrics.malformed("report");
                     warn!(subject = %message.subject, error, "a report can't be read");
                     driver_and_target(&message.subject)
-                        .map(|(driver, target)| Input::ReportUnreadable(target, driver.into()))
+                        .map(|(driver, target)| StreamEvent::ReportUnreadable(target, driver.into()).into())
                 }
             };
             if let Some(input) = input
@@ -118,38 +118,29 @@ fn report(message: &Message) -> Result<Report, String> {
     Ok(report)
 }
 
-/// The commands that NATS stores, by target and driver.
+/// The last command of each target that NATS stores.
 pub async fn commands(
     connection: &Connection,
     metrics: &Metrics,
-) -> Result<Vec<(Target, StoredCommand, Option<Command>)>, async_nats::Error> {
+) -> Result<Vec<StoredCommand>, async_nats::Error> {
     let mut found = Vec::new();
     let visit = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
-        Ok(command) => {
-            let stored = StoredCommand {
-                driver: command.driver.as_str().into(),
-                generation: Some(command.generation.clone()),
-                unconfirmed: command
-                    .transaction
-                    .as_ref()
-                    .is_some_and(|transaction| transaction.decision != Some(Decision::Confirm)),
-                sequence: info.stream_sequence,
-            };
-            found.push((target(&command.driver, &command.target), stored, Some(command)));
-        }
+        Ok(command) => found.push(StoredCommand {
+            target: target(&command.driver, &command.target),
+            driver: command.driver.as_str().into(),
+            sequence: info.stream_sequence,
+            command: Some(command),
+        }),
         Err(_) if message.payload.is_empty() => {}
         Err(error) => {
             metrics.malformed("command");
             warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
-            if let Some((driver, target)) = driver_and_target(&message.subject) {
-                let stored = StoredCommand {
-                    driver: driver.into(),
-                    generation: None,
-                    unconfirmed: false,
-                    sequence: info.stream_sequence,
-                };
-                found.push((target, stored, None));
-            }
+            found.extend(driver_and_target(&message.subject).map(|(driver, target)| StoredCommand {
+                target,
+                driver: driver.into(),
+                sequence: info.stream_sequence,
+                command: None,
+            }));
         }
     };
     for_each_command(connection, visit).await?;

@@ -3,15 +3,15 @@
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use bytes::Bytes;
-use eno_core::{Name, PendingCommand, Target};
+use eno_core::{Name, PendingCommand, StreamEvent, Target};
 use eno_sbi::nats::{Connection, forget_target};
 use eno_schemas::{Command, Desired, MessageError, Subject, decode, encode, subject};
 use tracing::{info, warn};
 
 use crate::metrics::Metrics;
-use crate::watch::mailbox::{Input, Mailbox, post};
+use crate::stream_reader;
+use crate::watch::mailbox::{Mailbox, post};
 
 /// A later leader has published: this process no longer leads.
 #[derive(Debug, thiserror::Error)]
@@ -59,26 +59,26 @@ pub async fn publish(
         desired,
         transaction: pending.transaction,
     };
-    let input = match attempt(&connection.jetstream, &command, pending.expected).await {
+    let answer = match attempt(&connection.jetstream, &command, pending.expected).await {
         Ok(sequence) => {
             metrics.command("published");
-            Input::Published(target, generation, sequence)
+            StreamEvent::Published(target, generation, sequence)
         }
         Err(PublishError::Superseded(error)) => return Err(error),
-        Err(PublishError::Sequence(sequence)) => Input::NotPublished(target, Some(sequence)),
+        Err(PublishError::Sequence(sequence)) => StreamEvent::NotPublished(target, Some(sequence)),
         Err(PublishError::Message(error)) => {
             // This state can't be encoded; a later one may be.
             metrics.command("malformed");
             warn!(%target, %error, "a command can't be written");
-            Input::Published(target, generation, pending.expected)
+            StreamEvent::Published(target, generation, pending.expected)
         }
         Err(PublishError::Nats(error)) => {
             metrics.command("failed");
             warn!(%target, %error, "a command was not published, trying again");
-            Input::NotPublished(target, None)
+            StreamEvent::NotPublished(target, None)
         }
     };
-    post(mailbox, input).await;
+    post(mailbox, answer).await;
     Ok(())
 }
 
@@ -92,10 +92,13 @@ async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Resul
     match acknowledged.await {
         Ok(done) => Ok(done.sequence),
         Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-            let Some((sequence, found)) = last(jetstream, &subject).await? else {
+            let stream =
+                jetstream.get_stream_no_info(subject::COMMANDS).await.map_err(async_nats::Error::from)?;
+            let Some(last) = stream_reader::last(&stream, &subject).await? else {
                 return Err(PublishError::Sequence(0));
             };
-            match found {
+            let sequence = last.sequence;
+            match decode::<Command>(&last.payload).ok() {
                 // An earlier attempt succeeded without an answer.
                 Some(found) if found.generation == command.generation => Ok(sequence),
                 Some(found) if found.generation.term > command.generation.term => {
@@ -109,18 +112,6 @@ async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Resul
     }
 }
 
-async fn last(
-    jetstream: &Context,
-    subject: &str,
-) -> Result<Option<(u64, Option<Command>)>, async_nats::Error> {
-    let stream = jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    match stream.get_last_raw_message_by_subject(subject).await {
-        Ok(message) => Ok(Some((message.sequence, decode(&message.payload).ok()))),
-        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Purges a removed target from NATS, tells its driver to forget it, and posts the end to the mailbox. The next leader
 /// retries a failed purge.
 pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
@@ -128,5 +119,5 @@ pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: T
         Ok(()) => info!(%target, "forgotten"),
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
-    post(mailbox, Input::TargetRemoved(target)).await;
+    post(mailbox, StreamEvent::TargetRemoved(target)).await;
 }

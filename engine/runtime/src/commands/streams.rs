@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eno_core::StreamEvent;
 use eno_sbi::nats::{Connection, ensure_streams};
 use eno_schemas::subject;
 use tokio::sync::watch;
@@ -42,7 +43,10 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
             Ok(created) => {
                 if let Some(before) = previous.filter(|before| *before != created) {
                     lost.send_modify(|count| *count += 1);
-                    if !post(&mailbox, Input::StreamsLost { outbox: before.outbox != created.outbox }).await {
+                    let outbox = before.outbox != created.outbox;
+                    warn!(outbox, "NATS lost streams: publishing all commands again");
+                    let input = if outbox { Input::OutboxLost } else { StreamEvent::StreamsLost.into() };
+                    if !post(&mailbox, input).await {
                         return;
                     }
                 }
@@ -54,7 +58,7 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
             match drivers::command_sequences(&connection).await {
                 Ok(sequences) => {
                     reads_left -= 1;
-                    if !post(&mailbox, Input::StoredSequences(sequences)).await {
+                    if !post(&mailbox, StreamEvent::StoredSequences(sequences)).await {
                         return;
                     }
                 }

@@ -126,7 +126,7 @@ impl Sources<'_> {
             Desired::Node(desired) => Some(desired.cluster),
             Desired::Nad(_) => None,
         };
-        Ok(commands.into_iter().filter_map(|(_, _, command)| id(command?.desired)).collect())
+        Ok(commands.into_iter().filter_map(|stored| id(stored.command?.desired)).collect())
     }
 }
 

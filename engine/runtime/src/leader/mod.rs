@@ -3,52 +3,41 @@
 
 pub mod cluster_id;
 mod commands;
-mod deadlines;
+mod delays;
 pub mod lease;
 pub mod lease_guard;
 mod references;
+mod tasks;
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{
-    Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Participant, Status, StoredCommand, Target,
-};
+use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Status, Target};
+use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
-use eno_schemas::{Command, Decision, Phase, Transaction};
+use eno_schemas::Phase;
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Semaphore, mpsc, watch as watch_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::callbacks;
 use crate::commands::drift::{DRIFT, NoteTracker};
-use crate::commands::drivers;
-use crate::commands::publish;
-use crate::commands::streams;
+use crate::commands::{drivers, publish};
+use crate::leader::delays::Delayed;
 use crate::leader::lease_guard::LeaseGuard;
+use crate::leader::tasks::{MAILBOX_CAPACITY, Outputs};
 use crate::metrics::Metrics;
-use crate::nodes::node_labels;
-use crate::nodes::pod_networks;
-use crate::nodes::samples;
-use crate::status::bridge_domains;
-use crate::status::events::Events;
+use crate::nodes::{node_labels, pod_networks};
 use crate::status::outbox::{self, LoadedOutbox};
 use crate::status::writer::{self, Change, Job, WrittenStatus};
-use crate::watch;
 use crate::watch::mailbox::{Input, Source};
 use crate::watch::objects::{Objects, StoredObject};
 
-/// Capacity of the mailbox in messages; senders wait when it is full.
-const MAILBOX_CAPACITY: usize = 4096;
 /// Maximum time between two runs of the loop.
 const MAX_IDLE: Duration = Duration::from_mins(1);
-/// Maximum concurrent writes to the API server.
-const MAX_CONCURRENT_WRITES: usize = 32;
-
 /// Connections and settings that a leader uses.
 #[derive(Clone)]
 pub struct LeaderContext {
@@ -117,88 +106,22 @@ async fn run_loop(
     stop_all: &CancellationToken,
     tasks: &mut JoinSet<()>,
 ) -> Result<(), LeaderError> {
-    let LeaderContext { client, connection, metrics, .. } = context;
+    let LeaderContext { connection, metrics, .. } = context;
     let started = Instant::now();
     metrics.leading.set(1);
     ensure_streams(&connection.jetstream, connection.replicas).await.map_err(async_nats::Error::from)?;
     let (outbox, commands) =
         tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
     (0..outbox.unreadable).for_each(|_| metrics.malformed("transition"));
-    let terms = commands
-        .iter()
-        .filter_map(|(_, stored_command, _)| stored_command.generation.as_ref())
-        .map(|generation| generation.term);
+    let terms = commands.iter().filter_map(|stored| Some(stored.command.as_ref()?.generation.term));
     if let Some(found) = terms.max().filter(|found| *found >= term) {
         return Err(LeaderError::TermUsed { found });
     }
     info!(term, outbox = outbox.last.len(), commands = commands.len(), "leading");
-    let (mailbox, mut inputs) = mpsc::channel(MAILBOX_CAPACITY);
-    let (node_labels, label_updates) = mpsc::unbounded_channel();
-    watch::start(tasks, client, &mailbox, node_labels.clone(), metrics).await;
-    let (losses, lost) = watch_channel::channel(0);
-    tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
-    let poster = context.poster.clone();
-    let lease_guard = context.lease_guard.clone();
-    tasks.spawn(callbacks::run(
-        connection.clone(),
-        poster,
-        metrics.clone(),
-        lease_guard,
-        lost,
-        stop_all.clone(),
-    ));
-    let (jobs, queue) = mpsc::unbounded_channel();
-    let events = Events::start(client.clone(), &context.identity, metrics.clone(), stop_all.clone());
-    let writer_context = Arc::new(writer::WriterContext {
-        client: client.clone(),
-        jetstream: connection.jetstream.clone(),
-        mailbox: mailbox.clone(),
-        permits: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
-        events: events.clone(),
-        metrics: metrics.clone(),
-        lease_guard: context.lease_guard.clone(),
-    });
     let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
-    tasks.spawn(writer::run(writer_context, queue, sequences, stop_all.clone()));
-    let (bridge_domains, bridge_domain_updates) = mpsc::unbounded_channel();
-    tasks.spawn(bridge_domains::run(
-        client.clone(),
-        bridge_domain_updates,
-        metrics.clone(),
-        stop_all.clone(),
-    ));
-    let (pod_networks, views) = mpsc::unbounded_channel();
-    let (samples, deployments) = mpsc::unbounded_channel();
-    if context.config.nodes {
-        tasks.spawn(node_labels::run(client.clone(), label_updates, metrics.clone(), stop_all.clone()));
-        let events_for_pods = events.clone();
-        tasks.spawn(pod_networks::run(
-            client.clone(),
-            views,
-            events_for_pods,
-            metrics.clone(),
-            stop_all.clone(),
-        ));
-        let image = context.sample_image.clone();
-        let (mailbox, events) = (mailbox.clone(), events.clone());
-        let metrics = metrics.clone();
-        tasks.spawn(samples::run(
-            client.clone(),
-            image,
-            deployments,
-            mailbox,
-            events,
-            metrics,
-            stop_all.clone(),
-        ));
-    }
-
+    let (outputs, mut inputs) = tasks::start(context, sequences, tasks, stop_all).await;
     let mut leader = Leader {
         context: context.clone(),
-        term,
-        conflicting_term: None,
         engine: Engine::leading(context.config.clone(), term),
         objects: Objects::default(),
         phases: HashMap::new(),
@@ -206,20 +129,11 @@ async fn run_loop(
         outbox_lost: false,
         unsynced: Source::all().collect(),
         gone_objects: Vec::new(),
-        reference_waits: VecDeque::new(),
-        retries: BTreeSet::new(),
-        deadlines: BTreeSet::new(),
+        delayed: DelayQueue::default(),
         drift_notes: NoteTracker::new(DRIFT),
         vlan_taken_off_notes: NoteTracker::new(eno_schemas::VLAN_TAKEN_OFF),
-        mailbox,
-        jobs,
-        bridge_domains,
-        pod_networks,
-        node_labels,
-        samples,
-        events,
+        outputs,
         settled_once: false,
-        uncommanded: Vec::new(),
         publishing: JoinSet::new(),
         stop_all: stop_all.clone(),
         next_command: None,
@@ -227,15 +141,7 @@ async fn run_loop(
         caught_up: false,
         leading_since: Timestamp::now(),
     };
-    // A decision that reached one participant holds for all of them.
-    let confirmed = |(_, _, command): &(Target, StoredCommand, Option<Command>)| {
-        let transaction = command.as_ref()?.transaction.as_ref()?;
-        (transaction.decision == Some(Decision::Confirm)).then(|| transaction.id.clone())
-    };
-    let confirmed: BTreeSet<String> = commands.iter().filter_map(confirmed).collect();
-    for (target, stored_command, command) in commands {
-        leader.load_command(target, stored_command, command, &confirmed);
-    }
+    leader.engine.handle(Event::StoredCommands(commands));
     let mut batch = Vec::new();
     loop {
         let wake = leader.next_wake();
@@ -270,10 +176,6 @@ async fn run_loop(
 struct Leader {
     /// Connections and settings.
     context: LeaderContext,
-    /// The term of this leadership.
-    term: u64,
-    /// A term that another engine used and that is not lower than this one.
-    conflicting_term: Option<u64>,
     /// The core.
     engine: Engine,
     /// The last version of every object.
@@ -286,36 +188,18 @@ struct Leader {
     outbox_lost: bool,
     /// Sources whose initial state is not complete.
     unsynced: HashSet<Source>,
-    /// Objects with missing references, and until when those may still arrive; earliest first.
-    reference_waits: VecDeque<(Instant, Key)>,
-    /// Networks that a switch refused: time of the retry, network and attempt.
-    retries: BTreeSet<(Instant, Key, u32)>,
-    /// When transient errors count as lasting: time, object and start of the error.
-    deadlines: BTreeSet<(Instant, Key, Name)>,
+    /// What the core waits for.
+    delayed: DelayQueue<Delayed>,
     /// New drift in reports on switches.
     drift_notes: NoteTracker,
     /// New notes of removed VLANs in reports on switches.
     vlan_taken_off_notes: NoteTracker,
     /// Objects that are gone since the last batch; their last transitions may still have to be written.
     gone_objects: Vec<Key>,
-    /// Sender of the mailbox, for spawned tasks.
-    mailbox: mpsc::Sender<Input>,
-    /// Sender to the writer.
-    jobs: mpsc::UnboundedSender<Job>,
-    /// Sender to the task that maintains L2BridgeDomains.
-    bridge_domains: mpsc::UnboundedSender<bridge_domains::DesiredBridgeDomain>,
-    /// Sender to the task that maintains PodNetworks.
-    pod_networks: mpsc::UnboundedSender<pod_networks::Update>,
-    /// Sender to the task that labels nodes.
-    node_labels: mpsc::UnboundedSender<node_labels::Update>,
-    /// Sender to the task that creates sample Deployments.
-    samples: mpsc::UnboundedSender<samples::DesiredSample>,
-    /// Publishes Kubernetes Events.
-    events: Events,
+    /// Senders to the other tasks.
+    outputs: Outputs,
     /// The effects of the initial state are dispatched.
     settled_once: bool,
-    /// Targets and drivers of reports that arrived before that and have no command.
-    uncommanded: Vec<(Target, Name)>,
     /// Tasks that publish commands or purge targets.
     publishing: JoinSet<Result<(), publish::Superseded>>,
     /// Ends this leadership when cancelled.
@@ -331,32 +215,6 @@ struct Leader {
 }
 
 impl Leader {
-    /// Loads a command that NATS held before this leadership. `confirmed`: identifiers of the confirmed transactions.
-    fn load_command(
-        &mut self,
-        target: Target,
-        stored_command: StoredCommand,
-        command: Option<Command>,
-        confirmed: &BTreeSet<String>,
-    ) {
-        let driver = stored_command.driver.clone();
-        self.engine.schedule_mut().load_stored(target.clone(), stored_command);
-        let Some(Command { generation, desired, transaction, .. }) = command else { return };
-        self.engine.handle(Event::StoredCommand(target.clone(), Box::new(desired.clone())));
-        let undone = |transaction: &Transaction| transaction.decision != Some(Decision::Confirm);
-        if let Some(mut transaction) = transaction.filter(undone) {
-            let confirmed = confirmed.contains(&transaction.id);
-            transaction.decision = Some(if confirmed { Decision::Confirm } else { Decision::Abort });
-            let participant = Participant { target, driver, desired, hash: generation.hash.clone() };
-            self.engine.schedule_mut().decide_inherited(
-                participant,
-                generation,
-                transaction,
-                self.started.elapsed(),
-            );
-        }
-    }
-
     fn handle_input(&mut self, input: Input) {
         match input {
             Input::Object(mut object, stored) => {
@@ -381,10 +239,7 @@ impl Leader {
                 self.engine.handle(Event::ObjectGone(key));
             }
             Input::Event(event) => self.engine.handle(event),
-            Input::Report(target, driver, report) => self.handle_report(target, &driver, report),
-            Input::ReportUnreadable(target, driver) => {
-                self.engine.schedule_mut().report_unreadable(&target, &driver, self.started.elapsed());
-            }
+            Input::Report(target, report) => self.handle_report(target, report),
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
@@ -393,36 +248,14 @@ impl Leader {
                     self.synced();
                 }
             }
-            Input::Published(target, generation, sequence) => {
-                self.engine.schedule_mut().confirm_published(
-                    &target,
-                    &generation,
-                    sequence,
-                    self.started.elapsed(),
-                );
-            }
-            Input::TargetRemoved(target) => self.engine.schedule_mut().removal_done(&target),
-            Input::NotPublished(target, found) => {
-                self.engine.schedule_mut().publish_failed(&target, found, self.started.elapsed());
-            }
-            Input::StoredSequences(sequences) => {
-                let lost = self.engine.schedule_mut().compare_with_stream(&sequences, self.started.elapsed());
-                if lost > 0 {
-                    warn!(lost, "NATS lost commands: publishing them again");
-                }
-            }
-            Input::StreamsLost { outbox } => {
-                warn!(outbox, "NATS lost streams: publishing all commands again");
-                self.engine.schedule_mut().streams_lost();
-                self.outbox_lost |= outbox;
-            }
+            Input::OutboxLost => self.outbox_lost = true,
         }
     }
 
     /// Purges the messages of a removed target from NATS.
     fn remove_target(&mut self, target: Target, driver: Name) {
         let LeaderContext { connection, lease_guard, .. } = self.context.clone();
-        let mailbox = self.mailbox.clone();
+        let mailbox = self.outputs.mailbox.clone();
         self.publishing.spawn(async move {
             lease_guard.wait_until_held().await;
             publish::remove_target(&connection, &mailbox, target, &driver).await;
@@ -478,8 +311,7 @@ impl Leader {
 
     /// Records how long the start took until no command was left to publish.
     fn report_catch_up(&mut self) {
-        if !self.caught_up && self.settled_once && self.engine.schedule().counts().0 == 0 {
-            self.caught_up = true;
+        if !std::mem::replace(&mut self.caught_up, true) {
             let took = self.started.elapsed();
             self.context.metrics.catch_up.set(took.as_secs_f64());
             info!(?took, "caught up with the cluster");
@@ -488,10 +320,11 @@ impl Leader {
 
     /// Inputs arrived.
     fn on_inputs(&mut self, inputs: impl Iterator<Item = Input>) -> Result<(), LeaderError> {
+        self.engine.advance(self.started.elapsed());
         for input in inputs {
             self.handle_input(input);
         }
-        if let Some(found) = self.conflicting_term {
+        if let Some(found) = self.engine.conflicting_term() {
             return Err(LeaderError::TermUsed { found });
         }
         if self.outbox_lost {
@@ -503,19 +336,13 @@ impl Leader {
 
     /// Time passed: waits may be over, and commands may be due.
     fn on_time(&mut self) {
-        self.check_references();
-        self.run_due_retries();
-        self.run_due_deadlines();
+        self.run_due();
         self.reconcile();
-        self.report_catch_up();
     }
 
     /// The next time at which something is due.
     fn next_wake(&self) -> Instant {
-        let retry = self.retries.first().map(|(at, ..)| *at);
-        let deadline = self.deadlines.first().map(|(at, ..)| *at);
-        let reference = self.reference_waits.front().map(|(until, _)| *until);
-        let due = self.next_command.into_iter().chain(reference).chain(retry).chain(deadline).min();
+        let due = self.next_command.into_iter().chain(self.delayed.wake()).min();
         due.unwrap_or_else(|| Instant::now() + MAX_IDLE)
     }
 
@@ -544,17 +371,21 @@ impl Leader {
             self.send_command(participant, command);
         }
         self.count_commands(reconciled.unchanged, reconciled.decided);
+        commands::log_republished(reconciled.republished);
+        let metrics = &self.context.metrics;
+        metrics.publish_waiting.set(i64::try_from(reconciled.waiting).unwrap_or(i64::MAX));
+        metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));
         self.next_command = reconciled.next.map(|at| self.started + at);
+        if reconciled.waiting == 0 {
+            self.report_catch_up();
+        }
     }
 
     /// The effects of the initial state are dispatched, once.
     fn on_first_reconcile(&mut self) {
         if !std::mem::replace(&mut self.settled_once, true) {
             // Without node management, nothing receives this.
-            let _ = self.pod_networks.send(pod_networks::Update::InitialSyncDone);
-            for (target, driver) in std::mem::take(&mut self.uncommanded) {
-                self.remove_unwanted(&target, &driver);
-            }
+            let _ = self.outputs.pod_networks.send(pod_networks::Update::InitialSyncDone);
         }
     }
 
@@ -575,18 +406,19 @@ impl Leader {
             Effect::Publish(_) | Effect::Forget(_) => {}
             Effect::BridgeDomain { service, spec } => {
                 // The receiver ends together with this leadership.
-                let _ = self.bridge_domains.send((service, spec));
+                let _ = self.outputs.bridge_domains.send((service, spec));
             }
             Effect::PodNetwork { namespace, name, uid, view } => {
-                let _ = self.pod_networks.send(pod_networks::Update::Desired(namespace, name, uid, view));
+                let _ =
+                    self.outputs.pod_networks.send(pod_networks::Update::Desired(namespace, name, uid, view));
             }
             Effect::LabelNode { node, points, bridges } => {
                 let wanted = node_labels::DesiredLabels::new(&points, &bridges);
-                let _ = self.node_labels.send(node_labels::Update::Desired(node, wanted));
+                let _ = self.outputs.node_labels.send(node_labels::Update::Desired(node, wanted));
             }
             Effect::SampleDeployment { owner, name } => {
                 if let Some(stored) = self.stored(&owner) {
-                    let _ = self.samples.send((owner, (stored.uid.clone(), name)));
+                    let _ = self.outputs.samples.send((owner, (stored.uid.clone(), name)));
                 }
             }
             Effect::Retry { network, attempt } => self.schedule_retry(network, attempt),
@@ -635,7 +467,7 @@ impl Leader {
     }
 
     fn enqueue_job(&self, key: &Key, change: Change) {
-        if self.jobs.send(Job { key: key.clone(), change }).is_err() {
+        if self.outputs.jobs.send(Job { key: key.clone(), change }).is_err() {
             // The writer ended, which ends this leadership.
             self.stop_all.cancel();
         }

@@ -2,7 +2,6 @@
 //! order, and watches may lag. A reference counts as missing only when the API server confirms it.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use eno_core::{Event, Key};
 use futures::{StreamExt as _, stream};
@@ -11,22 +10,14 @@ use super::Leader;
 use crate::api;
 use crate::watch::mailbox::{Input, post};
 
-/// Time for objects that are applied together to arrive.
-const REFERENCE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum concurrent reads of the API server.
 const MAX_CONCURRENT_READS: usize = 16;
 
 impl Leader {
-    /// Waits for the references of an object.
-    pub(super) fn wait_for_references(&mut self, key: Key) {
-        self.reference_waits.push_back((Instant::now() + REFERENCE_TIMEOUT, key));
-    }
-
-    /// Checks references that did not arrive in time on the API server.
-    pub(super) fn check_references(&mut self) {
-        let now = Instant::now();
+    /// Checks references of these objects, which did not arrive in time, on the API server.
+    pub(super) fn check_references(&mut self, waiting: Vec<Key>) {
         let mut expired: Vec<(Key, BTreeSet<Key>)> = Vec::new();
-        while let Some((_, key)) = self.reference_waits.pop_front_if(|(until, _)| *until <= now) {
+        for key in waiting {
             let missing = self.engine.missing_references(&key);
             if missing.is_empty() {
                 self.engine.handle(Event::AwaitElapsed(key));
@@ -37,7 +28,7 @@ impl Leader {
         if expired.is_empty() {
             return;
         }
-        let (client, mailbox) = (self.context.client.clone(), self.mailbox.clone());
+        let (client, mailbox) = (self.context.client.clone(), self.outputs.mailbox.clone());
         self.publishing.spawn(async move {
             // Several objects may have the same reference.
             let missing: BTreeSet<Key> = expired.iter().flat_map(|(_, missing)| missing).cloned().collect();

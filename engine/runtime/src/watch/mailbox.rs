@@ -1,10 +1,9 @@
 //! The mailbox of the task that owns the core.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use eno_core::{Event, Key, Name, Object, Target};
-use eno_schemas::{Generation, Report};
+use eno_core::{Event, Key, Object, StreamEvent, Target};
+use eno_schemas::Report;
 use tokio::sync::mpsc;
 
 use crate::watch::objects::StoredObject;
@@ -56,32 +55,25 @@ pub enum Input {
     /// Any other event for the core.
     Event(Event),
     /// A report of a driver on a target.
-    Report(Target, Name, Box<Report>),
-    /// The last report of this driver on the target is unreadable.
-    ReportUnreadable(Target, Name),
+    Report(Target, Box<Report>),
     /// A reference of this object exists on the API server, but no watch has shown it yet.
     ReferenceExists(Key),
     /// This source has delivered its initial state.
     Synced(Source),
-    /// NATS stored a command at this sequence.
-    Published(Target, Generation, u64),
-    /// NATS did not store a command; with the last sequence of the subject, if known.
-    NotPublished(Target, Option<u64>),
-    /// The messages of a removed target are purged, or that failed.
-    TargetRemoved(Target),
-    /// Sequences of all commands that NATS stores, read after a reconnect.
-    StoredSequences(BTreeMap<Target, u64>),
-    /// NATS lost streams, which were recreated empty.
-    StreamsLost {
-        /// The outbox was lost too.
-        outbox: bool,
-    },
+    /// NATS lost the outbox, which was recreated empty.
+    OutboxLost,
+}
+
+impl From<StreamEvent> for Input {
+    fn from(event: StreamEvent) -> Self {
+        Self::Event(Event::Stream(event))
+    }
 }
 
 /// Sender to the task that owns the core. Sending waits while the mailbox is full.
 pub type Mailbox = mpsc::Sender<Input>;
 
 /// Sends a message; false: the receiver has ended.
-pub async fn post(mailbox: &Mailbox, input: Input) -> bool {
-    mailbox.send(input).await.is_ok()
+pub async fn post(mailbox: &Mailbox, input: impl Into<Input>) -> bool {
+    mailbox.send(input.into()).await.is_ok()
 }

@@ -7,7 +7,7 @@ fn restarted_schedule(targets: &[Target], now: Duration) -> Schedule {
     let mut schedule = Schedule::new(3);
     for target in targets {
         let generation = Generation { term: 2, sequence: 1, hash: "same".into() };
-        let stored = StoredCommand {
+        let stored = Stored {
             driver: "netconf".into(),
             generation: Some(generation),
             unconfirmed: false,

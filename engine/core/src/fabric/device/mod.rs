@@ -1,11 +1,14 @@
 //! One switch as a target: its desired state, and what it has confirmed.
 
+mod conditions;
+mod report;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 
 use eno_schemas::{
-    Applied, ChangeOutcome, Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan,
-    Failure, Item, Note, Outcome, PortBefore, PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
+    Desired, Device, DeviceInfo, Drift, FabricDesired, FabricPort, FabricVlan, Failure, Note, PortBefore,
+    PortMode, Rejection, Report, Rollback, VlanId, VlanSet,
 };
 
 use crate::event::Config;
@@ -13,20 +16,10 @@ use crate::fabric::changes::{Changes, Extent, Owners};
 use crate::fabric::topology::Indices;
 use crate::spec::DeviceSpec;
 use crate::status::{LastTransaction, PortMemory};
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Name};
+use crate::{ConditionType, Key, Name};
 
-/// Maximum bytes of notes of one kind that a condition shows.
-const MAX_NOTE_BYTES: usize = 4000;
-
-/// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
-const NOTED_CONDITIONS: [ConditionType; 6] = [
-    ConditionType::ClusterIdClash,
-    ConditionType::Drift,
-    ConditionType::NoConfirmedCommit,
-    ConditionType::OpenTrunk,
-    ConditionType::StartupNotSaved,
-    ConditionType::VlanTakenOff,
-];
+use report::Observed;
+pub use report::ReportEffects;
 
 /// The state of one switch.
 #[allow(clippy::struct_excessive_bools, reason = "facts of a switch, independent of each other")]
@@ -82,24 +75,6 @@ pub struct DeviceTarget {
     pub settled: bool,
 }
 
-/// VLANs of ours that the driver read back.
-#[derive(Debug, Default)]
-struct Observed {
-    /// The VLANs that exist on the device.
-    vlans: VlanSet,
-    /// The VLANs of each port, by index.
-    ports: Vec<VlanSet>,
-    /// By name: ports that are not listed. They may be listed again before anything is commanded.
-    others: BTreeMap<String, VlanSet>,
-}
-
-impl Observed {
-    /// The ports that carry a VLAN.
-    fn carriers(&self, vid: VlanId) -> Indices {
-        (0u16..).zip(&self.ports).filter(|(_, carried)| carried.contains(vid)).map(|(i, _)| i).collect()
-    }
-}
-
 /// An interface that left the spec.
 #[derive(Clone, Debug)]
 struct LeavingPort {
@@ -107,21 +82,6 @@ struct LeavingPort {
     since: u64,
     /// Its configuration before its first VLAN of ours.
     before: Option<PortBefore>,
-}
-
-/// The consequences of a report.
-#[derive(Debug, Default)]
-pub struct ReportEffects {
-    /// The networks for which something may have changed.
-    pub networks: BTreeSet<Key>,
-    /// The networks and VLANs that the report confirms at a new placement.
-    pub decided: BTreeSet<(Key, VlanId)>,
-    /// The change count at which `decided` were wanted.
-    pub count: u64,
-    /// The report shows the state before this process issued a command.
-    pub found_initial_state: bool,
-    /// The port memory changed: the next command has to carry it.
-    pub port_memory_changed: bool,
 }
 
 /// The state of one hop of a path, such as one VLAN on one port.
@@ -360,54 +320,6 @@ impl DeviceTarget {
         self.changes.confirm(extent, &self.wanted)
     }
 
-    /// Restores the last command of a former leader. It counts as confirmed until a report shows otherwise. Returns
-    /// the networks in it with their VLANs.
-    pub fn restore_command(&mut self, former: &FabricDesired) -> BTreeSet<(Key, VlanId)> {
-        let mut had = BTreeSet::new();
-        self.restored_command = Some(Desired::Fabric(former.clone()).hash());
-        self.restored_elsewhere =
-            former.device.address != self.access.address || has_other_lags(&former.ports, &self.ports);
-        self.commanded_hash.clone_from(&self.restored_command);
-        for FabricVlan { vid, owners } in &former.vlans {
-            let carries = |port: &FabricPort| {
-                former.ports.iter().any(|before| before.name == port.name && before.vlans.contains(*vid))
-            };
-            let ports: Indices =
-                (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index).collect();
-            for network in owners.iter().filter_map(|owner| Key::of_network(owner)) {
-                self.changes.assume_confirmed(*vid, &network, ports.clone());
-                had.insert((network, *vid));
-            }
-        }
-        self.changes.set_unverified(former.vlans.iter().map(|vlan| vlan.vid).collect(), &self.wanted);
-        had
-    }
-
-    /// VLANs of ours on the device that neither the last command nor the desired state names.
-    pub fn orphan_vlans(&self, report: &Report) -> VlanSet {
-        let Some(Applied::Fabric { vlans, .. }) = &report.applied else { return VlanSet::EMPTY };
-        let final_word = !matches!(report.outcome, Outcome::Held | Outcome::Progress { .. });
-        if !final_word || !self.describes_initial_state(report) {
-            return VlanSet::EMPTY;
-        }
-        vlans.iter().filter(|vid| !self.changes.is_open(*vid) && !self.wanted.contains_key(vid)).collect()
-    }
-
-    /// True when a report shows the state before this process issued a command: it answers the last command of the
-    /// former leader. A part of it without an answer was decided, or is still to be decided.
-    fn describes_initial_state(&self, report: &Report) -> bool {
-        !self.known && self.restored_command.as_ref().is_none_or(|hash| *hash == report.generation.hash)
-    }
-
-    /// Assigns an orphan VLAN to a network, on the ports where the report has it.
-    pub fn assign_orphan(&mut self, vid: VlanId, network: &Key, report: &Report) {
-        let Some(Applied::Fabric { ports, .. }) = &report.applied else { return };
-        let carries = |port: &FabricPort| ports.get(&port.name).is_some_and(|vlans| vlans.contains(vid));
-        let indices = (0u16..).zip(&self.ports).filter(|(_, port)| carries(port)).map(|(index, _)| index);
-        self.changes.assume_confirmed(vid, network, indices.collect());
-        self.changes.update_moved(vid, self.wanted.get(&vid));
-    }
-
     /// True when configuration of ours was changed on the device and is not repaired ([`Drift::Report`]).
     pub fn leaves_drift(&self) -> bool {
         self.access.drift == Drift::Report
@@ -424,217 +336,9 @@ impl DeviceTarget {
         self.changes.is_partial()
     }
 
-    /// Processes a report of the driver.
-    pub fn report(&mut self, report: Report) -> ReportEffects {
-        let mut effects = ReportEffects::default();
-        let was = self.describes_initial_state(&report);
-        self.held = match &report.outcome {
-            Outcome::Progress { .. } => return effects,
-            Outcome::Held => true,
-            Outcome::Applied | Outcome::RolledBack { .. } | Outcome::Failed(_) => false,
-        };
-        self.info = report.device.clone().or(self.info.take());
-        if self.held {
-            return effects;
-        }
-        let outcome = match &report.outcome {
-            Outcome::RolledBack { .. } => ChangeOutcome::RolledBack,
-            _ => ChangeOutcome::Confirmed,
-        };
-        let repaired = report.change.as_ref().filter(|_| self.access.drift == Drift::Repair);
-        let repaired = repaired.map(|change| change.at.clone());
-        self.last_transaction =
-            report.change.map(|change| LastTransaction { change, outcome }).or(self.last_transaction.take());
-        effects.found_initial_state = was && report.applied.is_some();
-        let mut to_restore = BTreeSet::new();
-        if let Some(Applied::Fabric { before, .. }) = &report.applied {
-            to_restore.extend(
-                before.iter().filter(|(_, before)| !before.vlans.is_empty()).map(|(name, _)| name.clone()),
-            );
-        }
-        if let Some(Applied::Fabric { closed: Some(closed), before, .. }) = &report.applied
-            && self.concerns_current_ports(&report.generation.hash)
-        {
-            effects.port_memory_changed = self.update_port_memory(closed, before);
-        }
-        let mut touched = self.observe(report.applied, was);
-        let failure = match report.outcome {
-            Outcome::Failed(failure) => Some(failure),
-            Outcome::Applied => None,
-            _ => {
-                self.add_owners_of(&touched, &mut effects.networks);
-                return effects;
-            }
-        };
-        self.last_answered = Some((report.generation.term, report.generation.sequence));
-        if self.failure != failure || self.rejected != report.rejected {
-            touched.extend(self.wanted.keys().copied());
-        }
-        let applied_it = failure.is_none();
-        self.failure = failure;
-        self.rejected = report.rejected;
-        (self.notes, self.repaired) = (report.notes, repaired);
-        if applied_it {
-            self.late = false;
-            let hash = report.generation.hash;
-            if let Some(extent) = self.changes.extent(&hash) {
-                effects.port_memory_changed |= self.drop_emptied(extent.count, &to_restore);
-                touched = touched.union(&self.mark_known());
-                let blocked = self.update_blocked_removals(&extent);
-                (effects.networks, effects.decided) = self.confirm(&extent);
-                effects.networks.extend(blocked);
-                effects.count = extent.count;
-            }
-            self.reported_hash = Some(hash);
-        }
-        self.add_owners_of(&touched, &mut effects.networks);
-        effects
-    }
-
-    /// True when the command with this hash was for the present device and its present interfaces.
-    fn concerns_current_ports(&self, hash: &str) -> bool {
-        match self.changes.extent(hash) {
-            Some(extent) => extent.count >= self.valid_since,
-            None => self.valid_since == 0 && !self.restored_elsewhere,
-        }
-    }
-
-    /// Stores which trunks have a VLAN list, and the configuration of ports before ours. Returns true on a change.
-    fn update_port_memory(
-        &mut self,
-        closed: &BTreeSet<String>,
-        before: &BTreeMap<String, PortBefore>,
-    ) -> bool {
-        let mut changed = false;
-        for port in &mut self.ports {
-            let now = closed.contains(&port.name);
-            changed |= std::mem::replace(&mut port.closed, now) != now;
-            let was = before.get(&port.name);
-            if port.before.as_ref() != was {
-                port.before = was.cloned();
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    /// Drops the leaving interfaces that carry no VLAN of ours in a state with the changes up to `count`. An
-    /// interface of `to_restore` stays until it has its former VLANs. Returns true if any was dropped.
-    fn drop_emptied(&mut self, count: u64, to_restore: &BTreeSet<String>) -> bool {
-        let Some(observed) = &self.applied else { return false };
-        let before = self.leaving.len();
-        let stays = |interface: &str| {
-            let name = leaving_name(interface);
-            to_restore.contains(&name) || observed.others.get(&name).is_some_and(|vlans| !vlans.is_empty())
-        };
-        self.leaving.retain(|interface, leaving| leaving.since > count || stays(interface));
-        self.leaving.len() < before
-    }
-
-    /// Drops all leaving interfaces, on request of the admin. Returns true if there were any.
-    pub fn forget_leaving(&mut self, count: u64) -> bool {
-        let some = !std::mem::take(&mut self.leaving).is_empty();
-        if some {
-            self.changes.set_count(count);
-        }
-        some
-    }
-
-    /// The port memory, for the status.
-    pub fn port_memory(&self) -> PortMemory {
-        let before = self.before().into_iter().map(|(interface, before)| (interface.as_str().into(), before));
-        PortMemory {
-            closed: self.closed().map(Name::from).collect(),
-            before: before.collect(),
-            leaving: self.leaving.keys().map(|interface| interface.as_str().into()).collect(),
-        }
-    }
-
-    /// The configuration of interfaces, listed and leaving, before they carried VLANs of ours.
-    fn before(&self) -> BTreeMap<String, PortBefore> {
-        let ports = self.ports.iter().map(|port| (interface(port), &port.before));
-        let leaving = self.leaving.iter().map(|(interface, leaving)| (interface.as_str(), &leaving.before));
-        let all = leaving.chain(ports);
-        all.filter_map(|(interface, before)| Some((interface.to_owned(), before.clone()?))).collect()
-    }
-
     /// The trunks of ours that have a VLAN list, or whose list somebody emptied.
     pub fn closed(&self) -> impl Iterator<Item = &str> {
         self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
-    }
-
-    /// Stores what was read back. `was`: it is the state before this process issued a command. Returns the VLANs that
-    /// differ from the last report.
-    fn observe(&mut self, applied: Option<Applied>, was: bool) -> VlanSet {
-        let mut touched = VlanSet::EMPTY;
-        let Some(Applied::Fabric { vlans, ports: mut others, .. }) = applied else { return touched };
-        let ports = self.ports.iter().map(|port| others.remove(&port.name).unwrap_or_default()).collect();
-        let observed = Observed { vlans, ports, others };
-        let before = self.applied.take().unwrap_or_default();
-        for (i, now) in observed.ports.iter().enumerate() {
-            let was = before.ports.get(i).unwrap_or(&VlanSet::EMPTY);
-            touched = touched.union(&was.difference(now)).union(&now.difference(was));
-        }
-        touched = touched
-            .union(&before.vlans.difference(&observed.vlans))
-            .union(&observed.vlans.difference(&before.vlans));
-        if was {
-            self.changes.set_unverified(VlanSet::EMPTY, &self.wanted);
-            self.changes.set_observed(&self.wanted, |vid| observed.carriers(vid));
-        } else if !self.known {
-            let vids: VlanSet = self.changes.open_vlans().collect();
-            let elsewhere = |vid: &VlanId| {
-                let former = self.changes.confirmed_owners(*vid, self.wanted.get(vid));
-                let former: BTreeSet<u16> = former.indices().collect();
-                former != observed.carriers(*vid).iter().copied().collect()
-            };
-            let unverified = vids.union(&observed.vlans).iter().filter(elsewhere).collect();
-            self.changes.set_unverified(unverified, &self.wanted);
-        }
-        self.applied = Some(observed);
-        touched
-    }
-
-    /// Updates the networks whose VLANs the driver does not remove because of a clash; returns those that changed.
-    fn update_blocked_removals(&mut self, extent: &Extent) -> BTreeSet<Key> {
-        let before = std::mem::take(&mut self.blocked_removals);
-        if let Some(observed) = self.applied.as_ref().filter(|_| self.clash().is_some()) {
-            let open = self.changes.open_vlans().filter(|vid| !extent.without.contains(*vid));
-            let open = open
-                .flat_map(|vid| self.changes.open_networks(vid).map(move |network| (network.clone(), vid)));
-            let is_left = |vid: VlanId| match self.wanted.get(&vid) {
-                None => observed.vlans.contains(vid) || !observed.carriers(vid).is_empty(),
-                Some(owners) => {
-                    !observed.carriers(vid).iter().all(|port| owners.indices().any(|wanted| wanted == *port))
-                }
-            };
-            let blocked = open.chain(before.iter().cloned()).filter(|(_, vid)| is_left(*vid));
-            self.blocked_removals = blocked.collect();
-        }
-        before.symmetric_difference(&self.blocked_removals).map(|(network, _)| network.clone()).collect()
-    }
-
-    /// The driver's message about another cluster with our cluster ID. While there is one, it removes nothing from
-    /// the switch.
-    pub fn clash(&self) -> Option<&str> {
-        self.notes
-            .iter()
-            .find(|note| note.kind == ConditionType::ClusterIdClash.as_ref())
-            .map(|note| note.message.as_str())
-    }
-
-    /// Adds the networks that want these VLANs or have an open change of them.
-    fn add_owners_of(&self, vlans: &VlanSet, networks: &mut BTreeSet<Key>) {
-        for vid in vlans.iter() {
-            networks.extend(self.wanted.get(&vid).into_iter().flat_map(Owners::networks).cloned());
-            networks.extend(self.changes.open_networks(vid).cloned());
-        }
-    }
-
-    /// True when the report is a later one on a command that was answered before.
-    pub fn is_spontaneous(&self, report: &Report) -> bool {
-        report.outcome == Outcome::Applied
-            && self.last_answered == Some((report.generation.term, report.generation.sequence))
     }
 
     /// The networks whose issued change a report rejects, each with the device's message and whether a retry may
@@ -748,63 +452,6 @@ impl DeviceTarget {
             })
     }
 
-    /// The conditions of the device.
-    pub fn conditions(&self) -> Vec<ConditionState> {
-        let mut conditions = Vec::new();
-        if self.last_answered.is_some() {
-            conditions.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
-                Some(failure) => ConditionState::new(
-                    ConditionType::Reachable,
-                    false,
-                    ConditionReason::Unreachable,
-                    failure.reason.clone(),
-                ),
-                None => ConditionState::new(
-                    ConditionType::Reachable,
-                    true,
-                    ConditionReason::Answers,
-                    String::new(),
-                ),
-            });
-        }
-        if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
-            conditions.push(rollback_condition(rollback));
-        }
-        if self.held {
-            let message = "its change is held until every switch of the transaction has verified its own";
-            conditions.push(ConditionState::new(
-                ConditionType::Held,
-                true,
-                ConditionReason::Transaction,
-                message,
-            ));
-        }
-        for kind in NOTED_CONDITIONS {
-            let notes: Vec<&str> = self
-                .notes
-                .iter()
-                .filter(|note| note.kind == kind.as_ref())
-                .map(|note| note.message.as_str())
-                .collect();
-            if !notes.is_empty() {
-                let repaired = self.repaired.as_ref().filter(|_| kind == ConditionType::Drift);
-                let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
-                let message = listed(&notes) + &when;
-                conditions.push(ConditionState::new(kind, true, ConditionReason::ReportedByDriver, message));
-            } else if kind == ConditionType::Drift && self.known {
-                conditions.push(ConditionState::new(kind, false, ConditionReason::AsWanted, ""));
-            }
-        }
-        conditions
-    }
-
-    /// The rejections that concern the device as a whole.
-    pub fn refusals(&self) -> impl Iterator<Item = &Rejection> {
-        self.rejected
-            .iter()
-            .filter(|rejection| rejection.item == Item::TARGET || rejection.item.vlan.is_none())
-    }
-
     /// True once the device has reported on a state of this process.
     pub fn is_known(&self) -> bool {
         self.known
@@ -831,43 +478,4 @@ fn leaving_name(interface: &str) -> String {
 fn has_other_lags(before: &[FabricPort], now: &[FabricPort]) -> bool {
     let other = |port: &FabricPort| before.iter().any(|old| old.name == port.name && old.lag != port.lag);
     now.iter().any(other)
-}
-
-fn rollback_condition(rollback: Rollback) -> ConditionState {
-    match rollback {
-        Rollback::Persistent => {
-            let message = "the device takes a change back by itself unless it is confirmed in time; changes that \
-                           touch several devices are confirmed on all or taken back on all";
-            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Persistent, message)
-        }
-        Rollback::Session => {
-            let message = "the device takes a change back by itself when the session ends or it is not confirmed in \
-                           time; changes that touch several devices are confirmed on all or taken back on all";
-            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Session, message)
-        }
-        Rollback::None => {
-            let message = "what was changed can't be taken back: a change that fails midway is undone or completed \
-                           by later ones, and one that touches several devices follows once those that can hold \
-                           theirs have confirmed";
-            ConditionState::new(ConditionType::CanRollBack, false, ConditionReason::NotSupported, message)
-        }
-    }
-}
-
-/// Joins as many notes as a message has room for ([`MAX_NOTE_BYTES`]).
-fn listed(notes: &[&str]) -> String {
-    let mut text = String::new();
-    for (index, note) in notes.iter().enumerate() {
-        if text.len() + note.len() > MAX_NOTE_BYTES && index > 0 {
-            text.push_str("; and ");
-            text.push_str(&(notes.len() - index).to_string());
-            text.push_str(" more");
-            break;
-        }
-        if index > 0 {
-            text.push_str("; ");
-        }
-        text.push_str(note.get(..note.floor_char_boundary(MAX_NOTE_BYTES)).unwrap_or_default());
-    }
-    text
 }

@@ -1,0 +1,126 @@
+//! The conditions of a FabricDevice that follow from the notes of its driver.
+
+use eno_schemas::{Item, Rejection, Rollback};
+
+use super::DeviceTarget;
+use crate::{ConditionReason, ConditionState, ConditionType};
+
+/// Maximum bytes of notes of one kind that a condition shows.
+const MAX_NOTE_BYTES: usize = 4000;
+
+/// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
+const NOTED_CONDITIONS: [ConditionType; 6] = [
+    ConditionType::ClusterIdClash,
+    ConditionType::Drift,
+    ConditionType::NoConfirmedCommit,
+    ConditionType::OpenTrunk,
+    ConditionType::StartupNotSaved,
+    ConditionType::VlanTakenOff,
+];
+
+impl DeviceTarget {
+    /// The driver's message about another cluster with our cluster ID. While there is one, it removes nothing from
+    /// the switch.
+    pub fn clash(&self) -> Option<&str> {
+        self.notes
+            .iter()
+            .find(|note| note.kind == ConditionType::ClusterIdClash.as_ref())
+            .map(|note| note.message.as_str())
+    }
+
+    /// The conditions of the device.
+    pub fn conditions(&self) -> Vec<ConditionState> {
+        let mut conditions = Vec::new();
+        if self.last_answered.is_some() {
+            conditions.push(match self.failure.as_ref().filter(|failure| failure.unreachable) {
+                Some(failure) => ConditionState::new(
+                    ConditionType::Reachable,
+                    false,
+                    ConditionReason::Unreachable,
+                    failure.reason.clone(),
+                ),
+                None => ConditionState::new(
+                    ConditionType::Reachable,
+                    true,
+                    ConditionReason::Answers,
+                    String::new(),
+                ),
+            });
+        }
+        if let Some(rollback) = self.info.as_ref().and_then(|info| info.rollback) {
+            conditions.push(rollback_condition(rollback));
+        }
+        if self.held {
+            let message = "its change is held until every switch of the transaction has verified its own";
+            conditions.push(ConditionState::new(
+                ConditionType::Held,
+                true,
+                ConditionReason::Transaction,
+                message,
+            ));
+        }
+        for kind in NOTED_CONDITIONS {
+            let notes: Vec<&str> = self
+                .notes
+                .iter()
+                .filter(|note| note.kind == kind.as_ref())
+                .map(|note| note.message.as_str())
+                .collect();
+            if !notes.is_empty() {
+                let repaired = self.repaired.as_ref().filter(|_| kind == ConditionType::Drift);
+                let when = repaired.map(|at| format!("; put right at {at}")).unwrap_or_default();
+                let message = listed(&notes) + &when;
+                conditions.push(ConditionState::new(kind, true, ConditionReason::ReportedByDriver, message));
+            } else if kind == ConditionType::Drift && self.known {
+                conditions.push(ConditionState::new(kind, false, ConditionReason::AsWanted, ""));
+            }
+        }
+        conditions
+    }
+
+    /// The rejections that concern the device as a whole.
+    pub fn refusals(&self) -> impl Iterator<Item = &Rejection> {
+        self.rejected
+            .iter()
+            .filter(|rejection| rejection.item == Item::TARGET || rejection.item.vlan.is_none())
+    }
+}
+
+fn rollback_condition(rollback: Rollback) -> ConditionState {
+    match rollback {
+        Rollback::Persistent => {
+            let message = "the device takes a change back by itself unless it is confirmed in time; changes that \
+                           touch several devices are confirmed on all or taken back on all";
+            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Persistent, message)
+        }
+        Rollback::Session => {
+            let message = "the device takes a change back by itself when the session ends or it is not confirmed in \
+                           time; changes that touch several devices are confirmed on all or taken back on all";
+            ConditionState::new(ConditionType::CanRollBack, true, ConditionReason::Session, message)
+        }
+        Rollback::None => {
+            let message = "what was changed can't be taken back: a change that fails midway is undone or completed \
+                           by later ones, and one that touches several devices follows once those that can hold \
+                           theirs have confirmed";
+            ConditionState::new(ConditionType::CanRollBack, false, ConditionReason::NotSupported, message)
+        }
+    }
+}
+
+/// Joins as many notes as a message has room for ([`MAX_NOTE_BYTES`]).
+fn listed(notes: &[&str]) -> String {
+    let mut text = String::new();
+    for (index, note) in notes.iter().enumerate() {
+        if text.len() + note.len() > MAX_NOTE_BYTES && index > 0 {
+            text.push_str("; and ");
+            text.push_str(&(notes.len() - index).to_string());
+            text.push_str(" more");
+            break;
+        }
+        if index > 0 {
+            text.push_str("; ");
+        }
+        text.push_str(note.get(..note.floor_char_boundary(MAX_NOTE_BYTES)).unwrap_or_default());
+    }
+    text
+}
