@@ -134,7 +134,7 @@ mod tests {
             .max();
         assert!(at_once < Some(10), "{at_once:?} at the same time");
         audits.forget("switch0");
-        assert!(!audits.audits().due.due(&"switch0".to_owned()).is_some());
+        assert!(audits.audits().due.due(&"switch0".to_owned()).is_none());
     }
 
     #[tokio::test(start_paused = true)]
