@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
 ];
 
 /// The workspace crates that a driver may depend on.
-const DRIVERS: &[&str] = &["eno-schemas", "eno-sbi", "eno-ovsdb", "eno-cri"];
+const DRIVERS: &[&str] = &["eno-schemas", "eno-queue", "eno-sbi", "eno-ovsdb", "eno-cri"];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =
