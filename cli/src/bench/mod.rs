@@ -1,4 +1,4 @@
-//! Benchmarks the operator on a fabric of simulated switches; see `docs/benchmark.md`.
+//! Benchmarks the operator on a fabric of simulated switches; see `docs/src/explanation/benchmark.md`.
 
 mod bare;
 mod counters;

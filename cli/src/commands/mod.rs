@@ -68,7 +68,7 @@ enum Command {
     Adopt(adopt::AdoptArgs),
     Revoked(revoked::RevokedArgs),
     Import(import::ImportArgs),
-    /// Measure the operator in a sandbox; docs/benchmark.md says how.
+    /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
     Bench(crate::bench::BenchArgs),
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
     Soak(crate::soak::SoakArgs),
