@@ -1,9 +1,9 @@
 //! Pods that block the deletion of an attachment.
 
-use eno_core::spec::Spec;
 use eno_core::{Event, Key, Labels, Pod, Selector};
 use eno_schemas::Phase;
 
+use crate::edits::edit_attachment;
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -25,12 +25,10 @@ fn ready_attachment(usable: bool) -> (World, Key) {
     let mut w = World::leaf_spine();
     label_namespace(&mut w, true);
     w.apply(service("s", 100, &[]));
-    let a = w.apply(edit_spec(&attachment("a", &["s"], "cp"), |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
+    let a = w.apply_and_settle(edit_attachment(&attachment("a", &["s"], "cp"), |spec| {
         let text = r#"[{"key":"friend","operator":"Exists"}]"#;
         spec.usable_from = usable.then(|| serde_json::from_str::<Selector>(text).unwrap());
     }));
-    w.settle();
     (w, a)
 }
 
@@ -42,8 +40,7 @@ fn foreign_pods_message(w: &World, key: &Key) -> Option<String> {
 #[test]
 fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
     let (mut w, a) = ready_attachment(false);
-    w.apply_pod(foreign_pod("p"));
-    w.settle();
+    w.apply_pod_and_settle(foreign_pod("p"));
     assert!(
         foreign_pods_message(&w, &a).unwrap().starts_with(DELETABLE),
         "{:?}",
@@ -51,12 +48,10 @@ fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
     );
     w.apply_pod(foreign_pod("q"));
     w.remove_pod("uid-p");
-    w.remove_pod("uid-q");
-    w.settle();
+    w.remove_pod_and_settle("uid-q");
     assert_eq!(foreign_pods_message(&w, &a), None);
     w.apply_pod(foreign_pod("p"));
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
     assert_eq!(w.nad("ns", "a"), None);
 }
@@ -64,11 +59,9 @@ fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
 #[test]
 fn permitted_foreign_pods_block_deletion() {
     let (mut w, a) = ready_attachment(true);
-    w.apply_pod(foreign_pod("p"));
-    w.settle();
+    w.apply_pod_and_settle(foreign_pod("p"));
     assert_eq!(foreign_pods_message(&w, &a), None);
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Terminating, "in use by pod other/p"));
     assert!(w.nad("ns", "a").is_some());
     label_namespace(&mut w, false);
@@ -81,7 +74,6 @@ fn own_pods_are_named_before_foreign_pods() {
     let (mut w, a) = ready_attachment(true);
     w.apply_pod(foreign_pod("b"));
     w.apply_pod(pod_using("c", &["a"]));
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert_eq!(w.message(&a), "in use by pod c and 1 more");
 }

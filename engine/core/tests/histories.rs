@@ -8,6 +8,7 @@ use eno_core::{Key, Kind, Name, Status, Target};
 use eno_schemas::{Desired, Phase, VlanId, VlanSet};
 use proptest::prelude::*;
 
+use crate::fixtures::{attachment_key, point_without_nics, to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -72,13 +73,8 @@ struct History {
 impl History {
     fn new() -> Self {
         let mut world = World::leaf_spine();
-        let mut bare = connection_point("cp1", None);
-        let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
-        spec.interfaces.clear();
-        spec.cnis.truncate(1);
-        world.apply(bare);
-        world.apply(connection_point("cp2", Some("pool")));
-        world.settle();
+        world.apply(point_without_nics("cp1"));
+        world.apply_and_settle(connection_point("cp2", Some("pool")));
         Self { world, pods: BTreeMap::new(), nodes: BTreeMap::new(), clock: 1000 }
     }
 
@@ -106,11 +102,9 @@ impl History {
         for (leaf, nodes, gateway) in
             [("leaf1", ["node1", "node2"], other_gateway), ("leaf2", ["node3", "node4"], gateway)]
         {
-            let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
-            let link = |spine: &str| LeadsTo::Device { device: spine.into(), port: leaf.into() };
-            let mut ports = vec![("e1", node(nodes[0])), ("e2", node(nodes[1]))];
+            let mut ports = vec![("e1", to_node(nodes[0])), ("e2", to_node(nodes[1]))];
             if uplinks || leaf == "leaf1" {
-                ports.extend([("u1", link("spine1")), ("u2", link("spine2"))]);
+                ports.extend([("u1", to_device("spine1", leaf)), ("u2", to_device("spine2", leaf))]);
             }
             if gateway {
                 ports.push(("gw", LeadsTo::PhysicalNetwork("dc".into())));
@@ -134,11 +128,7 @@ impl History {
             Step::Delete(n) => {
                 let key = match n {
                     0..6 => Key::cluster(Kind::L2Service, &to_name(&format!("s{n}"))),
-                    _ => Key::namespaced(
-                        Kind::L2ServiceAttachment,
-                        &to_name("ns"),
-                        &to_name(&format!("a{}", n - 6)),
-                    ),
+                    _ => attachment_key(&format!("a{}", n - 6)),
                 };
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
@@ -188,16 +178,7 @@ impl History {
                 assert!(port.vlans.is_subset(&vlans));
             }
         }
-        for (key, phases) in &self.world.phases {
-            for pair in phases.windows(2) {
-                let legal = match pair[0] {
-                    Phase::Terminating => pair[1] == Phase::Deleted,
-                    Phase::Deleted => false,
-                    _ => pair[1] != Phase::Deleted && pair[0] != pair[1],
-                };
-                assert!(legal, "{key}: {phases:?}");
-            }
-        }
+        self.world.assert_transitions_are_legal();
     }
 }
 
@@ -207,8 +188,7 @@ impl History {
         for step in steps {
             history.run_step(step);
         }
-        history.world.silent.clear();
-        history.world.settle();
+        history.world.end_silence();
         history.check();
         history
     }
@@ -365,8 +345,7 @@ proptest! {
         history.check_ready();
         history.check_reachability();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
-        history.world.restart();
-        history.world.settle();
+        history.world.restart_and_settle();
         assert_eq!(history.world.published, published);
         for (key, status) in &statuses {
             let now = &history.world.statuses[key];

@@ -3,9 +3,11 @@
 use eno_core::spec::{RouteSpec, Spec};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{
-    CniName, HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanId, VlanType,
+    CniName, HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanType,
 };
 
+use crate::edits::{edit_attachment, edit_subnet};
+use crate::fixtures::{attachment_key, vid};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -14,11 +16,15 @@ const HOT: &str = "attach.eno.k8s.io/a";
 /// A Subnet with a route and a HotPlugPool from the first to the last address.
 fn with_pool(pool: Option<(&str, &str)>) -> Object {
     let pool = pool.map(|(start, end)| Pool { start: start.parse().unwrap(), end: end.parse().unwrap() });
-    edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
-        let Spec::Subnet(spec) = spec else { unreachable!() };
+    edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| {
         spec.hot_plug_pool = pool.into_iter().collect();
         spec.routes = vec!["out".into()];
     })
+}
+
+/// Why a pod does not have what the object gives to it.
+fn problem<'a>(w: &'a World, key: &Key, pod: &str) -> &'a str {
+    pod_entry(w, key, pod).problem.as_deref().unwrap()
 }
 
 fn hot_plug_world(pool: Option<(&str, &str)>) -> World {
@@ -37,11 +43,10 @@ fn labelled_attachment_is_plugged_into_a_running_pod() {
     let mut w = hot_plug_world(Some(("10.1.0.1", "10.1.0.9")));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.apply_pod(pod("y", "node2", &[(HOT, "data0")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("y", "node2", &[(HOT, "data0")]));
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     let x = applied_pod(&w, "node1", "x").unwrap().links[0].clone();
-    let vlans = PortVlans::Access(VlanId::new(100).unwrap());
+    let vlans = PortVlans::Access(vid(100));
     assert_eq!(x.kind, LinkKind::Veth { master: Some(Master::Ovs { bridge: "br-cp".into(), vlans }) });
     assert_eq!(x.name, LinkName::Fixed("net0".into()));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.1.0.2/24"], "not the gateway's");
@@ -50,24 +55,20 @@ fn labelled_attachment_is_plugged_into_a_running_pod() {
     assert_eq!(pod_addresses(&w, "node2", "y"), ["10.1.0.3/24"]);
     assert_eq!(w.pod_networks[&to_name("uid-x")].interfaces[0].routes, ["30.0.0.0/8 via 10.1.0.1"]);
     // A changed attachment keeps the interface.
-    w.apply(edit_spec(&w.objects[&a], |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
+    w.apply_and_settle(edit_attachment(&w.objects[&a], |spec| {
         (spec.services, spec.mtu) = (vec!["t".into()], Some(1450));
     }));
-    w.settle();
     let now = applied_pod(&w, "node1", "x").unwrap().links[0].clone();
     assert_eq!((&now.id, &now.name, now.mtu, &now.addresses), (&x.id, &x.name, Some(1450), &x.addresses));
     assert!(
         matches!(&now.kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Access(vid), .. }) } if vid.get() == 200)
     );
     // The attachment is in use until the label is removed.
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert_eq!(w.message(&a), "in use by pod x and 1 more");
     assert!(applied_pod(&w, "node1", "x").is_some());
     w.apply_pod(pod("x", "node1", &[]));
-    w.remove_pod("uid-y");
-    w.settle();
+    w.remove_pod_and_settle("uid-y");
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
     assert!(applied_pod(&w, "node1", "x").is_none());
 }
@@ -76,8 +77,7 @@ fn labelled_attachment_is_plugged_into_a_running_pod() {
 fn trunk_is_plugged_with_its_subinterfaces() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     w.apply(attachment("a", &["s", "t"], "cp"));
-    w.apply_pod(pod("x", "node1", &[(HOT, "up")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "up")]));
     let links = applied_pod(&w, "node1", "x").unwrap().links;
     let names: Vec<&LinkName> = links.iter().map(|link| &link.name).collect();
     assert_eq!(
@@ -87,10 +87,7 @@ fn trunk_is_plugged_with_its_subinterfaces() {
     assert!(
         matches!(&links[0].kind, LinkKind::Veth { master: Some(Master::Ovs { vlans: PortVlans::Trunk(vlans), .. }) } if vlans.to_string() == "100,200")
     );
-    assert_eq!(
-        links[1].kind,
-        LinkKind::Vlan { parent: Parent::Link(links[0].id.clone()), vlan: VlanId::new(100).unwrap() }
-    );
+    assert_eq!(links[1].kind, LinkKind::Vlan { parent: Parent::Link(links[0].id.clone()), vlan: vid(100) });
     assert!(links[0].addresses.is_empty());
     assert_eq!(links[2].addresses, ["10.1.0.11/24".parse().unwrap()]);
 }
@@ -99,31 +96,23 @@ fn trunk_is_plugged_with_its_subinterfaces() {
 fn pod_that_cannot_be_plugged_has_a_problem_in_status() {
     let mut w = hot_plug_world(None);
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     assert_eq!(w.phase(&a), Phase::Ready, "the attachment is ready for other pods");
-    let problem = pod_entry(&w, &a, "x").problem.clone().unwrap();
-    assert!(problem.starts_with("Subnet sn has no HotPlugPool"), "{problem}");
-    let condition = w.statuses[&a].conditions.iter().find(|c| c.kind.as_ref() == "PodsReady").unwrap();
+    let no_pool = problem(&w, &a, "x");
+    assert!(no_pool.starts_with("Subnet sn has no HotPlugPool"), "{no_pool}");
+    let condition = condition(&w.statuses[&a], "PodsReady").unwrap();
     assert!(!condition.holds && condition.message.starts_with("Pod x: Subnet sn has no"));
-    w.apply(with_pool(Some(("10.1.0.9", "10.1.0.9"))));
-    w.settle();
+    w.apply_and_settle(with_pool(Some(("10.1.0.9", "10.1.0.9"))));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.1.0.9/24"]);
-    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
-    w.settle();
-    assert_eq!(
-        pod_entry(&w, &a, "y").problem.as_deref(),
-        Some("the HotPlugPool of Subnet sn has no address left; widen it")
-    );
+    w.apply_pod_and_settle(pod("y", "node2", &[(HOT, "")]));
+    assert_eq!(problem(&w, &a, "y"), "the HotPlugPool of Subnet sn has no address left; widen it");
     for (name, expected) in [("eth0", "eth0 is the name of"), ("a-name-of-sixteen", "at most 15")] {
-        w.apply_pod(pod("y", "node2", &[(HOT, name)]));
-        w.settle();
-        assert!(pod_entry(&w, &a, "y").problem.as_ref().unwrap().contains(expected));
+        w.apply_pod_and_settle(pod("y", "node2", &[(HOT, name)]));
+        assert!(problem(&w, &a, "y").contains(expected));
     }
     w.apply_node("node9", false, true);
-    w.apply_pod(pod("far", "node9", &[(HOT, "")]));
-    w.settle();
-    assert!(pod_entry(&w, &a, "far").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
+    w.apply_pod_and_settle(pod("far", "node9", &[(HOT, "")]));
+    assert!(problem(&w, &a, "far").contains("is not one of ConnectionPoint cp"));
 }
 
 #[test]
@@ -134,37 +123,27 @@ fn pods_keep_addresses_when_their_node_registers_again() {
         let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
         let labels = [(HOT, ""), ("podconfig", "c")];
         for name in ["x", "y"] {
-            w.apply_pod(pod(name, "node1", &labels));
-            w.settle();
+            w.apply_pod_and_settle(pod(name, "node1", &labels));
         }
-        w.remove_pod("uid-x");
-        w.settle();
+        w.remove_pod_and_settle("uid-x");
         let before = pod_addresses(&w, "node1", "y");
         assert_eq!(before, ["10.1.0.11/24", "10.9.0.3/24"], "addresses of deleted pods are free");
-        w.remove_node("node1");
-        w.settle();
+        w.remove_node_and_settle("node1");
         assert!(!w.applied.contains_key(&node_target("node1")));
         if spec_changed {
-            w.apply(edit_spec(&w.objects[&a], |spec| {
-                let Spec::Attachment(spec) = spec else { unreachable!() };
-                spec.services = vec!["t".into()];
-            }));
-            w.settle();
+            w.apply_and_settle(edit_attachment(&w.objects[&a], |spec| spec.services = vec!["t".into()]));
         }
         if restarted {
-            w.restart();
-            w.settle();
+            w.restart_and_settle();
         }
         // Other pods do not get the addresses of the pod.
         for name in ["k", "l", "m"] {
-            w.apply_pod(pod(name, "node2", &labels));
-            w.settle();
+            w.apply_pod_and_settle(pod(name, "node2", &labels));
         }
         let taken: Vec<String> =
             ["k", "l", "m"].iter().flat_map(|name| pod_addresses(&w, "node2", name)).collect();
         assert!(before.iter().all(|address| !taken.contains(address)), "{taken:?}");
-        w.apply_node("node1", true, true);
-        w.settle();
+        w.apply_node_and_settle("node1", true, true);
         assert_eq!(
             pod_addresses(&w, "node1", "y"),
             before,
@@ -174,14 +153,12 @@ fn pods_keep_addresses_when_their_node_registers_again() {
         // Leases end with the pod, also if the node is absent.
         w.remove_node("node1");
         w.remove_pod("uid-y");
-        w.apply_pod(pod("z", "node2", &labels));
-        w.settle();
+        w.apply_pod_and_settle(pod("z", "node2", &labels));
         assert!(find_pod_entry(&w, &a, "y").is_none() && find_pod_entry(&w, &c, "y").is_none());
         // The freed address is reused after all others of the pool.
         let others: Vec<String> = (0..6).map(|number| format!("n{number}")).collect();
         for name in &others {
-            w.apply_pod(pod(name, "node2", &labels));
-            w.settle();
+            w.apply_pod_and_settle(pod(name, "node2", &labels));
         }
         let now: Vec<String> = others.iter().flat_map(|name| pod_addresses(&w, "node2", name)).collect();
         assert!(now.contains(&before[0]), "{now:?}");
@@ -192,32 +169,24 @@ fn pods_keep_addresses_when_their_node_registers_again() {
 fn addresses_on_an_absent_node_stay_leased() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.11")));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
-    w.remove_node("node1");
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
+    w.remove_node_and_settle("node1");
     // The lease of a removed label ends once the node confirms the removal.
-    w.apply_pod(pod("x", "node1", &[]));
-    w.settle();
-    let problem = pod_entry(&w, &a, "x").problem.clone();
-    assert_eq!(problem.as_deref(), Some("what it was given is being taken back"));
+    w.apply_pod_and_settle(pod("x", "node1", &[]));
+    assert_eq!(problem(&w, &a, "x"), "what it was given is being taken back");
     w.restart();
-    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("y", "node2", &[(HOT, "")]));
     assert_eq!(pod_addresses(&w, "node2", "y"), ["10.1.0.11/24"]);
-    w.apply_node("node1", true, true);
-    w.settle();
+    w.apply_node_and_settle("node1", true, true);
     assert!(find_pod_entry(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
-    w.apply_pod(pod("z", "node2", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("z", "node2", &[(HOT, "")]));
     assert_eq!(pod_addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
     // A deleted node does not block the deletion of the attachment.
     w.remove_node("node2");
     for name in ["y", "z"] {
         w.apply_pod(pod(name, "node2", &[]));
     }
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }
 
@@ -225,25 +194,19 @@ fn addresses_on_an_absent_node_stay_leased() {
 fn new_engine_keeps_a_lease_until_the_node_releases_it() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.11")));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     w.silent.insert(node_target("node1"));
-    w.apply_pod(pod("x", "node1", &[]));
-    w.settle();
-    w.restart();
-    w.settle();
-    w.apply_pod(pod("y", "node2", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[]));
+    w.restart_and_settle();
+    w.apply_pod_and_settle(pod("y", "node2", &[(HOT, "")]));
     assert_eq!(
         pod_addresses(&w, "node2", "y"),
         ["10.1.0.11/24"],
         "node1 has not confirmed that the other is free"
     );
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert!(find_pod_entry(&w, &a, "x").is_none(), "{:?}", w.statuses[&a].pods);
-    w.apply_pod(pod("z", "node2", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("z", "node2", &[(HOT, "")]));
     assert_eq!(pod_addresses(&w, "node2", "z"), ["10.1.0.10/24"]);
 }
 
@@ -252,20 +215,15 @@ fn pod_keeps_its_address_when_its_node_leaves_the_pool_briefly() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     let a = w.apply(attachment("a", &["s"], "cp"));
     for name in ["x", "y"] {
-        w.apply_pod(pod(name, "node1", &[(HOT, "")]));
-        w.settle();
+        w.apply_pod_and_settle(pod(name, "node1", &[(HOT, "")]));
     }
-    w.remove_pod("uid-x");
-    w.settle();
+    w.remove_pod_and_settle("uid-x");
     w.silent.insert(node_target("node1"));
     // A node that registers again may get its labels later.
-    w.apply_node("node1", false, true);
-    w.settle();
-    assert!(pod_entry(&w, &a, "y").problem.as_ref().unwrap().contains("is not one of ConnectionPoint cp"));
-    w.apply_node("node1", true, true);
-    w.settle();
-    w.silent.clear();
-    w.settle();
+    w.apply_node_and_settle("node1", false, true);
+    assert!(problem(&w, &a, "y").contains("is not one of ConnectionPoint cp"));
+    w.apply_node_and_settle("node1", true, true);
+    w.end_silence();
     assert_eq!(pod_addresses(&w, "node1", "y"), ["10.1.0.11/24"]);
     assert_eq!(w.statuses[&a].pods[0].leases[&to_name("a")].len(), 1);
 }
@@ -277,41 +235,29 @@ fn interface_names_of_several_attachments_are_unique_and_stable() {
         w.apply(attachment(name, &["s"], "cp"));
     }
     let (b, c) = ("attach.eno.k8s.io/b", "attach.eno.k8s.io/c");
-    w.apply_pod(pod("x", "node1", &[(b, ""), (c, "net0")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(b, ""), (c, "net0")]));
     let names = |w: &World| -> Vec<LinkName> {
         applied_pod(w, "node1", "x").unwrap().links.into_iter().map(|link| link.name).collect()
     };
     let fixed = |names: &[&str]| names.iter().map(|name| LinkName::Fixed((*name).into())).collect::<Vec<_>>();
     assert_eq!(names(&w), fixed(&["net0"]));
-    let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name("c"));
-    assert!(
-        pod_entry(&w, &key, "x")
-            .problem
-            .as_ref()
-            .unwrap()
-            .contains("taken by an interface of L2ServiceAttachment b")
-    );
-    w.apply_pod(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
-    w.settle();
+    let key = attachment_key("c");
+    assert!(problem(&w, &key, "x").contains("taken by an interface of L2ServiceAttachment b"));
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, ""), (b, ""), (c, "data")]));
     assert_eq!(names(&w), fixed(&["net1", "net0", "data"]), "an assigned name stays");
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!(names(&w), fixed(&["net1", "net0", "data"]));
-    w.apply_pod(pod("x", "node1", &[(HOT, ""), (c, "data")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, ""), (c, "data")]));
     assert_eq!(names(&w), fixed(&["net1", "data"]));
 }
 
 #[test]
 fn macvlan_uses_the_vlan_subinterface_as_master() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
-    let a = w.apply(edit_spec(&attachment("a", &["s"], "cp"), |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
+    let a = w.apply(edit_attachment(&attachment("a", &["s"], "cp"), |spec| {
         spec.implementation = Some(CniName::Macvlan);
     }));
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     assert_eq!(
         applied_pod(&w, "node1", "x").unwrap().links[0].kind,
         LinkKind::Macvlan { master: "eth1.100".into() }
@@ -319,11 +265,7 @@ fn macvlan_uses_the_vlan_subinterface_as_master() {
     assert!(
         matches!(&applied_node(&w, "node1").networks["eth1"], HostNetwork::Master { vlans, .. } if vlans.to_string() == "100")
     );
-    w.apply(edit_spec(&w.objects[&a], |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
-        spec.vlan_type = VlanType::Trunk;
-    }));
-    w.settle();
+    w.apply_and_settle(edit_attachment(&w.objects[&a], |spec| spec.vlan_type = VlanType::Trunk));
     let links = applied_pod(&w, "node1", "x").unwrap().links;
     assert_eq!(links[0].kind, LinkKind::Macvlan { master: "eth1".into() });
     assert_eq!(links.len(), 2);

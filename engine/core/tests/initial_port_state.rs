@@ -2,15 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use eno_core::{Key, Kind, Target};
-use eno_schemas::{Applied, Desired, Item, Note, Outcome, Phase, PortBefore};
+use eno_schemas::{Item, Note, PortBefore};
 
+use crate::fixtures::{applied_fabric, device_key, leaf1_with_lag, moved_leaf1, ready_world, switch};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
-
-fn leaf1() -> (Key, Target) {
-    (Key::cluster(Kind::FabricDevice, &"leaf1".into()), Target::Fabric("leaf1".into()))
-}
 
 fn before() -> PortBefore {
     PortBefore {
@@ -22,38 +18,27 @@ fn before() -> PortBefore {
 
 /// The initial port state in the last command of leaf1.
 fn commanded(w: &World) -> BTreeMap<String, PortBefore> {
-    let Desired::Fabric(fabric) = &w.commands[&leaf1().1] else { panic!("no switch") };
-    fabric.ports.iter().filter_map(|port| Some((port.name.clone(), port.before.clone()?))).collect()
+    before_by_port(&w.commanded_fabric("leaf1").ports)
 }
 
 fn in_status(w: &World) -> BTreeMap<String, PortBefore> {
-    let before = &w.statuses[&leaf1().0].port_memory.before;
+    let before = &w.statuses[&device_key("leaf1")].port_memory.before;
     before.iter().map(|(name, before)| (name.to_string(), before.clone())).collect()
 }
 
-/// A ready service, for which leaf1 reported the initial state of `e1`.
-fn ready_world() -> World {
-    let mut w = World::leaf_spine();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
-    assert_eq!(w.phase(&s), Phase::Ready);
+/// [`ready_world`], for which leaf1 reported the initial state of `e1`.
+fn world_with_initial_state() -> World {
+    let (mut w, ..) = ready_world();
     report_before(&mut w, &[("e1", before())]);
     w
 }
 
 fn report_before(w: &mut World, before: &[(&str, PortBefore)]) {
-    let desired = w.commands[&leaf1().1].clone();
-    let Desired::Fabric(fabric) = &desired else { panic!("no switch") };
-    let applied = Applied::Fabric {
-        vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-        ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-        carried: BTreeMap::new(),
-        closed: Some(fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.clone()).collect()),
-        before: before.iter().map(|(name, before)| ((*name).to_owned(), before.clone())).collect(),
-    };
-    w.report(&leaf1().1, desired.hash(), Outcome::Applied, Some(applied), Vec::new());
-    w.settle();
+    let fabric = w.commanded_fabric("leaf1");
+    let closed = fabric.ports.iter().filter(|port| port.closed).map(|port| port.name.clone()).collect();
+    let before = before.iter().map(|(name, before)| ((*name).to_owned(), before.clone())).collect();
+    let applied = applied_fabric(fabric, Some(closed), before);
+    w.report_applied("leaf1", applied);
 }
 
 fn e1_before() -> BTreeMap<String, PortBefore> {
@@ -62,7 +47,7 @@ fn e1_before() -> BTreeMap<String, PortBefore> {
 
 #[test]
 fn initial_state_is_in_status_and_in_the_next_command() {
-    let mut w = ready_world();
+    let mut w = world_with_initial_state();
     assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
     report_before(&mut w, &[]);
     assert_eq!((in_status(&w), commanded(&w)), (BTreeMap::new(), BTreeMap::new()));
@@ -70,57 +55,41 @@ fn initial_state_is_in_status_and_in_the_next_command() {
 
 #[test]
 fn vlan_taken_off_a_foreign_list_is_a_condition() {
-    let mut w = ready_world();
+    let mut w = world_with_initial_state();
     let note = Note { kind: "VlanTakenOff".into(), item: Item::port("e1"), message: "100 of e1".into() };
-    w.notes.insert(leaf1().1, vec![note]);
+    w.notes.insert(switch("leaf1"), vec![note]);
     report_before(&mut w, &[("e1", before())]);
-    let reported = condition(&w.statuses[&leaf1().0], "VlanTakenOff").expect("a condition");
+    let reported = condition(&w.statuses[&device_key("leaf1")], "VlanTakenOff").expect("a condition");
     assert!(reported.holds && reported.message.contains("100 of e1"), "{reported:?}");
     w.notes.clear();
     report_before(&mut w, &[]);
-    assert!(condition(&w.statuses[&leaf1().0], "VlanTakenOff").is_none());
+    assert!(condition(&w.statuses[&device_key("leaf1")], "VlanTakenOff").is_none());
 }
 
 #[test]
 fn initial_state_is_restored_from_status() {
-    let mut w = ready_world();
+    let mut w = world_with_initial_state();
     w.commands.clear();
     w.applied.clear();
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
 }
 
 /// The engine crashes before it writes the state to the status.
 #[test]
 fn initial_state_is_restored_from_the_last_report() {
-    let mut w = ready_world();
-    w.statuses.get_mut(&leaf1().0).unwrap().port_memory.before.clear();
-    w.restart();
-    w.settle();
+    let mut w = world_with_initial_state();
+    w.statuses.get_mut(&device_key("leaf1")).unwrap().port_memory.before.clear();
+    w.restart_and_settle();
     assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));
 }
 
 #[test]
 fn initial_state_does_not_apply_to_another_interface_or_device() {
     for (restarts, address) in [(false, false), (true, false), (false, true), (true, true)] {
-        let mut w = ready_world();
-        let object = edit_spec(&w.objects[&leaf1().0], |spec| {
-            let eno_core::spec::Spec::Device(spec) = spec else { panic!("no switch") };
-            if address {
-                spec.device.address = "192.0.2.1:830".into();
-            } else {
-                let port = spec.ports.iter_mut().find(|port| &*port.name == "e1");
-                port.expect("a port e1").lag = Some("po1".into());
-            }
-        });
-        if restarts {
-            w.objects.insert(leaf1().0, object);
-            w.restart();
-        } else {
-            w.apply(object);
-        }
-        w.settle();
+        let mut w = world_with_initial_state();
+        let object = if address { moved_leaf1(&w) } else { leaf1_with_lag(&w, "po1") };
+        w.apply_or_restart(object, restarts);
         assert!(!commanded(&w).contains_key("e1"), "{restarts} {address}");
         // The state stays for the former interface, but not for another device.
         assert_eq!(commanded(&w).contains_key("e1 (leaving)"), !address, "{restarts} {address}");

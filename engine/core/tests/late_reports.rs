@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use eno_core::{Event, Key, Target};
 use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
 
+use crate::fixtures::{applied_fabric, switch};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -14,13 +15,7 @@ fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
     let desired = &w.commands[target];
     let generation = Generation { term: 2, sequence, hash: desired.hash() };
     let applied = match desired {
-        Desired::Fabric(fabric) => Applied::Fabric {
-            vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-            ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
-            carried: BTreeMap::new(),
-            closed: None,
-            before: BTreeMap::new(),
-        },
+        Desired::Fabric(fabric) => applied_fabric(fabric, None, BTreeMap::new()),
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),
     };
@@ -68,9 +63,8 @@ fn assert_late_report_is_ignored(w: &mut World, target: &Target, of: &Key, chang
 #[test]
 fn late_report_of_a_switch_is_ignored() {
     let mut w = World::leaf_spine();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.settle();
-    assert_late_report_is_ignored(&mut w, &Target::Fabric("leaf2".into()), &s, |w, vid| {
+    let s = w.apply_and_settle(service("s", 100, &["dc"]));
+    assert_late_report_is_ignored(&mut w, &switch("leaf2"), &s, |w, vid| {
         w.apply(service("s", vid, &["dc"]));
     });
 }
@@ -79,8 +73,7 @@ fn late_report_of_a_switch_is_ignored() {
 fn late_report_of_a_nad_is_ignored() {
     let mut w = World::leaf_spine();
     w.apply(service("s", 100, &[]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     assert_late_report_is_ignored(&mut w, &Target::Nad("ns".into(), "a".into()), &a, |w, vid| {
         w.apply(service("s", vid, &[]));
     });

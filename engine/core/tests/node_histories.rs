@@ -9,6 +9,7 @@ use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
 use proptest::prelude::*;
 
+use crate::edits::{edit_point, edit_subnet};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
@@ -69,15 +70,9 @@ fn attachment_key(name: u8) -> Key {
 impl History {
     fn new() -> Self {
         let mut world = World::with_agents();
-        world.apply(edit_spec(&connection_point("other", Some("pool")), |spec| {
-            let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-            spec.interfaces.clear();
-        }));
+        world.apply(edit_point(&connection_point("other", Some("pool")), |spec| spec.interfaces.clear()));
         let range = Pool { start: "10.1.0.10".parse().unwrap(), end: "10.1.0.12".parse().unwrap() };
-        world.apply(edit_spec(&subnet("sn", "10.1.0.0/24"), |spec| {
-            let Spec::Subnet(spec) = spec else { unreachable!() };
-            spec.hot_plug_pool = vec![range];
-        }));
+        world.apply(edit_subnet(&subnet("sn", "10.1.0.0/24"), |spec| spec.hot_plug_pool = vec![range]));
         for (i, subnets) in [&["sn"] as &[&str], &["sn"], &[]].into_iter().enumerate() {
             let vid = 100 + u16::try_from(i).unwrap();
             world.apply(with_subnets(&service(&format!("s{i}"), vid, &[]), subnets));
@@ -227,16 +222,7 @@ impl History {
     /// Invariants of a settled world.
     fn check(&self) {
         self.check_addresses();
-        for (key, phases) in &self.world.phases {
-            for pair in phases.windows(2) {
-                let legal = match pair[0] {
-                    Phase::Terminating => pair[1] == Phase::Deleted,
-                    Phase::Deleted => false,
-                    _ => pair[1] != Phase::Deleted && pair[0] != pair[1],
-                };
-                assert!(legal, "{key}: {phases:?}");
-            }
-        }
+        self.world.assert_transitions_are_legal();
         for (name, desired) in self.node_states() {
             if self.world.silent.contains(&Target::Node(name.as_str().into())) {
                 continue;
@@ -421,8 +407,7 @@ proptest! {
         let mut history = History::run(&steps);
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         let (node_labels, pod_networks) = (history.world.node_labels.clone(), history.world.pod_networks.clone());
-        history.world.restart();
-        history.world.settle();
+        history.world.restart_and_settle();
         assert_eq!(history.world.published, published);
         for (key, status) in &statuses {
             let now = eno_core::Status { leased: status.leased, ..history.world.statuses[key].clone() };

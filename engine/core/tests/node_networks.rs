@@ -2,19 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use eno_core::spec::{Plugin, Spec, SupportedCni};
+use eno_core::spec::{Plugin, SupportedCni};
 use eno_core::{Event, Key, Kind, Name, Object, Status};
-use eno_schemas::{
-    Cni, Desired, Failure, HostNetwork, InterfaceType, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink,
-    VlanId,
-};
+use eno_schemas::{Cni, Failure, HostNetwork, Item, Outcome, OvsDatapath, Phase, Rejection, Uplink};
 
+use crate::edits::{edit_attachment, edit_point};
+use crate::fixtures::{kernel_cni, rejection, vid};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 fn host_network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
-    let Desired::Node(desired) = w.applied.get(&node_target(name))? else { panic!("not a node") };
-    desired.networks.get(network).cloned()
+    w.applied.contains_key(&node_target(name)).then(|| applied_node(w, name).networks.remove(network))?
 }
 
 fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
@@ -22,10 +20,8 @@ fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
 }
 
 fn point_offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
-    edit_spec(&connection_point(name, Some("pool")), |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
-        spec.cnis = plugins.into_iter().map(offer).collect();
+    edit_point(&connection_point(name, Some("pool")), |spec| {
+        spec.cnis = plugins.into_iter().map(kernel_cni).collect();
         spec.interfaces = interfaces.iter().map(|nic| (*nic).to_owned()).collect();
     })
 }
@@ -40,17 +36,26 @@ fn ovs(bridge: &str) -> Plugin {
     }
 }
 
+fn cp_key() -> Key {
+    Key::cluster(Kind::ConnectionPoint, &to_name("cp"))
+}
+
 fn with_mtu(object: &Object, mtu: Option<u32>) -> Object {
-    edit_spec(object, |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
-        spec.mtu = mtu;
-    })
+    edit_attachment(object, |spec| spec.mtu = mtu)
+}
+
+/// The service `s`, and its attachment `a` on the nodes.
+fn world_with_attachment() -> (World, Key) {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    (w, a)
 }
 
 #[test]
 fn ovs_bridge_follows_its_attachments() {
     let mut w = World::with_agents();
-    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let cp = cp_key();
     assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready]);
     let bridge = |vlans: &str, mtu| {
         Some(HostNetwork::Ovs {
@@ -63,23 +68,19 @@ fn ovs_bridge_follows_its_attachments() {
     assert_eq!(host_network(&w, "node1", "br-cp"), bridge("", None), "before any attachment");
     assert_eq!(host_network(&w, "node1", "eth1"), None, "the uplink is no master network");
     w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready]);
     assert_eq!(host_network(&w, "node4", "br-cp"), bridge("100", None));
     for kind in ["FabricReady", "NodesReady", "NADReady"] {
         assert_eq!(condition(&w.statuses[&a], kind), Some((true, String::new())));
     }
-    w.apply(with_mtu(&w.objects[&a], Some(9000)));
-    w.settle();
+    w.apply_and_settle(with_mtu(&w.objects[&a], Some(9000)));
     assert_eq!(host_network(&w, "node4", "br-cp"), bridge("100", Some(9000)));
     assert_eq!(w.phases[&a].len(), 4, "it was pending until the uplink had the MTU");
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert!(!w.objects.contains_key(&a));
     assert_eq!(host_network(&w, "node4", "br-cp"), bridge("", None));
-    w.delete(&cp);
-    w.settle();
+    w.delete_and_settle(&cp);
     assert!(!w.objects.contains_key(&cp));
     assert_eq!(host_network(&w, "node4", "br-cp"), None);
 }
@@ -104,18 +105,13 @@ fn master_networks_follow_their_attachments() {
     ));
     w.apply(subnet("sn", "10.0.0.0/24"));
     w.apply(with_subnets(&service("s", 100, &[]), &["sn"]));
-    w.apply(service("t", 200, &[]));
-    w.settle();
+    w.apply_and_settle(service("t", 200, &[]));
     // No switch port leads to these NICs, and without a pool none is required.
-    let keys: Vec<String> = match &w.applied[&node_target("node2")] {
-        Desired::Node(node) => node.networks.keys().cloned().collect(),
-        _ => unreachable!(),
-    };
+    let keys: Vec<String> = applied_node(&w, "node2").networks.into_keys().collect();
     assert_eq!(keys, ["bond7", "br-cp", "br1", "eth4"]);
     let am = w.apply(with_mtu(&attachment("am", &["s"], "m"), Some(1600)));
     let av = w.apply(attachment("av", &["s"], "v"));
-    w.apply(attachment("ab", &["s", "t"], "b"));
-    w.settle();
+    w.apply_and_settle(attachment("ab", &["s", "t"], "b"));
     assert_eq!((w.phase(&am), w.phase(&av)), (Phase::Ready, Phase::Ready), "{}", w.message(&am));
     assert_eq!(
         host_network(&w, "node2", "bond7"),
@@ -133,8 +129,7 @@ fn master_networks_follow_their_attachments() {
     assert!(
         matches!(host_network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
     );
-    w.delete(&am);
-    w.settle();
+    w.delete_and_settle(&am);
     assert!(!w.objects.contains_key(&am));
     assert!(
         matches!(host_network(&w, "node2", "bond7"), Some(HostNetwork::Master { vlans, mtu: None, .. }) if vlans.is_empty())
@@ -148,15 +143,13 @@ fn connection_points_share_a_bridge_only_with_the_same_uplink() {
     w.apply(service("t", 200, &[]));
     let twin = w.apply(created(point_offering("twin", vec![ovs("br-cp")], &["eth1"]), 200));
     w.apply(attachment("a", &["s"], "cp"));
-    w.apply(attachment("b", &["t"], "twin"));
-    w.settle();
+    w.apply_and_settle(attachment("b", &["t"], "twin"));
     assert_eq!(w.phase(&twin), Phase::Ready);
     assert!(
         matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "100,200")
     );
     let other = w.apply(created(point_offering("other", vec![ovs("br-cp")], &["eth7"]), 300));
-    let nic = w.apply(created(point_offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
-    w.settle();
+    let nic = w.apply_and_settle(created(point_offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
     for key in [&other, &nic] {
         assert_eq!(w.phase(key), Phase::Error);
         assert!(w.message(key).contains("ConnectionPoint cp"), "{}", w.message(key));
@@ -165,11 +158,7 @@ fn connection_points_share_a_bridge_only_with_the_same_uplink() {
         matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) if uplink.interfaces == ["eth1"])
     );
     assert_eq!(host_network(&w, "node1", "br-nic"), None);
-    w.apply(edit_spec(&w.objects[&other], |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-        spec.cnis[0].plugin = ovs("br-other");
-    }));
-    w.settle();
+    w.apply_and_settle(edit_point(&w.objects[&other], |spec| spec.cnis[0].plugin = ovs("br-other")));
     assert_eq!(w.phase(&other), Phase::Ready);
 }
 
@@ -177,7 +166,7 @@ fn connection_points_share_a_bridge_only_with_the_same_uplink() {
 fn younger_connection_point_gets_the_bridge_when_the_older_is_deleted() {
     let mut w = World::with_agents();
     let old = w.apply(created(point_offering("old", vec![ovs("br-x")], &["eth8"]), 50));
-    let young = w.apply(created(
+    let young = w.apply_and_settle(created(
         point_offering(
             "young",
             vec![Plugin::Ovs {
@@ -191,10 +180,8 @@ fn younger_connection_point_gets_the_bridge_when_the_older_is_deleted() {
         ),
         60,
     ));
-    w.settle();
     assert_eq!((w.phase(&old), w.phase(&young)), (Phase::Ready, Phase::Error));
-    w.delete(&old);
-    w.settle();
+    w.delete_and_settle(&old);
     assert!(!w.objects.contains_key(&old));
     assert_eq!(w.phase(&young), Phase::Ready, "{}", w.message(&young));
     assert!(matches!(
@@ -206,80 +193,60 @@ fn younger_connection_point_gets_the_bridge_when_the_older_is_deleted() {
 #[test]
 fn first_failing_hop_is_named_in_status() {
     let mut w = World::with_agents();
-    let reason = "eth1 carries the node's address 10.0.0.2/24".to_owned();
-    let refused = Rejection { item: Item::port("br-cp"), reason, retryable: false, unreachable: false };
+    let refused = rejection(Item::port("br-cp"), "eth1 carries the node's address 10.0.0.2/24");
     w.rejections.insert(node_target("node2"), vec![refused]);
     w.silent.insert(node_target("node3"));
     w.apply(service("s", 100, &[]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     let expected = "Node node2: bridge br-cp: eth1 carries the node's address 10.0.0.2/24";
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, expected));
     assert_eq!(condition(&w.statuses[&a], "FabricReady"), Some((true, String::new())));
     assert_eq!(condition(&w.statuses[&a], "NodesReady"), Some((false, expected.into())));
     assert_eq!(condition(&w.statuses[&a], "NADReady"), Some((true, String::new())));
-    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let cp = cp_key();
     assert_eq!((w.phase(&cp), w.message(&cp)), (Phase::Error, expected));
     w.rejections.clear();
-    let Some(desired) = w.applied.get(&node_target("node2")).cloned() else { panic!() };
-    w.pending.insert(node_target("node2"), desired);
-    w.settle();
+    w.run_driver_again(&node_target("node2"));
     assert_eq!((w.phase(&cp), w.phase(&a)), (Phase::Ready, Phase::Pending));
     assert_eq!(w.message(&a), "Node node3: bridge br-cp: VLAN 100 is not confirmed yet");
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!(w.phase(&a), Phase::Ready);
-    let vlan = Rejection {
-        item: Item::port_vlan("br-cp", VlanId::new(100).unwrap()),
-        reason: "no".into(),
-        retryable: true,
-        unreachable: false,
-    };
+    let vlan = Rejection { retryable: true, ..rejection(Item::port_vlan("br-cp", vid(100)), "no") };
     w.rejections.insert(node_target("node1"), vec![vlan]);
-    let Some(desired) = w.applied.get(&node_target("node1")).cloned() else { panic!() };
-    w.pending.insert(node_target("node1"), desired);
-    w.settle();
+    w.run_driver_again(&node_target("node1"));
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "Node node1: bridge br-cp: VLAN 100: no"));
     assert_eq!(w.phase(&cp), Phase::Ready);
 }
 
 #[test]
 fn unready_nodes_are_not_waited_for() {
-    let mut w = World::with_agents();
-    w.apply(service("s", 100, &[]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let (mut w, a) = world_with_attachment();
     let writes = w.statuses[&a].clone();
     w.silent.insert(node_target("node1"));
     w.apply_node("node1", true, false);
     w.apply(service("t", 200, &[]));
-    let b = w.apply(attachment("b", &["t"], "cp"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     assert_eq!(w.phase(&b), Phase::Ready, "{}", w.message(&b));
     assert_eq!(w.statuses[&a], writes);
     // The node is ready again, but its agent is not running.
     w.apply_node("node1", true, true);
     w.engine.handle(Event::Drivers(["netconf", "nad", "node/node2"].map(Name::from).into()));
     w.apply(service("u", 300, &[]));
-    let c = w.apply(attachment("c", &["u"], "cp"));
-    w.settle();
+    let c = w.apply_and_settle(attachment("c", &["u"], "cp"));
     assert_eq!((w.phase(&a), w.phase(&b), w.phase(&c)), (Phase::Ready, Phase::Ready, Phase::Pending));
     assert_eq!(
         w.message(&c),
         "Node node1: bridge br-cp: VLAN 300 waits: the agent of the node is not running"
     );
     // The deletion waits for node1 until its agent confirms the removal or the node is not ready.
-    w.delete(&b);
-    w.settle();
+    w.delete_and_settle(&b);
     assert_eq!(w.phase(&b), Phase::Terminating);
     assert!(w.message(&b).starts_with("Node node1: the removal"), "{}", w.message(&b));
-    w.apply_node("node1", true, false);
-    w.settle();
+    w.apply_node_and_settle("node1", true, false);
     assert!(!w.objects.contains_key(&b));
     assert_eq!(w.message(&b), "Node node1 is not ready: what is left there goes when it is back");
     assert_eq!(w.phase(&c), Phase::Ready);
-    w.remove_node("node1");
-    w.settle();
+    w.remove_node_and_settle("node1");
     assert!(!w.applied.contains_key(&node_target("node1")));
 }
 
@@ -288,32 +255,25 @@ fn joining_node_keeps_attachments_ready() {
     let mut w = World::with_agents();
     w.apply_node("node4", false, true);
     w.apply(service("s", 100, &[]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     assert_eq!(host_network(&w, "node4", "br-cp"), None);
     let before = w.statuses[&a].clone();
     w.silent.insert(node_target("node4"));
-    w.apply_node("node4", true, true);
-    w.settle();
-    w.silent.clear();
-    w.settle();
+    w.apply_node_and_settle("node4", true, true);
+    w.end_silence();
     assert!(host_network(&w, "node4", "br-cp").is_some());
     assert_eq!(w.statuses[&a], before, "no status was written");
 }
 
 #[test]
 fn unreachable_agent_delays_but_does_not_fail() {
-    let mut w = World::with_agents();
-    w.apply(service("s", 100, &[]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let (mut w, a) = world_with_attachment();
     w.report_unreachable(&node_target("node2"));
     w.silent.insert(node_target("node2"));
     w.settle();
     assert_eq!(w.phase(&a), Phase::Ready);
     w.apply(service("t", 101, &[]));
-    let b = w.apply(attachment("b", &["t"], "cp"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     assert!(w.message(&b).contains("waits: connect: refused"), "{}", w.message(&b));
     let failure = Failure { reason: "no OVSDB".into(), retryable: true, unreachable: false };
     w.report(&node_target("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
@@ -323,8 +283,7 @@ fn unreachable_agent_delays_but_does_not_fail() {
         (Phase::Error, Phase::Ready),
         "the applied attachment stays ready"
     );
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!(w.phase(&b), Phase::Ready);
 }
 
@@ -335,16 +294,11 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     w.apply(service("u", 102, &[]));
     let (a, gone) = (w.apply(attachment("a", &["s"], "cp")), w.apply(attachment("gone", &["u"], "cp")));
     w.settle();
-    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
-    let reason = "Open vSwitch at unix:/db.sock is silent for 2 s".to_owned();
-    let hung = Rejection { item: Item::port("br-cp"), reason, retryable: true, unreachable: true };
-    let reapply = |w: &mut World| {
-        let desired = w.applied[&node_target("node2")].clone();
-        w.pending.insert(node_target("node2"), desired);
-        w.settle();
-    };
+    let cp = cp_key();
+    let hung = rejection(Item::port("br-cp"), "Open vSwitch at unix:/db.sock is silent for 2 s");
+    let hung = Rejection { retryable: true, unreachable: true, ..hung };
     w.rejections.insert(node_target("node2"), vec![hung.clone()]);
-    reapply(&mut w);
+    w.run_driver_again(&node_target("node2"));
     let expected = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
     let check = |w: &World| {
         for key in [&a, &cp] {
@@ -356,23 +310,21 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     // A new attachment waits, and the removal of a deleted one is unconfirmed.
     w.apply(service("t", 101, &[]));
     let b = w.apply(attachment("b", &["t"], "cp"));
-    w.delete(&gone);
-    w.settle();
+    w.delete_and_settle(&gone);
     assert_eq!(w.phase(&b), Phase::Pending);
     assert!(w.message(&b).contains("bridge br-cp waits: Open vSwitch at"), "{}", w.message(&b));
     assert_eq!(w.phase(&gone), Phase::Terminating);
     assert!(w.message(&gone).contains("can't be removed yet: Open vSwitch at"), "{}", w.message(&gone));
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     check(&w);
     assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also with a new engine");
     // A rejection of another kind is an error.
     let refused = Rejection { reason: "no such NIC".into(), unreachable: false, ..hung.clone() };
     w.rejections.insert(node_target("node2"), vec![hung, refused]);
-    reapply(&mut w);
+    w.run_driver_again(&node_target("node2"));
     assert_eq!(w.message(&a), "Node node2: bridge br-cp: no such NIC");
     w.rejections.clear();
-    reapply(&mut w);
+    w.run_driver_again(&node_target("node2"));
     assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Ready, Phase::Ready));
     assert!(!w.objects.contains_key(&gone), "{}", w.message(&gone));
     assert_eq!(condition(&w.statuses[&a], "Degraded"), None);
@@ -384,15 +336,12 @@ fn node_labels_follow_applied_networks() {
     let set = |names: &[&str]| names.iter().map(|name| Name::from(*name)).collect::<BTreeSet<_>>();
     assert_eq!(w.node_labels[&to_name("node1")], (set(&["cp"]), set(&["br-cp"])));
     w.silent.insert(node_target("node1"));
-    w.apply(point_offering("m", vec![Plugin::Macvlan { master: "eth2".into() }], &[]));
-    w.settle();
+    w.apply_and_settle(point_offering("m", vec![Plugin::Macvlan { master: "eth2".into() }], &[]));
     assert_eq!(w.node_labels[&to_name("node1")], (set(&["cp"]), set(&["br-cp"])));
     assert_eq!(w.node_labels[&to_name("node2")], (set(&["cp", "m"]), set(&["br-cp"])));
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!(w.node_labels[&to_name("node1")].0, set(&["cp", "m"]));
-    w.delete(&Key::cluster(Kind::ConnectionPoint, &to_name("cp")));
-    w.settle();
+    w.delete_and_settle(&cp_key());
     assert_eq!(w.node_labels[&to_name("node1")], (set(&["m"]), set(&[])));
 }
 
@@ -409,8 +358,7 @@ fn invalid_interface_names_are_rejected() {
         (ovs("br0"), vec!["eth0", "averylonginterface"], "spec.Interfaces[1]"),
         (ovs("eth0"), vec!["eth0"], "can't be a bridge and its uplink"),
     ] {
-        let key = w.apply(point_offering("bad", vec![plugin], &nics));
-        w.settle();
+        let key = w.apply_and_settle(point_offering("bad", vec![plugin], &nics));
         assert_eq!(w.phase(&key), Phase::Error);
         assert!(w.message(&key).contains(expected), "{}", w.message(&key));
     }
@@ -418,8 +366,7 @@ fn invalid_interface_names_are_rejected() {
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 1000, &[]));
     let a = w.apply(attachment("a", &["s"], "m"));
-    let b = w.apply(attachment("b", &["t"], "m"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["t"], "m"));
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     assert_eq!(w.phase(&b), Phase::Error);
     assert!(w.message(&b).contains("enp0s31f6np.1000"), "{}", w.message(&b));
@@ -431,21 +378,16 @@ fn restart_publishes_nothing_and_continues_a_deletion() {
     w.apply(service("s", 100, &[]));
     w.apply(service("t", 200, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    let b = w.apply(attachment("b", &["t"], "cp"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     let published = w.published;
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!(w.published, published);
     assert!(w.node_labels.contains_key(&to_name("node1")));
     w.silent.insert(node_target("node1"));
-    w.delete(&a);
-    w.settle();
-    w.restart();
-    w.settle();
+    w.delete_and_settle(&a);
+    w.restart_and_settle();
     assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Terminating, Phase::Ready), "node1 still has it");
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert!(!w.objects.contains_key(&a));
     assert!(
         matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
@@ -454,10 +396,7 @@ fn restart_publishes_nothing_and_continues_a_deletion() {
 
 /// The ConnectionPoint `cp` with changed options of its first CNI plugin.
 fn with_options(w: &World, change: impl FnOnce(&mut SupportedCni)) -> Object {
-    edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &to_name("cp"))], |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-        change(&mut spec.cnis[0]);
-    })
+    edit_point(&w.objects[&cp_key()], |spec| change(&mut spec.cnis[0]))
 }
 
 #[test]
@@ -466,13 +405,11 @@ fn attachment_inherits_the_connection_point_mtu() {
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
     w.apply(with_mtu(&attachment("b", &["s"], "cp"), Some(1400)));
-    w.apply_pod(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
     let nad = |w: &World, name| w.nad("ns", name).unwrap().mtu;
     assert_eq!((nad(&w, "a"), nad(&w, "b")), (None, Some(1400)));
 
-    w.apply(with_options(&w, |cni| cni.mtu = Some(9000)));
-    w.settle();
+    w.apply_and_settle(with_options(&w, |cni| cni.mtu = Some(9000)));
     assert_eq!((nad(&w, "a"), nad(&w, "b")), (Some(9000), Some(1400)));
     assert_eq!(applied_pod(&w, "node1", "x").unwrap().links[0].mtu, Some(9000));
     let Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) = host_network(&w, "node1", "br-cp") else {
@@ -487,11 +424,10 @@ fn ovs_pool_name_is_rendered_in_the_nad() {
     let mut w = World::with_agents();
     w.apply(service("s", 100, &[]));
     let a = w.apply(attachment("a", &["s"], "cp"));
-    w.apply(with_options(&w, |cni| {
+    w.apply_and_settle(with_options(&w, |cni| {
         let Plugin::Ovs { pool_name, .. } = &mut cni.plugin else { unreachable!() };
         *pool_name = Some("vendor.com/nics".into());
     }));
-    w.settle();
     let Cni::Ovs { pool, .. } = w.nad("ns", "a").unwrap().cni else { panic!() };
     assert_eq!(pool.as_deref(), Some("vendor.com/nics"));
     assert_eq!(w.phase(&a), Phase::Ready);
@@ -500,32 +436,22 @@ fn ovs_pool_name_is_rendered_in_the_nad() {
 #[test]
 fn unknown_options_are_a_condition_without_an_error() {
     let mut w = World::with_agents();
-    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let cp = cp_key();
     let unknown_opts_condition = |w: &World| condition(&w.statuses[&cp], "UnknownOpts");
     assert_eq!(unknown_opts_condition(&w), None);
-    let mut slip = with_options(&w, |_| ());
+    let mut slip = w.objects[&cp].clone();
     slip.unknown_opts = Some("ovs has no key \"Mtu\"; did you mean MTU?".into());
-    w.apply(slip);
-    w.settle();
+    w.apply_and_settle(slip);
     assert!(
         unknown_opts_condition(&w)
             .is_some_and(|(holds, expected)| holds && expected.contains("did you mean MTU?"))
     );
     assert_eq!(w.phases[&cp], [Phase::Pending, Phase::Ready], "it stays ready");
     // The condition stays with another error.
-    let mut worse = w.objects[&cp].clone();
-    if let Ok(Spec::ConnectionPoint(spec)) = &mut worse.spec {
-        spec.node_pool = Some("nowhere".into());
-    }
-    w.apply(worse);
-    w.settle();
+    w.apply_and_settle(edit_point(&w.objects[&cp], |spec| spec.node_pool = Some("nowhere".into())));
     assert_eq!((w.phase(&cp), unknown_opts_condition(&w).is_some()), (Phase::Error, true));
-    let mut right = with_options(&w, |_| ());
-    if let Ok(Spec::ConnectionPoint(spec)) = &mut right.spec {
-        spec.node_pool = Some("pool".into());
-    }
+    let mut right = edit_point(&w.objects[&cp], |spec| spec.node_pool = Some("pool".into()));
     right.unknown_opts = None;
-    w.apply(right);
-    w.settle();
+    w.apply_and_settle(right);
     assert_eq!((w.phase(&cp), unknown_opts_condition(&w)), (Phase::Ready, None));
 }

@@ -2,16 +2,16 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
-use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Plugin, Spec, SupportedCni};
-use eno_core::{Key, Kind, Labels, Name, Object, Selector, Status, Target};
-use eno_schemas::{InterfaceType, Phase};
+use eno_core::spec::{LeadsTo, PhysicalNetworkSpec, Plugin, Spec};
+use eno_core::{Key, Kind, Object, Target};
+use eno_schemas::Phase;
 
+use crate::edits::edit_point;
+use crate::fixtures::{
+    bridge_domain, device_key, kernel_cni, node_pool, point_without_nics, to_device as link, to_node as node,
+};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
-
-fn node(name: &str) -> LeadsTo {
-    nic(name, "eth1")
-}
 
 fn nic(name: &str, interface: &str) -> LeadsTo {
     LeadsTo::Node { node: name.into(), interface: interface.into() }
@@ -21,10 +21,6 @@ fn network(name: &str) -> LeadsTo {
     LeadsTo::PhysicalNetwork(name.into())
 }
 
-fn link(device: &str, port: &str) -> LeadsTo {
-    LeadsTo::Device { device: device.into(), port: port.into() }
-}
-
 fn physical(name: &str, unmanaged: bool) -> Object {
     let spec = PhysicalNetworkSpec { unmanaged, ..PhysicalNetworkSpec::default() };
     object(Kind::PhysicalNetwork, name, Spec::PhysicalNetwork(spec))
@@ -32,10 +28,7 @@ fn physical(name: &str, unmanaged: bool) -> Object {
 
 /// A ConnectionPoint on the `eth1` of these nodes.
 fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
-    let values = serde_json::to_string(nodes).unwrap();
-    let selector = format!(r#"[{{"key":"name","operator":"In","values":{values}}}]"#);
-    let node_selector = serde_json::from_str::<Selector>(&selector).unwrap();
-    w.apply(object(Kind::NodePool, name, Spec::NodePool(NodePoolSpec { node_selector })));
+    w.apply(node_pool(name, "name", nodes));
     w.apply(connection_point(name, Some(name)))
 }
 
@@ -44,32 +37,30 @@ fn point_on_nodes(w: &mut World, name: &str, nodes: &[&str]) -> Key {
 fn unlinked_leaves() -> World {
     let mut w = World::default();
     for n in 1..=3 {
-        let name = Name::from(format!("node{n}"));
-        let labels = Labels::from([("name".into(), name.to_string())]);
-        w.nodes.insert(name.clone(), (labels.clone(), true));
-        w.engine.handle(eno_core::Event::Node { name: name.clone(), labels, ready: true });
+        let name = format!("node{n}");
+        w.apply_labelled_node(&name, "name", &name);
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&name))]));
         point_on_nodes(&mut w, &format!("cp{n}"), &[&name]);
     }
-    w.apply(physical("dc", false));
-    w.settle();
+    w.apply_and_settle(physical("dc", false));
     w
 }
 
-fn phase_and_message(w: &World, key: &Key) -> (Phase, String) {
-    (w.phase(key), w.message(key).to_owned())
+#[track_caller]
+fn assert_phase(w: &World, keys: &[&Key], phase: Phase, message: &str) {
+    for key in keys {
+        assert_eq!((w.phase(key), w.message(key)), (phase, message), "{key}");
+    }
 }
 
-fn pending(message: &str) -> (Phase, String) {
-    (Phase::Pending, message.to_owned())
+#[track_caller]
+fn assert_pending(w: &World, keys: &[&Key], message: &str) {
+    assert_phase(w, keys, Phase::Pending, message);
 }
 
-fn ready() -> (Phase, String) {
-    (Phase::Ready, String::new())
-}
-
-fn condition<'a>(status: &'a Status, kind: &str) -> Option<(bool, &'a str)> {
-    status.conditions.iter().find(|c| c.kind.as_ref() == kind).map(|c| (c.holds, &*c.message))
+#[track_caller]
+fn assert_ready(w: &World, keys: &[&Key]) {
+    assert_phase(w, keys, Phase::Ready, "");
 }
 
 const NO_PORT: &str = "PhysicalNetwork dc: no switch port leads there";
@@ -80,27 +71,22 @@ fn network_without_a_port_keeps_its_users_pending() {
     let s = w.apply(service("s", 100, &["dc"]));
     let a = w.apply(attachment("a", &["s"], "cp1"));
     let other = w.apply(service("t", 200, &[]));
-    let b = w.apply(attachment("b", &["t"], "cp1"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
-    assert_eq!(condition(&w.statuses[&a], "FabricReady"), Some((false, NO_PORT)));
-    assert_eq!(
-        (phase_and_message(&w, &other), phase_and_message(&w, &b)),
-        (ready(), ready()),
-        "other services are not affected"
-    );
+    let b = w.apply_and_settle(attachment("b", &["t"], "cp1"));
+    assert_pending(&w, &[&s, &a], NO_PORT);
+    let fabric = condition(&w.statuses[&a], "FabricReady").unwrap();
+    assert_eq!((fabric.holds, &*fabric.message), (false, NO_PORT));
+    // Other services are not affected.
+    assert_ready(&w, &[&other, &b]);
     assert_eq!(w.carrying_ports(100), ["leaf1:e1"], "the node port is configured");
     // The port is on the switch of the node.
-    w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     for key in [&s, &a] {
         assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}");
     }
     assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw"]);
     // The port is removed again.
-    w.apply(device("leaf1", &[("e1", node("node1"))]));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
+    w.apply_and_settle(device("leaf1", &[("e1", node("node1"))]));
+    assert_pending(&w, &[&s, &a], NO_PORT);
 }
 
 /// A terminating service is not validated. Its attachment names the holder of the VLAN at the new port.
@@ -111,41 +97,29 @@ fn attachment_of_a_terminating_service_reports_its_vlan_conflict() {
     w.apply(attachment("holder", &["held"], "cp1"));
     w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
     let s = w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp2"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp2"));
+    assert_ready(&w, &[&s, &a]);
     w.delete(&s);
-    w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     assert_eq!(w.phase(&s), Phase::Terminating);
-    let (phase, message) = phase_and_message(&w, &a);
-    assert!(
-        phase == Phase::Error && message.contains("100 is held by L2Service held"),
-        "{phase:?} {message}"
-    );
+    assert_eq!(w.phase(&a), Phase::Error);
+    assert!(w.message(&a).contains("100 is held by L2Service held"), "{}", w.message(&a));
 }
 
 #[test]
 fn unmanaged_network_needs_no_port() {
     let mut w = unlinked_leaves();
     let s = w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp1"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (pending(NO_PORT), pending(NO_PORT)));
-    w.apply(physical("dc", true));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp1"));
+    assert_pending(&w, &[&s, &a], NO_PORT);
+    w.apply_and_settle(physical("dc", true));
+    assert_ready(&w, &[&s, &a]);
     // A port in another fabric does not become an endpoint of an unmanaged network.
-    w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    w.apply_and_settle(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
+    assert_ready(&w, &[&s, &a]);
     let expected = "no way from leaf1 to leaf2: name the link in their Ports";
-    w.apply(physical("dc", false));
-    w.settle();
-    assert_eq!(
-        (phase_and_message(&w, &s), phase_and_message(&w, &a)),
-        (pending(expected), pending(expected))
-    );
+    w.apply_and_settle(physical("dc", false));
+    assert_pending(&w, &[&s, &a], expected);
 }
 
 #[test]
@@ -155,46 +129,26 @@ fn service_with_an_unlinked_endpoint_is_pending() {
     let s = w.apply(service("s", 100, &[]));
     let [a, b] = [("a", "cp1"), ("b", "cp2")].map(|(name, point)| w.apply(attachment(name, &["s"], point)));
     w.settle();
-    assert_eq!(
-        [phase_and_message(&w, &s), phase_and_message(&w, &a), phase_and_message(&w, &b)],
-        [ready(), ready(), ready()]
-    );
-    let c = w.apply(attachment("c", &["s"], "cp3"));
-    w.settle();
-    let expected =
-        |from: &str, to: &str| pending(&format!("no way from {from} to {to}: name the link in their Ports"));
-    assert_eq!(phase_and_message(&w, &s), expected("leaf1", "leaf3"));
-    assert_eq!(phase_and_message(&w, &a), expected("leaf1", "leaf3"));
-    assert_eq!(phase_and_message(&w, &b), expected("leaf2", "leaf3"));
-    assert_eq!(phase_and_message(&w, &c), expected("leaf3", "leaf1"));
+    assert_ready(&w, &[&s, &a, &b]);
+    let c = w.apply_and_settle(attachment("c", &["s"], "cp3"));
+    for (key, from, to) in
+        [(&s, "leaf1", "leaf3"), (&a, "leaf1", "leaf3"), (&b, "leaf2", "leaf3"), (&c, "leaf3", "leaf1")]
+    {
+        assert_pending(&w, &[key], &format!("no way from {from} to {to}: name the link in their Ports"));
+    }
     assert_eq!(w.carrying_ports(100).len(), 5, "applied ports stay: {:?}", w.carrying_ports(100));
     // The new link counts once its port carries the VLAN.
     w.silent.insert(Target::Fabric("leaf3".into()));
-    w.apply(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf2", "u2"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf2", "u2"))]));
     assert_eq!(w.phase(&s), Phase::Pending);
     assert!(w.message(&s).starts_with("FabricDevice leaf3: VLAN 100 on port"), "{}", w.message(&s));
-    w.silent.clear();
-    w.settle();
-    assert_eq!(
-        [
-            phase_and_message(&w, &s),
-            phase_and_message(&w, &a),
-            phase_and_message(&w, &b),
-            phase_and_message(&w, &c)
-        ],
-        [ready(), ready(), ready(), ready()]
-    );
+    w.end_silence();
+    assert_ready(&w, &[&s, &a, &b, &c]);
     // A deleted attachment is no endpoint.
-    w.apply(device("leaf3", &[("e1", node("node3"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf3", &[("e1", node("node3"))]));
     assert_eq!(w.phase(&s), Phase::Pending);
-    w.delete(&c);
-    w.settle();
-    assert_eq!(
-        [phase_and_message(&w, &s), phase_and_message(&w, &a), phase_and_message(&w, &b)],
-        [ready(), ready(), ready()]
-    );
+    w.delete_and_settle(&c);
+    assert_ready(&w, &[&s, &a, &b]);
 }
 
 #[test]
@@ -208,23 +162,17 @@ fn physical_network_connects_separate_fabrics() {
     let a = w.apply(attachment("a", &["s"], "both"));
     // Service t has attachments in both planes and does not use the network.
     let t = w.apply(service("t", 200, &[]));
-    let b = w.apply(attachment("b", &["t"], "both"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
+    let b = w.apply_and_settle(attachment("b", &["t"], "both"));
+    assert_ready(&w, &[&s, &a]);
     assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw", "leaf2:e1", "leaf2:gw"]);
-    let expected = pending("no way from leaf1 to leaf2: name the link in their Ports");
-    assert_eq!(
-        (phase_and_message(&w, &t), phase_and_message(&w, &b)),
-        (expected.clone(), expected),
-        "the network does not connect t"
-    );
+    // The network does not connect t.
+    assert_pending(&w, &[&t, &b], "no way from leaf1 to leaf2: name the link in their Ports");
     // Each plane is a VLAN scope of its own.
     let left = w.apply(service("left", 300, &[]));
     let right = w.apply(service("right", 300, &[]));
     w.apply(attachment("l", &["left"], "cp1"));
-    w.apply(attachment("r", &["right"], "cp2"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &left), phase_and_message(&w, &right)), (ready(), ready()));
+    w.apply_and_settle(attachment("r", &["right"], "cp2"));
+    assert_ready(&w, &[&left, &right]);
     assert_eq!(w.carrying_ports(300), ["leaf1:e1", "leaf2:e1"]);
 }
 
@@ -232,93 +180,65 @@ fn physical_network_connects_separate_fabrics() {
 fn endpoints_without_a_fabric_device_stay_ready() {
     // No port leads to the nodes of the ConnectionPoint.
     let mut w = unlinked_leaves();
-    let mut bare = connection_point("bare", None);
-    let Ok(Spec::ConnectionPoint(spec)) = &mut bare.spec else { unreachable!() };
-    spec.interfaces.clear();
-    spec.cnis.truncate(1);
-    w.apply(bare);
+    w.apply(point_without_nics("bare"));
     let s = w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "bare"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &a)), (ready(), ready()));
-    assert_eq!(condition(&w.statuses[&a], "FabricManaged").map(|(holds, _)| holds), Some(false));
-    let b = w.apply(attachment("b", &["s"], "cp1"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &b)), (pending(NO_PORT), pending(NO_PORT)));
-    assert_eq!(phase_and_message(&w, &a), ready());
+    let a = w.apply_and_settle(attachment("a", &["s"], "bare"));
+    assert_ready(&w, &[&s, &a]);
+    assert_eq!(condition(&w.statuses[&a], "FabricManaged").map(|managed| managed.holds), Some(false));
+    let b = w.apply_and_settle(attachment("b", &["s"], "cp1"));
+    assert_pending(&w, &[&s, &b], NO_PORT);
+    assert_ready(&w, &[&a]);
     // Without FabricDevices the cabling is unknown.
     w.delete(&b);
-    w.delete(&a);
-    w.settle();
-    assert_eq!(phase_and_message(&w, &s), pending(NO_PORT));
+    w.delete_and_settle(&a);
+    assert_pending(&w, &[&s], NO_PORT);
     for n in 1..=3 {
-        w.delete(&Key::cluster(Kind::FabricDevice, &to_name(&format!("leaf{n}"))));
+        w.delete(&device_key(&format!("leaf{n}")));
     }
-    let c = w.apply(attachment("c", &["s"], "cp1"));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &c)), (ready(), ready()));
-    w.apply(device("leaf4", &[("e1", node("node1"))]));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &s), phase_and_message(&w, &c)), (pending(NO_PORT), pending(NO_PORT)));
+    let c = w.apply_and_settle(attachment("c", &["s"], "cp1"));
+    assert_ready(&w, &[&s, &c]);
+    w.apply_and_settle(device("leaf4", &[("e1", node("node1"))]));
+    assert_pending(&w, &[&s, &c], NO_PORT);
 }
 
 #[test]
 fn manual_bridge_domain_needs_linked_endpoints() {
     let mut w = unlinked_leaves();
-    let spec = eno_core::spec::BridgeDomainSpec {
-        vlan: 100.try_into().unwrap(),
-        connection_points: vec!["cp1".into(), "cp3".into()],
-    };
-    let domain = w.apply(object(Kind::L2BridgeDomain, "d", Spec::BridgeDomain(spec)));
-    w.settle();
-    assert_eq!(
-        phase_and_message(&w, &domain),
-        pending("no way from leaf1 to leaf3: name the link in their Ports")
-    );
-    w.apply(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf1", "u1"))]));
-    w.settle();
-    assert_eq!(phase_and_message(&w, &domain), ready());
+    let domain = w.apply_and_settle(bridge_domain("d", 100, &["cp1", "cp3"]));
+    assert_pending(&w, &[&domain], "no way from leaf1 to leaf3: name the link in their Ports");
+    w.apply_and_settle(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf1", "u1"))]));
+    assert_ready(&w, &[&domain]);
 }
 
 #[test]
 fn nic_without_a_port_is_an_error_when_another_nic_has_one() {
     let mut w = unlinked_leaves();
     let two = |name: &str, pool: Option<&str>| {
-        edit_spec(&connection_point(name, pool), |spec| {
-            let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
-            spec.interfaces = vec!["eth1".into(), "eth2".into()];
-        })
+        edit_point(&connection_point(name, pool), |spec| spec.interfaces = vec!["eth1".into(), "eth2".into()])
     };
     point_on_nodes(&mut w, "both", &["node1", "node2"]);
     let key = w.apply(two("both", Some("both")));
     let everywhere = w.apply(two("everywhere", None));
-    w.apply(device("leaf1", &[("e1", node("node1")), ("e2", nic("node1", "eth2"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf1", &[("e1", node("node1")), ("e2", nic("node1", "eth2"))]));
     let expected = |more: &str| {
         format!(
             "spec.Interfaces: NIC eth2 of node node2 has no switch port{more} though another NIC of the node has one; \
              add the port to a FabricDevice or name only the others in Interfaces"
         )
     };
-    assert_eq!(phase_and_message(&w, &key), (Phase::Error, expected("")));
-    assert_eq!(phase_and_message(&w, &everywhere), (Phase::Error, expected(" (nor have 1 more)")));
+    assert_phase(&w, &[&key], Phase::Error, &expected(""));
+    assert_phase(&w, &[&everywhere], Phase::Error, &expected(" (nor have 1 more)"));
     for n in 2..=3 {
         let name = format!("node{n}");
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&name)), ("e2", nic(&name, "eth2"))]));
     }
     w.settle();
-    assert_eq!((phase_and_message(&w, &key), phase_and_message(&w, &everywhere)), (ready(), ready()));
+    assert_ready(&w, &[&key, &everywhere]);
     // Without Interfaces, the parents of plugins are the NICs.
-    let offer = |master: &str| SupportedCni {
-        interfaces: vec![InterfaceType::Kernel],
-        plugin: Plugin::Macvlan { master: master.into() },
-        mtu: None,
-    };
-    let parents = w.apply(edit_spec(&connection_point("parents", Some("both")), |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+    let offer = |master: &str| kernel_cni(Plugin::Macvlan { master: master.into() });
+    let parents = w.apply_and_settle(edit_point(&connection_point("parents", Some("both")), |spec| {
         (spec.interfaces, spec.cnis) = (Vec::new(), vec![offer("eth1"), offer("eth7")]);
     }));
-    w.settle();
     assert_eq!(w.phase(&parents), Phase::Error);
     assert!(
         w.message(&parents).contains("NIC eth7 of node node1 has no switch port"),
@@ -332,8 +252,7 @@ fn devices_applied_one_by_one_cause_no_transient_error() {
     let mut w = unlinked_leaves();
     w.awaits_never_elapse = true;
     point_on_nodes(&mut w, "both", &["node1", "node2"]);
-    let both = w.apply(edit_spec(&connection_point("both", Some("both")), |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+    let both = w.apply(edit_point(&connection_point("both", Some("both")), |spec| {
         spec.interfaces = vec!["eth2".into(), "eth3".into()];
     }));
     w.apply(service("s", 100, &[]));
@@ -344,24 +263,21 @@ fn devices_applied_one_by_one_cause_no_transient_error() {
             [("e1", node(&name)), ("u1", link), ("e2", nic(&name, "eth2")), ("e3", nic(&name, "eth3"))];
         device(&format!("leaf{n}"), &[&ports[..], more].concat())
     };
-    w.apply(leaf(1, &[]));
-    w.settle();
+    w.apply_and_settle(leaf(1, &[]));
     assert_eq!((w.phase(&both), w.phase(&a)), (Phase::Pending, Phase::Pending), "{}", w.message(&both));
     assert!(
         w.message(&both).contains("node node2 of NodePool both has no switch port"),
         "{}",
         w.message(&both)
     );
-    w.apply(leaf(2, &[]));
-    w.settle();
-    assert_eq!((phase_and_message(&w, &both), phase_and_message(&w, &a)), (ready(), ready()));
+    w.apply_and_settle(leaf(2, &[]));
+    assert_ready(&w, &[&both, &a]);
     for key in [&both, &a] {
         assert!(!w.phases[key].contains(&Phase::Error), "{:?}", w.phases[key]);
     }
     // After the await has elapsed, a missing port is an error immediately.
     w.engine.handle(eno_core::Event::AwaitElapsed(both.clone()));
-    w.apply(device("leaf2", &[("e1", node("node2"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf2", &[("e1", node("node2"))]));
     assert_eq!(w.phase(&both), Phase::Error);
 }
 
@@ -369,8 +285,7 @@ fn devices_applied_one_by_one_cause_no_transient_error() {
 fn parent_of_several_plugins_is_counted_once() {
     let mut w = unlinked_leaves();
     point_on_nodes(&mut w, "both", &["node1", "node2"]);
-    let both = w.apply(edit_spec(&connection_point("both", Some("both")), |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+    let both = w.apply_and_settle(edit_point(&connection_point("both", Some("both")), |spec| {
         let (eth1, eth2) = (|| "eth1".to_owned(), || "eth2".to_owned());
         let plugins = [
             Plugin::Macvlan { master: eth2() },
@@ -378,10 +293,8 @@ fn parent_of_several_plugins_is_counted_once() {
             Plugin::Vlan { master: eth2() },
             Plugin::Ipvlan { master: eth2() },
         ];
-        let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
-        (spec.interfaces, spec.cnis) = (Vec::new(), plugins.map(offer).to_vec());
+        (spec.interfaces, spec.cnis) = (Vec::new(), plugins.map(kernel_cni).to_vec());
     }));
-    w.settle();
     let expected = "NIC eth2 of node node1 has no switch port (nor have 1 more)";
     assert!(w.message(&both).contains(expected), "{}", w.message(&both));
 }
@@ -392,12 +305,10 @@ fn physical_network_lists_its_switch_ports() {
     let dc = Key::cluster(Kind::PhysicalNetwork, &"dc".into());
     assert!(w.statuses[&dc].switch_ports.is_empty());
     w.apply(device("leaf2", &[("e1", node("node2")), ("xe-0/0/2:1", network("dc"))]));
-    w.apply(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
-    w.settle();
+    w.apply_and_settle(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     assert_eq!(w.statuses[&dc].switch_ports, ["leaf1:gw", "leaf2:xe-0/0/2:1"]);
     assert_eq!(w.phases[&dc], [Phase::Pending, Phase::Ready]);
-    w.delete(&Key::cluster(Kind::FabricDevice, &"leaf1".into()));
-    w.settle();
+    w.delete_and_settle(&device_key("leaf1"));
     assert_eq!(w.statuses[&dc].switch_ports, ["leaf2:xe-0/0/2:1"]);
 }
 
@@ -413,20 +324,17 @@ fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
         let [a, b] =
             [("a", "cp1"), ("b", "cp2")].map(|(name, point)| w.apply(attachment(name, &["s"], point)));
         let other = w.apply(service("t", 200, &[]));
-        let c = w.apply(attachment("c", &["t"], "cp3"));
-        w.settle();
+        let c = w.apply_and_settle(attachment("c", &["t"], "cp3"));
         let keys = [&s, &a, &b, &other, &c];
-        assert_eq!(keys.map(|key| phase_and_message(&w, key)), keys.map(|_| ready()));
+        assert_ready(&w, &keys);
         if !has_inputs {
             w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
         }
         let before = w.statuses.clone();
         // Without the link, the recorded inputs are those of an engine without reachability checks.
         w.apply(device("leaf1", &[("e1", node("node1"))]));
-        w.restart();
-        w.settle();
-        w.restart();
-        w.settle();
+        w.restart_and_settle();
+        w.restart_and_settle();
         for key in [&s, &a, &b] {
             assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready, Phase::Pending], "{key}");
             assert!(w.message(key).starts_with("no way from"), "{key}: {}", w.message(key));

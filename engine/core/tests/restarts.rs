@@ -1,20 +1,16 @@
 //! Ready objects stay ready with a new engine unless their inputs have changed.
 
-use eno_core::spec::LeadsTo;
-use eno_core::{Key, Object, Target};
+use eno_core::{Key, Object};
 use eno_schemas::Phase;
 
+use crate::fixtures::{device_key, ready_world, switch, to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// The ready services `s` and `t`, and the ready attachment `a` of `s`.
-fn ready_world() -> (World, Key, Key) {
-    let mut w = World::leaf_spine();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(service("t", 200, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
-    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
+/// [`ready_world`] with another service `t`.
+fn world_with_two_services() -> (World, Key, Key) {
+    let (mut w, s, a) = ready_world();
+    w.apply_and_settle(service("t", 200, &["dc"]));
     (w, s, a)
 }
 
@@ -22,37 +18,35 @@ fn ready_world() -> (World, Key, Key) {
 fn crash_before_settling(w: &mut World, change: Object) {
     w.apply(change);
     w.restart();
-    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.silent.insert(switch("leaf1"));
     w.settle();
 }
 
 #[test]
 fn changed_reference_is_detected_after_a_restart() {
-    let (mut w, s, a) = ready_world();
+    let (mut w, s, a) = world_with_two_services();
     crash_before_settling(&mut w, service("s", 101, &["dc"]));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Pending));
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!(w.phases[&s], [Phase::Pending, Phase::Ready, Phase::Pending, Phase::Ready]);
     assert_eq!(w.phases[&a], w.phases[&s]);
 }
 
 #[test]
 fn unrelated_change_keeps_objects_ready_after_a_restart() {
-    let (mut w, s, a) = ready_world();
+    let (mut w, s, a) = world_with_two_services();
     w.apply_node("node5", true, true);
-    let ports = [("e1", "node1"), ("e2", "node2"), ("e3", "node5")];
-    let mut ports: Vec<_> = ports
-        .map(|(port, node)| (port, LeadsTo::Node { node: node.into(), interface: "eth1".into() }))
-        .into();
-    let spines = [("u1", "spine1"), ("u2", "spine2")];
-    ports
-        .extend(spines.map(|(port, to)| (port, LeadsTo::Device { device: to.into(), port: "leaf1".into() })));
+    let ports = [
+        ("e1", to_node("node1")),
+        ("e2", to_node("node2")),
+        ("e3", to_node("node5")),
+        ("u1", to_device("spine1", "leaf1")),
+        ("u2", to_device("spine2", "leaf1")),
+    ];
     crash_before_settling(&mut w, device("leaf1", &ports));
     assert!(!w.carrying_ports(100).contains(&"leaf1:e3".to_owned()));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert!(w.carrying_ports(100).contains(&"leaf1:e3".to_owned()));
     assert_eq!((w.phases[&s].len(), w.phases[&a].len()), (2, 2));
 }
@@ -60,31 +54,28 @@ fn unrelated_change_keeps_objects_ready_after_a_restart() {
 /// Statuses of an engine that did not record the inputs of ready objects.
 #[test]
 fn missing_ready_inputs_fall_back_to_the_generation() {
-    let (mut w, s, a) = ready_world();
+    let (mut w, s, a) = world_with_two_services();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
     crash_before_settling(&mut w, service("s", 101, &["dc"]));
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Ready));
     // The engine does not write statuses only to add the inputs.
-    let (mut w, ..) = ready_world();
+    let (mut w, ..) = world_with_two_services();
     w.statuses.values_mut().for_each(|status| status.ready_inputs = None);
     let before = w.statuses.clone();
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!(w.statuses, before);
 }
 
 #[test]
 fn ready_inputs_are_in_status_while_ready() {
-    let (mut w, s, a) = ready_world();
+    let (mut w, s, a) = world_with_two_services();
     let ready_inputs = |w: &World, key: &Key| w.statuses[key].ready_inputs;
     let before = ready_inputs(&w, &a);
     assert!(before.is_some() && ready_inputs(&w, &s).is_some());
-    w.silent.insert(Target::Fabric("leaf1".into()));
-    w.apply(service("s", 101, &["dc"]));
-    w.settle();
+    w.silent.insert(switch("leaf1"));
+    w.apply_and_settle(service("s", 101, &["dc"]));
     assert_eq!((w.phase(&a), ready_inputs(&w, &a)), (Phase::Pending, None));
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert!(ready_inputs(&w, &a).is_some() && ready_inputs(&w, &a) != before);
     let none = w.statuses.iter().filter(|(_, status)| status.ready_inputs.is_none());
     let kinds: Vec<_> = none.map(|(key, _)| key.kind.as_str()).collect();
@@ -93,16 +84,13 @@ fn ready_inputs_are_in_status_while_ready() {
 
 #[test]
 fn terminating_device_is_drained_after_a_restart() {
-    let (mut w, ..) = ready_world();
-    let leaf1 = Key::cluster(eno_core::Kind::FabricDevice, &"leaf1".into());
-    w.silent.insert(Target::Fabric("leaf1".into()));
-    w.delete(&leaf1);
-    w.settle();
-    w.restart();
-    w.settle();
+    let (mut w, ..) = world_with_two_services();
+    let leaf1 = device_key("leaf1");
+    w.silent.insert(switch("leaf1"));
+    w.delete_and_settle(&leaf1);
+    w.restart_and_settle();
     assert_eq!(w.phase(&leaf1), Phase::Terminating);
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!(w.objects.get(&leaf1).map(|object| &object.key), None);
     assert_eq!(w.carrying_ports(100).iter().filter(|port| port.starts_with("leaf1")).count(), 0);
 }

@@ -1,9 +1,11 @@
 //! The condition Stalled and the reasons of the condition Ready.
 
 use eno_core::spec::{Cause, Invalid, PhysicalNetworkSpec, Spec};
-use eno_core::{Event, Key, Kind, Name, Selector, Target};
-use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanId, VlanType};
+use eno_core::{Event, Key, Kind, Name, Selector};
+use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanType};
 
+use crate::edits::edit_attachment;
+use crate::fixtures::{device_key, rejection, switch, vid};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -36,10 +38,7 @@ fn invalid_spec_is_stalled_immediately() {
     let unreadable = eno_core::Object { spec: Err(Invalid::new("Address", "no address")), ..unreadable };
     let mut cases = vec![unreadable];
     let attach = |name: &str, services: &[&str], change: fn(&mut eno_core::spec::AttachmentSpec)| {
-        edit_spec(&attachment(name, services, "cp"), |spec| {
-            let Spec::Attachment(spec) = spec else { unreachable!() };
-            change(spec);
-        })
+        edit_attachment(&attachment(name, services, "cp"), change)
     };
     cases.push(attach("two", &["s", "t"], |spec| spec.vlan_type = VlanType::Access));
     cases.push(attach("twice", &["s", "s"], |_| {}));
@@ -48,8 +47,7 @@ fn invalid_spec_is_stalled_immediately() {
         (spec.vlan_type, spec.implementation) = (VlanType::Trunk, Some(CniName::Ipvlan));
     }));
     for object in cases {
-        let key = w.apply(object);
-        w.settle();
+        let key = w.apply_and_settle(object);
         assert_eq!(reason_and_stalled(&w, &key), ("Invalid", Some(true)), "{key}: {}", w.message(&key));
     }
     assert!(w.deadlines.is_empty());
@@ -71,14 +69,10 @@ fn recoverable_error_is_stalled_after_a_minute() {
     w.apply(with_subnets(&service("broken", 102, &[]), &["nope"]));
     let leaving = w.apply(service("leaving", 103, &[]));
     w.apply(attachment("holds", &["leaving"], "cp"));
-    w.apply(bridge("first", "pb0", &[]));
-    w.settle();
-    w.delete(&leaving);
-    w.settle();
-    let dpdk = edit_spec(&attachment("dpdk", &["s"], "cp"), |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
-        spec.interface = InterfaceType::Dpdk;
-    });
+    w.apply_and_settle(bridge("first", "pb0", &[]));
+    w.delete_and_settle(&leaving);
+    let dpdk =
+        edit_attachment(&attachment("dpdk", &["s"], "cp"), |spec| spec.interface = InterfaceType::Dpdk);
     for (object, cause) in [
         (attachment("a1", &["nope"], "cp"), Cause::ReferenceNotFound),
         (attachment("a2", &["broken"], "cp"), Cause::ReferenceNotReady),
@@ -90,8 +84,7 @@ fn recoverable_error_is_stalled_after_a_minute() {
         (dpdk, Cause::Incompatible),
     ] {
         w.now = START.into();
-        let key = w.apply(object);
-        w.settle();
+        let key = w.apply_and_settle(object);
         assert_eq!(
             reason_and_stalled(&w, &key),
             (cause.reason().as_ref(), Some(false)),
@@ -109,16 +102,13 @@ fn recoverable_error_is_stalled_after_a_minute() {
 #[test]
 fn recovered_error_is_not_stalled() {
     let mut w = World::leaf_spine();
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     minute_passes(&mut w);
     assert_eq!(reason_and_stalled(&w, &a), ("ReferenceNotFound", Some(true)));
-    w.silent.insert(Target::Fabric("leaf1".into()));
-    w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    w.silent.insert(switch("leaf1"));
+    w.apply_and_settle(service("s", 100, &["dc"]));
     assert_eq!(reason_and_stalled(&w, &a), ("Waiting", None));
-    w.silent.clear();
-    w.settle();
+    w.end_silence();
     assert_eq!((w.phase(&a), condition(&w.statuses[&a], "Stalled")), (Phase::Ready, None));
 }
 
@@ -126,10 +116,9 @@ fn recovered_error_is_not_stalled() {
 fn pending_object_is_never_stalled() {
     let mut w = World::leaf_spine();
     w.awaits_never_elapse = true;
-    w.silent.insert(Target::Fabric("leaf2".into()));
+    w.silent.insert(switch("leaf2"));
     let early = w.apply(attachment("early", &["nope"], "cp"));
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    let s = w.apply_and_settle(service("s", 100, &["dc"]));
     minute_passes(&mut w);
     assert_eq!(reason_and_stalled(&w, &early), ("Waiting", None));
     assert_eq!(reason_and_stalled(&w, &s), ("Waiting", None));
@@ -138,12 +127,10 @@ fn pending_object_is_never_stalled() {
 #[test]
 fn new_error_restarts_the_deadline() {
     let mut w = World::leaf_spine();
-    let s = w.apply(with_subnets(&service("s", 100, &[]), &["one", "two"]));
-    w.settle();
+    let s = w.apply_and_settle(with_subnets(&service("s", 100, &[]), &["one", "two"]));
     let first = w.deadlines.pop().unwrap();
     w.now = "2026-01-01T00:00:59Z".into();
-    w.apply(subnet("one", "10.0.0.0/24"));
-    w.settle();
+    w.apply_and_settle(subnet("one", "10.0.0.0/24"));
     assert!(w.message(&s).contains("Subnet two"), "{}", w.message(&s));
     // The deadline of the first error does not count for the second.
     w.engine.handle(Event::DeadlineExceeded { key: first.0, since: first.1 });
@@ -153,8 +140,7 @@ fn new_error_restarts_the_deadline() {
     // The deadline of a former generation does not count either.
     w.now = "2026-01-01T00:01:30Z".into();
     let edited = w.objects[&s].clone();
-    w.apply(edited);
-    w.settle();
+    w.apply_and_settle(edited);
     let last = w.deadlines.pop().unwrap();
     assert_eq!((&*last.1, w.statuses[&s].observed_generation), (w.now.as_str(), 2));
     minute_passes(&mut w);
@@ -167,8 +153,7 @@ fn new_error_restarts_the_deadline() {
 #[test]
 fn restart_keeps_the_deadline() {
     let mut w = World::leaf_spine();
-    let s = w.apply(with_subnets(&service("s", 100, &[]), &["nope"]));
-    w.settle();
+    let s = w.apply_and_settle(with_subnets(&service("s", 100, &[]), &["nope"]));
     w.now = "2026-01-01T00:00:30Z".into();
     w.restart();
     let before = w.statuses.clone();
@@ -183,31 +168,25 @@ fn restart_keeps_the_deadline() {
     assert_eq!((&w.statuses, &w.deadlines), (&before, &Vec::<(Key, Name)>::new()));
     // Without the condition, as from an older engine, a new engine starts the deadline.
     w.statuses.get_mut(&s).unwrap().conditions.retain(|condition| condition.kind.as_ref() != "Stalled");
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!(w.deadlines, [(s, LATER.into())]);
 }
 
 #[test]
 fn permanent_rejection_is_stalled_immediately() {
-    let leaf1 = Target::Fabric("leaf1".into());
+    let leaf1 = switch("leaf1");
     for (item, retryable) in [true, false]
         .into_iter()
         .flat_map(|retryable| [(Item::vlan(vid(100)), retryable), (Item::TARGET, retryable)])
     {
         let mut w = World::leaf_spine();
-        w.rejections.insert(
-            leaf1.clone(),
-            vec![Rejection { item: item.clone(), reason: "no".into(), retryable, unreachable: false }],
-        );
+        w.rejections.insert(leaf1.clone(), vec![Rejection { retryable, ..rejection(item.clone(), "no") }]);
         w.apply(service("s", 100, &["dc"]));
-        let a = w.apply(attachment("a", &["s"], "cp"));
-        w.settle();
+        let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
         assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(!retryable)), "{item}: {}", w.message(&a));
         minute_passes(&mut w);
         assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(true)), "{item}");
-        w.restart();
-        w.settle();
+        w.restart_and_settle();
         assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(true)), "{item}");
     }
 }
@@ -215,23 +194,18 @@ fn permanent_rejection_is_stalled_immediately() {
 #[test]
 fn permanent_device_failure_stalls_only_the_device() {
     let mut w = World::leaf_spine();
-    let leaf1 = Target::Fabric("leaf1".into());
+    let leaf1 = switch("leaf1");
     w.silent.insert(leaf1.clone());
     w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     let hash = w.pending[&leaf1].hash();
     for retryable in [true, false] {
         let failure = Failure { reason: format!("{retryable}"), retryable, unreachable: false };
         w.report(&leaf1, hash.clone(), Outcome::Failed(failure), None, Vec::new());
         w.settle();
-        let device = Key::cluster(Kind::FabricDevice, &"leaf1".into());
+        let device = device_key("leaf1");
         assert_eq!(reason_and_stalled(&w, &device), ("Refused", Some(!retryable)));
         // The attachment recovers with the device, without a spec change.
         assert_eq!(reason_and_stalled(&w, &a), ("Refused", Some(false)));
     }
-}
-
-fn vid(id: u16) -> VlanId {
-    VlanId::new(id).unwrap()
 }

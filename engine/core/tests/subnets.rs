@@ -1,9 +1,11 @@
 //! Validation of Subnets and Routes, and addresses with more than one allocator.
 
-use eno_core::spec::{NodePoolSpec, RouteSpec, Spec, SubnetSpec};
-use eno_core::{Condition, Key, Kind, Object, Selector};
+use eno_core::spec::{RouteSpec, Spec};
+use eno_core::{Condition, Key, Kind, Object};
 use eno_schemas::{Ipam, Phase, Pool, VlanType};
 
+use crate::edits::{edit_attachment, edit_subnet};
+use crate::fixtures::node_pool;
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -12,13 +14,6 @@ const HOT: &str = "attach.eno.k8s.io/a";
 fn route(name: &str, next_hop: &str) -> Object {
     let spec = RouteSpec { prefix: "30.0.0.0/8".parse().unwrap(), next_hop: next_hop.parse().unwrap() };
     object(Kind::Route, name, Spec::Route(spec))
-}
-
-fn edit_subnet(subnet: &Object, change: impl FnOnce(&mut SubnetSpec)) -> Object {
-    edit_spec(subnet, |spec| {
-        let Spec::Subnet(spec) = spec else { unreachable!() };
-        change(spec);
-    })
 }
 
 fn routed(name: &str, network: &str, route: &str) -> Object {
@@ -41,7 +36,7 @@ fn pools(w: &World, name: &str) -> Option<Vec<String>> {
 }
 
 fn condition<'a>(w: &'a World, key: &Key, kind: &str) -> Option<&'a Condition> {
-    w.statuses[key].conditions.iter().find(|condition| condition.kind.as_ref() == kind)
+    crate::world::condition(&w.statuses[key], kind)
 }
 
 #[test]
@@ -66,8 +61,7 @@ fn unreachable_next_hop_is_an_error_of_the_subnet() {
         (Phase::Ready, Phase::Ready),
         "the Route is valid in another Subnet"
     );
-    w.apply(edit_subnet(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
-    w.settle();
+    w.apply_and_settle(edit_subnet(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
     assert_eq!([&sn, &s, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
 }
 
@@ -81,8 +75,7 @@ fn route_outside_its_subnet_keeps_the_applied_state() {
         });
         let sn = w.apply(first.clone());
         let (_, a) = access_attachment(&mut w);
-        w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-        w.settle();
+        w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
         assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
         let before = (w.nad("ns", "a"), applied_pod(&w, "node1", "x"));
         let moved = edit_subnet(&first, |spec| {
@@ -90,8 +83,7 @@ fn route_outside_its_subnet_keeps_the_applied_state() {
             spec.hot_plug_pool = pool("10.9.0.10", "10.9.0.19");
         });
         if route_first {
-            w.apply(route("out", "10.9.0.1"));
-            w.settle();
+            w.apply_and_settle(route("out", "10.9.0.1"));
             assert_eq!(
                 (w.phase(&out), w.message(&out)),
                 (
@@ -101,20 +93,17 @@ fn route_outside_its_subnet_keeps_the_applied_state() {
                 )
             );
         } else {
-            w.apply(moved.clone());
-            w.settle();
+            w.apply_and_settle(moved.clone());
             assert_eq!(w.phase(&out), Phase::Ready, "{}", w.message(&out));
         }
         for restarted in [false, true] {
             if restarted {
-                w.restart();
-                w.settle();
+                w.restart_and_settle();
             }
             assert_eq!((w.phase(&sn), w.phase(&a)), (Phase::Error, Phase::Error), "{}", w.message(&sn));
             assert_eq!((w.nad("ns", "a"), applied_pod(&w, "node1", "x")), before, "the applied state stays");
         }
-        w.apply(if route_first { moved } else { route("out", "10.9.0.1") });
-        w.settle();
+        w.apply_and_settle(if route_first { moved } else { route("out", "10.9.0.1") });
         assert_eq!([&out, &sn, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
         let nad = w.nad("ns", "a").unwrap();
         assert_eq!(nad.subnets[0].routes[0].next_hop.to_string(), "10.9.0.1");
@@ -144,32 +133,27 @@ fn nad_pools_exclude_leased_and_hot_plug_addresses() {
     });
     w.apply(first.clone());
     let (_, a) = access_attachment(&mut w);
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.10-10.63.0.254".into()]));
     // A pod keeps its address when the pool moves, also with a new engine.
-    w.apply(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
-    w.settle();
+    w.apply_and_settle(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
     let apart = ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec();
     for restarted in [false, true] {
         if restarted {
             w.published = 0;
-            w.restart();
-            w.settle();
+            w.restart_and_settle();
             assert_eq!(w.published, 0);
         }
         assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
         assert_eq!(pools(&w, "a"), Some(apart.clone()));
     }
-    w.apply(edit_subnet(&first, |spec| {
+    w.apply_and_settle(edit_subnet(&first, |spec| {
         spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29");
         spec.allocation_pool = pool("10.63.0.1", "10.63.0.5");
     }));
-    w.settle();
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.2-10.63.0.5".into()]));
-    w.apply_pod(pod("x", "node1", &[]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[]));
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.1-10.63.0.5".into()]));
     assert_eq!(w.phase(&a), Phase::Ready);
 }
@@ -182,27 +166,21 @@ fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
     });
     w.apply(first.clone());
     let (_, a) = access_attachment(&mut w);
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
-    w.apply_pod(pod("y", "node1", &[(HOT, "")]));
-    w.settle();
-    w.apply(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod_and_settle(pod("y", "node1", &[(HOT, "")]));
+    w.apply_and_settle(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
     let before = w.phases[&a].clone();
     assert_eq!(
         pools(&w, "a"),
         Some(["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec())
     );
-    w.remove_pod("uid-x");
-    w.settle();
+    w.remove_pod_and_settle("uid-x");
     let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
     assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
     assert_eq!(w.phases[&a], before, "it stays ready while the NAD changes");
     // The same holds if a new engine receives the deletion of the pod.
-    w.restart();
-    w.settle();
-    w.remove_pod("uid-y");
-    w.settle();
+    w.restart_and_settle();
+    w.remove_pod_and_settle("uid-y");
     let apart = ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"];
     assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
     assert_eq!(w.phases[&a], before);
@@ -216,29 +194,25 @@ fn nad_without_free_addresses_is_not_created() {
     });
     w.apply(all.clone());
     let (_, a) = access_attachment(&mut w);
-    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
-    w.settle();
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
                    HotPlugPool or widen its AllocationPool";
     let reported = condition(&w, &a, "AddressesAssigned").unwrap();
     assert_eq!((reported.holds, reported.reason.as_ref(), &*reported.message), (false, "NoneLeft", problem));
     assert_eq!((&*w.phases[&a], w.nad("ns", "a")), (&[Phase::Pending, Phase::Ready][..], None));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "running pods still get an address");
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
     assert_eq!(
         condition(&w, &a, "AddressesAssigned").map(|reported| reported.reason.as_ref()),
         Some("NoneLeft")
     );
-    w.apply(edit_subnet(&all, |spec| spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.253")));
-    w.settle();
+    w.apply_and_settle(edit_subnet(&all, |spec| spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.253")));
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     assert_eq!(condition(&w, &a, "AddressesAssigned"), None);
     assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
     w.remove_pod("uid-x");
-    w.delete(&a);
-    w.settle();
+    w.delete_and_settle(&a);
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }
 
@@ -260,19 +234,15 @@ fn host_local_ipam_sets_addresses_unique_condition() {
         )
     );
     // A single node has no duplicates.
-    let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
-    let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
-    w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
+    w.apply(node_pool("pool", "pool", &["one"]));
     let one = |w: &mut World, node: &str| {
-        let labels = eno_core::Labels::from([("pool".into(), "one".into())]);
-        w.engine.handle(eno_core::Event::Node { name: node.into(), labels, ready: true });
+        w.apply_labelled_node(node, "pool", "one");
         w.settle();
     };
     one(&mut w, "node1");
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
     // Another attachment on the Subnet allocates by itself.
-    let b = w.apply(attachment("b", &["s"], "cp"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["s"], "cp"));
     for key in [&a, &b] {
         let reported = condition(&w, key, "AddressesUnique").unwrap();
         let others = "pods of this attachment and of others on the Subnet get the same addresses";
@@ -281,16 +251,14 @@ fn host_local_ipam_sets_addresses_unique_condition() {
             "{reported:?}"
         );
     }
-    w.delete(&b);
-    w.settle();
+    w.delete_and_settle(&b);
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
     one(&mut w, "node2");
     assert_eq!(
         condition(&w, &a, "AddressesUnique").map(|reported| reported.reason.as_ref()),
         Some("PerNode")
     );
-    w.apply(subnet("sn", "10.1.0.0/24"));
-    w.settle();
+    w.apply_and_settle(subnet("sn", "10.1.0.0/24"));
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
 }
 
@@ -303,8 +271,7 @@ fn attachments_sharing_addresses(w: &mut World, all: &[Key]) -> Vec<String> {
         there.filter(reported).map(|key| key.name.to_string()).collect()
     };
     let before = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
-    w.restart();
-    w.settle();
+    w.restart_and_settle();
     let after = (shared(w), all.iter().map(|key| w.statuses[key].clone()).collect::<Vec<_>>());
     assert_eq!(before, after);
     after.0
@@ -313,9 +280,7 @@ fn attachments_sharing_addresses(w: &mut World, all: &[Key]) -> Vec<String> {
 #[test]
 fn attachments_sharing_a_host_local_subnet_have_a_condition() {
     let mut w = World::leaf_spine();
-    let selector = r#"[{"key":"pool","operator":"In","values":["one"]}]"#;
-    let node_selector = serde_json::from_str::<Selector>(selector).unwrap();
-    w.apply(object(Kind::NodePool, "pool", Spec::NodePool(NodePoolSpec { node_selector })));
+    w.apply(node_pool("pool", "pool", &["one"]));
     for name in ["x", "y"] {
         w.apply(edit_subnet(&subnet(name, "10.1.0.0/24"), |spec| spec.ipam = Ipam::HostLocal));
     }
@@ -351,14 +316,11 @@ fn subnets_of_trunks_are_assigned_by_the_pod() {
     let mut w = World::leaf_spine();
     w.apply(subnet("sn", "10.1.0.0/24"));
     access_attachment(&mut w);
-    let t = w.apply(service("t", 200, &[]));
-    w.settle();
+    let t = w.apply_and_settle(service("t", 200, &[]));
     for vlan_type in [VlanType::SelectiveTrunk, VlanType::Trunk] {
-        let b = w.apply(edit_spec(&attachment("b", &["s", "t"], "cp"), |spec| {
-            let Spec::Attachment(spec) = spec else { unreachable!() };
+        let b = w.apply_and_settle(edit_attachment(&attachment("b", &["s", "t"], "cp"), |spec| {
             spec.vlan_type = vlan_type;
         }));
-        w.settle();
         let reported = condition(&w, &b, "AddressesAssigned").unwrap();
         assert_eq!(
             (w.phase(&b), reported.holds, reported.reason.as_ref()),
@@ -368,8 +330,7 @@ fn subnets_of_trunks_are_assigned_by_the_pod() {
             reported.message.contains(vlan_type.as_str()) && reported.message.ends_with("itself: Subnets sn")
         );
     }
-    let b = w.apply(attachment("b", &["t"], "cp"));
-    w.settle();
+    let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     assert_eq!(condition(&w, &b, "AddressesAssigned"), None);
     assert_eq!(w.phase(&t), Phase::Ready);
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::{Event, Key, Kind, Name};
+use eno_core::{Event, Kind, Name};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
+use crate::fixtures::attachment_key;
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
@@ -115,7 +116,7 @@ impl History {
             Step::Attach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
+                let key = attachment_key(&name);
                 if !self.w.objects.contains_key(&key) {
                     self.clock += 1;
                     self.w.phases.remove(&key);
@@ -127,7 +128,7 @@ impl History {
             Step::Detach { service, left } => {
                 let point = if *left { "left" } else { "right" };
                 let name = format!("a{service}-{point}");
-                let key = Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&name));
+                let key = attachment_key(&name);
                 if self.w.objects.get(&key).is_some_and(|object| !object.deleting) {
                     self.w.delete(&key);
                     self.record_desired();
@@ -211,8 +212,7 @@ impl History {
         self.w.settle();
         let mut retries = 0;
         while !self.w.switches_mut().retries.is_empty() {
-            self.w.elapse_backoff();
-            self.w.settle();
+            self.w.elapse_backoff_and_settle();
             retries += 1;
             assert!(retries < 10, "a network is refused again and again");
         }

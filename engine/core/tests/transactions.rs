@@ -3,28 +3,32 @@
 use std::collections::BTreeSet;
 
 use eno_core::spec::LeadsTo;
-use eno_core::{Event, Labels, Name};
+use eno_core::{Key, Name};
 use eno_schemas::{Phase, VlanId};
 
+use crate::fixtures::{to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
 const RIGHT: [&str; 3] = ["leaf2:e1", "leaf2:e2", "leaf2:gw"];
 
+/// Applies a service on the network `dc`, and an attachment of it at the ConnectionPoint.
+fn connect(w: &mut World, name: &str, vid: u16, point: &str) -> (Key, Key) {
+    let s = w.apply(service(name, vid, &["dc"]));
+    (s, w.apply_and_settle(attachment(name, &[name], point)))
+}
+
 #[test]
 fn change_of_several_switches_is_one_transaction() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, a) = connect(&mut w, "s", 100, "left");
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
     assert_eq!(
         (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
         (vec!["confirmed"], vec![4])
     );
     // A change of one switch needs no transaction.
-    w.apply(service("t", 200, &["dc"]));
-    w.settle();
+    w.apply_and_settle(service("t", 200, &["dc"]));
     assert_eq!(w.carrying_ports(200), ["leaf2:gw"]);
     assert_eq!(w.switches_mut().outcomes.len(), 1);
 }
@@ -51,58 +55,44 @@ fn refused_vlan_is_on_no_switch_and_other_vlans_are_applied() {
     // The attempt, which decides the backoff, grows with each retry; the phase does not change.
     let phases = w.phases[&services[50]].clone();
     assert_eq!(w.switches_mut().retries, [(services[50].clone(), 1)]);
-    w.elapse_backoff();
-    w.settle();
+    w.elapse_backoff_and_settle();
     assert_eq!(w.switches_mut().retries, [(services[50].clone(), 2)]);
     assert_eq!(w.phases[&services[50]], phases);
-    w.set_refusal("spine1", 150, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("spine1", 150);
     assert_eq!((w.phase(&services[50]), w.carrying_ports(150).len()), (Phase::Ready, 11));
 }
 
 #[test]
 fn refused_extension_keeps_the_realised_ports() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    let right = w.apply(attachment("right", &["s"], "right"));
-    w.settle();
+    let (s, right) = connect(&mut w, "s", 100, "right");
     assert_eq!(w.carrying_ports(100), RIGHT);
     w.set_refusal("leaf1", 100, true);
-    let left = w.apply(attachment("left", &["s"], "left"));
-    w.settle();
+    let left = w.apply_and_settle(attachment("left", &["s"], "left"));
     assert_eq!(w.carrying_ports(100), RIGHT);
     assert_eq!((w.phase(&right), w.phase(&left), w.phase(&s)), (Phase::Ready, Phase::Error, Phase::Error));
     // Ports of a deleted attachment are removed while the network is withheld.
-    w.delete(&right);
-    w.settle();
+    w.delete_and_settle(&right);
     assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
     // A spec change is a retry, and so is the deletion of the refused attachment.
-    w.delete(&left);
-    w.settle();
+    w.delete_and_settle(&left);
     assert_eq!((w.phase(&s), w.carrying_ports(100)), (Phase::Ready, vec!["leaf2:gw".to_owned()]));
 }
 
 #[test]
 fn refused_vlan_change_keeps_the_former_vlan() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     w.set_refusal("spine2", 200, true);
-    w.apply(service("s", 200, &["dc"]));
-    w.settle();
+    w.apply_and_settle(service("s", 200, &["dc"]));
     assert_eq!(
         (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
         (11, 0, Phase::Error)
     );
     // The service still holds the former VLAN.
-    let other = w.apply(service("other", 100, &["dc"]));
-    w.settle();
+    let other = w.apply_and_settle(service("other", 100, &["dc"]));
     assert_eq!(w.phase(&other), Phase::Error);
-    w.set_refusal("spine2", 200, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("spine2", 200);
     assert_eq!((w.carrying_ports(200).len(), w.phase(&s), w.phase(&other)), (11, Phase::Ready, Phase::Ready));
     assert_eq!(w.carrying_ports(100), ["leaf2:gw"]);
 }
@@ -111,16 +101,12 @@ fn refused_vlan_change_keeps_the_former_vlan() {
 fn dead_spine_does_not_block_other_switches() {
     let mut w = split_fabric();
     w.kill("spine1");
-    let s = w.apply(service("s", 100, &["dc"]));
-    let a = w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, a) = connect(&mut w, "s", 100, "left");
     assert_eq!(w.switches_mut().outcomes, ["failed", "confirmed"]);
     assert_eq!(w.carrying_ports(100).len(), 9);
     assert_eq!(w.phase(&s), Phase::Pending);
     assert!(w.message(&a).contains("FabricDevice spine1"), "{}", w.message(&a));
-    w.apply(service("t", 101, &["dc"]));
-    w.apply(attachment("b", &["t"], "left"));
-    w.settle();
+    connect(&mut w, "t", 101, "left");
     assert_eq!(
         w.switches_mut().outcomes,
         ["failed", "confirmed", "confirmed"],
@@ -129,9 +115,7 @@ fn dead_spine_does_not_block_other_switches() {
     w.revive("spine1");
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a), w.carrying_ports(100).len()), (Phase::Ready, Phase::Ready, 11));
-    w.apply(service("u", 102, &["dc"]));
-    w.apply(attachment("c", &["u"], "left"));
-    w.settle();
+    connect(&mut w, "u", 102, "left");
     assert_eq!(w.switches_mut().participant_counts.last(), Some(&4));
 }
 
@@ -139,9 +123,7 @@ fn dead_spine_does_not_block_other_switches() {
 fn silent_switch_is_excluded_until_it_executes_a_command() {
     let mut w = split_fabric();
     w.switches_mut().silent.insert("leaf1".into());
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     assert_eq!(
         (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
         (vec!["late", "confirmed"], vec![4, 3])
@@ -158,26 +140,19 @@ fn switch_without_rollback_is_commanded_after_the_transaction() {
     w.switches_mut().without_rollback.insert("spine2".into());
     w.settle();
     // The engine learns from the first report that the switch cannot hold changes.
-    w.apply(service("first", 99, &["dc"]));
-    w.apply(attachment("first", &["first"], "cp"));
-    w.settle();
+    connect(&mut w, "first", 99, "cp");
     w.switches_mut().participant_counts.clear();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "cp"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "cp");
     assert_eq!((w.switches_mut().participant_counts.clone(), w.phase(&s)), (vec![3], Phase::Ready));
     w.set_refusal("leaf1", 200, true);
-    w.apply(service("t", 200, &["dc"]));
-    w.apply(attachment("b", &["t"], "cp"));
-    w.settle();
+    connect(&mut w, "t", 200, "cp");
     assert!(w.carrying_ports(200).is_empty());
 }
 
 #[test]
 fn new_engine_completes_an_open_transaction() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    let s = w.apply_and_settle(service("s", 100, &["dc"]));
     w.switches_mut().silent.insert("leaf1".into());
     w.apply(attachment("a", &["s"], "left"));
     // Step until the other switches hold their changes.
@@ -193,34 +168,26 @@ fn new_engine_completes_an_open_transaction() {
 #[test]
 fn new_engine_keeps_realised_ports_when_an_extension_is_refused() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("right", &["s"], "right"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "right");
     w.set_refusal("leaf1", 100, true);
     w.apply(attachment("left", &["s"], "left"));
     while w.carrying_ports(100).len() < 7 {
         w.step();
     }
-    w.restart_with_transactions();
-    w.settle();
+    w.restart_with_transactions_and_settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
     // The next engine retries, and the service stays in error meanwhile.
     let phases = w.phases[&s].clone();
-    w.restart_with_transactions();
-    w.settle();
+    w.restart_with_transactions_and_settle();
     assert_eq!((w.carrying_ports(100), &w.phases[&s]), (RIGHT.map(str::to_owned).to_vec(), &phases));
-    w.set_refusal("leaf1", 100, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("leaf1", 100);
     assert_eq!((w.carrying_ports(100).len(), w.phase(&s)), (13, Phase::Ready));
 }
 
 #[test]
 fn new_engine_restores_the_former_vlan_after_a_refusal() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     // A switch refuses to add the new VLAN, or to remove the former one.
     for refused in [200, 100] {
         w.set_refusal("spine2", refused, true);
@@ -228,16 +195,14 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
         while w.carrying_ports(200).len() < 7 {
             w.step();
         }
-        w.restart_with_transactions();
-        w.settle();
+        w.restart_with_transactions_and_settle();
         assert_eq!(
             (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
             (11, 0, Phase::Error)
         );
         assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "the applied VLAN stays granted");
         w.set_refusal("spine2", refused, false);
-        w.apply(service("s", 100, &["dc"]));
-        w.settle();
+        w.apply_and_settle(service("s", 100, &["dc"]));
         assert_eq!(
             (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
             (11, 0, Phase::Ready)
@@ -249,13 +214,10 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
 #[test]
 fn new_engine_reads_the_placement_of_a_refused_network_and_statuses_without_it() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     assert_eq!(w.statuses[&s].placement, None, "nothing differs");
     w.set_refusal("spine2", 200, true);
-    w.apply(service("s", 200, &["dc"]));
-    w.settle();
+    w.apply_and_settle(service("s", 200, &["dc"]));
     let placement = w.statuses[&s].placement.clone().expect("it is refused");
     assert_eq!(
         (placement.desired, placement.rejected_by),
@@ -269,60 +231,47 @@ fn new_engine_reads_the_placement_of_a_refused_network_and_statuses_without_it()
         if earlier_version {
             w.statuses.get_mut(&s).expect("a status").placement = None;
         }
-        w.restart_with_transactions();
-        w.settle();
+        w.restart_with_transactions_and_settle();
         let after = &w.statuses[&s];
         assert_eq!((after.transitions, &after.message), (before.transitions, &before.message));
         assert_eq!((after.granted_id, &after.placement), (before.granted_id, &before.placement));
         assert_eq!(w.carrying_ports(100).len(), 11, "earlier version: {earlier_version}");
     }
     w.set_refusal("spine2", 200, false);
-    w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    w.apply_and_settle(service("s", 100, &["dc"]));
     assert_eq!((w.phase(&s), &w.statuses[&s].placement), (Phase::Ready, &None));
 }
 
 #[test]
 fn deleted_service_is_removed_from_all_switches_or_none() {
     let mut w = split_fabric();
-    let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
-    let up = |spine: &str| LeadsTo::Device { device: spine.into(), port: "leaf1".into() };
-    let gateway = LeadsTo::PhysicalNetwork("dc".into());
     let ports = [
-        ("e1", node("node1")),
-        ("e2", node("node2")),
-        ("gw", gateway),
-        ("u1", up("spine1")),
-        ("u2", up("spine2")),
+        ("e1", to_node("node1")),
+        ("e2", to_node("node2")),
+        ("gw", LeadsTo::PhysicalNetwork("dc".into())),
+        ("u1", to_device("spine1", "leaf1")),
+        ("u2", to_device("spine2", "leaf1")),
     ];
-    w.apply(device("leaf1", &ports));
-    w.settle();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    w.apply_and_settle(device("leaf1", &ports));
+    let s = w.apply_and_settle(service("s", 100, &["dc"]));
     assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 10));
     w.set_refusal("spine1", 100, true);
-    w.delete(&s);
-    w.settle();
+    w.delete_and_settle(&s);
     let assert_still_present = |w: &World| {
         assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Terminating, 10));
         let expected = "its VLANs can't be removed yet: FabricDevice spine1: VLAN 100: resource exhausted";
         assert_eq!(w.message(&s), expected);
     };
     assert_still_present(&w);
-    w.elapse_backoff();
-    w.settle();
+    w.elapse_backoff_and_settle();
     assert_still_present(&w);
     // The terminating service still holds its VLAN, also for a new engine.
-    let other = w.apply(service("other", 100, &["dc"]));
-    w.settle();
+    let other = w.apply_and_settle(service("other", 100, &["dc"]));
     assert_eq!(w.phase(&other), Phase::Error);
-    w.restart_with_transactions();
-    w.settle();
+    w.restart_with_transactions_and_settle();
     assert_still_present(&w);
     // The deletion completes when the refusal ends.
-    w.set_refusal("spine1", 100, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("spine1", 100);
     assert!(!w.objects.contains_key(&s));
     assert_eq!((w.phase(&other), w.carrying_ports(100).len()), (Phase::Ready, 10));
 }
@@ -330,37 +279,30 @@ fn deleted_service_is_removed_from_all_switches_or_none() {
 #[test]
 fn unlinked_fabrics_have_separate_transactions() {
     let mut w = split_fabric();
-    let labels = Labels::from([("side".into(), "left".into())]);
     for node in ["node5", "node6"] {
-        w.nodes.insert(node.into(), (labels.clone(), true));
-        w.engine.handle(Event::Node { name: node.into(), labels: labels.clone(), ready: true });
+        w.apply_labelled_node(node, "side", "left");
     }
-    let down = |node: &str| LeadsTo::Node { node: node.into(), interface: "eth1".into() };
-    let up = LeadsTo::Device { device: "west2".into(), port: "u1".into() };
-    w.apply(device("west1", &[("e1", down("node5")), ("u1", up)]));
-    w.apply(device("west2", &[("e1", down("node6")), ("gw", LeadsTo::PhysicalNetwork("dc".into()))]));
-    w.settle();
+    w.apply(device("west1", &[("e1", to_node("node5")), ("u1", to_device("west2", "u1"))]));
+    w.apply_and_settle(device(
+        "west2",
+        &[("e1", to_node("node6")), ("gw", LeadsTo::PhysicalNetwork("dc".into()))],
+    ));
     w.set_refusal("west2", 100, true);
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     let west = |w: &World| w.carrying_ports(100).iter().filter(|port| port.starts_with("west")).count();
     assert_eq!(
         (w.switches_mut().participant_counts.clone(), w.switches_mut().outcomes.clone()),
         (vec![4, 2], vec!["confirmed", "refused"])
     );
     assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (11, 0, Phase::Error));
-    w.set_refusal("west2", 100, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("west2", 100);
     assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
 }
 
 #[test]
 fn new_engine_reads_a_dead_switch_once_it_is_reachable() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.settle();
+    let s = w.apply_and_settle(service("s", 100, &["dc"]));
     w.kill("leaf1");
     w.apply(attachment("a", &["s"], "left"));
     while w.switches_mut().participant_counts.is_empty() {
@@ -373,18 +315,14 @@ fn new_engine_reads_a_dead_switch_once_it_is_reachable() {
     w.revive("leaf1");
     w.settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
-    w.set_refusal("spine1", 100, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("spine1", 100);
     assert_eq!((w.carrying_ports(100).len(), w.phase(&s)), (11, Phase::Ready));
 }
 
 #[test]
 fn refusal_after_the_decision_is_not_retried_forever() {
     let mut w = split_fabric();
-    let s = w.apply(service("s", 100, &["dc"]));
-    w.apply(attachment("a", &["s"], "left"));
-    w.settle();
+    let (s, _) = connect(&mut w, "s", 100, "left");
     // The leaves confirm the new VLAN while both spines are silent. The next engine finds the former VLAN on the spines.
     w.switches_mut().silent.extend(["spine1", "spine2"].map(Name::from));
     w.switches_mut().outcomes.clear();
@@ -397,9 +335,7 @@ fn refusal_after_the_decision_is_not_retried_forever() {
     w.set_refusal("spine1", 100, true);
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(101).len()), (Phase::Error, 7));
-    w.set_refusal("spine1", 100, false);
-    w.elapse_backoff();
-    w.settle();
+    w.end_refusal("spine1", 100);
     assert_eq!(
         (w.phase(&s), w.carrying_ports(100).len(), w.carrying_ports(101).len()),
         (Phase::Ready, 0, 11)
@@ -413,9 +349,7 @@ fn slow_switch_is_excluded_until_it_is_fast_again() {
         w.switches_mut().change_ms.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
     }
     let mut attach = |vid: u16| {
-        let s = w.apply(service(&format!("s{vid}"), vid, &["dc"]));
-        w.apply(attachment(&format!("a{vid}"), &[&format!("s{vid}")], "left"));
-        w.settle();
+        let (s, _) = connect(&mut w, &format!("s{vid}"), vid, "left");
         assert_eq!((w.phase(&s), w.carrying_ports(vid).len()), (Phase::Ready, 11));
         let took = w.switches_mut().participant_counts.last().copied();
         w.switches_mut().change_ms.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });

@@ -2,11 +2,13 @@
 
 #![allow(clippy::many_single_char_names, reason = "a, b and t are attachments of those names")]
 
-use eno_core::spec::{AttachmentSpec, Plugin, Spec, SupportedCni};
+use eno_core::spec::{AttachmentSpec, Plugin};
 use eno_core::{Event, Key, Kind, Labels, Name, Object, Selector};
 use eno_schemas::{InterfaceType, Phase, VlanType};
 use proptest::prelude::*;
 
+use crate::edits::{edit_attachment, edit_point, edit_service};
+use crate::fixtures::kernel_cni;
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -31,8 +33,7 @@ fn isolation_world() -> World {
     for namespace in NAMESPACES {
         label_namespace(&mut w, namespace, &[]);
     }
-    w.apply(connection_point("both", None));
-    w.settle();
+    w.apply_and_settle(connection_point("both", None));
     w
 }
 
@@ -43,32 +44,21 @@ fn in_namespace(namespace: &str, created_at: i64, object: Object) -> Object {
 }
 
 fn trunk(name: &str, services: &[&str], point: &str) -> Object {
-    edit_spec(&attachment(name, services, point), |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
-        spec.vlan_type = VlanType::Trunk;
-    })
+    edit_attachment(&attachment(name, services, point), |spec| spec.vlan_type = VlanType::Trunk)
 }
 
 fn restricted(service: &Object, number: Option<u8>) -> Object {
-    edit_spec(service, |spec| {
-        let Spec::Service(spec) = spec else { unreachable!() };
-        spec.namespaces = number.map(selector);
-    })
+    edit_service(service, |spec| spec.namespaces = number.map(selector))
 }
 
 fn allowing_trunks(w: &World, point: &str, number: Option<u8>) -> Object {
-    edit_spec(&w.objects[&Key::cluster(Kind::ConnectionPoint, &point.into())], |spec| {
-        let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+    edit_point(&w.objects[&Key::cluster(Kind::ConnectionPoint, &point.into())], |spec| {
         spec.trunk_namespaces = number.map(selector);
     })
 }
 
 fn reason<'a>(w: &'a World, key: &Key) -> &'a str {
-    let conditions = &w.statuses[key].conditions;
-    conditions
-        .iter()
-        .find(|condition| condition.kind.as_ref() == "Ready")
-        .map_or("", |condition| condition.reason.as_ref())
+    condition(&w.statuses[key], "Ready").map_or("", |ready| ready.reason.as_ref())
 }
 
 fn is_refused(w: &World, key: &Key) -> bool {
@@ -90,8 +80,7 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
         let (older, younger) = (10, 20);
         let (trunk_at, other_at) = if trunk_first { (older, younger) } else { (younger, older) };
         let t = w.apply(in_namespace("n0", trunk_at, trunk("t", &["own"], trunk_point)));
-        let a = w.apply(in_namespace("n1", other_at, attachment("a", &["private"], point)));
-        w.settle();
+        let a = w.apply_and_settle(in_namespace("n1", other_at, attachment("a", &["private"], point)));
         let (accepted, rejected) = if trunk_first { (&t, &a) } else { (&a, &t) };
         assert_eq!(w.phase(accepted), Phase::Ready, "{name}: {}", w.message(accepted));
         assert!(is_refused(&w, rejected), "{name}: {:?}", w.statuses[rejected]);
@@ -111,8 +100,7 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
         w.settle();
         assert!(w.phase(accepted) == Phase::Ready && is_refused(&w, rejected), "{name}: after a restart");
         // The younger one becomes ready when the older one is deleted.
-        w.delete(&accepted.clone());
-        w.settle();
+        w.delete_and_settle(&accepted.clone());
         assert_eq!(w.phase(rejected), Phase::Ready, "{name}: {}", w.message(rejected));
     }
 }
@@ -133,15 +121,11 @@ fn attachments_without_a_conflict_are_both_ready() {
         }
         let mut t = trunk("t", &["own"], "left");
         if case == "selectivetrunk" {
-            t = edit_spec(&t, |spec| {
-                let Spec::Attachment(spec) = spec else { unreachable!() };
-                spec.vlan_type = VlanType::SelectiveTrunk;
-            });
+            t = edit_attachment(&t, |spec| spec.vlan_type = VlanType::SelectiveTrunk);
         }
         let t = w.apply(in_namespace("n0", 10, t));
         let place = if case == "other nodes" { "right" } else { "left" };
-        let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], place)));
-        w.settle();
+        let a = w.apply_and_settle(in_namespace("n1", 20, attachment("a", &["private"], place)));
         for key in [&t, &a] {
             assert_eq!(w.phase(key), Phase::Ready, "{case}: {key}: {}", w.message(key));
         }
@@ -162,8 +146,7 @@ fn narrowed_permission_removes_the_younger_attachment() {
             w.apply(allowing_trunks(&w, "left", Some(2)));
         }
         let a = w.apply(in_namespace("n1", 10, attachment("a", &["private"], "left")));
-        let t = w.apply(in_namespace("n0", 20, trunk("t", &["own"], "left")));
-        w.settle();
+        let t = w.apply_and_settle(in_namespace("n0", 20, trunk("t", &["own"], "left")));
         assert_eq!((w.phase(&a), w.phase(&t)), (Phase::Ready, Phase::Ready), "{case}: {}", w.message(&t));
         match case {
             "service" => {
@@ -192,15 +175,11 @@ fn unrealisable_attachment_excludes_no_other() {
     // n0 may not use the service, and n2 requests an interface type that no plugin offers.
     let claim = w.apply(in_namespace("n0", 1, attachment("claim", &["private"], "left")));
     let mut bad = trunk("bad", &["own"], "left");
-    bad = edit_spec(&bad, |spec| {
-        let Spec::Attachment(spec) = spec else { unreachable!() };
-        spec.interface = InterfaceType::Dpdk;
-    });
+    bad = edit_attachment(&bad, |spec| spec.interface = InterfaceType::Dpdk);
     w.apply(in_namespace("n2", 2, bad));
     let t = w.apply(in_namespace("n0", 10, trunk("t", &["own"], "right")));
     let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
-    let b = w.apply(in_namespace("n0", 30, trunk("b", &["own"], "left")));
-    w.settle();
+    let b = w.apply_and_settle(in_namespace("n0", 30, trunk("b", &["own"], "left")));
     assert_eq!(w.phase(&claim), Phase::Error);
     assert_eq!((w.phase(&t), w.phase(&a)), (Phase::Ready, Phase::Ready), "{}", w.message(&a));
     assert!(is_refused(&w, &b));
@@ -211,26 +190,22 @@ fn trunk_on_unknown_nics_is_a_condition() {
     let mut w = isolation_world();
     w.apply(service("own", 100, &[]));
     let devices = |interfaces: &[&str]| {
-        edit_spec(&connection_point("pool", None), |spec| {
-            let Spec::ConnectionPoint(spec) = spec else { unreachable!() };
+        edit_point(&connection_point("pool", None), |spec| {
             let plugin = Plugin::HostDevice { pool_name: "vendor/nics".into() };
-            spec.cnis = vec![SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None }];
+            spec.cnis = vec![kernel_cni(plugin)];
             spec.interfaces = interfaces.iter().map(ToString::to_string).collect();
         })
     };
     w.apply(devices(&[]));
-    let t = w.apply(in_namespace("n0", 10, trunk("t", &["own"], "pool")));
-    w.settle();
+    let t = w.apply_and_settle(in_namespace("n0", 10, trunk("t", &["own"], "pool")));
     assert_eq!(w.phase(&t), Phase::Ready, "{}", w.message(&t));
     assert!(condition(&w.statuses[&t], "TrunkChecked").is_some_and(|condition| !condition.holds));
-    w.apply(devices(&["eth1"]));
-    w.settle();
+    w.apply_and_settle(devices(&["eth1"]));
     assert!(condition(&w.statuses[&t], "TrunkChecked").is_none());
     // With a known NIC, VLANs of other ConnectionPoints on it count.
     label_namespace(&mut w, "n1", &[1]);
     w.apply(restricted(&service("private", 200, &[]), Some(1)));
-    let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
-    w.settle();
+    let a = w.apply_and_settle(in_namespace("n1", 20, attachment("a", &["private"], "left")));
     assert!(is_refused(&w, &a), "{:?}", w.statuses[&a]);
 }
 
