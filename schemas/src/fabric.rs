@@ -56,6 +56,21 @@ pub struct Device {
     pub adopt: VlanSet,
 }
 
+impl Device {
+    /// A device at this address, with the default policies.
+    pub fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            dialect: None,
+            credential: None,
+            host_key: None,
+            drift: Drift::default(),
+            audit_interval: None,
+            adopt: VlanSet::EMPTY,
+        }
+    }
+}
+
 /// A VLAN that is to exist on a switch, under the name [`vlan_name`]. On the wire a text, `100 L2Service/blue`: there
 /// are thousands of them in a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +142,13 @@ pub struct FabricPort {
     pub closed: bool,
     /// The state that a driver reported in [`Applied::Fabric::before`](crate::Applied).
     pub before: Option<PortBefore>,
+}
+
+impl FabricPort {
+    /// A port with these VLANs. It is no member of a LAG, and nothing is remembered of it.
+    pub fn new(name: impl Into<String>, vlans: VlanSet) -> Self {
+        Self { name: name.into(), lag: None, mode: PortMode::Keep, vlans, closed: false, before: None }
+    }
 }
 
 /// The state of a port before it carried a VLAN of ours. It is restored when the port carries none any more.

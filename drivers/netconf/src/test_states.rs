@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{
-    Device, Drift, FabricDesired, FabricPort, FabricVlan, PortMode, VlanId, VlanSet, vlan_name,
-};
+use eno_schemas::{Device, FabricDesired, FabricPort, FabricVlan, VlanId, VlanSet, vlan_name};
 
 use crate::plan::ObservedVlan;
 
@@ -21,27 +19,9 @@ pub(crate) fn desired(vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
     FabricDesired {
         cluster: "c".into(),
         cluster_uid: None,
-        device: Device {
-            address: String::new(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        },
+        device: Device::new(""),
         vlans: set(vlans).iter().map(|vid| FabricVlan { vid, owners: Vec::new() }).collect(),
-        ports: ports
-            .iter()
-            .map(|(name, vlans)| FabricPort {
-                name: (*name).to_owned(),
-                lag: None,
-                mode: PortMode::Keep,
-                vlans: set(vlans),
-                closed: false,
-                before: None,
-            })
-            .collect(),
+        ports: ports.iter().map(|(name, vlans)| FabricPort::new(*name, set(vlans))).collect(),
     }
 }
 

@@ -141,7 +141,7 @@ fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
     let device = Device {
         credential: Some("leaf1".into()),
         host_key: Some(info.host_key.clone()),
-        ..common::device(info.netconf.to_string())
+        ..Device::new(info.netconf.to_string())
     };
     let mut desired = common::desired(device, vlans, &ports);
     desired.ports.iter_mut().for_each(|port| port.mode = PortMode::Trunk);

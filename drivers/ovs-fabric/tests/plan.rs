@@ -55,24 +55,9 @@ fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
     FabricDesired {
         cluster: "c".into(),
         cluster_uid: None,
-        device: Device {
-            address: "unix:/db.sock".into(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        },
+        device: Device::new("unix:/db.sock"),
         vlans: vec![],
-        ports: vec![FabricPort {
-            name: "p".into(),
-            lag: None,
-            mode,
-            vlans: vlans.parse().unwrap(),
-            closed: false,
-            before: None,
-        }],
+        ports: vec![FabricPort { mode, ..FabricPort::new("p", vlans.parse().unwrap()) }],
     }
 }
 

@@ -119,27 +119,15 @@ fn any_desired() -> impl Strategy<Value = FabricDesired> {
             .into_iter()
             .enumerate()
             .map(|(number, (member, trunk, vlans))| FabricPort {
-                name: format!("{}{number}", if member { "e" } else { "p" }),
-                lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
-                vlans,
-                closed: false,
-                before: None,
+                ..FabricPort::new(format!("{}{number}", if member { "e" } else { "p" }), vlans)
             })
             .collect();
         let all = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
         FabricDesired {
             cluster: CLUSTER.into(),
             cluster_uid: None,
-            device: Device {
-                address: "unix:/db.sock".into(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift,
-                audit_interval: None,
-                adopt,
-            },
+            device: Device { drift, adopt, ..Device::new("unix:/db.sock") },
             vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec!["L2Service/s".into()] }).collect(),
             ports,
         }

@@ -14,7 +14,7 @@ mod nats_server;
 use std::collections::BTreeSet;
 use std::future::Future;
 
-use eno_schemas::{Desired, Device, Drift, FabricDesired, FabricVlan, Item, VlanId, VlanSet};
+use eno_schemas::{Desired, Device, FabricDesired, FabricVlan, Item, VlanId};
 
 use eno_sbi::Driver;
 
@@ -119,15 +119,7 @@ pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
     Desired::Fabric(FabricDesired {
         cluster: "c1".into(),
         cluster_uid: None,
-        device: Device {
-            address: "127.0.0.1:830".into(),
-            dialect: None,
-            credential: None,
-            host_key: None,
-            drift: Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        },
+        device: Device::new("127.0.0.1:830"),
         vlans: vids.into_iter().map(vlan).collect(),
         ports: Vec::new(),
     })

@@ -10,8 +10,8 @@ use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
 use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, Drift, FabricDesired, FabricPort, FabricVlan, Generation,
-    Outcome, PortMode, Transaction, VlanId, VlanSet,
+    Applied, Command, Decision, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome,
+    Transaction, VlanId, VlanSet,
 };
 use eno_simulator::{Fabric, FabricOptions, Switch, SwitchInfo, Topology};
 use tokio::sync::{mpsc, watch};
@@ -63,7 +63,7 @@ impl Bench {
         Device {
             credential: Some(name.to_owned()),
             host_key: Some(info.host_key.clone()),
-            ..device(info.netconf.to_string())
+            ..Device::new(info.netconf.to_string())
         }
     }
 
@@ -93,19 +93,6 @@ impl Bench {
     }
 }
 
-/// A device at this address, with the default policies.
-pub fn device(address: String) -> Device {
-    Device {
-        address,
-        dialect: None,
-        credential: None,
-        host_key: None,
-        drift: Drift::Repair,
-        audit_interval: None,
-        adopt: VlanSet::EMPTY,
-    }
-}
-
 /// The desired state with these VLANs, and with ports by name and VLANs.
 pub fn desired(device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDesired {
     let owner = |vid: VlanId| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] };
@@ -115,17 +102,7 @@ pub fn desired(device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDes
         cluster_uid: None,
         device,
         vlans: set(vlans).iter().map(owner).collect(),
-        ports: ports
-            .iter()
-            .map(|(port, vlans)| FabricPort {
-                name: (*port).to_owned(),
-                lag: None,
-                mode: PortMode::Keep,
-                vlans: set(vlans),
-                closed: false,
-                before: None,
-            })
-            .collect(),
+        ports: ports.iter().map(|(port, vlans)| FabricPort::new(*port, set(vlans))).collect(),
     }
 }
 

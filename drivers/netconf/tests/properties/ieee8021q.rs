@@ -8,7 +8,9 @@ use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
 use crate::properties::device::{self, Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of, vid};
+use crate::properties::{
+    DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, any_ports, config, name_of, vid,
+};
 
 const MODEL: Model = Model {
     lists: &[
@@ -178,6 +180,10 @@ fn number_of(name: &str) -> u32 {
     u32::from(name.as_bytes()[0] - b'a') + 1
 }
 
+fn inventory(ports: &BTreeMap<String, Port>) -> Inventory {
+    ports.keys().map(|name| (name.clone(), InterfaceState { number: Some(number_of(name)) })).collect()
+}
+
 fn any_port(filtering: impl Strategy<Value = Option<bool>>) -> impl Strategy<Value = Port> {
     let component = prop_oneof![6 => Just(0_usize), 1 => 1_usize..5];
     (component, prop::option::weighted(0.3, VIDS), prop::bool::weighted(0.1), filtering).prop_map(
@@ -207,23 +213,18 @@ fn without_entries(nodes: &[Node]) -> Vec<Node> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn apply_converges_and_preserves_foreign_config(
-        ports in prop::collection::btree_map(
-            "[a-e]",
-            any_port(Just(None)),
-            1..5,
-        ),
+        ports in any_ports(any_port(Just(None))),
         entries in prop::collection::vec(any_entry(), 0..8),
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 0_u8..4, 0..16),
         database in 0_u32..2,
         desired in any_desired(),
         excluded in any_excluded(),
     ) {
-        let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
-        let inventory: Inventory = ports.iter().map(state).collect();
+        let inventory = inventory(&ports);
         let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let before = configured(&ports, &entries, &vlans, database);
         let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
@@ -265,7 +266,7 @@ proptest! {
 
     #[test]
     fn removal_restores_the_initial_config(
-        ports in prop::collection::btree_map("[a-e]", any_port(prop::option::of(any::<bool>())), 1..5),
+        ports in any_ports(any_port(prop::option::of(any::<bool>()))),
         mut entries in prop::collection::vec(any_entry(), 0..8),
         vlans in prop::collection::btree_map((prop_oneof![4 => Just(0_usize), 1 => 1_usize..3], VIDS), 1_u8..4, 0..10),
         database in 0_u32..2,
@@ -277,8 +278,7 @@ proptest! {
                 entry.ports.remove(&number_of(name));
             }
         }
-        let state = |(name, _): (&String, &Port)| (name.clone(), InterfaceState { number: Some(number_of(name)) });
-        let inventory: Inventory = ports.iter().map(state).collect();
+        let inventory = inventory(&ports);
         let subject = DialectUnderTest { dialect: &Ieee8021Q, model: &MODEL, inventory: &inventory };
         let start = configured(&ports, &entries, &vlans, database);
         let end = subject.restores_foreign_config(&start, &history)?;

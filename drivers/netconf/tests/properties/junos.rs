@@ -10,7 +10,10 @@ use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, vid};
+use crate::properties::{
+    DialectUnderTest, VIDS, Vlans, any_desired, any_excluded, any_histories, any_ports, any_vlans, config,
+    vid,
+};
 
 const MODEL: Model = Model {
     lists: &[
@@ -70,7 +73,7 @@ fn vlan(owner: u8, id: u16, active: bool) -> String {
     format!("<vlan{inactive}><name>{name}</name>{more}<{leaf}>{id}</{leaf}></vlan>")
 }
 
-fn members(members: &[Member], vlans: &BTreeMap<u16, (u8, bool)>) -> String {
+fn members(members: &[Member], vlans: &Vlans) -> String {
     let texts: BTreeSet<String> = members
         .iter()
         .filter_map(|member| match member {
@@ -86,7 +89,7 @@ fn members(members: &[Member], vlans: &BTreeMap<u16, (u8, bool)>) -> String {
     })
 }
 
-fn switching(port: &Port, vlans: &BTreeMap<u16, (u8, bool)>) -> String {
+fn switching(port: &Port, vlans: &Vlans) -> String {
     let mut xml = String::from("<storm-control><profile-name>s</profile-name></storm-control>");
     if let Some(mode) = port.mode {
         write!(xml, "<interface-mode>{mode}</interface-mode>").unwrap();
@@ -103,7 +106,7 @@ fn switching(port: &Port, vlans: &BTreeMap<u16, (u8, bool)>) -> String {
 
 fn device(
     junos: Junos,
-    vlans: &BTreeMap<u16, (u8, bool)>,
+    vlans: &Vlans,
     ports: &BTreeMap<String, Port>,
     inherited: &BTreeMap<&str, Port>,
 ) -> Vec<Node> {
@@ -200,13 +203,13 @@ fn others(nodes: &[Node], listed: &BTreeSet<&str>) -> Vec<Node> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn apply_converges_and_preserves_foreign_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
-        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        vlans in any_vlans(0..4, 0..16),
+        ports in any_ports(any_port()),
         inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
         mut desired in any_desired(),
         excluded in any_excluded(),
@@ -217,8 +220,7 @@ proptest! {
                 desired.device.adopt.remove(vid(*id));
             }
         }
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest::new(&junos, &MODEL);
         let before = device(junos, &vlans, &ports, &inherited);
         let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
         let listed = interfaces(&desired);
@@ -234,8 +236,8 @@ proptest! {
     #[test]
     fn removal_restores_the_initial_config(
         junos in prop_oneof![Just(PLAIN), Just(QFX)],
-        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
-        mut ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
+        vlans in any_vlans(1..4, 0..10),
+        mut ports in any_ports(any_port()),
         mut inherited in prop::collection::btree_map(prop_oneof![Just("group"), Just("range")], any_port(), 0..2),
         history in any_histories(),
     ) {

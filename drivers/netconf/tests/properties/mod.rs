@@ -8,7 +8,9 @@ mod openconfig;
 mod shelf;
 mod srlinux;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::ops::Range;
 
 use device::{Model, Node};
 use eno_driver_netconf::dialect::Dialect;
@@ -20,11 +22,10 @@ use eno_schemas::{
     Applied, Device, Drift, FabricDesired, FabricPort, FabricVlan, Item, PortMode, VlanId, VlanSet, vlan_name,
 };
 use proptest::prelude::*;
-
-use crate::common;
+use proptest::test_runner::TestRunner;
 
 /// The VIDs of random states.
-const VIDS: std::ops::Range<u16> = 1..24;
+const VIDS: Range<u16> = 1..24;
 
 fn vid(id: u16) -> VlanId {
     VlanId::new(id).expect("a VID")
@@ -44,6 +45,17 @@ fn name_of(owner: u8, id: u16) -> Option<String> {
     }
 }
 
+/// VLANs by VID, with their owners for [`name_of`], and whether they are active.
+type Vlans = BTreeMap<u16, (u8, bool)>;
+
+fn any_vlans(owners: Range<u8>, sizes: Range<usize>) -> impl Strategy<Value = Vlans> {
+    prop::collection::btree_map(VIDS, (owners, prop::bool::weighted(0.8)), sizes)
+}
+
+fn any_ports<P: Debug>(port: impl Strategy<Value = P>) -> impl Strategy<Value = BTreeMap<String, P>> {
+    prop::collection::btree_map("[a-e]", port, 1..5)
+}
+
 prop_compose! {
     fn any_desired()(
         vlans in prop::collection::btree_set(VIDS, 0..16),
@@ -58,16 +70,13 @@ prop_compose! {
         let vlans = ids(&vlans);
         FabricDesired {
             cluster: "c1".into(),
-            device: Device { drift, adopt: ids(&adopt), ..common::device(String::new()) },
+            device: Device { drift, adopt: ids(&adopt), ..Device::new("") },
             cluster_uid: None,
             vlans: vlans.iter().map(|vid| FabricVlan { vid, owners: vec![] }).collect(),
             ports: ports.into_iter().map(|(name, (on_port, trunk, closed))| FabricPort {
-                name,
-                lag: None,
                 mode: if trunk { PortMode::Trunk } else { PortMode::Keep },
-                vlans: ids(&on_port).intersection(&vlans),
                 closed,
-                before: None,
+                ..FabricPort::new(name, ids(&on_port).intersection(&vlans))
             }).collect(),
         }
     }
@@ -140,6 +149,19 @@ fn carry_port_memory(desired: &mut FabricDesired, applied: &Applied) {
     }
 }
 
+/// No failure is written to a file.
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Runs a property for many inputs.
+fn check<S: Strategy>(inputs: S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
+    let mut runner = TestRunner::new(config());
+    runner.run(&inputs, property).unwrap_or_else(|error| panic!("{error}\n{runner}"));
+}
+
+static EMPTY_INVENTORY: Inventory = Inventory::new();
+
 /// A dialect on a device that follows its model.
 struct DialectUnderTest<'a> {
     dialect: &'a dyn Dialect,
@@ -153,7 +175,26 @@ struct EditResult {
     after_xml: Vec<Node>,
 }
 
-impl DialectUnderTest<'_> {
+impl<'a> DialectUnderTest<'a> {
+    /// With an empty inventory.
+    fn new(dialect: &'a dyn Dialect, model: &'a Model) -> Self {
+        Self { dialect, model, inventory: &EMPTY_INVENTORY }
+    }
+
+    /// Checks [`applies_in_one_edit`](Self::applies_in_one_edit) on any device.
+    fn check_apply<S: Strategy>(&self, devices: S, xml: impl Fn(&S::Value) -> Vec<Node>) {
+        check((devices, any_desired(), any_excluded()), |(device, desired, excluded)| {
+            self.applies_in_one_edit(&xml(&device), &desired, excluded.as_ref()).map(drop)
+        });
+    }
+
+    /// Checks [`leaves_no_residue`](Self::leaves_no_residue) on any device.
+    fn check_removal<S: Strategy>(&self, devices: S, xml: impl Fn(&S::Value) -> Vec<Node>) {
+        check((devices, any_histories()), |(device, history)| {
+            self.leaves_no_residue(&xml(&device), &history)
+        });
+    }
+
     /// The configuration as a transaction reads it. Ports that only the inventory has are in hardware alone.
     fn parse(&self, nodes: &[Node]) -> ObservedConfig {
         let mut observed =

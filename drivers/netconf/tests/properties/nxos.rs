@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use eno_driver_netconf::dialect::nxos::NxOs;
-use eno_driver_netconf::plan::{Inventory, Mode};
+use eno_driver_netconf::plan::Mode;
 use eno_schemas::VlanSet;
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, ids, name_of};
+use crate::properties::{DialectUnderTest, VIDS, Vlans, any_ports, any_vlans, ids, name_of};
 
 const MODEL: Model = Model {
     lists: &[("BD-list", &["fabEncap"]), ("PhysIf-list", &["id"]), ("AggrIf-list", &["id"])],
@@ -29,7 +29,7 @@ struct Port {
     routed: bool,
 }
 
-fn device(vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Port>) -> Vec<Node> {
+fn device(vlans: &Vlans, ports: &BTreeMap<String, Port>) -> Vec<Node> {
     let mut xml = String::from(
         "<System xmlns=\"http://cisco.com/ns/yang/cisco-nx-os-device\"><bd-items><bd-items>\
          <BD-list><fabEncap>vxlan-5000</fabEncap></BD-list>",
@@ -76,29 +76,14 @@ fn any_port() -> impl Strategy<Value = Port> {
         .prop_map(|(mode, trunk, native, access, routed)| Port { mode, trunk, native, access, routed })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+#[test]
+fn apply_converges_and_preserves_foreign_config() {
+    let devices = (any_vlans(0..4, 0..16), any_ports(any_port()));
+    DialectUnderTest::new(&NxOs, &MODEL).check_apply(devices, |(vlans, ports)| device(vlans, ports));
+}
 
-    #[test]
-    fn apply_converges_and_preserves_foreign_config(
-        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        desired in any_desired(),
-        excluded in any_excluded(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &NxOs, model: &MODEL, inventory: &inventory };
-        subject.applies_in_one_edit(&device(&vlans, &ports), &desired, excluded.as_ref())?;
-    }
-
-    #[test]
-    fn removal_restores_the_initial_config(
-        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        history in any_histories(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &NxOs, model: &MODEL, inventory: &inventory };
-        subject.leaves_no_residue(&device(&vlans, &ports), &history)?;
-    }
+#[test]
+fn removal_restores_the_initial_config() {
+    let devices = (any_vlans(1..4, 0..10), any_ports(any_port()));
+    DialectUnderTest::new(&NxOs, &MODEL).check_removal(devices, |(vlans, ports)| device(vlans, ports));
 }

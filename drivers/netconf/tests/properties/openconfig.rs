@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use eno_driver_netconf::dialect::openconfig::OpenConfig;
-use eno_driver_netconf::plan::{Inventory, Mode};
+use eno_driver_netconf::plan::Mode;
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
+use crate::properties::{DialectUnderTest, VIDS, Vlans, any_ports, any_vlans, name_of};
 
 const MODEL: Model = Model {
     lists: &[("vlans/vlan", &["vlan-id"]), ("interface", &["name"]), ("network-instance", &["name"])],
@@ -26,7 +26,7 @@ struct Port {
     aggregate: bool,
 }
 
-fn device(instance: bool, vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Port>) -> Vec<Node> {
+fn device(instance: bool, vlans: &Vlans, ports: &BTreeMap<String, Port>) -> Vec<Node> {
     let mut xml = String::new();
     if instance {
         xml.push_str(
@@ -89,30 +89,16 @@ fn any_port() -> impl Strategy<Value = Port> {
         .prop_map(|(mode, tagged, native, aggregate)| Port { mode, tagged, native, aggregate })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+#[test]
+fn apply_converges_and_preserves_foreign_config() {
+    let devices = (prop::bool::weighted(0.9), any_vlans(0..4, 0..16), any_ports(any_port()));
+    DialectUnderTest::new(&OpenConfig, &MODEL)
+        .check_apply(devices, |(instance, vlans, ports)| device(*instance, vlans, ports));
+}
 
-    #[test]
-    fn apply_converges_and_preserves_foreign_config(
-        instance in prop::bool::weighted(0.9),
-        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        desired in any_desired(),
-        excluded in any_excluded(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.applies_in_one_edit(&device(instance, &vlans, &ports), &desired, excluded.as_ref())?;
-    }
-
-    #[test]
-    fn removal_restores_the_initial_config(
-        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        history in any_histories(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &OpenConfig, model: &MODEL, inventory: &inventory };
-        subject.leaves_no_residue(&device(true, &vlans, &ports), &history)?;
-    }
+#[test]
+fn removal_restores_the_initial_config() {
+    let devices = (any_vlans(1..4, 0..10), any_ports(any_port()));
+    DialectUnderTest::new(&OpenConfig, &MODEL)
+        .check_removal(devices, |(vlans, ports)| device(true, vlans, ports));
 }

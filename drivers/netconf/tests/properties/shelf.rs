@@ -24,7 +24,7 @@ use quick_xml::escape::escape;
 
 use crate::common::{self, applied_vlans};
 use crate::properties::device::{self, Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
+use crate::properties::{DialectUnderTest, VIDS, Vlans, any_ports, any_vlans, name_of};
 
 /// The dialects of a driver for such devices.
 const DIALECTS: Dialects = &[&Shelf];
@@ -170,7 +170,7 @@ enum Role {
     Untagged(u16),
 }
 
-fn shelf(vlans: &BTreeMap<u16, (u8, bool)>, ports: &BTreeMap<String, Option<Role>>) -> Vec<Node> {
+fn shelf(vlans: &Vlans, ports: &BTreeMap<String, Option<Role>>) -> Vec<Node> {
     let mut xml = format!("<shelf xmlns=\"{SHELF}\"><slot>7</slot><rack>3</rack>");
     for (vid, (owner, active)) in vlans {
         let name = name_of(*owner, *vid).map(|name| format!("<label>{}</label>", escape(name.as_str())));
@@ -204,31 +204,16 @@ fn any_port() -> impl Strategy<Value = Option<Role>> {
     ]
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+#[test]
+fn apply_converges_and_preserves_foreign_config() {
+    let devices = (any_vlans(0..4, 0..16), any_ports(any_port()));
+    DialectUnderTest::new(&Shelf, &MODEL).check_apply(devices, |(vlans, ports)| shelf(vlans, ports));
+}
 
-    #[test]
-    fn apply_converges_and_preserves_foreign_config(
-        vlans in prop::collection::btree_map(VIDS, (0_u8..4, prop::bool::weighted(0.8)), 0..16),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        desired in any_desired(),
-        excluded in any_excluded(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &Shelf, model: &MODEL, inventory: &inventory };
-        subject.applies_in_one_edit(&shelf(&vlans, &ports), &desired, excluded.as_ref())?;
-    }
-
-    #[test]
-    fn removal_restores_the_initial_config(
-        vlans in prop::collection::btree_map(VIDS, (1_u8..4, prop::bool::weighted(0.8)), 0..10),
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        history in any_histories(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &Shelf, model: &MODEL, inventory: &inventory };
-        subject.leaves_no_residue(&shelf(&vlans, &ports), &history)?;
-    }
+#[test]
+fn removal_restores_the_initial_config() {
+    let devices = (any_vlans(1..4, 0..10), any_ports(any_port()));
+    DialectUnderTest::new(&Shelf, &MODEL).check_removal(devices, |(vlans, ports)| shelf(vlans, ports));
 }
 
 /// A device of this model without a candidate. It refuses VLAN 13.
@@ -312,7 +297,7 @@ async fn transaction_configures_and_restores_a_device() {
     let device = Device::new(shelf(&[(9, (2, true)), (50, (3, true))].into(), &ports.into()));
     let start = device.running();
     let mut desired =
-        common::desired(common::device(String::new()), "10-13", &[("a", "10-11"), ("b", "12-13")]);
+        common::desired(eno_schemas::Device::new(""), "10-13", &[("a", "10-11"), ("b", "12-13")]);
     desired.ports.iter_mut().for_each(|port| port.mode = eno_schemas::PortMode::Trunk);
     let report = device.run(&desired).await;
     let (vlans, on_ports) = applied_vlans(&report);

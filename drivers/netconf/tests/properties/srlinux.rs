@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use eno_driver_netconf::dialect::srlinux::SrLinux;
-use eno_driver_netconf::plan::{Inventory, interfaces};
+use eno_driver_netconf::plan::interfaces;
 use proptest::prelude::*;
 
 use crate::properties::device::{Model, Node};
-use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, name_of};
+use crate::properties::{DialectUnderTest, VIDS, any_desired, any_excluded, any_ports, config, name_of};
 
 const MODEL: Model = Model {
     lists: &[
@@ -184,6 +184,14 @@ fn any_port() -> impl Strategy<Value = Port> {
         .prop_map(|(tagging, subs, aggregate)| Port { tagging, subs, aggregate })
 }
 
+fn any_extras() -> impl Strategy<Value = Extras> {
+    (
+        prop::collection::btree_set(VIDS, 0..6),
+        prop::collection::btree_set(0_u8..4, 0..2),
+        prop::collection::btree_set(VIDS, 0..4),
+    )
+}
+
 fn named<'a>(nodes: &'a [Node], list: &'a str) -> impl Iterator<Item = (&'a str, &'a Node)> {
     let of_list = nodes.iter().filter(move |node| node.name == list);
     of_list.filter_map(|node| Some((node.child("name")?.text.as_str(), node)))
@@ -201,21 +209,16 @@ fn subinterfaces(nodes: &[Node]) -> BTreeSet<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn apply_converges_and_preserves_foreign_config(
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        extras in (
-            prop::collection::btree_set(VIDS, 0..6),
-            prop::collection::btree_set(0_u8..4, 0..2),
-            prop::collection::btree_set(VIDS, 0..4),
-        ),
+        ports in any_ports(any_port()),
+        extras in any_extras(),
         desired in any_desired(),
         excluded in any_excluded(),
     ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
+        let subject = DialectUnderTest::new(&SrLinux, &MODEL);
         let before = device(&ports, &extras, 0);
         let done = subject.applies_in_one_edit(&before, &desired, excluded.as_ref())?;
 
@@ -247,19 +250,11 @@ proptest! {
             prop_assert!(adopted || done.after_xml.contains(instance), "{} was touched", name);
         }
     }
+}
 
-    #[test]
-    fn removal_restores_the_initial_config(
-        ports in prop::collection::btree_map("[a-e]", any_port(), 1..5),
-        extras in (
-            prop::collection::btree_set(VIDS, 0..6),
-            prop::collection::btree_set(0_u8..4, 0..2),
-            prop::collection::btree_set(VIDS, 0..4),
-        ),
-        history in any_histories(),
-    ) {
-        let inventory = Inventory::default();
-        let subject = DialectUnderTest { dialect: &SrLinux, model: &MODEL, inventory: &inventory };
-        subject.leaves_no_residue(&device(&ports, &extras, 1), &history)?;
-    }
+#[test]
+fn removal_restores_the_initial_config() {
+    let devices = (any_ports(any_port()), any_extras());
+    DialectUnderTest::new(&SrLinux, &MODEL)
+        .check_removal(devices, |(ports, extras)| device(ports, extras, 1));
 }

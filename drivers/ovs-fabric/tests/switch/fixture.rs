@@ -13,7 +13,7 @@ use eno_driver_ovs_fabric::device::Limits;
 use eno_driver_ovs_fabric::driver::{Options, OvsFabricDriver};
 use eno_sbi::{Driver, LatestCommand, Reconciled, Work};
 use eno_schemas::{
-    Applied, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, PortMode, VlanSet,
+    Applied, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, VlanSet,
 };
 use tempfile::TempDir;
 
@@ -230,31 +230,14 @@ impl Drop for Switch {
 }
 
 fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) -> FabricDesired {
-    let mut listed: Vec<FabricPort> = ports
-        .iter()
-        .map(|(name, vlans)| FabricPort {
-            name: (*name).into(),
-            lag: None,
-            mode: PortMode::Keep,
-            vlans: vlans.parse().unwrap(),
-            closed: false,
-            before: None,
-        })
-        .collect();
+    let mut listed: Vec<FabricPort> =
+        ports.iter().map(|(name, vlans)| FabricPort::new(*name, vlans.parse().unwrap())).collect();
     listed.sort_by(|one, other| one.name.cmp(&other.name));
     let all = listed.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     FabricDesired {
         cluster: CLUSTER.into(),
         cluster_uid: None,
-        device: Device {
-            address: address.into(),
-            dialect: None,
-            credential,
-            host_key: None,
-            drift: eno_schemas::Drift::Repair,
-            audit_interval: None,
-            adopt: VlanSet::EMPTY,
-        },
+        device: Device { credential, ..Device::new(address) },
         vlans: all.iter().map(|vid| FabricVlan { vid, owners: vec![format!("L2Service/s{vid}")] }).collect(),
         ports: listed,
     }

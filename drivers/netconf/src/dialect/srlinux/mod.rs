@@ -261,11 +261,11 @@ fn scope(namespace: &str) -> Scope {
 
 #[cfg(test)]
 mod tests {
-    use eno_schemas::VlanSet;
+    use eno_schemas::{FabricDesired, VlanSet};
 
     use super::*;
     use crate::plan::{Exclusions, PortChange, plan};
-    use crate::test_states::vid;
+    use crate::test_states::{desired, vid};
 
     const DEVICE: &str = r#"<data xmlns="urn:ietf:params:xml:ns:netconf:base:1.0">
         <interface xmlns="urn:nokia.com:srlinux:chassis:interfaces"><name>ethernet-1/1</name>
@@ -356,29 +356,10 @@ mod tests {
              <vlan-tagging xmlns=\"{VLANS}\">true</vlan-tagging>{subs}</interface></data>"
         );
         let observed = SrLinux.parse(&device.into(), &Inventory::new()).unwrap();
-        let desired = |cluster: &str| eno_schemas::FabricDesired {
-            cluster: cluster.into(),
-            cluster_uid: None,
-            device: eno_schemas::Device {
-                address: String::new(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                audit_interval: None,
-                drift: eno_schemas::Drift::Repair,
-                adopt: VlanSet::EMPTY,
-            },
-            vlans: Vec::new(),
-            ports: vec![eno_schemas::FabricPort {
-                name: "ethernet-1/1".into(),
-                lag: None,
-                mode: eno_schemas::PortMode::Keep,
-                vlans: VlanSet::EMPTY,
-                closed: false,
-                before: None,
-            }],
+        let changes = |cluster: &str| {
+            let desired = FabricDesired { cluster: cluster.into(), ..desired("", &[("ethernet-1/1", "")]) };
+            plan(&observed, &desired, &Exclusions::default()).changes
         };
-        let changes = |cluster| plan(&observed, &desired(cluster), &Exclusions::default()).changes;
         assert_eq!(
             SrLinux.render(&observed, &changes("c")).to_string(),
             format!(
