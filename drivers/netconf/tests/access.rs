@@ -67,7 +67,7 @@ async fn every_host_key_type_can_be_pinned() {
     .await;
     let mut kinds = std::collections::BTreeSet::new();
     for name in bench.fabric.info().iter().map(|info| info.name.clone()) {
-        let reconciled = bench.reconcile(&name, bench.desired(&name, "100", &["Ethernet1"])).await;
+        let reconciled = bench.apply(&name, "100", &["Ethernet1"]).await;
         assert_eq!(applied_vlans(&reconciled).0, "100", "{name} {}", bench.info(&name).host_key);
         kinds.insert(bench.info(&name).host_key.split(' ').next().unwrap_or_default().to_owned());
     }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_conformance::DriverFixture;
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_schemas::{Desired, Item, VlanId, vlan_name};
-use eno_simulator::{ConfirmedCommit, Fault, HandEdit, PortMode, RejectEdit};
+use eno_simulator::{ConfirmedCommit, Fault, HandEdit, RejectEdit};
 
-use crate::common::{Bench, CLUSTER, options};
+use crate::common::{Bench, CLUSTER, defined, options, removed, trunk, vid};
 
 const SWITCH: &str = "leaf1";
 
@@ -21,22 +21,11 @@ impl Switch {
     }
 
     async fn with(confirmed_commit: ConfirmedCommit) -> Self {
-        let bench = Bench::start(|topology| {
-            for switch in &mut topology.switches {
-                switch.capabilities.confirmed_commit = confirmed_commit;
-            }
-        })
-        .await;
-        let leaf = bench.switch(SWITCH);
-        let defined = [(10, "users".to_owned()), (11, "voice".to_owned())];
-        leaf.change_by_hand(&HandEdit { define_vlans: defined.into(), ..HandEdit::default() })
-            .expect("an edit");
+        let bench =
+            Bench::with_capabilities(|capabilities| capabilities.confirmed_commit = confirmed_commit).await;
+        bench.edit(SWITCH, &defined(&[(10, "users"), (11, "voice")]));
         for port in ["Ethernet1", "Ethernet7"] {
-            let vlans = "10-11".parse().expect("a set");
-            let mode = Some(PortMode::Trunk);
-            let edit =
-                HandEdit { port: Some(port.to_owned()), mode, vlans, native: Some(1), ..HandEdit::default() };
-            leaf.change_by_hand(&edit).expect("an edit");
+            bench.edit(SWITCH, &HandEdit { native: Some(1), ..trunk(port, "10-11") });
         }
         Self(bench)
     }
@@ -46,11 +35,11 @@ impl Switch {
     }
 
     fn vid(item: usize) -> VlanId {
-        VlanId::new(100 + u16::try_from(item).expect("few items")).expect("a VLAN")
+        vid(100 + u16::try_from(item).expect("few items"))
     }
 
     fn name(id: u16) -> String {
-        vlan_name(CLUSTER, VlanId::new(id).expect("a VLAN"))
+        vlan_name(CLUSTER, vid(id))
     }
 }
 
@@ -124,24 +113,15 @@ impl DriverFixture for Switch {
     }
 
     async fn edit(&self, item: usize, present: bool) {
-        let (leaf, id) = (self.0.switch(SWITCH), Self::vid(item).get());
-        let set = || [id].into_iter().collect::<eno_simulator::VlanSet>();
-        let port = Some(Self::port(item).to_owned());
+        let (id, port) = (Self::vid(item).get(), Self::port(item));
+        let vlans = id.to_string();
         let edits = if present {
-            let define_vlans = [(id, Self::name(id))].into();
-            let mode = Some(PortMode::Trunk);
-            [
-                HandEdit { define_vlans, ..HandEdit::default() },
-                HandEdit { port, mode, vlans: set(), ..HandEdit::default() },
-            ]
+            [defined(&[(id, &Self::name(id))]), trunk(port, &vlans)]
         } else {
-            [
-                HandEdit { port, remove_vlans: set(), ..HandEdit::default() },
-                HandEdit { remove_vlans: set(), ..HandEdit::default() },
-            ]
+            [removed(Some(port), &vlans), removed(None, &vlans)]
         };
-        for edit in edits {
-            leaf.change_by_hand(&edit).expect("an edit");
+        for edit in &edits {
+            self.0.edit(SWITCH, edit);
         }
     }
 

@@ -12,7 +12,10 @@ use eno_simulator::{
 };
 use futures::StreamExt as _;
 
-use crate::common::{Bench, Part, applied_vlans, on_switch, rolled_back, set, until_change_is_held};
+use crate::common::{
+    Bench, Part, access, applied_vlans, defined, items, on_switch, removed, rolled_back, set, trunk,
+    until_change_is_held, vid, with_port_memory,
+};
 
 /// The differences between vendors.
 #[derive(Clone, Copy)]
@@ -99,6 +102,11 @@ impl Vendor {
         desired
     }
 
+    /// Reconciles such a state.
+    async fn apply(self, bench: &Bench, vlans: &str, ports: &[(u16, &str)]) -> Reconciled {
+        bench.reconcile(SWITCH, self.desired(bench, vlans, ports)).await
+    }
+
     fn view(self, bench: &Bench, number: u16) -> PortView {
         bench.switch(SWITCH).view().ports[&self.port(number)].clone()
     }
@@ -123,30 +131,25 @@ impl Vendor {
 
     /// Configures a foreign trunk with these VLANs, which are named by their VIDs.
     fn foreign_trunk(self, bench: &Bench, number: u16, vids: &[u16]) {
-        let edit = HandEdit {
-            port: Some(self.port(number)),
-            mode: Some(eno_simulator::PortMode::Trunk),
-            vlans: vids.iter().copied().collect(),
-            define_vlans: vids.iter().map(|vid| (*vid, format!("theirs-{vid}"))).collect(),
-            ..HandEdit::default()
-        };
-        bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+        let vlans = vids.iter().copied().collect();
+        let define_vlans = vids.iter().map(|vid| (*vid, format!("theirs-{vid}"))).collect();
+        bench.edit(SWITCH, &HandEdit { vlans, define_vlans, ..trunk(&self.port(number), "") });
     }
 }
 
-fn vid(id: u16) -> VlanId {
-    VlanId::new(id).expect("a VID")
-}
-
-fn items(rejected: &[eno_schemas::Rejection]) -> BTreeSet<Item> {
-    rejected.iter().map(|rejection| rejection.item.clone()).collect()
+/// Checks that the device has exactly these VLANs of ours, and refused nothing.
+#[track_caller]
+fn assert_applied(reconciled: &Reconciled, vlans: &str) {
+    assert_eq!(
+        (applied_vlans(reconciled).0.as_str(), &reconciled.rejected),
+        (vlans, &vec![]),
+        "{reconciled:?}"
+    );
 }
 
 async fn vlans_are_added_changed_and_removed(vendor: Vendor) {
     let bench = vendor.bench().await;
-    let made = bench
-        .reconcile(SWITCH, vendor.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]))
-        .await;
+    let made = vendor.apply(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]).await;
     assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("100-110,200", &vec![]), "{made:?}");
     assert_eq!(made.device.and_then(|device| device.dialect).as_deref(), Some(vendor.dialect));
     assert_eq!(on_switch(bench.switch(SWITCH), &vendor.port(1)).0, "100-110,200");
@@ -155,20 +158,18 @@ async fn vlans_are_added_changed_and_removed(vendor: Vendor) {
     assert_eq!(vendor.view(&bench, 3).vlans.iter().filter(|vid| *vid > 1).count(), 0);
 
     let before = bench.switch(SWITCH).stats().transactions;
-    let desired = vendor.desired(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]);
-    let again = bench.reconcile(SWITCH, desired).await;
+    let again = vendor.apply(&bench, "100-110,200", &[(1, "100-110,200"), (2, "105")]).await;
     assert_eq!((applied_vlans(&again).0.as_str(), again.change), ("100-110,200", None));
     assert_eq!(bench.switch(SWITCH).stats().transactions, before, "nothing was to be done");
 
-    let desired = vendor.desired(&bench, "104-106,300", &[(1, "104,106"), (2, "105,300")]);
-    let moved = bench.reconcile(SWITCH, desired).await;
+    let moved = vendor.apply(&bench, "104-106,300", &[(1, "104,106"), (2, "105,300")]).await;
     assert_eq!((applied_vlans(&moved).0.as_str(), &moved.rejected), ("104-106,300", &vec![]));
     assert_eq!(vendor.vlans(&bench), "104-106,300");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "104,106");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "105,300");
 
-    let emptied = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
-    assert_eq!((applied_vlans(&emptied).0.as_str(), &emptied.rejected), ("", &vec![]));
+    let emptied = vendor.apply(&bench, "", &[(1, ""), (2, "")]).await;
+    assert_applied(&emptied, "");
     assert_eq!(vendor.vlans(&bench), "");
     for number in [1, 2] {
         assert_eq!(Vendor::tagged(&bench, &vendor.port(number)), "");
@@ -178,21 +179,15 @@ async fn vlans_are_added_changed_and_removed(vendor: Vendor) {
     desired.ports[0].mode = PortMode::Keep;
     let back = bench.reconcile(SWITCH, desired).await;
     if vendor.access {
-        assert_eq!(items(&back.rejected), [Item::port(vendor.port(1))].into(), "{:?}", back.rejected);
+        assert_eq!(items(&back), [Item::port(vendor.port(1))].into(), "{:?}", back.rejected);
         return;
     }
-    assert_eq!((applied_vlans(&back).0.as_str(), &back.rejected), ("100", &vec![]));
+    assert_applied(&back, "100");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
 }
 
-/// The desired state with the reported port memory, as in the engine's next command.
-fn with_new_port_memory(mut desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
-    let Some(Applied::Fabric { closed, before, .. }) = &reconciled.applied else { panic!("{reconciled:?}") };
-    for port in &mut desired.ports {
-        port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
-        port.before = before.get(&port.name).cloned();
-    }
-    desired
+fn with_new_port_memory(desired: FabricDesired, reconciled: &Reconciled) -> FabricDesired {
+    with_port_memory(desired, reconciled.applied.as_ref().expect("an applied state"))
 }
 
 async fn removal_restores_the_initial_config(vendor: Vendor) {
@@ -211,7 +206,7 @@ async fn removal_restores_the_initial_config(vendor: Vendor) {
             desired = with_new_port_memory(desired, last);
         }
         let done = bench.reconcile(SWITCH, desired).await;
-        assert_eq!((applied_vlans(&done).0.as_str(), &done.rejected), (vlans, &vec![]));
+        assert_applied(&done, vlans);
         // A new process knows only the command.
         bench.restart_driver();
         last = Some(done);
@@ -229,13 +224,7 @@ async fn foreign_vlan_list_is_restored_after_removal(vendor: Vendor) {
         return;
     }
     let mut bench = vendor.bench().await;
-    let edit = HandEdit {
-        port: Some(vendor.port(3)),
-        mode: Some(eno_simulator::PortMode::Trunk),
-        vlans: (3000..=3010).collect(),
-        ..HandEdit::default()
-    };
-    bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+    bench.edit(SWITCH, &trunk(&vendor.port(3), "3000-3010"));
     let listed = |bench: &Bench| {
         let port = vendor.view(bench, 3);
         port.configured.iter().filter(|vid| *vid > 1).collect::<eno_simulator::VlanSet>().to_string()
@@ -266,16 +255,15 @@ async fn foreign_config_is_preserved(vendor: Vendor) {
     let bench = vendor.bench().await;
     vendor.foreign_trunk(&bench, 1, &[900, 903]);
     let before = bench.switch(SWITCH).view();
-    let desired = vendor.desired(&bench, "100-102,903", &[(1, "100-102,903"), (2, "101,903")]);
-    let made = bench.reconcile(SWITCH, desired).await;
+    let made = vendor.apply(&bench, "100-102,903", &[(1, "100-102,903"), (2, "101,903")]).await;
     assert_eq!(applied_vlans(&made).0, "100-102");
-    assert_eq!(items(&made.rejected), [Item::vlan(vid(903))].into(), "{:?}", made.rejected);
+    assert_eq!(items(&made), [Item::vlan(vid(903))].into(), "{:?}", made.rejected);
     let reason = &made.rejected[0].reason;
     assert!(reason.contains("theirs-903") && reason.contains("not ours"), "{reason}");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100-102,900,903");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "101");
-    let gone = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
-    assert_eq!((applied_vlans(&gone).0.as_str(), &gone.rejected), ("", &vec![]));
+    let gone = vendor.apply(&bench, "", &[(1, ""), (2, "")]).await;
+    assert_applied(&gone, "");
     let after = bench.switch(SWITCH).view();
     assert_eq!(after.vlans, before.vlans);
     for (name, was) in before.ports.iter().filter(|(name, _)| **name != vendor.port(2)) {
@@ -285,15 +273,9 @@ async fn foreign_config_is_preserved(vendor: Vendor) {
 
 async fn access_ports_become_trunks_only_with_mode_trunk(vendor: Vendor) {
     let bench = vendor.bench().await;
-    let by_hand = HandEdit {
-        port: Some(vendor.port(3)),
-        mode: Some(eno_simulator::PortMode::Access),
-        access: Some(900),
-        define_vlans: [(900, "theirs".to_owned())].into(),
-        ..HandEdit::default()
-    };
     if vendor.simulated != "srlinux" && vendor.simulated != "ieee8021q" {
-        bench.switch(SWITCH).change_by_hand(&by_hand).expect("an edit");
+        let define_vlans = [(900, "theirs".to_owned())].into();
+        bench.edit(SWITCH, &HandEdit { define_vlans, ..access(&vendor.port(3), 900) });
     }
     let mut desired = vendor.desired(&bench, "100", &[(1, "100"), (2, "100"), (3, "100")]);
     for port in &mut desired.ports[1..] {
@@ -305,7 +287,7 @@ async fn access_ports_become_trunks_only_with_mode_trunk(vendor: Vendor) {
         _ if vendor.access => [Item::port(vendor.port(2)), Item::port(vendor.port(3))].into(),
         _ => [Item::port(vendor.port(3))].into(),
     };
-    assert_eq!(items(&made.rejected), kept, "{:?}", made.rejected);
+    assert_eq!(items(&made), kept, "{:?}", made.rejected);
     for rejection in &made.rejected {
         assert!(rejection.reason.contains("set Mode: trunk"), "{}", rejection.reason);
     }
@@ -314,8 +296,8 @@ async fn access_ports_become_trunks_only_with_mode_trunk(vendor: Vendor) {
         let port = vendor.view(&bench, 3);
         assert_eq!((port.mode, port.access), (Some(eno_simulator::PortMode::Access), Some(900)));
         // With `Mode: trunk` it is converted.
-        let made = bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(3, "100")])).await;
-        assert_eq!(items(&made.rejected), BTreeSet::new(), "{:?}", made.rejected);
+        let made = vendor.apply(&bench, "100", &[(3, "100")]).await;
+        assert_eq!(items(&made), BTreeSet::new(), "{:?}", made.rejected);
         assert_eq!(Vendor::tagged(&bench, &vendor.port(3)), "100");
     }
 }
@@ -327,21 +309,20 @@ async fn lag_is_configured_for_its_members(vendor: Vendor) {
         port.lag = Some(vendor.lag.to_owned());
     }
     let made = bench.reconcile(SWITCH, desired).await;
-    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("100-101", &vec![]), "{made:?}");
+    assert_applied(&made, "100-101");
     assert_eq!(Vendor::tagged(&bench, vendor.lag), "100-101");
     // A LAG's member that is listed by itself is rejected.
     let bench = vendor.bench().await;
-    let made = bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100"), (5, "100")])).await;
-    assert_eq!(items(&made.rejected), [Item::port(vendor.port(5))].into(), "{:?}", made.rejected);
+    let made = vendor.apply(&bench, "100", &[(1, "100"), (5, "100")]).await;
+    assert_eq!(items(&made), [Item::port(vendor.port(5))].into(), "{:?}", made.rejected);
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "100");
 }
 
 async fn vlan_ranges_are_read_and_written(vendor: Vendor) {
     let bench = vendor.bench().await;
-    let made = bench.reconcile(SWITCH, vendor.desired(&bench, "2-600", &[(1, "2-600"), (2, "2-600")])).await;
-    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("2-600", &vec![]), "{:?}", made.rejected);
-    let desired = vendor.desired(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]);
-    let holed = bench.reconcile(SWITCH, desired).await;
+    let made = vendor.apply(&bench, "2-600", &[(1, "2-600"), (2, "2-600")]).await;
+    assert_applied(&made, "2-600");
+    let holed = vendor.apply(&bench, "2-299,301-600", &[(1, "2-299,301-600"), (2, "2-299,400-600")]).await;
     assert_eq!((applied_vlans(&holed).0.as_str(), &holed.rejected), ("2-299,301-600", &vec![]));
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "2-299,301-600");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "2-299,400-600");
@@ -355,24 +336,22 @@ async fn foreign_vlan_in_adopt_is_adopted(vendor: Vendor) {
     let made = bench.reconcile(SWITCH, desired).await;
     if vendor.simulated == "junos" {
         // The port refers to the VLAN by name, so the VLAN can't be renamed.
-        assert_eq!(items(&made.rejected), [Item::vlan(vid(900))].into(), "{:?}", made.rejected);
+        assert_eq!(items(&made), [Item::vlan(vid(900))].into(), "{:?}", made.rejected);
         assert!(made.rejected[0].reason.contains("can't be adopted"), "{:?}", made.rejected);
         let bench = vendor.bench().await;
-        let define = [(900, "theirs-900".to_owned())].into();
-        let edit = HandEdit { define_vlans: define, ..HandEdit::default() };
-        bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+        bench.edit(SWITCH, &defined(&[(900, "theirs-900")]));
         let mut desired = vendor.desired(&bench, "900", &[(1, "900")]);
         desired.device.adopt = set("900");
         let made = bench.reconcile(SWITCH, desired).await;
-        assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("900", &vec![]));
+        assert_applied(&made, "900");
         return;
     }
-    assert_eq!((applied_vlans(&made).0.as_str(), &made.rejected), ("900", &vec![]), "{:?}", made.rejected);
+    assert_applied(&made, "900");
     assert_eq!(on_switch(bench.switch(SWITCH), &vendor.port(1)).0, "900");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "900-901");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(2)), "900");
     // An adopted VLAN is removed like any other of ours.
-    let gone = bench.reconcile(SWITCH, vendor.desired(&bench, "", &[(1, ""), (2, "")])).await;
+    let gone = vendor.apply(&bench, "", &[(1, ""), (2, "")]).await;
     assert_eq!(applied_vlans(&gone).0, "");
     assert_eq!(vendor.vlans(&bench), "901");
     assert_eq!(Vendor::tagged(&bench, &vendor.port(1)), "901");
@@ -386,7 +365,7 @@ async fn change_is_held_until_decision(vendor: Vendor) {
         (ConfirmedCommit::V1_0, Decision::Abort),
     ] {
         let bench = vendor.bench_with(|spec| spec.capabilities.confirmed_commit = confirmed).await;
-        bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100")])).await;
+        vendor.apply(&bench, "100", &[(1, "100")]).await;
         let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
         let work = part.work();
         let phase = work.phase();
@@ -418,8 +397,7 @@ async fn change_is_held_until_decision(vendor: Vendor) {
 
 async fn refused_items_are_rejected_and_the_rest_applied(vendor: Vendor) {
     let excluded = async |bench: &Bench, what: &str| {
-        let desired = vendor.desired(bench, "100,3970", &[(1, "100,3970"), (2, "100")]);
-        let made = bench.reconcile(SWITCH, desired).await;
+        let made = vendor.apply(&bench, "100,3970", &[(1, "100,3970"), (2, "100")]).await;
         // On SR Linux only the port's part of the VLAN is refused.
         let current = applied_vlans(&made).0;
         assert!(current == "100" || vendor.simulated == "srlinux", "{what}: {current} {:?}", made.rejected);
@@ -455,12 +433,7 @@ async fn drift_is_detected_and_repaired(vendor: Vendor) {
         for drift in [Drift::Report, Drift::Repair] {
             desired.device.drift = drift;
             bench.settle(SWITCH, &desired).await;
-            let edit = HandEdit {
-                port: Some(vendor.port(1)),
-                remove_vlans: [100].into_iter().collect(),
-                ..HandEdit::default()
-            };
-            bench.switch(SWITCH).change_by_hand(&edit).expect("an edit");
+            bench.edit(SWITCH, &removed(Some(&vendor.port(1)), "100"));
             let notified = tokio::time::timeout(Duration::from_secs(10), changed.next()).await;
             assert_eq!(notified.expect("the device tells").as_deref(), Some(SWITCH));
             let after = bench.reconcile(SWITCH, desired.clone()).await;
@@ -479,7 +452,7 @@ async fn drift_is_detected_and_repaired(vendor: Vendor) {
 
 async fn next_process_cancels_unconfirmed_commit(vendor: Vendor) {
     let bench = vendor.bench().await;
-    bench.reconcile(SWITCH, vendor.desired(&bench, "100", &[(1, "100")])).await;
+    vendor.apply(&bench, "100", &[(1, "100")]).await;
     let killed = NetconfDriver::new(crate::common::options(bench.credentials.path()));
     let part = Part::new(SWITCH, vendor.desired(&bench, "100-110", &[(1, "100-110")]), LONG);
     let work = part.work();

@@ -5,21 +5,22 @@ use std::time::{Duration, Instant};
 
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_driver_netconf::session::Session as _;
-use eno_driver_netconf::ssh::SshSession;
 use eno_sbi::{Driver as _, LatestCommand, Work};
 use eno_schemas::{Drift, FabricPort, Item, Outcome, PortMode};
 use eno_simulator::{Boot, ConfirmedCommit, Fault, HandEdit, RejectEdit, Topology};
 use futures::StreamExt as _;
 use tokio::sync::{mpsc, watch};
 
-use crate::common::{Bench, applied_vlans, calls, command, failed, on_switch, options, set, work};
+use crate::common::{
+    Bench, access, applied_vlans, calls, command, defined, failed, items, on_switch, removed, set, trunk,
+    vid, work,
+};
 
 #[tokio::test]
 async fn vlans_are_added_changed_and_removed() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
-    let first =
-        bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await;
+    let first = bench.apply("leaf1", "100-110", &["Ethernet1", "Ethernet2"]).await;
     assert_eq!(applied_vlans(&first).0, "100-110");
     assert_eq!(first.rejected, []);
     assert_eq!(first.notes, []);
@@ -29,8 +30,7 @@ async fn vlans_are_added_changed_and_removed() {
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-110".into(), "100-110".into()));
 
     let (before, calls_before) = (leaf.stats(), calls(leaf));
-    let again =
-        bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await;
+    let again = bench.apply("leaf1", "100-110", &["Ethernet1", "Ethernet2"]).await;
     assert_eq!(again.applied, first.applied);
     let after = leaf.stats();
     assert_eq!(
@@ -46,7 +46,7 @@ async fn vlans_are_added_changed_and_removed() {
     assert_eq!(applied_vlans(&moved.await).0, "105-120");
     assert_eq!(on_switch(leaf, "Ethernet2"), ("105-120".into(), "111-120".into()));
 
-    let emptied = bench.reconcile("leaf1", bench.desired("leaf1", "", &["Ethernet1", "Ethernet2"])).await;
+    let emptied = bench.apply("leaf1", "", &["Ethernet1", "Ethernet2"]).await;
     assert_eq!(applied_vlans(&emptied), (String::new(), [].into()));
     let port = &leaf.view().ports["Ethernet1"];
     assert!(port.mode.is_none() && !port.open_trunk, "{port:?}");
@@ -59,7 +59,7 @@ async fn thousand_vlans_take_one_transaction() {
     let ports = ["Ethernet1", "Ethernet2", "Ethernet49", "Ethernet50"];
     let before = leaf.stats();
     let start = Instant::now();
-    let made = bench.reconcile("leaf1", bench.desired("leaf1", "1000-1999", &ports)).await;
+    let made = bench.apply("leaf1", "1000-1999", &ports).await;
     let taken = start.elapsed();
     assert_eq!(applied_vlans(&made).0, "1000-1999");
     let after = leaf.stats();
@@ -67,56 +67,30 @@ async fn thousand_vlans_take_one_transaction() {
     assert_eq!(after.transactions - before.transactions, 1);
 
     let start = Instant::now();
-    bench.reconcile("leaf1", bench.desired("leaf1", "1000-2000", &ports)).await;
+    bench.apply("leaf1", "1000-2000", &ports).await;
     println!("one more: {:?}, {} RPCs", start.elapsed(), calls(leaf) - after.rpcs.values().sum::<u64>());
     let start = Instant::now();
-    bench.reconcile("leaf1", bench.desired("leaf1", "1000-2000", &ports)).await;
+    bench.apply("leaf1", "1000-2000", &ports).await;
     println!("nothing: {:?}", start.elapsed());
     let start = Instant::now();
-    let gone = bench.reconcile("leaf1", bench.desired("leaf1", "", &ports)).await;
+    let gone = bench.apply("leaf1", "", &ports).await;
     println!("all gone: {:?}", start.elapsed());
     assert_eq!(applied_vlans(&gone).0, "");
     assert!(leaf.view().ports.values().all(|port| !port.open_trunk));
-}
-
-fn hand(port: &str, edit: HandEdit) -> HandEdit {
-    HandEdit { port: Some(port.to_owned()), ..edit }
-}
-
-fn sim(text: &str) -> eno_simulator::VlanSet {
-    text.parse().expect("a set of VLANs")
 }
 
 #[tokio::test]
 async fn foreign_config_is_preserved_and_rejects_only_conflicting_items() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
-    let foreign = [(10, "users <&>"), (103, "printers")].map(|(id, name)| (id, name.to_owned()));
-    let trunk = |port, vlans, native| {
-        hand(
-            port,
-            HandEdit {
-                mode: Some(eno_simulator::PortMode::Trunk),
-                vlans: sim(vlans),
-                native,
-                ..HandEdit::default()
-            },
-        )
-    };
-    let access = |port| {
-        hand(
-            port,
-            HandEdit { mode: Some(eno_simulator::PortMode::Access), access: Some(10), ..HandEdit::default() },
-        )
-    };
     for edit in [
-        HandEdit { define_vlans: foreign.into(), ..HandEdit::default() },
-        trunk("Ethernet1", "10,200-210", Some(101)),
-        trunk("Ethernet2", "", None),
-        access("Ethernet3"),
-        access("Ethernet4"),
+        defined(&[(10, "users <&>"), (103, "printers")]),
+        HandEdit { native: Some(101), ..trunk("Ethernet1", "10,200-210") },
+        trunk("Ethernet2", ""),
+        access("Ethernet3", 10),
+        access("Ethernet4", 10),
     ] {
-        leaf.change_by_hand(&edit).expect("an edit");
+        bench.edit("leaf1", &edit);
     }
     let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5", "Ethernet999"];
     let mut desired = bench.desired("leaf1", "100-104", &ports);
@@ -131,26 +105,21 @@ async fn foreign_config_is_preserved_and_rejects_only_conflicting_items() {
         ("Ethernet5", "100-102,104"),
     ];
     assert_eq!(carried, expected.map(|(port, vlans)| (port.to_owned(), vlans.to_owned())).into());
-    let mut rejected: Vec<(Item, &str)> =
-        made.rejected.iter().map(|rejection| (rejection.item.clone(), rejection.reason.as_str())).collect();
-    rejected.sort();
-    let vid = |id| eno_schemas::VlanId::new(id).unwrap();
-    let items: Vec<Item> = rejected.iter().map(|(item, _)| item.clone()).collect();
-    let mut expected = vec![
+    let expected = [
         Item::vlan(vid(103)),
         Item::port_vlan("Ethernet1", vid(101)),
         Item::port("Ethernet3"),
         Item::port("Ethernet999"),
     ];
-    expected.sort();
-    assert_eq!(items, expected);
-    let reason = |item: Item| rejected.iter().find(|(own, _)| *own == item).unwrap().1;
+    assert_eq!(items(&made), expected.into());
+    assert_eq!(made.rejected.len(), 4);
+    let reason = |item| &made.rejected.iter().find(|rejection| rejection.item == item).unwrap().reason;
     assert!(reason(Item::vlan(vid(103))).contains("under the name \"printers\", so it is not ours"));
     assert_eq!(reason(Item::port("Ethernet999")), "port Ethernet999 does not exist on the device");
     assert!(made.rejected.iter().all(|rejection| !rejection.retryable));
     assert_eq!(made.notes.iter().map(|note| note.kind.as_str()).collect::<Vec<_>>(), ["OpenTrunk"]);
 
-    bench.reconcile("leaf1", bench.desired("leaf1", "", &ports)).await;
+    bench.apply("leaf1", "", &ports).await;
     let view = leaf.view();
     assert_eq!(view.vlans.keys().copied().collect::<Vec<_>>(), [10, 103]);
     let port = |name: &str| view.ports[name].clone();
@@ -167,9 +136,10 @@ async fn foreign_config_is_preserved_and_rejects_only_conflicting_items() {
 async fn trunk_with_native_vlan_gets_a_list_and_never_opens() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
-    bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
-    leaf.change_by_hand(&hand("Ethernet1", HandEdit { native: Some(7), ..HandEdit::default() })).unwrap();
-    bench.reconcile("leaf1", bench.desired("leaf1", "", &["Ethernet1"])).await;
+    bench.apply("leaf1", "100-110", &["Ethernet1"]).await;
+    let port = Some("Ethernet1".to_owned());
+    bench.edit("leaf1", &HandEdit { port, native: Some(7), ..HandEdit::default() });
+    bench.apply("leaf1", "", &["Ethernet1"]).await;
     let port = &leaf.view().ports["Ethernet1"];
     assert_eq!((port.configured.to_string(), port.native, port.open_trunk), ("7".into(), Some(7), false));
 }
@@ -258,7 +228,7 @@ async fn denied_lock_is_retried_and_its_holder_named() {
     leaf.inject(Fault::LockDenied { times: Some(2) });
     assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
     leaf.inject(Fault::LockDenied { times: None });
-    let denied = bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await;
+    let denied = bench.apply("leaf1", "200", &["Ethernet1"]).await;
     let (reason, retryable, unreachable) = failed(&denied);
     assert!(reason.contains("session 0"), "{reason}");
     assert!(retryable && !unreachable);
@@ -266,15 +236,9 @@ async fn denied_lock_is_retried_and_its_holder_named() {
     assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired.clone()).await).0, "100");
 
     // Another session holds the lock.
-    let info = bench.info("leaf1");
-    let limits = options(bench.credentials.path()).limits;
-    let source = options(bench.credentials.path()).credentials;
-    let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
-    let other = SshSession::connect(&address, key, &source, Some("leaf1"), limits, Box::new(|_| ()))
-        .await
-        .expect("a session");
+    let other = bench.connect().await;
     other.call("<lock><target><candidate/></target></lock>".into()).await.expect("the lock");
-    let denied = bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await;
+    let denied = bench.apply("leaf1", "200", &["Ethernet1"]).await;
     let holder =
         format!("the candidate configuration is locked by session {}", other.hello().session_id().unwrap());
     assert_eq!(failed(&denied).0, holder);
@@ -341,10 +305,7 @@ async fn newer_command_supersedes_older_one_before_commit() {
     let (reconciled, ()) = tokio::join!(reconciling, overtaking);
     assert!(matches!(reconciled.outcome, Outcome::Progress { .. }), "{reconciled:?}");
     assert_eq!(leaf.stats().transactions, 0);
-    assert_eq!(
-        applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "200", &["Ethernet1"])).await).0,
-        "200"
-    );
+    assert_eq!(applied_vlans(&bench.apply("leaf1", "200", &["Ethernet1"]).await).0, "200");
 }
 
 #[tokio::test]
@@ -356,8 +317,7 @@ async fn drift_is_repaired_or_reported_by_policy() {
     for drift in [Drift::Report, Drift::Repair] {
         desired.device.drift = drift;
         bench.settle("leaf1", &desired).await;
-        leaf.change_by_hand(&hand("Ethernet1", HandEdit { remove_vlans: sim("100"), ..HandEdit::default() }))
-            .unwrap();
+        bench.edit("leaf1", &removed(Some("Ethernet1"), "100"));
         assert_eq!(changed.next().await.as_deref(), Some("leaf1"), "the device tells");
         let after = bench.reconcile("leaf1", desired.clone()).await;
         let note = after.notes.iter().find(|note| note.kind == "Drift").expect("it is reported");

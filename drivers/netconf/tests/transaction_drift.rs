@@ -6,11 +6,12 @@ use std::time::Duration;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
-use eno_simulator::{Boot, HandEdit};
+use eno_simulator::Boot;
 use futures::StreamExt as _;
 
 use crate::common::{
-    Bench, Part, applied_vlans, on_switch, options, rolled_back, until_change_is_held, work,
+    Bench, Part, applied_vlans, defined, on_switch, options, removed, rolled_back, trunk,
+    until_change_is_held, with_port_memory, work,
 };
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
@@ -19,22 +20,12 @@ fn drift(reconciled: &Reconciled) -> Vec<&str> {
 }
 
 fn remove(bench: &Bench, vlans: &str) {
-    let edit = HandEdit {
-        port: Some("Ethernet1".into()),
-        remove_vlans: vlans.parse().expect("a set"),
-        ..HandEdit::default()
-    };
-    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    bench.edit("leaf1", &removed(Some("Ethernet1"), vlans));
 }
 
 #[tokio::test]
 async fn device_without_notifications_is_audited_periodically() {
-    let bench = Bench::start(|topology| {
-        for switch in &mut topology.switches {
-            switch.capabilities.notifications = false;
-        }
-    })
-    .await;
+    let bench = Bench::with_capabilities(|capabilities| capabilities.notifications = false).await;
     let audit_interval = Duration::from_millis(200);
     let driver = NetconfDriver::new(Options { audit_interval, ..options(bench.credentials.path()) });
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
@@ -91,10 +82,8 @@ async fn audit_interval_change_causes_no_edit() {
 
 #[tokio::test]
 async fn lost_configuration_is_restored() {
-    let bench = Bench::start(|topology| {
-        for switch in &mut topology.switches {
-            (switch.capabilities.startup, switch.capabilities.candidate) = (true, true);
-        }
+    let bench = Bench::with_capabilities(|capabilities| {
+        (capabilities.startup, capabilities.candidate) = (true, true)
     })
     .await;
     let leaf = bench.switch("leaf1");
@@ -213,14 +202,8 @@ async fn cluster_id_clash_is_detected_and_foreign_vlans_stay() {
     let next = || work("leaf1", ours.clone()).with_reported(Some(report(&ours, &last)));
     assert_eq!(clash_note(&bench.driver.reconcile(next()).await), ["VLAN 200"]);
     let leaf = bench.switch("leaf1");
-    let edit = HandEdit {
-        port: Some("Ethernet2".into()),
-        remove_vlans: "200".parse().expect("a set"),
-        ..HandEdit::default()
-    };
-    leaf.change_by_hand(&edit).expect("an edit");
-    let edit = HandEdit { define_vlans: [(200, "theirs".to_owned())].into(), ..HandEdit::default() };
-    leaf.change_by_hand(&edit).expect("an edit");
+    bench.edit("leaf1", &removed(Some("Ethernet2"), "200"));
+    bench.edit("leaf1", &defined(&[(200, "theirs")]));
     let free = bench.settle("leaf1", &ours).await;
     assert_eq!(clash_note(&free), [""; 0]);
     assert_eq!(on_switch(leaf, "Ethernet1").1, "100");
@@ -231,8 +214,7 @@ async fn renamed_vlan_is_reported_and_not_taken_over() {
     let bench = Bench::start(|_| ()).await;
     let desired = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     applied_vlans(&bench.settle("leaf1", &desired).await);
-    let edit = HandEdit { define_vlans: [(100, "mine".to_owned())].into(), ..HandEdit::default() };
-    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    bench.edit("leaf1", &defined(&[(100, "mine")]));
     let found = bench.reconcile("leaf1", desired).await;
     assert_eq!(drift(&found), ["VLAN 100 renamed from \"eno-test-100\" to \"mine\""]);
     assert!(found.rejected.iter().any(|rejection| rejection.reason.contains("it is not ours")), "{found:?}");
@@ -243,8 +225,7 @@ async fn port_entries_of_deleted_vlan_are_removed_with_their_network() {
     let bench = Bench::start(|_| ()).await;
     let both = bench.desired("leaf1", "100,102", &["Ethernet1"]);
     let done = bench.settle("leaf1", &both).await;
-    let edit = HandEdit { remove_vlans: "100".parse().expect("a set"), ..HandEdit::default() };
-    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    bench.edit("leaf1", &removed(None, "100"));
     let listed = || bench.switch("leaf1").view().ports["Ethernet1"].configured.to_string();
     assert_eq!(listed(), "100,102");
     let one = bench.desired("leaf1", "102", &["Ethernet1"]);
@@ -265,12 +246,8 @@ fn open_trunks(reconciled: &Reconciled) -> usize {
     reconciled.notes.iter().filter(|note| note.kind == "OpenTrunk").count()
 }
 
-/// The desired state with the reported port memory, as in the engine's next command.
 fn with_new_port_memory(desired: &FabricDesired, reconciled: &Reconciled) -> FabricDesired {
-    let closed = closed(reconciled);
-    let mut desired = desired.clone();
-    desired.ports.iter_mut().for_each(|port| port.closed = closed.contains(&port.name.as_str()));
-    desired
+    with_port_memory(desired.clone(), reconciled.applied.as_ref().expect("an applied state"))
 }
 
 const EMPTIED_LIST_MESSAGE: &str = "Ethernet1 carries every VLAN: its list is gone";
@@ -355,12 +332,7 @@ async fn port_memory_ends_with_last_vlan() {
     assert_eq!(closed(&ended), [""; 0]);
     assert!(port().mode.is_none() && !port().open_trunk, "{:?}", port());
     // From now on the driver must not give it a list.
-    let edit = HandEdit {
-        port: Some("Ethernet1".into()),
-        mode: Some(eno_simulator::PortMode::Trunk),
-        ..HandEdit::default()
-    };
-    bench.switch("leaf1").change_by_hand(&edit).expect("an edit");
+    bench.edit("leaf1", &trunk("Ethernet1", ""));
     let work = work("leaf1", none.clone()).with_reported(Some(report(&none, &ended)));
     let left = bench.driver.reconcile(work).await;
     assert_eq!((&left.change, closed(&left)), (&None, vec![]));

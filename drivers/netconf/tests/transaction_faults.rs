@@ -4,19 +4,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_netconf::dialect::{DIALECTS, choose};
+use eno_driver_netconf::dialect::DIALECTS;
 use eno_driver_netconf::hello::{Hello, Profile};
-use eno_driver_netconf::plan::ClashDetector;
 use eno_driver_netconf::session::{Call, Session, SessionError};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
+use eno_driver_netconf::transaction::{RunContext, TransactionError};
 use eno_sbi::{Reconciled, Work};
-use eno_schemas::{Decision, DeviceInfo, FabricDesired};
+use eno_schemas::{Decision, FabricDesired};
 use eno_simulator::{ConfirmedCommit, Fault, RejectEdit, Tag};
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, Part, applied_vlans, failed, on_switch, options};
+use crate::common::{Bench, Part, applied_vlans, failed, on_switch, run_transaction};
 
 /// A session with leaf1 that may announce other capabilities, and may end before or after one request.
 struct UnreliableSession {
@@ -74,19 +73,7 @@ impl Session for UnreliableSession {
 
 impl UnreliableSession {
     async fn connect(bench: &Bench, cut: Option<(usize, When)>) -> Self {
-        let info = bench.info("leaf1");
-        let options = options(bench.credentials.path());
-        let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
-        let credential = Some("leaf1");
-        let session = SshSession::connect(
-            &address,
-            key,
-            &options.credentials,
-            credential,
-            options.limits,
-            Box::new(|_| ()),
-        );
-        let session = session.await.expect("a session");
+        let session = bench.connect().await;
         let hello = session.hello().clone();
         let session = Arc::new(Mutex::new(Some(session)));
         Self { session, hello, calls: AtomicUsize::new(0), cut, waited: Arc::default() }
@@ -105,32 +92,14 @@ impl UnreliableSession {
     }
 
     async fn run(&self, work: &Work, desired: &FabricDesired) -> Result<Reconciled, TransactionError> {
-        let dialect = choose(DIALECTS, None, &self.hello).expect("a dialect");
-        let transaction = Transaction {
-            session: self,
-            dialect,
-            profile: dialect.profile(&self.hello).expect("a profile"),
-            work,
-            desired,
-            persist_id: "eno-test-leaf1",
-            confirm_timeout: Duration::from_mins(1),
-            intent: &work.intent(),
-            device: &DeviceInfo::default(),
-            read_baseline: Mutex::default(),
-            clash_detector: &ClashDetector::default(),
-        };
-        transaction.run(RunContext { may_be_pending: true, ..RunContext::default() }).await
+        let context = RunContext { may_be_pending: true, ..RunContext::default() };
+        run_transaction(self, DIALECTS, work, desired, context).await.0
     }
 }
 
 /// A fabric whose switches support this version of confirmed commit.
 async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
-    Bench::start(|topology| {
-        for switch in &mut topology.switches {
-            switch.capabilities.confirmed_commit = confirmed_commit;
-        }
-    })
-    .await
+    Bench::with_capabilities(|capabilities| capabilities.confirmed_commit = confirmed_commit).await
 }
 
 fn states(bench: &Bench) -> [FabricDesired; 2] {
@@ -210,14 +179,11 @@ async fn session_end_at_any_request_leaves_device_old_or_new() {
 #[tokio::test]
 async fn device_with_false_capabilities_is_not_changed() {
     for lie in ["confirmed-commit:1.1", "validate:1.1", "candidate:1.0"] {
-        let bench = Bench::start(|topology| {
-            for switch in &mut topology.switches {
-                let capabilities = &mut switch.capabilities;
-                capabilities.confirmed_commit = ConfirmedCommit::None;
-                capabilities.validate = false;
-                if lie.starts_with("candidate") {
-                    (capabilities.candidate, capabilities.writable_running) = (false, true);
-                }
+        let bench = Bench::with_capabilities(|capabilities| {
+            capabilities.confirmed_commit = ConfirmedCommit::None;
+            capabilities.validate = false;
+            if lie.starts_with("candidate") {
+                (capabilities.candidate, capabilities.writable_running) = (false, true);
             }
         })
         .await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
+use eno_driver_netconf::session::Session as _;
 use eno_sbi::{Driver as _, LatestCommand};
 use eno_schemas::{Decision, Outcome, Rollback};
 use eno_simulator::{Boot, ConfirmedCommit, Fault};
@@ -16,17 +17,10 @@ const BOTH: [ConfirmedCommit; 2] = [ConfirmedCommit::V1_1, ConfirmedCommit::V1_0
 
 /// A fabric whose leaves carry VLAN 100 on Ethernet1.
 async fn bench(confirmed_commit: ConfirmedCommit) -> Bench {
-    let bench = Bench::start(|topology| {
-        for switch in &mut topology.switches {
-            switch.capabilities.confirmed_commit = confirmed_commit;
-        }
-    })
-    .await;
+    let bench =
+        Bench::with_capabilities(|capabilities| capabilities.confirmed_commit = confirmed_commit).await;
     for leaf in ["leaf1", "leaf2"] {
-        assert_eq!(
-            applied_vlans(&bench.settle(leaf, &bench.desired(leaf, "100", &["Ethernet1"])).await).0,
-            "100"
-        );
+        assert_eq!(applied_vlans(&bench.apply(leaf, "100", &["Ethernet1"]).await).0, "100");
     }
     bench
 }
@@ -153,20 +147,9 @@ async fn change_rolled_back_by_device_is_applied_again_after_confirm() {
     let deciding = async {
         until_change_is_held(phase).await;
         // Another manager cancels the commit by its persist-id.
-        let info = bench.info("leaf1");
-        let options = options(bench.credentials.path());
-        let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
-        let other = eno_driver_netconf::ssh::SshSession::connect(
-            &address,
-            key,
-            &options.credentials,
-            Some("leaf1"),
-            options.limits,
-            Box::new(|_| ()),
-        );
+        let other = bench.connect().await;
         let cancel = "<cancel-commit><persist-id>eno-test-leaf1</persist-id></cancel-commit>";
-        let other = other.await.expect("a session");
-        eno_driver_netconf::session::Session::call(&other, cancel.into()).await.expect("cancelled");
+        other.call(cancel.into()).await.expect("cancelled");
         part.decide(Decision::Confirm);
     };
     let (ended, ()) = tokio::join!(bench.driver.reconcile(work), deciding);
@@ -186,7 +169,7 @@ async fn device_without_rollback_is_excluded_from_transaction() {
     assert!(reason.contains("can't take back a change") && !retryable && !unreachable, "{reason}");
     assert_eq!(refused.device.and_then(|device| device.rollback), Some(Rollback::None));
     assert_eq!(bench.switch("leaf1").stats().transactions, before);
-    let plain = bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"])).await;
+    let plain = bench.apply("leaf1", "100-110", &["Ethernet1"]).await;
     assert_eq!(applied_vlans(&plain).0, "100-110");
 }
 

@@ -1,22 +1,20 @@
 //! Partial reads: a change reads only the VLANs that it affects, and misses no foreign change.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use eno_driver_netconf::dialect::{DIALECTS, choose};
+use eno_driver_netconf::dialect::DIALECTS;
 use eno_driver_netconf::hello::Hello;
-use eno_driver_netconf::plan::{Baseline, ClashDetector};
+use eno_driver_netconf::plan::Baseline;
 use eno_driver_netconf::session::{Call, Session};
 use eno_driver_netconf::ssh::SshSession;
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{RunContext, Transaction};
-use eno_sbi::{Driver as _, Intent, Reconciled};
-use eno_schemas::{DeviceInfo, FabricDesired};
-use eno_simulator::HandEdit;
+use eno_driver_netconf::transaction::RunContext;
+use eno_sbi::{Driver as _, Reconciled};
+use eno_schemas::FabricDesired;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 
-use crate::common::{Bench, applied_vlans, on_switch, options, work};
+use crate::common::{Bench, applied_vlans, defined, on_switch, removed, run_transaction, work};
 
 /// A session with leaf1 that records the length of the longest reply in bytes.
 struct MeasuringSession {
@@ -47,13 +45,7 @@ impl Session for MeasuringSession {
 
 impl MeasuringSession {
     async fn connect(bench: &Bench) -> Self {
-        let info = bench.info("leaf1");
-        let options = options(bench.credentials.path());
-        let address = info.netconf.to_string();
-        let (key, ignore) = (Some(info.host_key.as_str()), Box::new(|_: &Text| ()));
-        let session =
-            SshSession::connect(&address, key, &options.credentials, Some("leaf1"), options.limits, ignore);
-        Self { session: session.await.expect("a session"), longest: Arc::default() }
+        Self { session: bench.connect().await, longest: Arc::default() }
     }
 
     /// Runs a transaction. Returns its report, the VLANs of its last read, and the length of the longest reply.
@@ -63,24 +55,11 @@ impl MeasuringSession {
         baseline: Option<&Baseline>,
     ) -> (Reconciled, Baseline, usize) {
         *self.longest.lock().unwrap() = 0;
-        let dialect = choose(DIALECTS, None, self.hello()).expect("a dialect");
-        let transaction = Transaction {
-            session: self,
-            dialect,
-            profile: dialect.profile(self.hello()).expect("a profile"),
-            work: &work("leaf1", desired.clone()),
-            desired,
-            persist_id: "eno-test-leaf1",
-            confirm_timeout: Duration::from_mins(1),
-            intent: &Intent::Apply,
-            device: &DeviceInfo::default(),
-            read_baseline: Mutex::default(),
-            clash_detector: &ClashDetector::default(),
-        };
         let context =
             RunContext { verified_other_command: baseline.is_some(), baseline, ..RunContext::default() };
-        let report = transaction.run(context).await.expect("it runs");
-        let read = transaction.read_baseline.into_inner().unwrap().expect("something was read");
+        let work = work("leaf1", desired.clone());
+        let (report, read) = run_transaction(self, DIALECTS, &work, desired, context).await;
+        let (report, read) = (report.expect("it runs"), read.expect("something was read"));
         (report, read, *self.longest.lock().unwrap())
     }
 }
@@ -89,11 +68,7 @@ impl MeasuringSession {
 async fn change_reads_only_affected_vlans() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
-    let foreign = HandEdit {
-        define_vlans: [(50, "users".to_owned()), (1001, "printers".to_owned())].into(),
-        ..HandEdit::default()
-    };
-    leaf.change_by_hand(&foreign).expect("an edit");
+    bench.edit("leaf1", &defined(&[(50, "users"), (1001, "printers")]));
     let session = MeasuringSession::connect(&bench).await;
     let (first, baseline, whole) =
         session.run(&bench.desired("leaf1", "100-999", &["Ethernet1", "Ethernet2"]), None).await;
@@ -117,21 +92,14 @@ async fn concurrent_foreign_change_is_detected() {
     let bench = Bench::start(|_| ()).await;
     let leaf = bench.switch("leaf1");
     let mut changed = Box::pin(bench.driver.changed());
-    applied_vlans(
-        &bench.reconcile("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1", "Ethernet2"])).await,
-    );
-    applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-111", &["Ethernet1"])).await);
-    let edit = HandEdit {
-        port: Some("Ethernet1".into()),
-        remove_vlans: "105".parse().expect("a set"),
-        ..HandEdit::default()
-    };
-    leaf.change_by_hand(&edit).expect("an edit");
-    leaf.change_by_hand(&HandEdit { port: None, ..edit }).expect("an edit");
+    applied_vlans(&bench.apply("leaf1", "100-110", &["Ethernet1", "Ethernet2"]).await);
+    applied_vlans(&bench.apply("leaf1", "100-111", &["Ethernet1"]).await);
+    for port in [Some("Ethernet1"), None] {
+        bench.edit("leaf1", &removed(port, "105"));
+    }
     assert_eq!(changed.next().await.as_deref(), Some("leaf1"));
     // The next command comes before the driver has read the foreign change.
-    let (vlans, _) =
-        applied_vlans(&bench.reconcile("leaf1", bench.desired("leaf1", "100-112", &["Ethernet1"])).await);
+    let (vlans, _) = applied_vlans(&bench.apply("leaf1", "100-112", &["Ethernet1"]).await);
     assert_eq!(vlans, "100-112");
     assert_eq!(on_switch(leaf, "Ethernet1"), ("100-112".into(), "100-112".into()));
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use eno_schemas::{Item, Outcome};
 use eno_simulator::{Fault, RejectEdit, Stage};
 
-use crate::common::{Bench, applied_vlans, calls, failed, on_switch};
+use crate::common::{Bench, applied_vlans, calls, failed, items, on_switch, vid};
 
 #[tokio::test]
 async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
@@ -23,16 +23,10 @@ async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
         let leaf = bench.switch("leaf1");
         leaf.inject(Fault::RejectEdit(fault));
         let start = Instant::now();
-        let made =
-            bench.reconcile("leaf1", bench.desired("leaf1", "1001-2000", &["Ethernet1", "Ethernet2"])).await;
+        let made = bench.apply("leaf1", "1001-2000", &["Ethernet1", "Ethernet2"]).await;
         println!("refused, {what}: {} requests, {:?}", calls(leaf), start.elapsed());
         assert_eq!(applied_vlans(&made).0, "1001-1499,1501-2000", "{what}");
-        let vid = eno_schemas::VlanId::new(1500).unwrap();
-        assert!(
-            made.rejected.iter().all(|rejection| rejection.item.vlan == Some(vid)),
-            "{what}: {:?}",
-            made.rejected
-        );
+        assert!(items(&made).iter().all(|item| item.vlan == Some(vid(1500))), "{what}: {:?}", made.rejected);
         assert!(!made.rejected.is_empty() && !made.wants_retry());
         assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
         assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
@@ -55,8 +49,8 @@ async fn refused_port_is_rejected_alone() {
         ..RejectEdit::default()
     }));
     let ports = ["Ethernet1", "Ethernet2", "Ethernet3", "Ethernet4", "Ethernet5"];
-    let made = bench.reconcile("leaf1", bench.desired("leaf1", "100-120", &ports)).await;
-    assert_eq!(made.rejected.iter().map(|r| r.item.clone()).collect::<Vec<_>>(), [Item::port("Ethernet3")]);
+    let made = bench.apply("leaf1", "100-120", &ports).await;
+    assert_eq!(items(&made), [Item::port("Ethernet3")].into());
     assert_eq!(applied_vlans(&made).1.len(), 4);
 }
 
@@ -77,8 +71,7 @@ async fn refused_vlan_keeps_other_vlans_and_removals_of_its_port() {
         leaf.inject(refuse_port("Ethernet1", RejectEdit { vlan: Some(130), at, ..RejectEdit::default() }));
         let made = bench.reconcile("leaf1", state("100-149")).await;
         assert_eq!(applied_vlans(&made).1["Ethernet1"], "100-129,131-149", "{at:?}");
-        let items: Vec<Item> = made.rejected.iter().map(|rejection| rejection.item.clone()).collect();
-        assert_eq!(items, [Item::port_vlan("Ethernet1", eno_schemas::VlanId::new(130).unwrap())], "{at:?}");
+        assert_eq!(items(&made), [Item::port_vlan("Ethernet1", vid(130))].into(), "{at:?}");
         assert_eq!(on_switch(leaf, "Ethernet1").1, "100-129,131-149");
     }
 }
@@ -141,7 +134,7 @@ async fn device_that_refuses_everything_fails_without_retry() {
         without_path: true,
         ..RejectEdit::default()
     }));
-    let refused = bench.reconcile("leaf1", bench.desired("leaf1", "100-199", &["Ethernet1"])).await;
+    let refused = bench.apply("leaf1", "100-199", &["Ethernet1"]).await;
     let (reason, retryable, unreachable) = failed(&refused);
     assert!(reason.contains("read only today") && !retryable && !unreachable, "{reason}");
     assert!(leaf.view().vlans.is_empty());

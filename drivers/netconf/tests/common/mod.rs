@@ -1,19 +1,23 @@
 //! A simulated fabric and a driver.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eno_driver_netconf::credentials::CredentialSource;
-use eno_driver_netconf::dialect::DIALECTS;
+use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
-use eno_driver_netconf::ssh::Limits;
+use eno_driver_netconf::plan::{Baseline, ClashDetector};
+use eno_driver_netconf::session::Session;
+use eno_driver_netconf::ssh::{Limits, SshSession};
+use eno_driver_netconf::text::Text;
+use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
 use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome,
-    Transaction, VlanId, VlanSet,
+    Applied, Command, Decision, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan,
+    Generation, Item, Outcome, VlanId, VlanSet,
 };
-use eno_simulator::{Fabric, FabricOptions, Switch, SwitchInfo, Topology};
+use eno_simulator::{Capabilities, Fabric, FabricOptions, HandEdit, Switch, SwitchInfo, Topology};
 use tokio::sync::{mpsc, watch};
 
 pub const CLUSTER: &str = "test";
@@ -30,6 +34,14 @@ impl Bench {
         let mut topology = Topology::leaf_spine(2, 2, 4);
         adapt(&mut topology);
         Self::with(&topology).await
+    }
+
+    /// Starts that fabric with switches of these capabilities.
+    pub async fn with_capabilities(adapt: impl Fn(&mut Capabilities)) -> Self {
+        Self::start(|topology| {
+            topology.switches.iter_mut().for_each(|switch| adapt(&mut switch.capabilities));
+        })
+        .await
     }
 
     pub async fn with(topology: &Topology) -> Self {
@@ -58,6 +70,21 @@ impl Bench {
         self.fabric.info().iter().find(|info| info.name == name).expect("a switch of that name")
     }
 
+    /// Edits the configuration of a switch as an administrator does.
+    pub fn edit(&self, name: &str, edit: &HandEdit) {
+        self.switch(name).change_by_hand(edit).expect("an edit");
+    }
+
+    /// Opens a session with leaf1 beside that of the driver.
+    pub async fn connect(&self) -> SshSession {
+        let info = self.info("leaf1");
+        let Options { credentials, limits, .. } = options(self.credentials.path());
+        let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
+        let ignore = Box::new(|_: &Text| ());
+        let session = SshSession::connect(&address, key, &credentials, Some("leaf1"), limits, ignore);
+        session.await.expect("a session")
+    }
+
     pub fn device(&self, name: &str) -> Device {
         let info = self.info(name);
         Device {
@@ -79,6 +106,11 @@ impl Bench {
 
     pub async fn reconcile(&self, target: &str, desired: FabricDesired) -> Reconciled {
         self.driver.reconcile(work(target, desired)).await
+    }
+
+    /// Reconciles the desired state with `vlans` on each of `ports`.
+    pub async fn apply(&self, name: &str, vlans: &str, ports: &[&str]) -> Reconciled {
+        self.reconcile(name, self.desired(name, vlans, ports)).await
     }
 
     /// Reconciles until the driver asks for no retry.
@@ -104,6 +136,56 @@ pub fn desired(device: Device, vlans: &str, ports: &[(&str, &str)]) -> FabricDes
         vlans: set(vlans).iter().map(owner).collect(),
         ports: ports.iter().map(|(port, vlans)| FabricPort::new(*port, set(vlans))).collect(),
     }
+}
+
+/// An edit that names VLANs.
+pub fn defined(vlans: &[(u16, &str)]) -> HandEdit {
+    let define_vlans = vlans.iter().map(|(id, name)| (*id, (*name).to_owned())).collect();
+    HandEdit { define_vlans, ..HandEdit::default() }
+}
+
+/// An edit that makes a port a trunk and adds VLANs to it.
+pub fn trunk(port: &str, vlans: &str) -> HandEdit {
+    let (mode, vlans) = (Some(eno_simulator::PortMode::Trunk), vlans.parse().expect("a set of VLANs"));
+    HandEdit { port: Some(port.to_owned()), mode, vlans, ..HandEdit::default() }
+}
+
+/// An edit that makes a port an access port of a VLAN.
+pub fn access(port: &str, vlan: u16) -> HandEdit {
+    let mode = Some(eno_simulator::PortMode::Access);
+    HandEdit { port: Some(port.to_owned()), mode, access: Some(vlan), ..HandEdit::default() }
+}
+
+/// An edit that removes VLANs from a port; `None`: from the switch.
+pub fn removed(port: Option<&str>, vlans: &str) -> HandEdit {
+    let remove_vlans = vlans.parse().expect("a set of VLANs");
+    HandEdit { port: port.map(str::to_owned), remove_vlans, ..HandEdit::default() }
+}
+
+/// Runs one transaction in a session. Returns the VLANs of its last read, too.
+pub async fn run_transaction<S: Session>(
+    session: &S,
+    dialects: Dialects,
+    work: &Work,
+    desired: &FabricDesired,
+    context: RunContext<'_>,
+) -> (Result<Reconciled, TransactionError>, Option<Baseline>) {
+    let dialect = choose(dialects, None, session.hello()).expect("a dialect");
+    let transaction = Transaction {
+        session,
+        dialect,
+        profile: dialect.profile(session.hello()).expect("a profile"),
+        work,
+        desired,
+        persist_id: "eno-test-leaf1",
+        confirm_timeout: Duration::from_mins(1),
+        intent: &work.intent(),
+        device: &DeviceInfo::default(),
+        read_baseline: Mutex::default(),
+        clash_detector: &ClashDetector::default(),
+    };
+    let ended = transaction.run(context).await;
+    (ended, transaction.read_baseline.into_inner().unwrap())
 }
 
 pub fn options(credentials: &std::path::Path) -> Options {
@@ -143,7 +225,7 @@ impl Part {
     /// A command whose transaction has its deadline in `left`.
     pub fn new(target: &str, desired: FabricDesired, left: Duration) -> Self {
         let deadline = jiff::Timestamp::now() + jiff::SignedDuration::try_from(left).expect("a short time");
-        let transaction = Transaction {
+        let transaction = eno_schemas::Transaction {
             id: "t1".into(),
             participants: vec!["leaf1".into(), "leaf2".into()],
             deadline: deadline.to_string(),
@@ -198,6 +280,25 @@ pub fn rolled_back(reconciled: &Reconciled) -> &str {
 
 pub fn set(text: &str) -> VlanSet {
     text.parse().expect("a set of VLANs")
+}
+
+pub fn vid(id: u16) -> VlanId {
+    VlanId::new(id).expect("a VID")
+}
+
+/// The rejected items.
+pub fn items(reconciled: &Reconciled) -> BTreeSet<Item> {
+    reconciled.rejected.iter().map(|rejection| rejection.item.clone()).collect()
+}
+
+/// The desired state with the reported port memory, as in the engine's next command.
+pub fn with_port_memory(mut desired: FabricDesired, applied: &Applied) -> FabricDesired {
+    let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
+    for port in &mut desired.ports {
+        port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
+        port.before = before.get(&port.name).cloned();
+    }
+    desired
 }
 
 /// The applied VLANs as text: all, and by port.

@@ -7,9 +7,10 @@ use eno_driver_netconf::dialect::ieee8021q::Ieee8021Q;
 use eno_driver_netconf::plan::{InterfaceState, Inventory, Mode, interfaces};
 use proptest::prelude::*;
 
+use crate::common::vid;
 use crate::properties::device::{self, Model, Node};
 use crate::properties::{
-    DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, any_ports, config, name_of, vid,
+    DialectUnderTest, VIDS, any_desired, any_excluded, any_histories, any_ports, config, name_of,
 };
 
 const MODEL: Model = Model {

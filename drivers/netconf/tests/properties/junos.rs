@@ -9,10 +9,10 @@ use eno_driver_netconf::plan::{InterfaceState, Inventory, interfaces};
 use eno_schemas::vlan_name;
 use proptest::prelude::*;
 
+use crate::common::vid;
 use crate::properties::device::{Model, Node};
 use crate::properties::{
     DialectUnderTest, VIDS, Vlans, any_desired, any_excluded, any_histories, any_ports, any_vlans, config,
-    vid,
 };
 
 const MODEL: Model = Model {

@@ -24,12 +24,10 @@ use eno_schemas::{
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use crate::common::{vid, with_port_memory};
+
 /// The VIDs of random states.
 const VIDS: Range<u16> = 1..24;
-
-fn vid(id: u16) -> VlanId {
-    VlanId::new(id).expect("a VID")
-}
 
 fn ids(ids: &BTreeSet<u16>) -> VlanSet {
     ids.iter().map(|id| vid(*id)).collect()
@@ -140,15 +138,6 @@ fn check_port_memory(observed: &ObservedConfig, desired: &FabricDesired) -> Resu
     Ok(())
 }
 
-/// Adds the reported port memory to the next desired state.
-fn carry_port_memory(desired: &mut FabricDesired, applied: &Applied) {
-    let Applied::Fabric { closed, before, .. } = applied else { panic!("{applied:?}") };
-    for port in &mut desired.ports {
-        port.closed = closed.as_ref().is_some_and(|closed| closed.contains(&port.name));
-        port.before = before.get(&port.name).cloned();
-    }
-}
-
 /// No failure is written to a file.
 fn config() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
@@ -217,7 +206,7 @@ impl<'a> DialectUnderTest<'a> {
         for desired in history {
             let mut desired = desired.clone();
             if let Some(applied) = &port_memory {
-                carry_port_memory(&mut desired, applied);
+                desired = with_port_memory(desired, applied);
             }
             let before = self.parse(&nodes);
             prop_assert!(port_memory.is_some() || ours(&before, "c1").is_empty(), "nothing is ours");

@@ -3,26 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Mutex;
-use std::time::Duration;
 
-use eno_driver_netconf::dialect::{Dialect, Dialects, Layout, ParseError, choose};
+use eno_driver_netconf::dialect::{Dialect, Dialects, Layout, ParseError};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::hello::Hello;
 use eno_driver_netconf::plan::{
-    ChangeUnit, Changes, ClashDetector, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig,
-    ObservedPort, ObservedVlan, Setting,
+    ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
+    ObservedVlan, Setting,
 };
 use eno_driver_netconf::session::{Call, CallError, Session};
 use eno_driver_netconf::text::Text;
-use eno_driver_netconf::transaction::{RunContext, Transaction};
+use eno_driver_netconf::transaction::RunContext;
 use eno_driver_netconf::{RpcError, RpcErrors};
-use eno_sbi::{Driver as _, Intent, Reconciled};
-use eno_schemas::{DeviceInfo, FabricDesired, Item, VlanId};
+use eno_sbi::{Driver as _, Reconciled};
+use eno_schemas::{FabricDesired, Item, VlanId};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use quick_xml::escape::escape;
 
-use crate::common::{self, applied_vlans};
+use crate::common::{self, applied_vlans, items, run_transaction, with_port_memory};
 use crate::properties::device::{self, Model, Node};
 use crate::properties::{DialectUnderTest, VIDS, Vlans, any_ports, any_vlans, name_of};
 
@@ -252,21 +251,8 @@ impl Device {
     }
 
     async fn run(&self, desired: &FabricDesired) -> Reconciled {
-        let dialect = choose(DIALECTS, None, &self.hello).expect("the dialect");
-        let transaction = Transaction {
-            session: self,
-            dialect,
-            profile: dialect.profile(&self.hello).expect("a profile"),
-            work: &common::work("shelf1", desired.clone()),
-            desired,
-            persist_id: "eno-test-shelf1",
-            confirm_timeout: Duration::from_mins(1),
-            intent: &Intent::Apply,
-            device: &DeviceInfo::default(),
-            read_baseline: Mutex::default(),
-            clash_detector: &ClashDetector::default(),
-        };
-        transaction.run(RunContext::default()).await.expect("it runs")
+        let work = common::work("shelf1", desired.clone());
+        run_transaction(self, DIALECTS, &work, desired, RunContext::default()).await.0.expect("it runs")
     }
 }
 
@@ -302,12 +288,11 @@ async fn transaction_configures_and_restores_a_device() {
     let report = device.run(&desired).await;
     let (vlans, on_ports) = applied_vlans(&report);
     assert_eq!((vlans.as_str(), on_ports["a"].as_str(), on_ports["b"].as_str()), ("10-12", "10-11", "12"));
-    let refused: Vec<&Item> = report.rejected.iter().map(|rejection| &rejection.item).collect();
-    assert_eq!(refused, [&Item::vlan(VlanId::new(13).unwrap())]);
+    assert_eq!(items(&report), [Item::vlan(common::vid(13))].into());
 
     let mut none = FabricDesired { vlans: Vec::new(), ..desired };
     none.ports.iter_mut().for_each(|port| port.vlans = common::set(""));
-    crate::properties::carry_port_memory(&mut none, report.applied.as_ref().expect("an applied state"));
+    let none = with_port_memory(none, report.applied.as_ref().expect("an applied state"));
     assert_eq!(applied_vlans(&device.run(&none).await).0, "");
     assert_eq!(device.running(), start);
 }
