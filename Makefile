@@ -58,7 +58,7 @@ lanes: deps parts
 	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
+	$(CARGO) build --release --locked -p eno -p eno-lab -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
 crds:

@@ -28,7 +28,7 @@ pub enum ApplyError {
 }
 
 /// Converts a typed object to a dynamic one.
-pub(crate) fn dynamic<K>(object: &K) -> Result<DynamicObject, ApplyError>
+pub fn dynamic<K>(object: &K) -> Result<DynamicObject, ApplyError>
 where
     K: Serialize + kube::Resource<DynamicType = ()>,
 {
@@ -45,14 +45,14 @@ pub fn nad_resource() -> ApiResource {
 }
 
 /// The type of an object. The plural is derived from the kind, which is correct for all kinds applied here.
-pub(crate) fn resource_of(object: &DynamicObject) -> Result<ApiResource, ApplyError> {
+pub fn resource_of(object: &DynamicObject) -> Result<ApiResource, ApplyError> {
     let types = object.types.as_ref().ok_or(ApplyError::Unnamed)?;
     let gvk = GroupVersionKind::try_from(types).map_err(|_| ApplyError::Unnamed)?;
     Ok(ApiResource::from_gvk(&gvk))
 }
 
 /// The API of an object's kind, in its namespace if it has one.
-pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, ApplyError> {
+pub fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>, ApplyError> {
     let resource = resource_of(object)?;
     Ok(match &object.metadata.namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
@@ -61,7 +61,7 @@ pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> Result<Api<Dyna
 }
 
 /// `[namespace/]name` of an object.
-pub(crate) fn name_of(object: &DynamicObject) -> String {
+pub fn name_of(object: &DynamicObject) -> String {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     match &object.metadata.namespace {
         Some(namespace) => format!("{namespace}/{name}"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eno::sandbox::{ExecOutput, SandboxOptions};
+use eno_lab::sandbox::{ExecOutput, SandboxOptions};
 use eno_nbi_crds::{PodInterface, PodNetwork, PodNetworkStatus};
 use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;
@@ -195,7 +195,7 @@ pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) ->
                     }],
                     "containers": [{
                         "name": "cnf",
-                        "image": eno::sandbox::TEST_IMAGE,
+                        "image": eno_lab::sandbox::TEST_IMAGE,
                         "command": ["sleep", "1000000"],
                         // The Pod Security Standard `restricted`.
                         "securityContext": {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno::switch;
+use eno_lab::switch;
 use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
 use serde_json::Value;
 use tokio::time::timeout;

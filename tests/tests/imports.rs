@@ -6,7 +6,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 15] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
@@ -19,8 +19,9 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("eno-cri", &[]),
     ("eno-vm-lane", &[]),
     ("eno-control-plane", &[]),
-    ("eno", &["eno-engine", "eno-schemas", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
-    ("eno-tests", &["eno", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno", &["eno-engine", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
+    ("eno-lab", &["eno", "eno-schemas", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
 ];
 
 /// The workspace crates that a driver may depend on.

@@ -1,11 +1,11 @@
 //! `eno driver NAME`: executes the driver's program.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt as _;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
+use super::external;
 use crate::programs;
 
 #[derive(Debug, Args)]
@@ -31,9 +31,5 @@ impl DriverArgs {
 
 pub(super) fn exec(args: &DriverArgs) -> anyhow::Result<()> {
     let (name, arguments) = args.name_and_arguments().split_first().context("a driver has no name")?;
-    let mut command = programs::driver(&name.to_string_lossy())?;
-    let program = command.get_program().to_owned();
-    // `exec` returns only when it fails.
-    let error = command.args(arguments).exec();
-    Err(error).with_context(|| format!("running {}", program.display()))
+    external::exec(programs::driver(&name.to_string_lossy())?, arguments)
 }

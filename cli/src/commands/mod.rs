@@ -1,15 +1,13 @@
 //! The command line.
 
 mod adopt;
-mod agent;
 mod blame;
 mod callbacks;
-mod demo;
 mod driver;
+mod external;
 mod import;
 mod plan;
 mod revoked;
-mod sandbox;
 mod status;
 mod trace;
 
@@ -20,6 +18,8 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use eno_sbi::daemon::{LogFormat, TelemetryArgs, shutdown_on_signals};
 use tokio_util::sync::CancellationToken;
+
+use external::ExternalArgs;
 
 /// The external network operator: from custom resources to switch ports and pod interfaces.
 #[derive(Debug, Parser)]
@@ -37,14 +37,6 @@ struct EngineCommand {
     telemetry: TelemetryArgs,
 }
 
-#[derive(Debug, Args)]
-struct SimulatorCommand {
-    #[command(flatten)]
-    simulator: eno_simulator::SimulatorArgs,
-    #[command(flatten)]
-    telemetry: TelemetryArgs,
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the engine.
@@ -53,13 +45,13 @@ enum Command {
     #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
     Driver(driver::DriverArgs),
     /// Run the agent of this node: eno-driver-node from beside this program or from PATH.
-    Agent(agent::AgentArgs),
+    Agent(ExternalArgs),
     /// Run simulated switches that speak NETCONF.
-    Simulator(SimulatorCommand),
+    Simulator(ExternalArgs),
     /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
-    Sandbox(sandbox::SandboxArgs),
+    Sandbox(ExternalArgs),
     /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
-    Demo(demo::DemoArgs),
+    Demo(ExternalArgs),
     Plan(plan::PlanArgs),
     Status(status::StatusArgs),
     Trace(trace::TraceArgs),
@@ -69,22 +61,16 @@ enum Command {
     Revoked(revoked::RevokedArgs),
     Import(import::ImportArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
-    Bench(crate::bench::BenchArgs),
+    Bench(ExternalArgs),
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
-    Soak(crate::soak::SoakArgs),
+    Soak(ExternalArgs),
 }
 
 impl Eno {
     /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line or a plan in
     /// which something would fail.
     pub fn run(self) -> ExitCode {
-        match self.dispatch() {
-            Ok(code) => code,
-            Err(error) => {
-                eprintln!("eno: {error:#}");
-                ExitCode::FAILURE
-            }
-        }
+        exit_code(self.dispatch())
     }
 
     fn dispatch(self) -> anyhow::Result<ExitCode> {
@@ -98,27 +84,32 @@ impl Eno {
             Command::Revoked(args) => for_people(|_| revoked::run(args)),
             Command::Import(args) => import::run(args),
             Command::Driver(args) => driver::exec(&args),
-            Command::Agent(args) => agent::exec(&args),
+            Command::Agent(args) => args.exec_agent(),
             Command::Engine(command) => {
                 let EngineCommand { engine, telemetry } = *command;
                 telemetry.init()?;
                 run(|stop| eno_engine::run(engine, stop))
             }
-            Command::Simulator(SimulatorCommand { simulator, telemetry }) => {
-                telemetry.init()?;
-                run(|stop| eno_simulator::run(simulator, stop.cancelled_owned()))
-            }
-            Command::Sandbox(args) => for_people(|stop| sandbox::run(args, stop)),
-            Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
-            Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
-            Command::Soak(args) => for_people(|stop| crate::soak::run(args, stop)),
+            Command::Simulator(args) => args.exec_lab("simulator"),
+            Command::Sandbox(args) => args.exec_lab("sandbox"),
+            Command::Demo(args) => args.exec_lab("demo"),
+            Command::Bench(args) => args.exec_lab("bench"),
+            Command::Soak(args) => args.exec_lab("soak"),
         }
         .map(|()| ExitCode::SUCCESS)
     }
 }
 
+/// The exit code of a command; an error is printed.
+pub fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("eno: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
 /// Runs a command for users: it logs only warnings, and not the retries while a server starts.
-fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
+pub fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<T> {
     let filter = std::env::var("ENO_LOG").unwrap_or_else(|_| "warn,kube_client=off".to_owned());
@@ -127,7 +118,7 @@ fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
 }
 
 /// Runs a command with a token that SIGINT and SIGTERM cancel.
-fn run<T, F: Future<Output = anyhow::Result<T>>>(
+pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
 ) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Runtime::new().context("starting the async runtime")?;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use eno::sandbox::{ProcessOverrides, Role};
+use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_nbi_crds::{FabricDevice, Phase};
 use eno_simulator::When;
 use futures::future::{Either, select};

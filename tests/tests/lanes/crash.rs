@@ -2,7 +2,7 @@
 //! reference scenario must end in the state of an undisturbed run. The default is a slice of the writes to the API
 //! server; `tests/README.md` names the variables for the rest.
 
-use eno::sandbox::SandboxOptions;
+use eno_lab::sandbox::SandboxOptions;
 use eno_tests::fault_injection::{Extent, FaultInjectionTest, InjectionSite, topology};
 use eno_tests::with_own_sandbox;
 

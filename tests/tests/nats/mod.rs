@@ -15,7 +15,7 @@ async fn versions(system: &System) -> BTreeMap<String, u64> {
     let mut versions = BTreeMap::new();
     for info in system.sandbox.switches() {
         let running =
-            eno::switch::running(&system.http, info).await.expect("the control API of the simulator");
+            eno_lab::switch::running(&system.http, info).await.expect("the control API of the simulator");
         versions.insert(info.name.clone(), running.version);
     }
     versions

@@ -1,7 +1,7 @@
 //! The agents in pods of the DaemonSet of `deploy/`: its capabilities, seccomp profile, read-only root file system and
 //! mounts.
 
-use eno::sandbox::{AgentMode, SandboxOptions};
+use eno_lab::sandbox::{AgentMode, SandboxOptions};
 use eno_nbi_crds::{ConfigPhase, ConnectionPoint, L2ServiceAttachment, Phase, PodConfig};
 use eno_tests::{System, deployment, two_nodes, with_own_sandbox};
 use k8s_openapi::api::core::v1::Pod;

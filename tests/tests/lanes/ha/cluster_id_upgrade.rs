@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use async_nats::jetstream::Context;
-use eno::sandbox::{ProcessOverrides, Role};
+use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, until, with_own_sandbox};
@@ -22,7 +22,7 @@ const CLUSTER_ID: &str = "eno.k8s.io/cluster-id";
 async fn changes(system: &System) -> BTreeMap<String, (u64, u64)> {
     let mut changes = BTreeMap::new();
     for info in system.sandbox.switches() {
-        let running = eno::switch::running(&system.http, info).await.expect("the control API");
+        let running = eno_lab::switch::running(&system.http, info).await.expect("the control API");
         changes.insert(info.name.clone(), (running.version, system.transactions(&info.name).await));
     }
     changes

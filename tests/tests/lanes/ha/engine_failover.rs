@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use eno::sandbox::Role;
+use eno_lab::sandbox::Role;
 use eno_control_plane::NatsUser;
 use eno_tests::{Networks, Receiver, System, until, with_new_sandbox};
 

@@ -69,7 +69,7 @@ pub async fn write_versions(system: &System, jetstream: &Context) -> BTreeMap<St
         all.insert(name.to_owned(), stream.cached_info().state.last_sequence.to_string());
     }
     for info in system.sandbox.switches() {
-        let running = eno::switch::running(&system.http, info).await.expect("the control API");
+        let running = eno_lab::switch::running(&system.http, info).await.expect("the control API");
         all.insert(info.name.clone(), running.version.to_string());
     }
     all

@@ -5,7 +5,7 @@ mod rendered_manifests;
 mod routes;
 
 use async_nats::ConnectOptions;
-use eno::sandbox::Role;
+use eno_lab::sandbox::Role;
 use eno_control_plane::NatsUser;
 use eno_nbi_crds::{L2ServiceAttachment, Phase};
 use eno_tests::{TIMEOUT, attachment, connection_point, service, with_new_sandbox};

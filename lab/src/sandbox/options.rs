@@ -10,7 +10,7 @@ use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
 
 use super::Role;
-use crate::programs::{self, ProgramError};
+use eno::programs::{self, ProgramError};
 
 /// Receives progress messages, one line each.
 pub type Report = Arc<dyn Fn(&str) + Send + Sync>;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::wait::{self, Deadline};
 use super::{Sandbox, SandboxError, SandboxOptions, agent_pods};
 use crate::manifests::NAMESPACE;
-use crate::programs;
+use eno::programs;
 
 pub use eno_control_plane::node::TEST_IMAGE;
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use eno_control_plane::{ControlPlaneError, Exited, NodeError, SuperviseError};
 
-use crate::apply::ApplyError;
+use eno::apply::ApplyError;
 use crate::manifests::ManifestError;
-use crate::programs::ProgramError;
+use eno::programs::ProgramError;
 
 /// A sandbox can't start, or an operation on it fails.
 #[derive(Debug, thiserror::Error)]

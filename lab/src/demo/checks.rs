@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::screen;
-use crate::apply::{nad_resource, name_of};
+use eno::apply::{nad_resource, name_of};
 use crate::sandbox::Sandbox;
 use crate::switch;
 

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use super::model::{Action, Attachment, Point, Service, World, service_name};
-use crate::apply::{ApplyError, apply, apply_all, dynamic};
+use eno::apply::{ApplyError, apply, apply_all, dynamic};
 
 const MANAGER: &str = "eno-soak";
 /// The external PhysicalNetwork.

@@ -16,7 +16,7 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::apply::{api_of, apply_all, resource_of};
+use eno::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
 use crate::receiver::{Callback, Receiver};
 use crate::sandbox::Sandbox;

@@ -4,6 +4,7 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
+use eno::programs;
 use eno_simulator::SwitchInfo;
 use tokio::fs;
 
@@ -82,7 +83,7 @@ pub(super) async fn data_plane_ready(
 /// Starts the process; its directory holds ports, keys and configurations.
 pub(super) async fn spawn(sandbox: &Sandbox) -> Result<(), SandboxError> {
     let dir = sandbox.dir();
-    let mut command = Command::new(&sandbox.options.eno);
+    let mut command = Command::new(programs::find_program("eno-lab")?);
     command.arg("simulator").arg("--topology").arg(dir.join(TOPOLOGY)).arg("--dir").arg(dir.join(FOLDER));
     if let Some(nodes) = sandbox.control_plane.nodes() {
         command.arg("--data-plane");

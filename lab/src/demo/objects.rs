@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
-use crate::apply::{ApplyError, name_of, resource_of};
+use eno::apply::{ApplyError, name_of, resource_of};
 use crate::sandbox;
 
 /// `Kind [namespace/]name`.

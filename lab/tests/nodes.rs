@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eno::apply::apply;
-use eno::sandbox::{MANAGER, Sandbox, SandboxOptions, TEST_IMAGE};
+use eno_lab::sandbox::{MANAGER, Sandbox, SandboxOptions, TEST_IMAGE};
 use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;

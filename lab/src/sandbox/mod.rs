@@ -33,7 +33,7 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::apply::{self, ApplyError, apply_all};
+use eno::apply::{self, ApplyError, apply_all};
 use crate::manifests;
 use children::Child;
 use nodes::NodeProcess;

@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::apply::{ApplyError, dynamic};
+use eno::apply::{ApplyError, dynamic};
 use crate::sandbox::POOL;
 
 pub(super) const NAMESPACE: &str = "eno-bench";

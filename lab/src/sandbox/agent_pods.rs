@@ -18,9 +18,9 @@ use tokio::fs;
 
 use super::wait::{self, Deadline};
 use super::{MANAGER, Sandbox, SandboxError};
-use crate::apply::{apply, dynamic};
+use eno::apply::{apply, dynamic};
 use crate::manifests::{self, AGENT_NAMESPACE};
-use crate::programs;
+use eno::programs;
 
 /// The image name in the manifests.
 const IMAGE: &str = "eno:dev";

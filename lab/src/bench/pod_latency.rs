@@ -23,7 +23,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 
 use super::load::{self, EVERYWHERE, NAMESPACE};
 use super::report::percentile;
-use crate::apply::apply_all;
+use eno::apply::apply_all;
 use crate::sandbox::{Sandbox, TEST_IMAGE};
 
 /// Interval of the pod's requests.

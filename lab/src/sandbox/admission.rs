@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use super::{MANAGER, SandboxError};
-use crate::apply::{api_of, apply};
+use eno::apply::{api_of, apply};
 use crate::manifests;
 
 /// The name of the probe object, and the prefix of the policies that apply only to it.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::objects::{Follower, State, is_of_api_group};
 use super::{Demo, LIMIT, MANAGER, screen};
-use crate::apply::{api_of, apply_all};
+use eno::apply::{api_of, apply_all};
 use crate::manifests;
 use crate::sandbox::ExecOutput;
 

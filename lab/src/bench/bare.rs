@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::counters::{self, Cpu, cpu_since};
 use super::load::{Apis, EVERYWHERE, NAMESPACE, SERVICES, base, each, name};
-use crate::apply::{apply_all, nad_resource};
+use eno::apply::{apply_all, nad_resource};
 use crate::sandbox::Sandbox;
 
 /// The cost of the baseline.

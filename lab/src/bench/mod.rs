@@ -19,7 +19,7 @@ use eno_simulator::Topology;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
-use crate::apply::apply_all;
+use eno::apply::apply_all;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use crate::switch;
 use counters::Writes;

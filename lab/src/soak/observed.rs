@@ -15,7 +15,7 @@ use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::apply::nad_resource;
+use eno::apply::nad_resource;
 use crate::sandbox::Sandbox;
 use crate::switch;
 

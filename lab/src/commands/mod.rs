@@ -1,0 +1,69 @@
+//! The command line.
+
+mod demo;
+mod sandbox;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use eno::commands::{exit_code, for_people, run};
+use eno_sbi::daemon::TelemetryArgs;
+
+/// The laboratory of the external network operator: everything on one machine.
+#[derive(Debug, Parser)]
+#[command(name = "eno-lab", version, propagate_version = true)]
+pub struct Lab {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct SimulatorCommand {
+    #[command(flatten)]
+    simulator: eno_simulator::SimulatorArgs,
+    #[command(flatten)]
+    telemetry: TelemetryArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run simulated switches that speak NETCONF.
+    Simulator(SimulatorCommand),
+    /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
+    Sandbox(sandbox::SandboxArgs),
+    /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
+    Demo(demo::DemoArgs),
+    /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
+    Bench(crate::bench::BenchArgs),
+    /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
+    Soak(crate::soak::SoakArgs),
+}
+
+impl Lab {
+    /// Runs the command. The exit code is 0 on success, 1 on failure, and 2 for an invalid command line.
+    pub fn run(self) -> ExitCode {
+        let result = match self.command {
+            Command::Simulator(SimulatorCommand { simulator, telemetry }) => telemetry
+                .init()
+                .map_err(anyhow::Error::from)
+                .and_then(|()| run(|stop| eno_simulator::run(simulator, stop.cancelled_owned()))),
+            Command::Sandbox(args) => for_people(|stop| sandbox::run(args, stop)),
+            Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
+            Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
+            Command::Soak(args) => for_people(|stop| crate::soak::run(args, stop)),
+        };
+        exit_code(result.map(|()| ExitCode::SUCCESS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn command_line_definition_is_valid() {
+        Lab::command().debug_assert();
+    }
+}

@@ -1,0 +1,12 @@
+//! The laboratory: everything on one machine, for a demo, for tests and for measurements. No cluster needs it.
+
+pub mod bench;
+pub mod commands;
+pub mod demo;
+mod engine_metrics;
+pub mod manifests;
+mod receiver;
+pub mod sandbox;
+pub mod soak;
+pub mod switch;
+mod usage;
