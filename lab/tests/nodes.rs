@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use eno::apply::apply;
-use eno_lab::sandbox::{MANAGER, Sandbox, SandboxOptions, TEST_IMAGE};
 use eno_control_plane::parts::Parts;
+use eno_lab::sandbox::{MANAGER, Sandbox, SandboxOptions, TEST_IMAGE};
 use eno_simulator::Topology;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use async_nats::ConnectOptions;
 use async_nats::jetstream::{self, Context};
-use eno_lab::sandbox::{Sandbox, SandboxOptions};
 use eno_control_plane::NatsUser;
 use eno_control_plane::parts::Parts;
+use eno_lab::sandbox::{Sandbox, SandboxOptions};
 use eno_simulator::{NodeInterface, PhysicalNetwork, SwitchSpec, Topology};
 use futures::FutureExt as _;
 use kube::Client;

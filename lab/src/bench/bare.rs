@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::counters::{self, Cpu, cpu_since};
 use super::load::{Apis, EVERYWHERE, NAMESPACE, SERVICES, base, each, name};
-use eno::apply::{apply_all, nad_resource};
 use crate::sandbox::Sandbox;
+use eno::apply::{apply_all, nad_resource};
 
 /// The cost of the baseline.
 pub(super) struct Bare {

@@ -17,8 +17,8 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use eno::apply::{ApplyError, dynamic};
 use crate::sandbox::POOL;
+use eno::apply::{ApplyError, dynamic};
 
 pub(super) const NAMESPACE: &str = "eno-bench";
 /// Maximum services; more attachments share them. The other VLAN IDs are for samples.

@@ -19,10 +19,10 @@ use eno_simulator::Topology;
 use futures::future::try_join_all;
 use tokio_util::sync::CancellationToken;
 
-use eno::apply::apply_all;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
 use crate::switch;
 use counters::Writes;
+use eno::apply::apply_all;
 use load::{Apis, EVERYWHERE, MAX_SAMPLES, SERVICES, Tracker, each};
 use pod_latency::Answers;
 use racks::Racks;

@@ -23,8 +23,8 @@ use tokio::time::{MissedTickBehavior, timeout};
 
 use super::load::{self, EVERYWHERE, NAMESPACE};
 use super::report::percentile;
-use eno::apply::apply_all;
 use crate::sandbox::{Sandbox, TEST_IMAGE};
+use eno::apply::apply_all;
 
 /// Interval of the pod's requests.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(1);

@@ -13,9 +13,9 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::screen;
-use eno::apply::{nad_resource, name_of};
 use crate::sandbox::Sandbox;
 use crate::switch;
+use eno::apply::{nad_resource, name_of};
 
 fn kind_of(object: &DynamicObject) -> &str {
     object.types.as_ref().map_or("", |types| types.kind.as_str())

@@ -16,10 +16,10 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use eno::apply::{api_of, apply_all, resource_of};
 use crate::manifests;
 use crate::receiver::{Callback, Receiver};
 use crate::sandbox::Sandbox;
+use eno::apply::{api_of, apply_all, resource_of};
 use objects::{Follower, State, is_of_api_group, is_of_fabric, set_callback, title, without_fields};
 use screen::Screen;
 

@@ -12,8 +12,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
-use eno::apply::{ApplyError, name_of, resource_of};
 use crate::sandbox;
+use eno::apply::{ApplyError, name_of, resource_of};
 
 /// `Kind [namespace/]name`.
 pub(super) fn title(object: &DynamicObject) -> String {

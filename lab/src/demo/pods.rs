@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::objects::{Follower, State, is_of_api_group};
 use super::{Demo, LIMIT, MANAGER, screen};
-use eno::apply::{api_of, apply_all};
 use crate::manifests;
 use crate::sandbox::ExecOutput;
+use eno::apply::{api_of, apply_all};
 
 /// Namespace and label selector of the example's pods.
 const NAMESPACE: &str = "shop";

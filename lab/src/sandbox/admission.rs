@@ -12,8 +12,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
 use super::{MANAGER, SandboxError};
-use eno::apply::{api_of, apply};
 use crate::manifests;
+use eno::apply::{api_of, apply};
 
 /// The name of the probe object, and the prefix of the policies that apply only to it.
 const PROBE: &str = "eno-sandbox-probe";

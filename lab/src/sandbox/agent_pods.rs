@@ -18,8 +18,8 @@ use tokio::fs;
 
 use super::wait::{self, Deadline};
 use super::{MANAGER, Sandbox, SandboxError};
-use eno::apply::{apply, dynamic};
 use crate::manifests::{self, AGENT_NAMESPACE};
+use eno::apply::{apply, dynamic};
 use eno::programs;
 
 /// The image name in the manifests.

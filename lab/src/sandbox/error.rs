@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use eno_control_plane::{ControlPlaneError, Exited, NodeError, SuperviseError};
 
-use eno::apply::ApplyError;
 use crate::manifests::ManifestError;
+use eno::apply::ApplyError;
 use eno::programs::ProgramError;
 
 /// A sandbox can't start, or an operation on it fails.

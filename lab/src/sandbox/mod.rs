@@ -33,9 +33,9 @@ use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use tokio_util::task::AbortOnDropHandle;
 
-use eno::apply::{self, ApplyError, apply_all};
 use crate::manifests;
 use children::Child;
+use eno::apply::{self, ApplyError, apply_all};
 use nodes::NodeProcess;
 use restarts::Restarts;
 use wait::Deadline;

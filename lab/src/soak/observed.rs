@@ -15,9 +15,9 @@ use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use eno::apply::nad_resource;
 use crate::sandbox::Sandbox;
 use crate::switch;
+use eno::apply::nad_resource;
 
 /// A custom resource.
 #[derive(Debug, Clone, Default)]

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use async_nats::jetstream::Context;
-use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_control_plane::NatsUser;
+use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, until, with_own_sandbox};
 use k8s_openapi::api::coordination::v1::Lease;

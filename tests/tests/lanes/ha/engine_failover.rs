@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use eno_lab::sandbox::Role;
 use eno_control_plane::NatsUser;
+use eno_lab::sandbox::Role;
 use eno_tests::{Networks, Receiver, System, until, with_new_sandbox};
 
 use crate::lanes::ha::processes::{is_ready, leads, pause, resume, until_quiet, write_versions};

@@ -5,8 +5,8 @@ mod rendered_manifests;
 mod routes;
 
 use async_nats::ConnectOptions;
-use eno_lab::sandbox::Role;
 use eno_control_plane::NatsUser;
+use eno_lab::sandbox::Role;
 use eno_nbi_crds::{L2ServiceAttachment, Phase};
 use eno_tests::{TIMEOUT, attachment, connection_point, service, with_new_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
