@@ -1,6 +1,7 @@
 //! End-to-end tests of the whole operator in sandboxes. They are one binary, since each binary links everything that
 //! the tests use.
 
+mod book;
 mod deploy;
 mod e2e;
 mod imports;
