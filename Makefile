@@ -2,7 +2,7 @@
 # make test   what every change has to pass, after installing what the tests need
 # make lanes  what takes longer: all seeds and crash points, the VM, long waits for a takeover
 # make bench  how fast it is
-# make crds   writes deploy/crds, deploy/gitops and schemas/v1 from the types
+# make crds   writes deploy/crds, deploy/gitops, schemas/v1 and the reference of the kinds from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash

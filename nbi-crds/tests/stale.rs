@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 
 #[test]
 fn deploy_crds_is_not_stale() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let output = Command::new(env!("CARGO_BIN_EXE_eno-crds"))
         .arg("--check")
         .arg(directory)
