@@ -33,19 +33,15 @@ fn ready_attachment(usable: bool) -> (World, Key) {
 }
 
 fn foreign_pods_message(w: &World, key: &Key) -> Option<String> {
-    let found = w.statuses[key].conditions.iter().find(|condition| condition.kind.as_ref() == "ForeignPods");
-    found.map(|condition| condition.message.clone())
+    condition(&w.statuses[key], "ForeignPods").map(|condition| condition.message.clone())
 }
 
 #[test]
 fn foreign_pods_do_not_block_deletion_but_are_a_condition() {
     let (mut w, a) = ready_attachment(false);
     w.apply_pod_and_settle(foreign_pod("p"));
-    assert!(
-        foreign_pods_message(&w, &a).unwrap().starts_with(DELETABLE),
-        "{:?}",
-        foreign_pods_message(&w, &a)
-    );
+    let message = foreign_pods_message(&w, &a).unwrap();
+    assert!(message.starts_with(DELETABLE), "{message}");
     w.apply_pod(foreign_pod("q"));
     w.remove_pod("uid-p");
     w.remove_pod_and_settle("uid-q");

@@ -70,6 +70,5 @@ fn device_deletion_blocked_by_a_clash_names_it() {
     w.delete(&a);
     w.delete_and_settle(&device);
     report_clash(&mut w, &kept);
-    assert_eq!(w.phase(&device), Phase::Terminating);
-    assert!(w.message(&device).contains(CLASH_MESSAGE), "{}", w.message(&device));
+    w.assert_message_contains(&device, Phase::Terminating, CLASH_MESSAGE);
 }

@@ -112,6 +112,21 @@ impl World {
         self.settle();
     }
 
+    /// All of these objects have the phase and the message.
+    #[track_caller]
+    pub fn assert_phase(&self, keys: &[&Key], phase: Phase, message: &str) {
+        for key in keys {
+            assert_eq!((self.phase(key), self.message(key)), (phase, message), "{key}");
+        }
+    }
+
+    /// An object has the phase, and a message with this text.
+    #[track_caller]
+    pub fn assert_message_contains(&self, key: &Key, phase: Phase, text: &str) {
+        let message = self.message(key);
+        assert!(self.phase(key) == phase && message.contains(text), "{key}: {}: {message}", self.phase(key));
+    }
+
     pub fn assert_transitions_are_legal(&self) {
         for (key, phases) in &self.phases {
             for pair in phases.windows(2) {
@@ -137,6 +152,20 @@ impl World {
     pub fn report_applied(&mut self, name: &str, applied: Applied) {
         let hash = self.commands[&switch(name)].hash();
         self.report(&switch(name), hash, Outcome::Applied, Some(applied), Vec::new());
+        self.settle();
+    }
+
+    /// The driver of a node rejects these items, and executes its last command once more.
+    pub fn reject(&mut self, target: &Target, rejections: &[Rejection]) {
+        self.rejections.insert(target.clone(), rejections.to_vec());
+        self.run_driver_again(target);
+    }
+
+    /// The events of deleted objects arrive that were delayed.
+    pub fn end_delay_of_deletions(&mut self) {
+        for gone in self.delayed_deletions.take().unwrap() {
+            self.engine.handle(Event::ObjectGone(gone));
+        }
         self.settle();
     }
 

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use eno_core::spec::Spec;
 use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::{Desired, HostNetwork, Item, NodeDesired, Phase, Pool, Rejection};
+use ipnet::IpNet;
 use proptest::prelude::*;
 
 use crate::edits::{edit_point, edit_subnet};
@@ -63,8 +64,14 @@ struct History {
     clock: i64,
 }
 
-fn attachment_key(name: u8) -> Key {
-    Key::namespaced(Kind::L2ServiceAttachment, &to_name("ns"), &to_name(&format!("a{name}")))
+/// The holder of each address of a pool.
+type Holders = BTreeMap<(String, IpAddr), String>;
+
+fn hold(holders: &mut Holders, pool: &str, addresses: &[IpNet], holder: &str) {
+    for address in addresses {
+        let before = holders.insert((pool.to_owned(), address.addr()), holder.to_owned());
+        assert_eq!(before, None, "{holder} has {address}, too");
+    }
 }
 
 impl History {
@@ -116,12 +123,12 @@ impl History {
                 self.apply(bridge(&format!("b{name}"), &format!("pb{name}"), &cidrs));
             }
             Step::Delete(n) => {
-                let name = |prefix: &str| to_name(&format!("{prefix}{}", n % 3));
-                let key = match n / 3 {
-                    0 => attachment_key(n % 3),
-                    1 => Key::namespaced(Kind::PodConfig, &to_name("ns"), &name("c")),
-                    _ => Key::namespaced(Kind::Bridge, &to_name("ns"), &name("b")),
+                let (kind, prefix) = match n / 3 {
+                    0 => (Kind::L2ServiceAttachment, "a"),
+                    1 => (Kind::PodConfig, "c"),
+                    _ => (Kind::Bridge, "b"),
                 };
+                let key = Key::namespaced(kind, &to_name("ns"), &to_name(&format!("{prefix}{}", n % 3)));
                 if self.world.objects.contains_key(&key) {
                     self.world.delete(&key);
                 }
@@ -249,39 +256,26 @@ impl History {
 
     /// No address of a bridge or Subnet is leased to two pods, or applied to two pods.
     fn check_addresses(&self) {
-        let mut recorded: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
-        for (key, status) in &self.world.statuses {
-            if !self.world.objects.contains_key(key) {
-                continue;
-            }
+        let mut recorded = Holders::new();
+        let existing = self.world.statuses.iter().filter(|(key, _)| self.world.objects.contains_key(*key));
+        for (key, status) in existing {
             for entry in &status.pods {
                 for (link, leases) in &entry.leases {
                     // Each link name stands for one bridge.
-                    let pool = if key.kind == Kind::PodConfig { link.to_string() } else { "sn".into() };
-                    for lease in leases {
-                        let holder = format!("{key} {} {link}", entry.uid);
-                        let before = recorded.insert((pool.clone(), lease.addr()), holder.clone());
-                        assert_eq!(before, None, "{lease} is also recorded for {holder}");
-                    }
+                    let pool = if key.kind == Kind::PodConfig { link } else { "sn" };
+                    hold(&mut recorded, pool, leases, &format!("{key} {} {link}", entry.uid));
                 }
             }
         }
-        let mut applied: BTreeMap<(String, IpAddr), String> = BTreeMap::new();
+        let mut applied = Holders::new();
         for (name, desired) in self.node_states() {
-            for (uid, pod) in &desired.pods {
-                if !self.world.pods.contains_key(uid.as_str()) {
-                    continue;
-                }
+            for (uid, pod) in
+                desired.pods.iter().filter(|(uid, _)| self.world.pods.contains_key(uid.as_str()))
+            {
                 for link in &pod.links {
-                    let pool = link
-                        .id
-                        .strip_prefix("PodConfig/")
-                        .map_or("sn", |id| id.split('/').next_back().unwrap());
-                    for address in &link.addresses {
-                        let holder = format!("{name} {uid} {}", link.id);
-                        let before = applied.insert((pool.to_owned(), address.addr()), holder.clone());
-                        assert_eq!(before, None, "{address} is also applied for {holder}");
-                    }
+                    let of_config = link.id.strip_prefix("PodConfig/");
+                    let pool = of_config.map_or("sn", |id| id.split('/').next_back().unwrap());
+                    hold(&mut applied, pool, &link.addresses, &format!("{name} {uid} {}", link.id));
                 }
             }
         }

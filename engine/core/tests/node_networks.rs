@@ -15,8 +15,15 @@ fn host_network(w: &World, name: &str, network: &str) -> Option<HostNetwork> {
     w.applied.contains_key(&node_target(name)).then(|| applied_node(w, name).networks.remove(network))?
 }
 
+fn vlans_of(w: &World, name: &str, network: &str) -> String {
+    match host_network(w, name, network) {
+        Some(HostNetwork::Ovs { vlans, .. } | HostNetwork::Bridge { vlans, .. }) => vlans.to_string(),
+        other => panic!("{network} has no list of VLANs: {other:?}"),
+    }
+}
+
 fn condition(status: &Status, kind: &str) -> Option<(bool, String)> {
-    status.conditions.iter().find(|c| c.kind.as_ref() == kind).map(|c| (c.holds, c.message.clone()))
+    crate::world::condition(status, kind).map(|found| (found.holds, found.message.clone()))
 }
 
 fn point_offering(name: &str, plugins: Vec<Plugin>, interfaces: &[&str]) -> Object {
@@ -126,9 +133,7 @@ fn master_networks_follow_their_attachments() {
         Some(HostNetwork::Master { bond: vec![], vlans: "".parse().unwrap(), mtu: None }),
         "the vlan plugin creates its own subinterfaces"
     );
-    assert!(
-        matches!(host_network(&w, "node2", "br1"), Some(HostNetwork::Bridge { vlans, .. }) if vlans.to_string() == "100,200")
-    );
+    assert_eq!(vlans_of(&w, "node2", "br1"), "100,200");
     w.delete_and_settle(&am);
     assert!(!w.objects.contains_key(&am));
     assert!(
@@ -145,14 +150,11 @@ fn connection_points_share_a_bridge_only_with_the_same_uplink() {
     w.apply(attachment("a", &["s"], "cp"));
     w.apply_and_settle(attachment("b", &["t"], "twin"));
     assert_eq!(w.phase(&twin), Phase::Ready);
-    assert!(
-        matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "100,200")
-    );
+    assert_eq!(vlans_of(&w, "node1", "br-cp"), "100,200");
     let other = w.apply(created(point_offering("other", vec![ovs("br-cp")], &["eth7"]), 300));
     let nic = w.apply_and_settle(created(point_offering("nic", vec![ovs("br-nic")], &["eth1"]), 300));
     for key in [&other, &nic] {
-        assert_eq!(w.phase(key), Phase::Error);
-        assert!(w.message(key).contains("ConnectionPoint cp"), "{}", w.message(key));
+        w.assert_message_contains(key, Phase::Error, "ConnectionPoint cp");
     }
     assert!(
         matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { uplink: Some(uplink), .. }) if uplink.interfaces == ["eth1"])
@@ -167,17 +169,10 @@ fn younger_connection_point_gets_the_bridge_when_the_older_is_deleted() {
     let mut w = World::with_agents();
     let old = w.apply(created(point_offering("old", vec![ovs("br-x")], &["eth8"]), 50));
     let young = w.apply_and_settle(created(
-        point_offering(
-            "young",
-            vec![Plugin::Ovs {
-                bridge_name: "br-x".into(),
-                socket_file: None,
-                datapath: Some(OvsDatapath::Netdev),
-                patch: None,
-                pool_name: None,
-            }],
-            &["eth8"],
-        ),
+        edit_point(&point_offering("young", vec![ovs("br-x")], &["eth8"]), |spec| {
+            let Plugin::Ovs { datapath, .. } = &mut spec.cnis[0].plugin else { unreachable!() };
+            *datapath = Some(OvsDatapath::Netdev);
+        }),
         60,
     ));
     assert_eq!((w.phase(&old), w.phase(&young)), (Phase::Ready, Phase::Error));
@@ -205,15 +200,13 @@ fn first_failing_hop_is_named_in_status() {
     assert_eq!(condition(&w.statuses[&a], "NADReady"), Some((true, String::new())));
     let cp = cp_key();
     assert_eq!((w.phase(&cp), w.message(&cp)), (Phase::Error, expected));
-    w.rejections.clear();
-    w.run_driver_again(&node_target("node2"));
+    w.reject(&node_target("node2"), &[]);
     assert_eq!((w.phase(&cp), w.phase(&a)), (Phase::Ready, Phase::Pending));
     assert_eq!(w.message(&a), "Node node3: bridge br-cp: VLAN 100 is not confirmed yet");
     w.end_silence();
     assert_eq!(w.phase(&a), Phase::Ready);
     let vlan = Rejection { retryable: true, ..rejection(Item::port_vlan("br-cp", vid(100)), "no") };
-    w.rejections.insert(node_target("node1"), vec![vlan]);
-    w.run_driver_again(&node_target("node1"));
+    w.reject(&node_target("node1"), &[vlan]);
     assert_eq!((w.phase(&a), w.message(&a)), (Phase::Error, "Node node1: bridge br-cp: VLAN 100: no"));
     assert_eq!(w.phase(&cp), Phase::Ready);
 }
@@ -297,8 +290,7 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     let cp = cp_key();
     let hung = rejection(Item::port("br-cp"), "Open vSwitch at unix:/db.sock is silent for 2 s");
     let hung = Rejection { retryable: true, unreachable: true, ..hung };
-    w.rejections.insert(node_target("node2"), vec![hung.clone()]);
-    w.run_driver_again(&node_target("node2"));
+    w.reject(&node_target("node2"), &[hung.clone()]);
     let expected = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
     let check = |w: &World| {
         for key in [&a, &cp] {
@@ -311,20 +303,16 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     w.apply(service("t", 101, &[]));
     let b = w.apply(attachment("b", &["t"], "cp"));
     w.delete_and_settle(&gone);
-    assert_eq!(w.phase(&b), Phase::Pending);
-    assert!(w.message(&b).contains("bridge br-cp waits: Open vSwitch at"), "{}", w.message(&b));
-    assert_eq!(w.phase(&gone), Phase::Terminating);
-    assert!(w.message(&gone).contains("can't be removed yet: Open vSwitch at"), "{}", w.message(&gone));
+    w.assert_message_contains(&b, Phase::Pending, "bridge br-cp waits: Open vSwitch at");
+    w.assert_message_contains(&gone, Phase::Terminating, "can't be removed yet: Open vSwitch at");
     w.restart_and_settle();
     check(&w);
     assert_eq!((w.phase(&b), w.phase(&gone)), (Phase::Pending, Phase::Terminating), "also with a new engine");
     // A rejection of another kind is an error.
     let refused = Rejection { reason: "no such NIC".into(), unreachable: false, ..hung.clone() };
-    w.rejections.insert(node_target("node2"), vec![hung, refused]);
-    w.run_driver_again(&node_target("node2"));
+    w.reject(&node_target("node2"), &[hung, refused]);
     assert_eq!(w.message(&a), "Node node2: bridge br-cp: no such NIC");
-    w.rejections.clear();
-    w.run_driver_again(&node_target("node2"));
+    w.reject(&node_target("node2"), &[]);
     assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Ready, Phase::Ready));
     assert!(!w.objects.contains_key(&gone), "{}", w.message(&gone));
     assert_eq!(condition(&w.statuses[&a], "Degraded"), None);
@@ -359,8 +347,7 @@ fn invalid_interface_names_are_rejected() {
         (ovs("eth0"), vec!["eth0"], "can't be a bridge and its uplink"),
     ] {
         let key = w.apply_and_settle(point_offering("bad", vec![plugin], &nics));
-        assert_eq!(w.phase(&key), Phase::Error);
-        assert!(w.message(&key).contains(expected), "{}", w.message(&key));
+        w.assert_message_contains(&key, Phase::Error, expected);
     }
     w.apply(point_offering("m", vec![Plugin::Macvlan { master: "enp0s31f6np".into() }], &[]));
     w.apply(service("s", 100, &[]));
@@ -368,8 +355,7 @@ fn invalid_interface_names_are_rejected() {
     let a = w.apply(attachment("a", &["s"], "m"));
     let b = w.apply_and_settle(attachment("b", &["t"], "m"));
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
-    assert_eq!(w.phase(&b), Phase::Error);
-    assert!(w.message(&b).contains("enp0s31f6np.1000"), "{}", w.message(&b));
+    w.assert_message_contains(&b, Phase::Error, "enp0s31f6np.1000");
 }
 
 #[test]
@@ -389,9 +375,7 @@ fn restart_publishes_nothing_and_continues_a_deletion() {
     assert_eq!((w.phase(&a), w.phase(&b)), (Phase::Terminating, Phase::Ready), "node1 still has it");
     w.end_silence();
     assert!(!w.objects.contains_key(&a));
-    assert!(
-        matches!(host_network(&w, "node1", "br-cp"), Some(HostNetwork::Ovs { vlans, .. }) if vlans.to_string() == "200")
-    );
+    assert_eq!(vlans_of(&w, "node1", "br-cp"), "200");
 }
 
 /// The ConnectionPoint `cp` with changed options of its first CNI plugin.

@@ -1,7 +1,7 @@
 //! Lifecycles of objects, from creation to deletion.
 
 use eno_core::spec::{Invalid, Plugin};
-use eno_core::{Event, Key, Kind, Object, Target};
+use eno_core::{Key, Kind, Object, Target};
 use eno_schemas::{Ipam, Item, NadVlans, Phase};
 
 use crate::edits::{edit_point, edit_service, edit_subnet};
@@ -59,8 +59,7 @@ fn attachment_deletion_waits_for_pod_and_switch() {
     assert!(w.nad("ns", "a").is_some());
     w.silent.insert(switch("leaf1"));
     w.remove_pod_and_settle("uid-pod");
-    assert_eq!(w.phase(&a), Phase::Terminating);
-    assert!(w.message(&a).contains("FabricDevice leaf1"), "{}", w.message(&a));
+    w.assert_message_contains(&a, Phase::Terminating, "FabricDevice leaf1");
     w.end_silence();
     assert!(!w.objects.contains_key(&a));
 }
@@ -72,8 +71,7 @@ fn vlan_id_has_one_holder() {
     let old = w.apply_and_settle(created(service("old", 200, &["dc"]), 100));
     assert_eq!((w.phase(&young), w.phase(&old)), (Phase::Ready, Phase::Ready));
     w.apply_and_settle(edit_service(&w.objects[&old], |spec| spec.vid = vid(100)));
-    assert_eq!(w.phase(&old), Phase::Error);
-    assert!(w.message(&old).contains("held by L2Service young"), "{}", w.message(&old));
+    w.assert_message_contains(&old, Phase::Error, "held by L2Service young");
     assert_eq!(w.carrying_ports(200), ["leaf2:gw"], "the applied VLAN stays");
     w.delete_and_settle(&young);
     assert_eq!(w.phase(&old), Phase::Ready);
@@ -94,10 +92,7 @@ fn deleted_object_frees_its_vlan_before_its_gone_event() {
         for key in [&next, &user] {
             assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}: {}", w.message(key));
         }
-        for gone in w.delayed_deletions.take().unwrap() {
-            w.engine.handle(Event::ObjectGone(gone));
-        }
-        w.settle();
+        w.end_delay_of_deletions();
         assert_eq!(w.carrying_ports(100), ALL_PORTS);
     }
 }
@@ -311,8 +306,7 @@ fn joining_and_leaving_nodes_change_ports() {
     );
     assert_eq!(w.phases[&a], [Phase::Pending, Phase::Ready], "a joining node does not make it pending");
     w.apply_node_and_settle("node5", true, true);
-    assert_eq!(w.phase(&a), Phase::Error);
-    assert!(w.message(&a).contains("node node5 of NodePool pool has no switch port"), "{}", w.message(&a));
+    w.assert_message_contains(&a, Phase::Error, "node node5 of NodePool pool has no switch port");
 }
 
 #[test]
@@ -364,8 +358,7 @@ fn deleted_device_is_drained_first() {
     w.delete(&leaf2);
     w.report_unreachable(&switch("leaf2"));
     w.settle();
-    assert_eq!(w.phase(&leaf2), Phase::Terminating);
-    assert!(w.message(&leaf2).contains("forget"), "{}", w.message(&leaf2));
+    w.assert_message_contains(&leaf2, Phase::Terminating, "forget");
     w.end_silence();
     assert!(!w.objects.contains_key(&leaf2) && !w.applied.contains_key(&switch("leaf2")));
     assert_eq!(w.phase(&a), Phase::Error, "its nodes have lost their ports");

@@ -1,10 +1,11 @@
 //! Links and addresses of running pods by PodConfig, PodNetworkConfig and Bridge.
 
-use eno_core::spec::{PodLinksSpec, PrimarySpec, Spec};
+use eno_core::spec::PrimarySpec;
 use eno_core::{ConditionReason, Event, Key, Kind};
-use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection, VlanId};
+use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection};
 
 use crate::edits::edit_links;
+use crate::fixtures::{rejection, vid};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -184,8 +185,7 @@ fn config_is_pending_until_removed_links_are_gone() {
     assert_eq!(w.phase(&c), Phase::Ready);
     w.silent.insert(node_target("node1"));
     w.apply_and_settle(edit_links(&two, |spec| drop(spec.links.pop())));
-    assert_eq!(w.phase(&c), Phase::Pending);
-    assert!(w.message(&c).contains("the removal of PodConfig/c/pc1 on Node node1"), "{}", w.message(&c));
+    w.assert_message_contains(&c, Phase::Pending, "the removal of PodConfig/c/pc1 on Node node1");
     w.end_silence();
     assert_eq!(w.phase(&c), Phase::Ready, "{}", w.message(&c));
     assert_eq!(applied_pod(&w, "node1", "a").unwrap().links.len(), 1);
@@ -228,8 +228,7 @@ fn deletion_waits_for_ready_nodes_only() {
     let (mut w, c) = world_with_configured_pod();
     w.silent.insert(node_target("node1"));
     w.delete_and_settle(&c);
-    assert_eq!(w.phase(&c), Phase::Terminating);
-    assert!(w.message(&c).contains("Pod a on Node node1"), "{}", w.message(&c));
+    w.assert_message_contains(&c, Phase::Terminating, "Pod a on Node node1");
     w.restart_and_settle();
     assert_eq!(w.phase(&c), Phase::Terminating, "also with a new engine");
     w.apply_node_and_settle("node1", true, false);
@@ -285,12 +284,7 @@ fn pod_bridge_belongs_to_one_namespace() {
     foreign.key.namespace = "elsewhere".into();
     foreign.created = 50;
     let thief = w.apply_and_settle(foreign);
-    assert_eq!(w.phase(&thief), Phase::Error);
-    assert!(
-        w.message(&thief).contains("belongs to namespace ns, where PodConfig c uses it"),
-        "{}",
-        w.message(&thief)
-    );
+    w.assert_message_contains(&thief, Phase::Error, "belongs to namespace ns, where PodConfig c uses it");
     let cp = w.apply_and_settle(pod_config("cp", vec![veth("x", "br-cp", "10.9.0.0/24")]));
     assert!(w.message(&cp).contains("is a network of ConnectionPoint cp"), "{}", w.message(&cp));
     w.delayed_deletions = Some(Vec::new());
@@ -302,10 +296,7 @@ fn pod_bridge_belongs_to_one_namespace() {
         "before the gone event of the former user: {}",
         w.message(&thief)
     );
-    for gone in w.delayed_deletions.take().unwrap() {
-        w.engine.handle(Event::ObjectGone(gone));
-    }
-    w.settle();
+    w.end_delay_of_deletions();
     assert_eq!(w.phase(&thief), Phase::Ready, "{}", w.message(&thief));
 }
 
@@ -314,7 +305,7 @@ fn link_kinds_on(parent: &str) -> Vec<LinkKind> {
     vec![
         LinkKind::Macvlan { master: parent.into() },
         LinkKind::Ipvlan { master: parent.into() },
-        LinkKind::Vlan { parent: Parent::Host(parent.into()), vlan: VlanId::new(300).unwrap() },
+        LinkKind::Vlan { parent: Parent::Host(parent.into()), vlan: vid(300) },
     ]
 }
 
@@ -422,12 +413,10 @@ fn refused_sample_is_an_error_until_a_pod_is_selected() {
 #[test]
 fn primary_interface_and_mac_have_one_owner() {
     let mut w = World::with_agents();
-    let mut first = pod_config("c", vec![]);
-    first.spec = Ok(Spec::PodLinks(PodLinksSpec {
-        primary: Some(PrimarySpec { name: "eth0".into(), mtu: 1400 }),
-        sample: Some("sample".into()),
-        ..PodLinksSpec::default()
-    }));
+    let first = edit_links(&pod_config("c", vec![]), |spec| {
+        spec.primary = Some(PrimarySpec { name: "eth0".into(), mtu: 1400 });
+        spec.sample = Some("sample".into());
+    });
     let c = w.apply(first.clone());
     let mut other = first;
     other.key.kind = Kind::PodNetworkConfig;
@@ -460,13 +449,8 @@ fn agent_rejections_are_in_status_and_pod_network() {
     let mut w = World::with_agents();
     let c = w.apply(pod_config("c", vec![veth("pc0", "pcbr0", "10.9.0.0/24")]));
     let item = Item::link("uid-a", "PodConfig/c/pc0");
-    let refuse = |retryable| Rejection {
-        item: item.clone(),
-        reason: "pc01234567890123 is too long".into(),
-        retryable,
-        unreachable: false,
-    };
-    w.rejections.insert(node_target("node1"), vec![refuse(false)]);
+    let refused = rejection(item, "pc01234567890123 is too long");
+    w.rejections.insert(node_target("node1"), vec![refused.clone()]);
     w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.apply_pod_and_settle(pod("b", "node1", &[(LABEL, "c")]));
     assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, "Pod a: link pc0: pc01234567890123 is too long"));
@@ -475,25 +459,16 @@ fn agent_rejections_are_in_status_and_pod_network() {
         w.pod_networks[&to_name("uid-a")].interfaces[0].problem.as_deref(),
         Some("pc01234567890123 is too long")
     );
-    w.rejections.insert(node_target("node1"), vec![refuse(true)]);
-    w.run_driver_again(&node_target("node1"));
+    w.reject(&node_target("node1"), &[Rejection { retryable: true, ..refused }]);
     assert_eq!(w.phase(&c), Phase::Pending);
     assert_eq!(w.message(&c), "Pod a: link pc0: pc01234567890123 is too long; it is retried");
     assert_eq!(
         pod_entry(&w, &c, "a").problem.as_deref(),
         Some("link pc0: pc01234567890123 is too long; it is retried")
     );
-    w.rejections.clear();
-    w.run_driver_again(&node_target("node1"));
+    w.reject(&node_target("node1"), &[]);
     assert_eq!(w.phase(&c), Phase::Ready);
-    let bridge = Rejection {
-        item: Item::port("pcbr0"),
-        reason: "it is not ours".into(),
-        retryable: false,
-        unreachable: false,
-    };
-    w.rejections.insert(node_target("node1"), vec![bridge]);
-    w.run_driver_again(&node_target("node1"));
+    w.reject(&node_target("node1"), &[rejection(Item::port("pcbr0"), "it is not ours")]);
     assert_eq!(w.message(&c), "Pod a: Node node1: bridge pcbr0: it is not ours");
 }
 

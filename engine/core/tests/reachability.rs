@@ -47,20 +47,13 @@ fn unlinked_leaves() -> World {
 }
 
 #[track_caller]
-fn assert_phase(w: &World, keys: &[&Key], phase: Phase, message: &str) {
-    for key in keys {
-        assert_eq!((w.phase(key), w.message(key)), (phase, message), "{key}");
-    }
-}
-
-#[track_caller]
 fn assert_pending(w: &World, keys: &[&Key], message: &str) {
-    assert_phase(w, keys, Phase::Pending, message);
+    w.assert_phase(keys, Phase::Pending, message);
 }
 
 #[track_caller]
 fn assert_ready(w: &World, keys: &[&Key]) {
-    assert_phase(w, keys, Phase::Ready, "");
+    w.assert_phase(keys, Phase::Ready, "");
 }
 
 const NO_PORT: &str = "PhysicalNetwork dc: no switch port leads there";
@@ -102,8 +95,7 @@ fn attachment_of_a_terminating_service_reports_its_vlan_conflict() {
     w.delete(&s);
     w.apply_and_settle(device("leaf1", &[("e1", node("node1")), ("gw", network("dc"))]));
     assert_eq!(w.phase(&s), Phase::Terminating);
-    assert_eq!(w.phase(&a), Phase::Error);
-    assert!(w.message(&a).contains("100 is held by L2Service held"), "{}", w.message(&a));
+    w.assert_message_contains(&a, Phase::Error, "100 is held by L2Service held");
 }
 
 #[test]
@@ -226,8 +218,8 @@ fn nic_without_a_port_is_an_error_when_another_nic_has_one() {
              add the port to a FabricDevice or name only the others in Interfaces"
         )
     };
-    assert_phase(&w, &[&key], Phase::Error, &expected(""));
-    assert_phase(&w, &[&everywhere], Phase::Error, &expected(" (nor have 1 more)"));
+    w.assert_phase(&[&key], Phase::Error, &expected(""));
+    w.assert_phase(&[&everywhere], Phase::Error, &expected(" (nor have 1 more)"));
     for n in 2..=3 {
         let name = format!("node{n}");
         w.apply(device(&format!("leaf{n}"), &[("e1", node(&name)), ("e2", nic(&name, "eth2"))]));
@@ -239,12 +231,7 @@ fn nic_without_a_port_is_an_error_when_another_nic_has_one() {
     let parents = w.apply_and_settle(edit_point(&connection_point("parents", Some("both")), |spec| {
         (spec.interfaces, spec.cnis) = (Vec::new(), vec![offer("eth1"), offer("eth7")]);
     }));
-    assert_eq!(w.phase(&parents), Phase::Error);
-    assert!(
-        w.message(&parents).contains("NIC eth7 of node node1 has no switch port"),
-        "{}",
-        w.message(&parents)
-    );
+    w.assert_message_contains(&parents, Phase::Error, "NIC eth7 of node node1 has no switch port");
 }
 
 #[test]

@@ -20,6 +20,11 @@ fn routed(name: &str, network: &str, route: &str) -> Object {
     edit_subnet(&subnet(name, network), |spec| spec.routes = vec![route.into()])
 }
 
+/// The Subnet `sn` with a HotPlugPool.
+fn hot_plug_subnet(first: &str, last: &str) -> Object {
+    edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| spec.hot_plug_pool = pool(first, last))
+}
+
 fn pool(first: &str, last: &str) -> Vec<Pool> {
     vec![Pool { start: first.parse().unwrap(), end: last.parse().unwrap() }]
 }
@@ -30,9 +35,10 @@ fn access_attachment(w: &mut World) -> (Key, Key) {
     (s, w.apply(attachment("a", &["s"], "cp")))
 }
 
-fn pools(w: &World, name: &str) -> Option<Vec<String>> {
-    let pools = &w.nad("ns", name)?.subnets[0].pools;
-    Some(pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect())
+/// The pools in the NAD of the attachment `a`.
+fn pools(w: &World) -> Vec<String> {
+    let pools = &w.nad("ns", "a").expect("a NAD").subnets[0].pools;
+    pools.iter().map(|pool| format!("{}-{}", pool.start, pool.end)).collect()
 }
 
 fn condition<'a>(w: &'a World, key: &Key, kind: &str) -> Option<&'a Condition> {
@@ -47,13 +53,11 @@ fn unreachable_next_hop_is_an_error_of_the_subnet() {
     let other = w.apply(routed("other", "10.2.0.0/24", "out"));
     let (s, a) = access_attachment(&mut w);
     w.settle();
-    assert_eq!(
-        (w.phase(&sn), w.message(&sn)),
-        (
-            Phase::Error,
-            "spec.Routes: the NextHop of Route out can't be reached from the subnet: 10.2.0.1 is not in \
-             10.1.0.0/24; set NextHop to an address of the subnet, or take the Route out"
-        )
+    w.assert_phase(
+        &[&sn],
+        Phase::Error,
+        "spec.Routes: the NextHop of Route out can't be reached from the subnet: 10.2.0.1 is not in 10.1.0.0/24; set \
+         NextHop to an address of the subnet, or take the Route out",
     );
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Error, Phase::Error));
     assert_eq!(
@@ -61,7 +65,7 @@ fn unreachable_next_hop_is_an_error_of_the_subnet() {
         (Phase::Ready, Phase::Ready),
         "the Route is valid in another Subnet"
     );
-    w.apply_and_settle(edit_subnet(&w.objects[&sn].clone(), |spec| spec.routes.clear()));
+    w.apply_and_settle(edit_subnet(&w.objects[&sn], |spec| spec.routes.clear()));
     assert_eq!([&sn, &s, &a].map(|key| w.phase(key)), [Phase::Ready; 3], "{}", w.message(&a));
 }
 
@@ -84,13 +88,11 @@ fn route_outside_its_subnet_keeps_the_applied_state() {
         });
         if route_first {
             w.apply_and_settle(route("out", "10.9.0.1"));
-            assert_eq!(
-                (w.phase(&out), w.message(&out)),
-                (
-                    Phase::Error,
-                    "spec.NextHop: 10.9.0.1 is not in 10.1.0.0/24, the network of Subnet sn, which names this \
-                     Route; use an address of it, or take the Route out of its Routes"
-                )
+            w.assert_phase(
+                &[&out],
+                Phase::Error,
+                "spec.NextHop: 10.9.0.1 is not in 10.1.0.0/24, the network of Subnet sn, which names this Route; use \
+                 an address of it, or take the Route out of its Routes",
             );
         } else {
             w.apply_and_settle(moved.clone());
@@ -122,23 +124,19 @@ fn duplicate_route_is_rendered_once() {
     access_attachment(&mut w);
     w.settle();
     assert_eq!(w.nad("ns", "a").unwrap().subnets[0].routes.len(), 1);
-    assert_eq!(pools(&w, "a"), Some(vec!["10.1.0.2-10.1.0.254".into()]), "without the gateway's address");
+    assert_eq!(pools(&w), ["10.1.0.2-10.1.0.254"], "without the gateway's address");
 }
 
 #[test]
 fn nad_pools_exclude_leased_and_hot_plug_addresses() {
     let mut w = World::with_agents();
-    let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
-    });
-    w.apply(first.clone());
+    w.apply(hot_plug_subnet("10.63.0.1", "10.63.0.9"));
     let (_, a) = access_attachment(&mut w);
     w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
-    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.10-10.63.0.254".into()]));
+    assert_eq!(pools(&w), ["10.63.0.10-10.63.0.254"]);
     // A pod keeps its address when the pool moves, also with a new engine.
-    w.apply_and_settle(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
-    let apart = ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec();
+    w.apply_and_settle(hot_plug_subnet("10.63.0.20", "10.63.0.29"));
     for restarted in [false, true] {
         if restarted {
             w.published = 0;
@@ -146,53 +144,41 @@ fn nad_pools_exclude_leased_and_hot_plug_addresses() {
             assert_eq!(w.published, 0);
         }
         assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"]);
-        assert_eq!(pools(&w, "a"), Some(apart.clone()));
+        assert_eq!(pools(&w), ["10.63.0.2-10.63.0.19", "10.63.0.30-10.63.0.254"]);
     }
-    w.apply_and_settle(edit_subnet(&first, |spec| {
-        spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29");
+    w.apply_and_settle(edit_subnet(&hot_plug_subnet("10.63.0.20", "10.63.0.29"), |spec| {
         spec.allocation_pool = pool("10.63.0.1", "10.63.0.5");
     }));
-    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.2-10.63.0.5".into()]));
+    assert_eq!(pools(&w), ["10.63.0.2-10.63.0.5"]);
     w.apply_pod_and_settle(pod("x", "node1", &[]));
-    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.1-10.63.0.5".into()]));
+    assert_eq!(pools(&w), ["10.63.0.1-10.63.0.5"]);
     assert_eq!(w.phase(&a), Phase::Ready);
 }
 
 #[test]
 fn ending_pods_keep_the_attachment_ready_after_a_pool_move() {
     let mut w = World::with_agents();
-    let first = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.9");
-    });
-    w.apply(first.clone());
+    w.apply(hot_plug_subnet("10.63.0.1", "10.63.0.9"));
     let (_, a) = access_attachment(&mut w);
     w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     w.apply_pod_and_settle(pod("y", "node1", &[(HOT, "")]));
-    w.apply_and_settle(edit_subnet(&first, |spec| spec.hot_plug_pool = pool("10.63.0.20", "10.63.0.29")));
+    w.apply_and_settle(hot_plug_subnet("10.63.0.20", "10.63.0.29"));
     let before = w.phases[&a].clone();
-    assert_eq!(
-        pools(&w, "a"),
-        Some(["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"].map(String::from).to_vec())
-    );
+    assert_eq!(pools(&w), ["10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"]);
     w.remove_pod_and_settle("uid-x");
-    let apart = ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"];
-    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(pools(&w), ["10.63.0.1-10.63.0.1", "10.63.0.3-10.63.0.19", "10.63.0.30-10.63.0.254"]);
     assert_eq!(w.phases[&a], before, "it stays ready while the NAD changes");
     // The same holds if a new engine receives the deletion of the pod.
     w.restart_and_settle();
     w.remove_pod_and_settle("uid-y");
-    let apart = ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"];
-    assert_eq!(pools(&w, "a"), Some(apart.map(String::from).to_vec()));
+    assert_eq!(pools(&w), ["10.63.0.1-10.63.0.19", "10.63.0.30-10.63.0.254"]);
     assert_eq!(w.phases[&a], before);
 }
 
 #[test]
 fn nad_without_free_addresses_is_not_created() {
     let mut w = World::with_agents();
-    let all = edit_subnet(&subnet("sn", "10.63.0.0/24"), |spec| {
-        spec.hot_plug_pool = pool("10.63.0.0", "10.63.0.255");
-    });
-    w.apply(all.clone());
+    w.apply(hot_plug_subnet("10.63.0.0", "10.63.0.255"));
     let (_, a) = access_attachment(&mut w);
     w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "")]));
     let problem = "Subnet sn has no address left for the NetworkAttachmentDefinition, which is not there; narrow its \
@@ -203,14 +189,11 @@ fn nad_without_free_addresses_is_not_created() {
     assert_eq!(pod_addresses(&w, "node1", "x"), ["10.63.0.1/24"], "running pods still get an address");
     w.restart_and_settle();
     assert_eq!((w.phase(&a), w.nad("ns", "a")), (Phase::Ready, None));
-    assert_eq!(
-        condition(&w, &a, "AddressesAssigned").map(|reported| reported.reason.as_ref()),
-        Some("NoneLeft")
-    );
-    w.apply_and_settle(edit_subnet(&all, |spec| spec.hot_plug_pool = pool("10.63.0.1", "10.63.0.253")));
+    assert_eq!(condition(&w, &a, "AddressesAssigned").unwrap().reason.as_ref(), "NoneLeft");
+    w.apply_and_settle(hot_plug_subnet("10.63.0.1", "10.63.0.253"));
     assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
     assert_eq!(condition(&w, &a, "AddressesAssigned"), None);
-    assert_eq!(pools(&w, "a"), Some(vec!["10.63.0.254-10.63.0.254".into()]));
+    assert_eq!(pools(&w), ["10.63.0.254-10.63.0.254"]);
     w.remove_pod("uid-x");
     w.delete_and_settle(&a);
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
@@ -254,10 +237,7 @@ fn host_local_ipam_sets_addresses_unique_condition() {
     w.delete_and_settle(&b);
     assert_eq!(condition(&w, &a, "AddressesUnique"), None);
     one(&mut w, "node2");
-    assert_eq!(
-        condition(&w, &a, "AddressesUnique").map(|reported| reported.reason.as_ref()),
-        Some("PerNode")
-    );
+    assert_eq!(condition(&w, &a, "AddressesUnique").unwrap().reason.as_ref(), "PerNode");
     w.apply_and_settle(subnet("sn", "10.1.0.0/24"));
     assert_eq!(condition(&w, &a, "AddressesUnique"), None, "whereabouts");
 }

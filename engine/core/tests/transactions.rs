@@ -18,15 +18,37 @@ fn connect(w: &mut World, name: &str, vid: u16, point: &str) -> (Key, Key) {
     (s, w.apply_and_settle(attachment(name, &[name], point)))
 }
 
+/// The outcomes of all transactions, with the number of participants of each.
+#[track_caller]
+fn assert_transactions(w: &mut World, expected: &[(&str, usize)]) {
+    let switches = w.switches_mut();
+    let counts = switches.participant_counts.iter().copied();
+    assert_eq!(switches.outcomes.iter().copied().zip(counts).collect::<Vec<_>>(), expected);
+}
+
+/// The service has this phase, and these numbers of ports carry the VLANs.
+#[track_caller]
+fn assert_carried(w: &World, service: &Key, phase: Phase, expected: &[(u16, usize)]) {
+    let carried = |(vid, _): &(u16, usize)| (*vid, w.carrying_ports(*vid).len());
+    assert_eq!(
+        (w.phase(service), expected.iter().map(carried).collect::<Vec<_>>()),
+        (phase, expected.to_vec())
+    );
+}
+
+/// Lets the switches answer until this many ports carry the VLAN.
+fn step_until_carried(w: &mut World, vid: u16, ports: usize) {
+    while w.carrying_ports(vid).len() < ports {
+        w.step();
+    }
+}
+
 #[test]
 fn change_of_several_switches_is_one_transaction() {
     let mut w = split_fabric();
     let (s, a) = connect(&mut w, "s", 100, "left");
     assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
-    assert_eq!(
-        (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
-        (vec!["confirmed"], vec![4])
-    );
+    assert_transactions(&mut w, &[("confirmed", 4)]);
     // A change of one switch needs no transaction.
     w.apply_and_settle(service("t", 200, &["dc"]));
     assert_eq!(w.carrying_ports(200), ["leaf2:gw"]);
@@ -85,10 +107,7 @@ fn refused_vlan_change_keeps_the_former_vlan() {
     let (s, _) = connect(&mut w, "s", 100, "left");
     w.set_refusal("spine2", 200, true);
     w.apply_and_settle(service("s", 200, &["dc"]));
-    assert_eq!(
-        (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
-        (11, 0, Phase::Error)
-    );
+    assert_carried(&w, &s, Phase::Error, &[(100, 11), (200, 0)]);
     // The service still holds the former VLAN.
     let other = w.apply_and_settle(service("other", 100, &["dc"]));
     assert_eq!(w.phase(&other), Phase::Error);
@@ -124,10 +143,7 @@ fn silent_switch_is_excluded_until_it_executes_a_command() {
     let mut w = split_fabric();
     w.switches_mut().silent.insert("leaf1".into());
     let (s, _) = connect(&mut w, "s", 100, "left");
-    assert_eq!(
-        (w.switches_mut().outcomes.clone(), w.switches_mut().participant_counts.clone()),
-        (vec!["late", "confirmed"], vec![4, 3])
-    );
+    assert_transactions(&mut w, &[("late", 4), ("confirmed", 3)]);
     assert_eq!(w.phase(&s), Phase::Pending);
     w.switches_mut().silent.clear();
     w.settle();
@@ -156,9 +172,7 @@ fn new_engine_completes_an_open_transaction() {
     w.switches_mut().silent.insert("leaf1".into());
     w.apply(attachment("a", &["s"], "left"));
     // Step until the other switches hold their changes.
-    while w.carrying_ports(100).len() < 7 {
-        w.step();
-    }
+    step_until_carried(&mut w, 100, 7);
     w.restart_with_transactions();
     w.switches_mut().silent.clear();
     w.settle();
@@ -171,9 +185,7 @@ fn new_engine_keeps_realised_ports_when_an_extension_is_refused() {
     let (s, _) = connect(&mut w, "s", 100, "right");
     w.set_refusal("leaf1", 100, true);
     w.apply(attachment("left", &["s"], "left"));
-    while w.carrying_ports(100).len() < 7 {
-        w.step();
-    }
+    step_until_carried(&mut w, 100, 7);
     w.restart_with_transactions_and_settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
     // The next engine retries, and the service stays in error meanwhile.
@@ -192,21 +204,13 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
     for refused in [200, 100] {
         w.set_refusal("spine2", refused, true);
         w.apply(service("s", 200, &["dc"]));
-        while w.carrying_ports(200).len() < 7 {
-            w.step();
-        }
+        step_until_carried(&mut w, 200, 7);
         w.restart_with_transactions_and_settle();
-        assert_eq!(
-            (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
-            (11, 0, Phase::Error)
-        );
+        assert_carried(&w, &s, Phase::Error, &[(100, 11), (200, 0)]);
         assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "the applied VLAN stays granted");
         w.set_refusal("spine2", refused, false);
         w.apply_and_settle(service("s", 100, &["dc"]));
-        assert_eq!(
-            (w.carrying_ports(100).len(), w.carrying_ports(200).len(), w.phase(&s)),
-            (11, 0, Phase::Ready)
-        );
+        assert_carried(&w, &s, Phase::Ready, &[(100, 11), (200, 0)]);
     }
 }
 
@@ -290,10 +294,7 @@ fn unlinked_fabrics_have_separate_transactions() {
     w.set_refusal("west2", 100, true);
     let (s, _) = connect(&mut w, "s", 100, "left");
     let west = |w: &World| w.carrying_ports(100).iter().filter(|port| port.starts_with("west")).count();
-    assert_eq!(
-        (w.switches_mut().participant_counts.clone(), w.switches_mut().outcomes.clone()),
-        (vec![4, 2], vec!["confirmed", "refused"])
-    );
+    assert_transactions(&mut w, &[("confirmed", 4), ("refused", 2)]);
     assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (11, 0, Phase::Error));
     w.end_refusal("west2", 100);
     assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
@@ -336,10 +337,7 @@ fn refusal_after_the_decision_is_not_retried_forever() {
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(101).len()), (Phase::Error, 7));
     w.end_refusal("spine1", 100);
-    assert_eq!(
-        (w.phase(&s), w.carrying_ports(100).len(), w.carrying_ports(101).len()),
-        (Phase::Ready, 0, 11)
-    );
+    assert_carried(&w, &s, Phase::Ready, &[(100, 0), (101, 11)]);
 }
 
 #[test]

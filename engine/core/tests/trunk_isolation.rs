@@ -37,6 +37,15 @@ fn isolation_world() -> World {
     w
 }
 
+/// The service `own`, and the service `private`, which only the namespace `n1` may use.
+fn world_with_private_service() -> World {
+    let mut w = isolation_world();
+    label_namespace(&mut w, "n1", &[1]);
+    w.apply(service("own", 100, &[]));
+    w.apply(restricted(&service("private", 200, &[]), Some(1)));
+    w
+}
+
 fn in_namespace(namespace: &str, created_at: i64, object: Object) -> Object {
     let mut object = created(object, created_at);
     object.key.namespace = namespace.into();
@@ -73,10 +82,7 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
         ("same NIC under another bridge", true, "both", "right"),
         ("same NIC under another bridge, trunk younger", false, "left", "both"),
     ] {
-        let mut w = isolation_world();
-        label_namespace(&mut w, "n1", &[1]);
-        w.apply(service("own", 100, &[]));
-        w.apply(restricted(&service("private", 200, &[]), Some(1)));
+        let mut w = world_with_private_service();
         let (older, younger) = (10, 20);
         let (trunk_at, other_at) = if trunk_first { (older, younger) } else { (younger, older) };
         let t = w.apply(in_namespace("n0", trunk_at, trunk("t", &["own"], trunk_point)));
@@ -168,14 +174,11 @@ fn narrowed_permission_removes_the_younger_attachment() {
 
 #[test]
 fn unrealisable_attachment_excludes_no_other() {
-    let mut w = isolation_world();
-    label_namespace(&mut w, "n1", &[1]);
-    w.apply(service("own", 100, &[]));
-    w.apply(restricted(&service("private", 200, &[]), Some(1)));
+    let mut w = world_with_private_service();
     // n0 may not use the service, and n2 requests an interface type that no plugin offers.
     let claim = w.apply(in_namespace("n0", 1, attachment("claim", &["private"], "left")));
-    let mut bad = trunk("bad", &["own"], "left");
-    bad = edit_attachment(&bad, |spec| spec.interface = InterfaceType::Dpdk);
+    let bad = trunk("bad", &["own"], "left");
+    let bad = edit_attachment(&bad, |spec| spec.interface = InterfaceType::Dpdk);
     w.apply(in_namespace("n2", 2, bad));
     let t = w.apply(in_namespace("n0", 10, trunk("t", &["own"], "right")));
     let a = w.apply(in_namespace("n1", 20, attachment("a", &["private"], "left")));
