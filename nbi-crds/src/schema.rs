@@ -1,6 +1,8 @@
 //! Schemas that several fields share. Everything has an upper bound: the API server refuses a CEL rule whose
 //! worst case it can't estimate.
 
+use std::ops::RangeInclusive;
+
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
@@ -17,27 +19,33 @@ pub(crate) fn rule_at(field: &str, rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message, "fieldPath": field })
 }
 
-/// The name of a Kubernetes object.
-pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
+/// A text of a length that fulfils a rule.
+fn text(length: RangeInclusive<u32>, cel: &str, message: &str) -> Schema {
     json_schema!({
         "type": "string",
-        "minLength": 1,
-        "maxLength": NAME_LENGTH,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
-            "must be the name of an object: lower case letters, digits, '-' and '.', with a letter or digit at each end",
-        )],
+        "minLength": length.start(),
+        "maxLength": length.end(),
+        "x-kubernetes-validations": [rule(cel, message)],
     })
+}
+
+/// A list of at most `max` items, of this list type of Kubernetes.
+fn array(max: u32, items: Schema, list_type: &str) -> Schema {
+    json_schema!({ "type": "array", "maxItems": max, "items": items, "x-kubernetes-list-type": list_type })
+}
+
+/// The name of a Kubernetes object.
+pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
+    text(
+        1..=NAME_LENGTH,
+        "self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",
+        "must be the name of an object: lower case letters, digits, '-' and '.', with a letter or digit at each end",
+    )
 }
 
 /// A set of at most `MAX` names of Kubernetes objects.
 pub(crate) fn names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "maxItems": MAX,
-        "items": name(generator),
-        "x-kubernetes-list-type": "set",
-    })
+    array(MAX, name(generator), "set")
 }
 
 /// As [`names`], with at least one.
@@ -49,15 +57,11 @@ pub(crate) fn some_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Sch
 
 /// An IPv4 or IPv6 address, without a prefix length or a zone.
 pub(crate) fn ip(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 2,
-        "maxLength": 45,
-        "x-kubernetes-validations": [rule(
-            "isIP(self)",
-            "must be an IPv4 or IPv6 address without prefix length, such as 10.10.10.0 or 2001:db8::",
-        )],
-    })
+    text(
+        2..=45,
+        "isIP(self)",
+        "must be an IPv4 or IPv6 address without prefix length, such as 10.10.10.0 or 2001:db8::",
+    )
 }
 
 /// A list of at most `MAX` addresses, in the order in which they are tried.
@@ -67,33 +71,25 @@ pub(crate) fn ips<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
 
 /// A network or an address with its prefix length.
 pub(crate) fn cidr(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 4,
-        "maxLength": 49,
-        "x-kubernetes-validations": [rule(
-            "isCIDR(self)",
-            "must be an address with its prefix length, such as 192.168.100.0/24 or 2001:db8::/64",
-        )],
-    })
+    text(
+        4..=49,
+        "isCIDR(self)",
+        "must be an address with its prefix length, such as 192.168.100.0/24 or 2001:db8::/64",
+    )
 }
 
 /// A list of at most `MAX` networks or addresses with their prefix lengths.
 pub(crate) fn cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "array", "maxItems": MAX, "items": cidr(generator), "x-kubernetes-list-type": "atomic" })
+    array(MAX, cidr(generator), "atomic")
 }
 
 /// The MAC address of one interface.
 pub(crate) fn mac(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 17,
-        "maxLength": 17,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$') && self != '00:00:00:00:00:00'",
-            "must be the MAC address of one interface, such as 02:00:00:00:00:01: not a multicast address, not zero",
-        )],
-    })
+    text(
+        17..=17,
+        "self.matches('^[0-9A-Fa-f][02468ACEace](:[0-9A-Fa-f]{2}){5}$') && self != '00:00:00:00:00:00'",
+        "must be the MAC address of one interface, such as 02:00:00:00:00:01: not a multicast address, not zero",
+    )
 }
 
 /// Any number that fits into 32 bits.
@@ -103,15 +99,11 @@ pub(crate) fn unsigned(_: &mut SchemaGenerator) -> Schema {
 
 /// The name of an interface that gets a PID appended.
 pub(crate) fn link_name(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 13,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
-            "must be the beginning of an interface's name, such as pc0: at most 13 letters, digits, '_', '.' and '-'",
-        )],
-    })
+    text(
+        1..=13,
+        "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
+        "must be the beginning of an interface's name, such as pc0: at most 13 letters, digits, '_', '.' and '-'",
+    )
 }
 
 /// Kernel parameters by name.
@@ -125,12 +117,7 @@ pub(crate) fn sysctls(_: &mut SchemaGenerator) -> Schema {
 
 /// A list of at most `MAX` objects, in their order.
 pub(crate) fn list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "maxItems": MAX,
-        "items": T::json_schema(generator),
-        "x-kubernetes-list-type": "atomic",
-    })
+    array(MAX, T::json_schema(generator), "atomic")
 }
 
 /// An object, with its schema in place.
@@ -154,15 +141,11 @@ pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
 
 /// VLAN IDs and ranges of them in one text. The engine checks that they are ascending and within 1 to 4094.
 pub(crate) fn vlan_set(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 10240,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$')",
-            "must be VLAN IDs and rising ranges of them from 1 to 4094, such as \"42,100-199\"",
-        )],
-    })
+    text(
+        1..=10240,
+        "self.matches('^[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*$')",
+        "must be VLAN IDs and rising ranges of them from 1 to 4094, such as \"42,100-199\"",
+    )
 }
 
 /// A list of at most `MAX` objects with a `name`, each name once.
@@ -183,53 +166,36 @@ pub(crate) fn vlan_id(_: &mut SchemaGenerator) -> Schema {
 
 /// The URL that gets a POST on every transition.
 pub(crate) fn callback_url(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 2048,
-        "x-kubernetes-validations": [rule(
-            "isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '' \
+    text(
+        1..=2048,
+        "isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '' \
              && !self.matches('^[^/]*//[^/?#]*@')",
-            "must be an absolute http or https URL with a host and without user info, such as \
+        "must be an absolute http or https URL with a host and without user info, such as \
              https://nfvo.example.com/eno",
-        )],
-    })
+    )
 }
 
 /// The name of a network interface of Linux (`dev_valid_name`, and shorter than IFNAMSIZ).
 pub(crate) fn interface_name(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 15,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
-            "must be the name of a network interface, such as eth1: at most 15 letters, digits, '_', '.' and '-'",
-        )],
-    })
+    text(
+        1..=15,
+        "self.matches('^[A-Za-z0-9][A-Za-z0-9_.-]*$')",
+        "must be the name of a network interface, such as eth1: at most 15 letters, digits, '_', '.' and '-'",
+    )
 }
 
 /// A set of at most `MAX` network interfaces.
 pub(crate) fn interface_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "maxItems": MAX,
-        "items": interface_name(generator),
-        "x-kubernetes-list-type": "set",
-    })
+    array(MAX, interface_name(generator), "set")
 }
 
 /// A DNS domain, with or without the final dot.
 pub(crate) fn domain(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 254,
-        "x-kubernetes-validations": [rule(
-            "self.matches('^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\\\\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\\\\.?$')",
-            "must be a DNS domain, such as example.com",
-        )],
-    })
+    text(
+        1..=254,
+        "self.matches('^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\\\\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\\\\.?$')",
+        "must be a DNS domain, such as example.com",
+    )
 }
 
 /// A list of at most `MAX` domains, in the order in which they are searched.

@@ -192,28 +192,20 @@ async fn invalid_specs_are_refused(client: &Client) {
 }
 
 async fn roles_grant_exactly_the_expected_access(client: &Client) {
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     for question in access::ACCESS {
         let (resource, name) =
             question.resource.split_once('=').map_or((question.resource, None), |(r, n)| (r, Some(n)));
         let (resource, subresource) =
             resource.split_once('/').map_or((resource, None), |(r, s)| (r, Some(s)));
         let user = format!("system:serviceaccount:eno-system:{}", question.account);
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(user),
-                resource_attributes: Some(ResourceAttributes {
-                    verb: Some(question.verb.to_owned()),
-                    group: Some(question.group.to_owned()),
-                    resource: Some(resource.to_owned()),
-                    subresource: subresource.map(str::to_owned),
-                    namespace: Some(question.namespace.to_owned()),
-                    name: name.map(str::to_owned),
-                    ..ResourceAttributes::default()
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
+        let attributes = ResourceAttributes {
+            verb: Some(question.verb.to_owned()),
+            group: Some(question.group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource: subresource.map(str::to_owned),
+            namespace: Some(question.namespace.to_owned()),
+            name: name.map(str::to_owned),
+            ..ResourceAttributes::default()
         };
         // Authorizers read roles from a cache.
         let what = format!(
@@ -225,10 +217,28 @@ async fn roles_grant_exactly_the_expected_access(client: &Client) {
             question.namespace,
             question.allowed
         );
-        eventually(&what, || async {
-            let answer = reviews.create(&PostParams::default(), &review).await.expect("an access review");
-            answer.status.is_some_and(|status| status.allowed == question.allowed)
-        })
-        .await;
+        access_becomes(client, user, attributes, question.allowed, &what).await;
     }
+}
+
+/// Waits until the API server answers an access review of a user like this.
+async fn access_becomes(
+    client: &Client,
+    user: String,
+    attributes: ResourceAttributes,
+    allowed: bool,
+    what: &str,
+) {
+    let spec = SubjectAccessReviewSpec {
+        user: Some(user),
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    eventually(what, || async {
+        let answer = reviews.create(&PostParams::default(), &review).await.expect("an access review");
+        answer.status.is_some_and(|status| status.allowed == allowed)
+    })
+    .await;
 }

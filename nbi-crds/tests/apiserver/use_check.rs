@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
-    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+    authorization::v1::ResourceAttributes,
     core::v1::{Namespace, Node, Pod, ServiceAccount},
     rbac::v1::RoleBinding,
 };
@@ -14,7 +14,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::eventually;
+use super::{access_becomes, eventually};
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
@@ -150,7 +150,6 @@ pub async fn configuration_label_requires_use_permission(client: &Client) {
 pub async fn tenants_can_read_and_not_change_configurations(client: &Client) {
     tenant(client, "tenant-b", json!({})).await;
     bind(client, "tenant-b", "admin").await;
-    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let resources = [
         ("podconfig.opdev.io", "podconfigs"),
         ("podnetwork.opdev.io", "podnetworkconfigs"),
@@ -167,25 +166,16 @@ pub async fn tenants_can_read_and_not_change_configurations(client: &Client) {
     ];
     for (group, resource) in resources {
         for (verb, allowed) in verbs {
-            let review: SubjectAccessReview = SubjectAccessReview {
-                spec: SubjectAccessReviewSpec {
-                    user: Some("system:serviceaccount:tenant-b:cnf".into()),
-                    resource_attributes: Some(ResourceAttributes {
-                        verb: Some(verb.into()),
-                        group: Some(group.into()),
-                        resource: Some(resource.into()),
-                        namespace: Some("tenant-b".into()),
-                        ..ResourceAttributes::default()
-                    }),
-                    ..SubjectAccessReviewSpec::default()
-                },
-                ..SubjectAccessReview::default()
+            let attributes = ResourceAttributes {
+                verb: Some(verb.into()),
+                group: Some(group.into()),
+                resource: Some(resource.into()),
+                namespace: Some("tenant-b".into()),
+                ..ResourceAttributes::default()
             };
-            eventually(&format!("tenant {verb} {resource}: {allowed}"), || async {
-                let answer = reviews.create(&PostParams::default(), &review).await.expect("an access review");
-                answer.status.is_some_and(|status| status.allowed == allowed)
-            })
-            .await;
+            let user = "system:serviceaccount:tenant-b:cnf".to_owned();
+            let what = format!("tenant {verb} {resource}: {allowed}");
+            access_becomes(client, user, attributes, allowed, &what).await;
         }
     }
 }
