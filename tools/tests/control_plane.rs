@@ -10,10 +10,12 @@ use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions, DirectoryError, NatsUser};
 use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicy;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 async fn start(dir: &Path) -> Result<ControlPlane, ControlPlaneError> {
@@ -94,33 +96,20 @@ fn stream(name: &str) -> async_nats::jetstream::stream::Config {
 
 /// Lets a service account read the config maps of the namespace `default`.
 async fn bind_reader(admin: &Client, namespace: &str, name: &str) {
-    use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let role = Role {
-        metadata: metadata.clone(),
-        rules: Some(vec![PolicyRule {
-            api_groups: Some(vec![String::new()]),
-            resources: Some(vec!["configmaps".to_owned()]),
-            verbs: vec!["get".to_owned(), "list".to_owned()],
-            ..PolicyRule::default()
-        }]),
-    };
-    let binding = RoleBinding {
-        metadata,
-        role_ref: RoleRef {
-            api_group: Some("rbac.authorization.k8s.io".to_owned()),
-            kind: "Role".to_owned(),
-            name: name.to_owned(),
-        },
-        subjects: Some(vec![Subject {
-            kind: "ServiceAccount".to_owned(),
-            name: name.to_owned(),
-            namespace: Some(namespace.to_owned()),
-            ..Subject::default()
-        }]),
-    };
-    Api::namespaced(admin.clone(), "default").create(&PostParams::default(), &role).await.unwrap();
-    Api::namespaced(admin.clone(), "default").create(&PostParams::default(), &binding).await.unwrap();
+    let role = serde_json::from_value::<Role>(json!({
+        "metadata": { "name": name },
+        "rules": [{ "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"] }],
+    }));
+    let binding = serde_json::from_value::<RoleBinding>(json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": namespace }],
+    }));
+    Api::namespaced(admin.clone(), "default").create(&PostParams::default(), &role.unwrap()).await.unwrap();
+    Api::namespaced(admin.clone(), "default")
+        .create(&PostParams::default(), &binding.unwrap())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
