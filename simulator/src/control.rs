@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -136,11 +137,17 @@ impl From<HandEditError> for ApiError {
     }
 }
 
-impl ApiState {
-    fn find(&self, name: &str) -> Result<&Arc<Switch>, ApiError> {
-        self.switches
-            .get(name)
-            .ok_or_else(|| ApiError(StatusCode::NOT_FOUND, format!("there is no switch {name}")))
+/// The switch that the path of a request names.
+struct Named(Arc<Switch>);
+
+impl FromRequestParts<ApiState> for Named {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &ApiState) -> Result<Self, ApiError> {
+        let name = Path::<String>::from_request_parts(parts, api).await;
+        let Path(name) = name.map_err(|error| ApiError(error.status(), error.to_string()))?;
+        let missing = || ApiError(StatusCode::NOT_FOUND, format!("there is no switch {name}"));
+        api.switches.get(&name).cloned().map(Self).ok_or_else(missing)
     }
 }
 
@@ -158,6 +165,11 @@ fn summary(switch: &Switch) -> Summary {
 
 fn parse_body<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     serde_json::from_str(text).map_err(|error| ApiError(StatusCode::BAD_REQUEST, error.to_string()))
+}
+
+/// The defaults apply to an empty body.
+fn parse_optional_body<T: Default + serde::de::DeserializeOwned>(text: &str) -> Result<T, ApiError> {
+    if text.trim().is_empty() { Ok(T::default()) } else { parse_body(text) }
 }
 
 /// Waits until the version exceeds `since`, at most [`LONG_POLL`].
@@ -192,68 +204,45 @@ async fn show_data_plane(
     Ok(Json(data_plane.status()))
 }
 
-async fn show(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Summary>, ApiError> {
-    Ok(Json(summary(api.find(&name)?)))
+async fn show(Named(switch): Named) -> Json<Summary> {
+    Json(summary(&switch))
 }
 
-async fn running(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    Query(query): Query<SinceQuery>,
-) -> Result<Json<Running>, ApiError> {
-    let switch = api.find(&name)?;
+async fn running(Named(switch): Named, Query(query): Query<SinceQuery>) -> Json<Running> {
     wait_for_newer(switch.version(), query.since).await;
     // Read the version before the state: a change in between is then reported twice instead of missed.
     let version = *switch.version().borrow();
-    Ok(Json(Running { version, view: switch.view() }))
+    Json(Running { version, view: switch.view() })
 }
 
-async fn running_xml(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Response, ApiError> {
-    let xml = api.find(&name)?.running_xml();
-    Ok(([(header::CONTENT_TYPE, "application/xml")], xml).into_response())
+async fn running_xml(Named(switch): Named) -> Response {
+    ([(header::CONTENT_TYPE, "application/xml")], switch.running_xml()).into_response()
 }
 
-async fn stats(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Stats>, ApiError> {
-    Ok(Json(api.find(&name)?.stats()))
+async fn stats(Named(switch): Named) -> Json<Stats> {
+    Json(switch.stats())
 }
 
-async fn faults(State(api): State<ApiState>, Path(name): Path<String>) -> Result<Json<Vec<Fault>>, ApiError> {
-    Ok(Json(api.find(&name)?.faults()))
+async fn faults(Named(switch): Named) -> Json<Vec<Fault>> {
+    Json(switch.faults())
 }
 
-async fn add_fault(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    text: String,
-) -> Result<Json<Vec<Fault>>, ApiError> {
-    let switch = api.find(&name)?;
+async fn add_fault(Named(switch): Named, text: String) -> Result<Json<Vec<Fault>>, ApiError> {
     switch.inject(parse_body(&text)?);
     Ok(Json(switch.faults()))
 }
 
-async fn clear_faults(State(api): State<ApiState>, Path(name): Path<String>) -> Result<StatusCode, ApiError> {
-    api.find(&name)?.inject(Fault::Clear {});
+async fn clear_faults(Named(switch): Named) -> StatusCode {
+    switch.inject(Fault::Clear {});
+    StatusCode::NO_CONTENT
+}
+
+async fn reboot(Named(switch): Named, text: String) -> Result<StatusCode, ApiError> {
+    switch.reboot(parse_optional_body::<RebootRequest>(&text)?.load);
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn reboot(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    text: String,
-) -> Result<StatusCode, ApiError> {
-    let request: RebootRequest =
-        if text.trim().is_empty() { RebootRequest::default() } else { parse_body(&text)? };
-    api.find(&name)?.reboot(request.load);
-    Ok(StatusCode::NO_CONTENT)
-}
-
-async fn edit(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-    text: String,
-) -> Result<StatusCode, ApiError> {
-    let switch = api.find(&name)?;
+async fn edit(Named(switch): Named, headers: HeaderMap, text: String) -> Result<StatusCode, ApiError> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if content_type.contains("xml") || text.trim_start().starts_with('<') {
@@ -264,34 +253,20 @@ async fn edit(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn back_up(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    text: String,
-) -> Result<StatusCode, ApiError> {
-    api.find(&name)?.back_up(&parse_body::<BackupRequest>(&text)?.name);
+async fn back_up(Named(switch): Named, text: String) -> Result<StatusCode, ApiError> {
+    switch.back_up(&parse_body::<BackupRequest>(&text)?.name);
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn restore(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    text: String,
-) -> Result<StatusCode, ApiError> {
+async fn restore(Named(switch): Named, text: String) -> Result<StatusCode, ApiError> {
     let backup: BackupRequest = parse_body(&text)?;
-    let restored = api.find(&name)?.restore(&backup.name, backup.reboot);
+    let restored = switch.restore(&backup.name, backup.reboot);
     restored.map_err(|error| ApiError(StatusCode::NOT_FOUND, error.to_string()))?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn replace(
-    State(api): State<ApiState>,
-    Path(name): Path<String>,
-    text: String,
-) -> Result<Json<serde_json::Value>, ApiError> {
-    let request: ReplaceRequest =
-        if text.trim().is_empty() { ReplaceRequest::default() } else { parse_body(&text)? };
-    let key = api.find(&name)?.replace(request.new_host_key);
+async fn replace(Named(switch): Named, text: String) -> Result<Json<serde_json::Value>, ApiError> {
+    let key = switch.replace(parse_optional_body::<ReplaceRequest>(&text)?.new_host_key);
     let key = key.map_err(|error| ApiError(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(Json(serde_json::json!({ "hostKey": key })))
 }

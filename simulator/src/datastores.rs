@@ -14,7 +14,8 @@ use crate::topology::Capabilities;
 pub type SessionId = u32;
 
 /// A datastore.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Datastore {
     /// The active configuration.
     Running,
@@ -27,11 +28,7 @@ pub enum Datastore {
 impl Datastore {
     /// The name of the XML element.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Datastore::Running => "running",
-            Datastore::Candidate => "candidate",
-            Datastore::Startup => "startup",
-        }
+        self.into()
     }
 }
 

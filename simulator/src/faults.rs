@@ -12,7 +12,6 @@ pub enum Fault {
     /// `<lock>` is denied, as if an operator at the console held the lock.
     LockDenied {
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// The switch rejects a configuration.
@@ -20,43 +19,36 @@ pub enum Fault {
     /// The session is lost when `<commit>` arrives; nothing is committed.
     DropBeforeCommit {
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// The session is lost after `<commit>` took effect and before its reply.
     DropAfterCommit {
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// The session is lost when the confirming `<commit>` arrives; the commit is not confirmed.
     LoseConfirm {
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// The connection is lost at an operation: before its effect, or after its effect and before its reply.
     Drop {
         /// Name of the operation, such as `edit-config`; any if absent.
-        #[serde(default)]
         operation: Option<String>,
         /// Whether the fault occurs before or after the effect.
         #[serde(default)]
         when: When,
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// An operation and all later ones of the session get no reply; the connection stays open.
     Hang {
         /// Name of the operation, such as `edit-config`; any if absent.
-        #[serde(default)]
         operation: Option<String>,
         /// Whether the fault occurs before or after the effect.
         #[serde(default)]
         when: When,
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// The switch accepts TCP connections and sends nothing on them.
@@ -64,7 +56,6 @@ pub enum Fault {
     /// Another manager holds a lock: `<lock>` fails with `lock-denied`, edits fail with `in-use`.
     Locked {
         /// `running` or `candidate`; both if absent.
-        #[serde(default)]
         datastore: Option<String>,
         /// Session-id of the other manager; no session of the switch has it.
         #[serde(default = "foreign_session")]
@@ -74,10 +65,8 @@ pub enum Fault {
     #[serde(rename_all = "camelCase")]
     AccessDenied {
         /// Node names from the root, such as `interfaces/interface`.
-        #[serde(default)]
         subtree: Option<String>,
         /// Name of the denied operation.
-        #[serde(default)]
         operation: Option<String>,
         /// Whether reads omit the subtree too.
         #[serde(default)]
@@ -99,10 +88,8 @@ pub enum Fault {
     /// Edits are answered with `<ok/>` and have no effect.
     IgnoreEdit {
         /// Only edits whose XML contains this text; all if absent.
-        #[serde(default)]
         contains: Option<String>,
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// Each operation is delayed.
@@ -110,7 +97,6 @@ pub enum Fault {
         /// Delay in milliseconds.
         ms: u64,
         /// Number of occurrences; unlimited if absent.
-        #[serde(default)]
         times: Option<u32>,
     },
     /// All sessions are lost and no connection is accepted.

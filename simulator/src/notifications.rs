@@ -6,7 +6,7 @@ use crate::datastores::SessionId;
 use crate::model::path::InstanceIdentifier;
 use crate::model::tree::Change;
 use crate::netconf::rpc::NOTIFICATION;
-use crate::netconf::xml::{push_attribute, push_text};
+use crate::netconf::xml::push_element;
 
 const EVENTS: &str = "urn:ietf:params:xml:ns:yang:ietf-netconf-notifications";
 
@@ -58,16 +58,8 @@ pub fn write(event: &Event, origin: &Origin) -> String {
             out.push_str("</changed-by><datastore>running</datastore>");
             for (path, change) in edits {
                 out.push_str("<edit><target");
-                for module in &path.modules {
-                    push_attribute(&mut out, &format!("xmlns:{}", module.prefix), module.namespace);
-                }
-                out.push('>');
-                push_text(&mut out, &path.text);
-                let operation = match change {
-                    Change::Created => "create",
-                    Change::Replaced => "replace",
-                    Change::Deleted => "delete",
-                };
+                path.push_xpath(&mut out);
+                let operation: &str = change.into();
                 // Writing to a String can't fail.
                 let _ = write!(out, "</target><operation>{operation}</operation></edit>");
             }
@@ -92,11 +84,9 @@ pub fn write(event: &Event, origin: &Origin) -> String {
 fn write_origin(origin: &Origin, out: &mut String, choice: bool) {
     match origin {
         Origin::Session { id, username, peer } => {
-            out.push_str("<username>");
-            push_text(out, username);
-            let _ = write!(out, "</username><session-id>{id}</session-id><source-host>");
-            push_text(out, peer);
-            out.push_str("</source-host>");
+            push_element(out, "username", username);
+            let _ = write!(out, "<session-id>{id}</session-id>");
+            push_element(out, "source-host", peer);
         }
         Origin::Server if choice => out.push_str("<server/>"),
         Origin::Server => {}

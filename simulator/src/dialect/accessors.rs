@@ -1,9 +1,12 @@
 //! Accessors of data nodes by their schema names, and helpers that build configurations from XML.
 
+use std::collections::BTreeMap;
+
+use crate::dialect::{Hardware, PortView, VlanSet, VlanView};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::schema::{Definitions, Module, position};
 use crate::model::tree::{Container, Entries, Node};
-use crate::model::value::Value;
+use crate::model::value::{Value, vid_ranges};
 use crate::netconf::xml;
 
 /// Defines a YANG module.
@@ -69,6 +72,21 @@ pub(super) fn set_leaf(container: &mut Container, definitions: Definitions, name
 /// Converts text into a string value.
 pub(super) fn text_value(text: &str) -> Value {
     Value::Text(text.into())
+}
+
+/// The VLAN ids in text such as `1,10-100`; none if the text is invalid.
+pub(super) fn vlan_set(text: &str) -> VlanSet {
+    vid_ranges(text).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
+}
+
+/// The views of all physical ports, without their configuration.
+pub(super) fn bare_ports(hardware: &Hardware) -> BTreeMap<String, PortView> {
+    hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect()
+}
+
+/// The VLANs that are active.
+pub(super) fn active(vlans: &BTreeMap<u16, VlanView>) -> VlanSet {
+    vlans.iter().filter(|(_, vlan)| vlan.status == "ACTIVE").map(|(id, _)| *id).collect()
 }
 
 /// Escapes text for XML.

@@ -12,13 +12,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::dialect::accessors::{
-    child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value, xml_escaped,
+    child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value, vlan_set,
+    xml_escaped,
 };
 use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Identity, Module, position};
 use crate::model::tree::{Container, Node};
-use crate::model::value::{Type, Value, vid_ranges};
+use crate::model::value::{Type, Value};
 use crate::netconf::error::PathStyle;
 
 /// The IEEE 802.1Q dialect.
@@ -265,10 +266,6 @@ struct Registration {
     database: u64,
     vids: VlanSet,
     ports: BTreeMap<u16, (&'static str, &'static str)>,
-}
-
-fn vlan_set(text: &str) -> VlanSet {
-    vid_ranges(text).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
 }
 
 fn registration_entries(component: &Container) -> Vec<Registration> {

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::dialect::accessors::{
-    child, entries, leaf, leaf_is, module, parse_configuration, text, xml_escaped,
+    bare_ports, child, entries, leaf, leaf_is, module, parse_configuration, text, vlan_set, xml_escaped,
 };
-use crate::dialect::view::{PortMode, PortView, View, VlanSet, VlanView};
+use crate::dialect::view::{PortMode, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
@@ -200,7 +200,7 @@ fn vlans_of_member(member: &str, vlans_by_name: &BTreeMap<&str, VlanSet>, all: &
     if member == "all" {
         return all.clone();
     }
-    vid_ranges(member).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
+    vlan_set(member)
 }
 
 fn vlans_by_name(config: &Container) -> BTreeMap<&str, VlanSet> {
@@ -218,8 +218,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         }
     }
     let all: VlanSet = defined.keys().copied().collect();
-    let mut ports: BTreeMap<String, PortView> =
-        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    let mut ports = bare_ports(hardware);
     for (name, interface) in interfaces(running) {
         // Junos accepts configuration of interfaces that don't exist.
         if !ports.contains_key(name) && !name.starts_with("ae") {

@@ -13,6 +13,7 @@ mod srlinux;
 #[cfg(test)]
 mod tests;
 mod view;
+mod violations;
 
 use std::collections::BTreeMap;
 

@@ -8,15 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::dialect::accessors::{
-    child, entries, leaf, leaf_is, module, parse_configuration, text, text_value, xml_escaped,
+    active, bare_ports, child, entries, leaf_is, module, parse_configuration, set_leaf, text, text_value,
+    vlan_set, xml_escaped,
 };
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
+use crate::dialect::violations::{invalid, refused};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::path::Path;
 use crate::model::schema::{Definition, Module, position};
 use crate::model::tree::Container;
 use crate::model::value::{StringRule, Type, Value, vid_ranges};
-use crate::netconf::error::{PathStyle, RpcError, Tag};
+use crate::netconf::error::{PathStyle, RpcError};
 use crate::netconf::xml::NETCONF;
 
 /// The NX-OS dialect.
@@ -188,45 +190,36 @@ fn members(channel: &Container) -> impl Iterator<Item = &str> {
 fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let mut errors = Vec::new();
     let system = Path::node(None, &ROOTS[0]);
-    let items = Path::node(Some(&system), &SYSTEM[position(SYSTEM, "bd-items")]);
-    let items = Path::node(Some(&items), &DOMAINS[0]);
+    let items = system.child("bd-items");
+    let items = items.child("bd-items");
     let mut names: BTreeMap<&str, &str> = BTreeMap::new();
     if !domains(config).any(|(encap, _)| encap == "vlan-1") {
-        errors.push(
-            RpcError::application(
-                Tag::OperationFailed,
-                "Operation not permitted: default VLAN 1 can not be deleted",
-            )
-            .at(items.identifier()),
-        );
+        errors.push(refused(&items, "Operation not permitted: default VLAN 1 can not be deleted"));
     }
     for (encap, domain) in domains(config) {
         let key = [text_value(encap)];
-        let path = Path::entry(Some(&items), &DOMAIN_LIST[0], &key);
+        let path = items.child_entry("BD-list", &key);
         if vlan(encap).is_some_and(|id| RESERVED.contains(&id)) {
-            let message = format!("{encap} is reserved for internal use");
-            errors.push(RpcError::application(Tag::InvalidValue, message).at(path.identifier()));
+            errors.push(invalid(&path, format!("{encap} is reserved for internal use")));
         }
         if let Some(name) = text(domain, DOMAIN, "name").filter(|name| !name.is_empty())
             && let Some(first) = names.insert(name, encap)
         {
-            let message = format!("VLAN name {name} is used by {first} already");
-            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.identifier()));
+            errors.push(refused(&path, format!("VLAN name {name} is used by {first} already")));
         }
     }
-    let items = Path::node(Some(&system), &SYSTEM[position(SYSTEM, "intf-items")]);
-    let physical = Path::node(Some(&items), &INTERFACES[0]);
+    let items = system.child("intf-items");
+    let physical = items.child("phys-items");
     for (port, _) in ports(config).filter(|(port, _)| !hardware.ports.iter().any(|p| p == port)) {
         let key = [text_value(port)];
-        let path = Path::entry(Some(&physical), &PHYSICAL[0], &key);
-        let message = format!("interface {port} does not exist");
-        errors.push(RpcError::application(Tag::InvalidValue, message).at(path.identifier()));
+        let path = physical.child_entry("PhysIf-list", &key);
+        errors.push(invalid(&path, format!("interface {port} does not exist")));
     }
-    let aggregated = Path::node(Some(&items), &INTERFACES[1]);
+    let aggregated = items.child("aggr-items");
     let mut taken = BTreeSet::new();
     for (name, channel) in channels(config) {
         let key = [text_value(name)];
-        let path = Path::entry(Some(&aggregated), &AGGREGATED[0], &key);
+        let path = aggregated.child_entry("AggrIf-list", &key);
         for member in members(channel) {
             let why = if !hardware.ports.iter().any(|port| port == member) {
                 "does not exist"
@@ -235,8 +228,7 @@ fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
             } else {
                 continue;
             };
-            let message = format!("interface {member} {why}");
-            errors.push(RpcError::application(Tag::OperationFailed, message).at(path.identifier()));
+            errors.push(refused(&path, format!("interface {member} {why}")));
         }
     }
     errors
@@ -252,9 +244,8 @@ fn view(running: &Container, hardware: &Hardware) -> View {
         let name = text(domain, DOMAIN, "name").map(str::to_owned);
         vlans.insert(id, VlanView { name, status: status.to_owned() });
     }
-    let active: VlanSet = vlans.iter().filter(|(_, v)| v.status == "ACTIVE").map(|(id, _)| *id).collect();
-    let mut all: BTreeMap<String, PortView> =
-        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    let active = active(&vlans);
+    let mut all = bare_ports(hardware);
     for (name, port) in ports(running).chain(channels(running)) {
         fill_port(all.entry(name.to_owned()).or_default(), port, &active);
     }
@@ -279,8 +270,7 @@ fn fill_port(view: &mut PortView, port: &Container, active: &VlanSet) {
         view.mode = Some(PortMode::Trunk);
         view.native = Some(id("nativeVlan"));
         let listed = text(port, PORT, "trunkVlans").unwrap_or("1-4094");
-        view.configured =
-            vid_ranges(listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect();
+        view.configured = vlan_set(listed);
         view.open_trunk = view.configured.ranges() == [(1, 4094)];
     } else {
         view.mode = Some(PortMode::Access);
@@ -301,14 +291,8 @@ fn operational(running: &Container, _: &Hardware) -> Container {
                         let id = key.first().and_then(Value::text).and_then(vlan).unwrap_or_default();
                         let up = !leaf_is(domain, DOMAIN, "BdState", "suspend");
                         let domain = std::sync::Arc::make_mut(domain);
-                        domain.set(
-                            position(DOMAIN, "id"),
-                            crate::model::tree::Node::Leaf(Value::Uint(id.into())),
-                        );
-                        domain.set(
-                            position(DOMAIN, "operSt"),
-                            crate::model::tree::Node::Leaf(Value::Keyword(if up { "up" } else { "down" })),
-                        );
+                        set_leaf(domain, DOMAIN, "id", Value::Uint(id.into()));
+                        set_leaf(domain, DOMAIN, "operSt", Value::Keyword(if up { "up" } else { "down" }));
                     }
                 });
             });
@@ -367,12 +351,9 @@ fn write_port(edit: &HandEdit, present: Option<&Container>, out: &mut String) {
     if edit.vlans.is_empty() && edit.remove_vlans.is_empty() {
         return;
     }
-    let listed = present.and_then(|port| leaf(port, PORT, "trunkVlans")?.text().map(str::to_owned));
     // The first list of a port replaces the default, which is all VLANs.
-    let before: VlanSet = match listed {
-        Some(listed) => {
-            vid_ranges(&listed).into_iter().flatten().flat_map(|(low, high)| low..=high).collect()
-        }
+    let before: VlanSet = match present.and_then(|port| text(port, PORT, "trunkVlans")) {
+        Some(listed) => vlan_set(listed),
         None if edit.vlans.is_empty() => (1..=4094).collect(),
         None => VlanSet::default(),
     };

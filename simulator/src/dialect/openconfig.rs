@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::dialect::accessors::{child, entries, leaf_is, module, parse_configuration, text, xml_escaped};
+use crate::dialect::accessors::{
+    active, bare_ports, child, entries, leaf_is, module, parse_configuration, text, xml_escaped,
+};
 use crate::dialect::openconfig_checks::check;
 use crate::dialect::view::{HandEdit, PortMode, PortView, View, VlanSet, VlanView};
 use crate::dialect::{Dialect, Hardware};
@@ -273,9 +275,8 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             }
         }
     }
-    let active: VlanSet = vlans.iter().filter(|(_, v)| v.status == "ACTIVE").map(|(id, _)| *id).collect();
-    let mut ports: BTreeMap<String, PortView> =
-        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    let active = active(&vlans);
+    let mut ports = bare_ports(hardware);
     for (name, interface) in interfaces(running) {
         let port = ports.entry(name.to_owned()).or_default();
         let ethernet = child(interface, INTERFACE, "ethernet");

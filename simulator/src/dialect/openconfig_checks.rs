@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 
 use crate::dialect::Hardware;
+use crate::dialect::accessors::{child, leaf, leaf_is, list, text};
 use crate::dialect::openconfig::{
     AGGREGATION_CONTENT, ETHERNET_CONFIG, ETHERNET_CONTENT, INSTANCE, INSTANCE_CONFIG, INTERFACE,
-    INTERFACE_CONFIG, INTERFACES, NETWORK_INSTANCES, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG,
-    VLAN_ENTRY, VLANS, instances, interfaces,
+    INTERFACE_CONFIG, ROOTS, SWITCHED_VLAN, SWITCHED_VLAN_CONFIG, VLAN_CONFIG, VLAN_ENTRY, VLANS, instances,
+    interfaces,
 };
+use crate::dialect::violations::{invalid, missing_instance, missing_leaf, refused, unmet_when};
 use crate::model::path::Path;
 use crate::model::schema::{Definitions, position};
 use crate::model::tree::Container;
 use crate::model::value::Value;
-use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::error::RpcError;
 
 /// Returns all errors of a configuration on this hardware.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
@@ -26,26 +28,20 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let ports: BTreeSet<&str> = hardware.ports.iter().map(String::as_str).collect();
     for (name, interface) in interfaces(config) {
         let key = [Value::Text(name.into())];
-        let path = Path::entry(Some(&root), &INTERFACES[0], &key);
+        let path = root.child_entry("interface", &key);
         check_interface(name, interface, &path, &ports, &lags, &mut errors);
     }
     let root = Path::node(None, &ROOTS[position(ROOTS, "network-instances")]);
     let mut default: Option<&str> = None;
     for (name, instance) in instances(config) {
         let key = [Value::Text(name.into())];
-        let path = Path::entry(Some(&root), &NETWORK_INSTANCES[0], &key);
+        let path = root.child_entry("network-instance", &key);
         check_instance(&key, instance, &path, &mut errors);
-        let config = instance.container(position(INSTANCE, "config"));
-        let ty = config.and_then(|c| c.leaf(position(INSTANCE_CONFIG, "type")));
-        if ty.is_some_and(|v| v.is("DEFAULT_INSTANCE")) {
+        let config = child(instance, INSTANCE, "config");
+        if config.is_some_and(|config| leaf_is(config, INSTANCE_CONFIG, "type", "DEFAULT_INSTANCE")) {
             if let Some(first) = default {
-                errors.push(
-                    RpcError::application(
-                        Tag::OperationFailed,
-                        format!("{first} is the default instance already; there can be only one"),
-                    )
-                    .at(path.identifier()),
-                );
+                let message = format!("{first} is the default instance already; there can be only one");
+                errors.push(refused(&path, message));
             }
             default = Some(name);
         }
@@ -54,7 +50,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
 }
 
 fn kind(interface: &Container) -> Option<&Value> {
-    interface.container(position(INTERFACE, "config"))?.leaf(position(INTERFACE_CONFIG, "type"))
+    leaf(child(interface, INTERFACE, "config")?, INTERFACE_CONFIG, "type")
 }
 
 fn check_interface(
@@ -70,24 +66,17 @@ fn check_interface(
     mandatory(interface, INTERFACE, INTERFACE_CONFIG, "type", path, errors);
     let physical = kind(interface).is_none_or(|v| v.is("ethernetCsmacd"));
     if physical && !ports.contains(name) {
-        errors.push(
-            RpcError::application(Tag::InvalidValue, format!("this switch has no port {name}"))
-                .at(path.identifier()),
-        );
+        errors.push(invalid(path, format!("this switch has no port {name}")));
     }
     for (holder, content) in [("ethernet", ETHERNET_CONTENT), ("aggregation", AGGREGATION_CONTENT)] {
-        let at = position(INTERFACE, holder);
-        let Some(container) = interface.container(at) else { continue };
-        let path = Path::node(Some(path), &INTERFACE[at]);
+        let Some(container) = child(interface, INTERFACE, holder) else { continue };
+        let path = path.child(holder);
         if holder == "ethernet" {
             check_aggregate_id(container, &path, lags, errors);
         }
-        let at = position(content, "switched-vlan");
-        let Some(switched) = container.container(at) else { continue };
-        let path = Path::node(Some(&path), &content[at]);
-        let at = position(SWITCHED_VLAN, "config");
-        let Some(config) = switched.container(at) else { continue };
-        check_when(config, &Path::node(Some(&path), &SWITCHED_VLAN[at]), errors);
+        let Some(switched) = child(container, content, "switched-vlan") else { continue };
+        let Some(config) = child(switched, SWITCHED_VLAN, "config") else { continue };
+        check_when(config, &path.child("switched-vlan").child("config"), errors);
     }
 }
 
@@ -97,35 +86,21 @@ fn check_aggregate_id(
     lags: &BTreeSet<&str>,
     errors: &mut Vec<RpcError>,
 ) {
-    let at = position(ETHERNET_CONTENT, "config");
-    let leaf = position(ETHERNET_CONFIG, "aggregate-id");
-    let id = ethernet.container(at).and_then(|c| c.leaf(leaf)).and_then(Value::text);
+    let id =
+        child(ethernet, ETHERNET_CONTENT, "config").and_then(|c| text(c, ETHERNET_CONFIG, "aggregate-id"));
     if let Some(id) = id.filter(|id| !lags.contains(id)) {
-        let path = Path::node(Some(path), &ETHERNET_CONTENT[at]);
-        errors.push(
-            RpcError::application(Tag::DataMissing, format!("there is no link aggregation {id}"))
-                .app_tag("instance-required")
-                .at(Path::node(Some(&path), &ETHERNET_CONFIG[leaf]).identifier()),
-        );
+        let message = format!("there is no link aggregation {id}");
+        errors.push(missing_instance(&path.child("config").child("aggregate-id"), message));
     }
 }
 
 /// `native-vlan` and `trunk-vlans` have `when "../interface-mode = 'TRUNK'"`, `access-vlan` has `'ACCESS'`.
 fn check_when(config: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
-    let mode = config.leaf(position(SWITCHED_VLAN_CONFIG, "interface-mode"));
-    for (leaf, needs) in [("native-vlan", "TRUNK"), ("access-vlan", "ACCESS"), ("trunk-vlans", "TRUNK")] {
-        let at = position(SWITCHED_VLAN_CONFIG, leaf);
-        if config.get(at).is_some() && !mode.is_some_and(|mode| mode.is(needs)) {
-            errors.push(
-                RpcError::application(
-                    Tag::UnknownElement,
-                    format!(
-                        "the when condition \"../interface-mode = '{needs}'\" of {leaf} is not satisfied"
-                    ),
-                )
-                .at(Path::node(Some(path), &SWITCHED_VLAN_CONFIG[at]).identifier())
-                .info("bad-element", leaf),
-            );
+    let mode = leaf(config, SWITCHED_VLAN_CONFIG, "interface-mode");
+    for (name, needs) in [("native-vlan", "TRUNK"), ("access-vlan", "ACCESS"), ("trunk-vlans", "TRUNK")] {
+        let is_set = config.get(position(SWITCHED_VLAN_CONFIG, name)).is_some();
+        if is_set && !mode.is_some_and(|mode| mode.is(needs)) {
+            errors.push(unmet_when(path, name, &format!("../interface-mode = '{needs}'")));
         }
     }
 }
@@ -133,10 +108,9 @@ fn check_when(config: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
 fn check_instance(key: &[Value], instance: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
     key_leafref(key, instance, INSTANCE, INSTANCE_CONFIG, path, errors);
     mandatory(instance, INSTANCE, INSTANCE_CONFIG, "type", path, errors);
-    let at = position(INSTANCE, "vlans");
-    let vlans = Path::node(Some(path), &INSTANCE[at]);
-    for (key, vlan) in instance.container(at).and_then(|vlans| vlans.list(0)).into_iter().flatten() {
-        let path = Path::entry(Some(&vlans), &VLANS[0], key);
+    let vlans = path.child("vlans");
+    for (key, vlan) in list(child(instance, INSTANCE, "vlans"), VLANS, "vlan").into_iter().flatten() {
+        let path = vlans.child_entry("vlan", key);
         key_leafref(key, vlan, VLAN_ENTRY, VLAN_CONFIG, &path, errors);
     }
 }
@@ -150,22 +124,13 @@ fn key_leafref(
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,
 ) {
-    let config = entry.container(position(definitions, "config"));
-    for (at, value) in key.iter().enumerate() {
-        let leaf = &definitions[at];
-        let target = config.and_then(|c| c.leaf(position(config_definitions, leaf.name)));
-        if target != Some(value) {
-            errors.push(
-                RpcError::application(
-                    Tag::DataMissing,
-                    format!(
-                        "{name} is a leafref: ../config/{name} with the value \"{value}\" is missing",
-                        name = leaf.name
-                    ),
-                )
-                .app_tag("instance-required")
-                .at(Path::node(Some(path), leaf).identifier()),
-            );
+    let config = child(entry, definitions, "config");
+    for (key, value) in definitions.iter().zip(key) {
+        let name = key.name;
+        if config.and_then(|config| leaf(config, config_definitions, name)) != Some(value) {
+            let message =
+                format!("{name} is a leafref: ../config/{name} with the value \"{value}\" is missing");
+            errors.push(missing_instance(&path.child(name), message));
         }
     }
 }
@@ -174,21 +139,12 @@ fn mandatory(
     entry: &Container,
     definitions: Definitions,
     config_definitions: Definitions,
-    leaf: &str,
+    name: &str,
     path: &Path<'_>,
     errors: &mut Vec<RpcError>,
 ) {
-    let at = position(definitions, "config");
-    let leaf_at = position(config_definitions, leaf);
-    if entry.container(at).and_then(|c| c.leaf(leaf_at)).is_none() {
-        let config = Path::node(Some(path), &definitions[at]);
-        errors.push(
-            RpcError::application(Tag::DataMissing, format!("{leaf} is mandatory")).at(Path::node(
-                Some(&config),
-                &config_definitions[leaf_at],
-            )
-            .identifier()),
-        );
+    if child(entry, definitions, "config").and_then(|c| leaf(c, config_definitions, name)).is_none() {
+        errors.push(missing_leaf(&path.child("config"), name));
     }
 }
 
@@ -197,6 +153,7 @@ mod tests {
     use super::*;
     use crate::dialect::OPENCONFIG;
     use crate::dialect::accessors;
+    use crate::netconf::error::Tag;
 
     fn merge_xml(config: &Container, xml: &str) -> Container {
         accessors::merge_xml(OPENCONFIG.roots, config, xml)

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::dialect::accessors::{
-    child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value, xml_escaped,
+    bare_ports, child, entries, leaf, leaf_is, list, module, parse_configuration, set_leaf, text, text_value,
+    xml_escaped,
 };
-use crate::dialect::view::{PortMode, PortView, View, VlanView};
+use crate::dialect::view::{PortMode, View, VlanView};
 use crate::dialect::{Dialect, Hardware};
 use crate::model::schema::{Definition, Definitions, Identity, Module, position};
 use crate::model::tree::{Container, Entries};
@@ -308,8 +309,7 @@ fn view(running: &Container, hardware: &Hardware) -> View {
             vlan_of_sub.insert(sub, id);
         }
     }
-    let mut ports: BTreeMap<String, PortView> =
-        hardware.ports.iter().map(|port| (port.clone(), PortView::default())).collect();
+    let mut ports = bare_ports(hardware);
     for (name, interface) in interfaces(running) {
         if !ports.contains_key(name) && !name.starts_with("lag") {
             continue;

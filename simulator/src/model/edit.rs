@@ -128,7 +128,7 @@ fn parse_children(
                     Tag::UnknownElement,
                     format!("{} is state, not configuration", definition.name),
                 )
-                .at(Path::node(parent, definition).identifier())
+                .at(&Path::node(parent, definition))
                 .info("bad-element", definition.name),
             ),
             None if !namespaces.contains(&*element.namespace) => errors.push(at_parent(
@@ -155,7 +155,7 @@ fn parse_children(
 
 fn at_parent(error: RpcError, parent: Option<&Path<'_>>) -> RpcError {
     match parent {
-        Some(parent) => error.at(parent.identifier()),
+        Some(parent) => error.at(parent),
         None => error,
     }
 }
@@ -172,7 +172,7 @@ fn parse_node(
     let operation = match parse_operation(element) {
         Ok(operation) => operation,
         Err(error) => {
-            errors.push(error.at(path.identifier()));
+            errors.push(error.at(&path));
             return None;
         }
     };
@@ -228,7 +228,7 @@ fn has_no_text(element: &Element, path: &Path<'_>, errors: &mut Vec<RpcError>) -
     if !blank {
         errors.push(
             RpcError::application(Tag::BadElement, format!("{} holds elements, not text", element.name))
-                .at(path.identifier())
+                .at(path)
                 .info("bad-element", &*element.name),
         );
     }
@@ -250,7 +250,7 @@ fn parse_key(
                     Tag::MissingElement,
                     format!("an entry of {} lacks its key {}", definition.name, leaf.name),
                 )
-                .at(path.identifier())
+                .at(path)
                 .info("bad-element", leaf.name),
             );
             return None;
@@ -273,7 +273,7 @@ fn parse_value(ty: Type, element: &Element, path: &Path<'_>, errors: &mut Vec<Rp
             Tag::InvalidValue,
             format!("invalid value \"{}\" of {}: {problem}", element.text.trim(), element.name),
         )
-        .at(path.identifier())
+        .at(path)
         .info("bad-element", &*element.name),
     );
     None
@@ -313,17 +313,13 @@ impl Applier {
     }
 
     fn report_exists(&mut self, path: &Path<'_>) {
-        self.errors.push(
-            RpcError::application(Tag::DataExists, "what is to be created exists already")
-                .at(path.identifier()),
-        );
+        self.errors
+            .push(RpcError::application(Tag::DataExists, "what is to be created exists already").at(path));
     }
 
     fn report_missing(&mut self, path: &Path<'_>) {
-        self.errors.push(
-            RpcError::application(Tag::DataMissing, "what is to be changed does not exist")
-                .at(path.identifier()),
-        );
+        self.errors
+            .push(RpcError::application(Tag::DataMissing, "what is to be changed does not exist").at(path));
     }
 
     fn apply_children(

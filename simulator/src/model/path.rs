@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::model::schema::{Definition, Definitions, Kind, Module};
+use crate::model::schema::{Definition, Definitions, Kind, Module, position};
 use crate::model::value::Value;
+use crate::netconf::xml::{push_attribute, push_text};
 
 /// The path of a data node, linked to its parent.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,22 @@ impl<'a> Path<'a> {
     /// One value of a leaf-list below `parent`.
     pub fn value(parent: Option<&'a Path<'a>>, definition: &'static Definition, value: &'a Value) -> Self {
         Self { parent, definition, predicate: Predicate::Value(value) }
+    }
+
+    /// The container or leaf `name` below this node.
+    ///
+    /// # Panics
+    /// If the schema has no such child, which is a programming error.
+    pub fn child(&self, name: &str) -> Path<'_> {
+        Path::node(Some(self), &self.children()[position(self.children(), name)])
+    }
+
+    /// An entry of the list `name` below this node.
+    ///
+    /// # Panics
+    /// If the schema has no such child, which is a programming error.
+    pub fn child_entry<'b>(&'b self, name: &str, keys: &'b [Value]) -> Path<'b> {
+        Path { predicate: Predicate::Keys(keys), ..self.child(name) }
     }
 
     /// The child definitions of the node.
@@ -98,6 +115,12 @@ pub struct InstanceIdentifier {
     steps: Vec<Step>,
 }
 
+impl From<&Path<'_>> for InstanceIdentifier {
+    fn from(path: &Path<'_>) -> Self {
+        path.identifier()
+    }
+}
+
 impl PartialEq for InstanceIdentifier {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text && self.modules == other.modules
@@ -114,6 +137,15 @@ struct Step {
 }
 
 impl InstanceIdentifier {
+    /// Appends the prefixes of the expression as attributes, `>`, and the expression as text.
+    pub fn push_xpath(&self, out: &mut String) {
+        for module in &self.modules {
+            push_attribute(out, &format!("xmlns:{}", module.prefix), module.namespace);
+        }
+        out.push('>');
+        push_text(out, &self.text);
+    }
+
     /// Formats the path as Junos does: `[edit vlans v7]`, `[edit interfaces xe-0/0/1 unit 0]`.
     pub fn junos_path(&self) -> String {
         let mut out = String::from("[edit");

@@ -5,8 +5,8 @@
 
 use crate::model::value::Type;
 
-/// A YANG module.
-#[derive(Debug, PartialEq, Eq)]
+/// A YANG module. Its name is unique.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Module {
     /// Its name, such as `openconfig-vlan`.
     pub name: &'static str,
@@ -19,7 +19,7 @@ pub struct Module {
 }
 
 /// An identity, the value of an identityref.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
     /// The module that defines it.
     pub module: &'static Module,

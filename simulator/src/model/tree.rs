@@ -330,14 +330,17 @@ pub fn write_value(definition: &Definition, value: &Value, outer: &str, out: &mu
     close(definition, out);
 }
 
-/// The change of a data node between two configurations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The change of a data node between two configurations. As text: the `operation` of notifications.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Change {
     /// The node was created.
+    #[strum(serialize = "create")]
     Created,
     /// The value of the leaf changed.
+    #[strum(serialize = "replace")]
     Replaced,
     /// The node was deleted.
+    #[strum(serialize = "delete")]
     Deleted,
 }
 

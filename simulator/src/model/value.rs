@@ -62,21 +62,9 @@ pub enum Value {
     Identity(IdentityRef),
 }
 
-/// An identity, ordered by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An identity, ordered by the names of its module and of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IdentityRef(pub &'static Identity);
-
-impl Ord for IdentityRef {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0.module.name, self.0.name).cmp(&(other.0.module.name, other.0.name))
-    }
-}
-
-impl PartialOrd for IdentityRef {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,10 +1,11 @@
 //! `<rpc-error>` (RFC 6241 section 4.3 and appendix A).
 
 use crate::model::path::InstanceIdentifier;
-use crate::netconf::xml::{push_attribute, push_text};
+use crate::netconf::xml::{push_element, push_text};
 
 /// `error-type`: the layer at which the error occurred.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ErrorType {
     /// Messages: framing, the `<rpc>` element.
     Rpc,
@@ -15,8 +16,9 @@ pub enum ErrorType {
 }
 
 /// `error-tag` (RFC 6241 appendix A).
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[allow(missing_docs, reason = "RFC 6241 appendix A defines them")]
 pub enum Tag {
     InUse,
@@ -38,32 +40,6 @@ pub enum Tag {
     OperationFailed,
     MalformedMessage,
     TooBig,
-}
-
-impl Tag {
-    fn as_str(&self) -> &'static str {
-        match self {
-            Tag::InUse => "in-use",
-            Tag::InvalidValue => "invalid-value",
-            Tag::MissingAttribute => "missing-attribute",
-            Tag::BadAttribute => "bad-attribute",
-            Tag::UnknownAttribute => "unknown-attribute",
-            Tag::MissingElement => "missing-element",
-            Tag::BadElement => "bad-element",
-            Tag::UnknownElement => "unknown-element",
-            Tag::UnknownNamespace => "unknown-namespace",
-            Tag::AccessDenied => "access-denied",
-            Tag::LockDenied => "lock-denied",
-            Tag::ResourceDenied => "resource-denied",
-            Tag::RollbackFailed => "rollback-failed",
-            Tag::DataExists => "data-exists",
-            Tag::DataMissing => "data-missing",
-            Tag::OperationNotSupported => "operation-not-supported",
-            Tag::OperationFailed => "operation-failed",
-            Tag::MalformedMessage => "malformed-message",
-            Tag::TooBig => "too-big",
-        }
-    }
 }
 
 /// The format of `error-path`.
@@ -117,8 +93,8 @@ impl RpcError {
 
     /// Sets `error-path`.
     #[must_use]
-    pub fn at(mut self, path: InstanceIdentifier) -> Self {
-        self.path = Some(Box::new(path));
+    pub fn at(mut self, path: impl Into<InstanceIdentifier>) -> Self {
+        self.path = Some(Box::new(path.into()));
         self
     }
 
@@ -138,31 +114,17 @@ impl RpcError {
 
     /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF.
     pub fn write(&self, style: PathStyle, out: &mut String) {
-        let error_type = match self.error_type {
-            ErrorType::Rpc => "rpc",
-            ErrorType::Protocol => "protocol",
-            ErrorType::Application => "application",
-        };
-        out.push_str("<rpc-error><error-type>");
-        out.push_str(error_type);
-        out.push_str("</error-type><error-tag>");
-        out.push_str(self.tag.as_str());
-        out.push_str("</error-tag><error-severity>error</error-severity>");
+        out.push_str("<rpc-error>");
+        push_element(out, "error-type", self.error_type.into());
+        push_element(out, "error-tag", (&self.tag).into());
+        push_element(out, "error-severity", "error");
         if let Some(tag) = self.app_tag {
-            out.push_str("<error-app-tag>");
-            out.push_str(tag);
-            out.push_str("</error-app-tag>");
+            push_element(out, "error-app-tag", tag);
         }
         if let Some(path) = &self.path {
             out.push_str("<error-path");
             match style {
-                PathStyle::XPath => {
-                    for module in &path.modules {
-                        push_attribute(out, &format!("xmlns:{}", module.prefix), module.namespace);
-                    }
-                    out.push('>');
-                    push_text(out, &path.text);
-                }
+                PathStyle::XPath => path.push_xpath(out),
                 PathStyle::Junos => {
                     out.push('>');
                     push_text(out, &path.junos_path());
@@ -176,13 +138,7 @@ impl RpcError {
         if !self.info.is_empty() {
             out.push_str("<error-info>");
             for (name, value) in &self.info {
-                out.push('<');
-                out.push_str(name);
-                out.push('>');
-                push_text(out, value);
-                out.push_str("</");
-                out.push_str(name);
-                out.push('>');
+                push_element(out, name, value);
             }
             out.push_str("</error-info>");
         }

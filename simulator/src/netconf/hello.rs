@@ -67,9 +67,7 @@ pub fn write(uris: &[String], session: u32) -> String {
     let mut out =
         format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<hello xmlns=\"{NETCONF}\"><capabilities>");
     for uri in uris {
-        out.push_str("<capability>");
-        xml::push_text(&mut out, uri);
-        out.push_str("</capability>");
+        xml::push_element(&mut out, "capability", uri);
     }
     // Writing to a String can't fail.
     let _ = write!(out, "</capabilities><session-id>{session}</session-id></hello>");

@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 
 use crate::model::filter;
 use crate::model::schema::Definitions;
-use crate::model::tree::{self, Change, Container, NewContent};
+use crate::model::tree::{self, Container, NewContent};
 use crate::netconf::error::{RpcError, Tag};
 use crate::netconf::rpc::{NOTIFICATION, Rpc};
-use crate::netconf::xml::{Element, push_text};
+use crate::netconf::xml::{Element, push_element};
 
 /// Namespace of ietf-subscribed-notifications.
 pub const SUBSCRIBED: &str = "urn:ietf:params:xml:ns:yang:ietf-subscribed-notifications";
@@ -149,16 +149,10 @@ impl Subscription {
         tree::differences(&before, &after, roots, None, &mut |path, change, content| {
             count += 1;
             let path = path.identifier();
-            let operation = match change {
-                Change::Created => "create",
-                Change::Replaced => "replace",
-                Change::Deleted => "delete",
-            };
+            let operation: &str = change.into();
             // Writing to a String can't fail.
-            let _ =
-                write!(edits, "<edit><edit-id>{count}</edit-id><operation>{operation}</operation><target>");
-            push_text(&mut edits, &path.resource_path());
-            edits.push_str("</target>");
+            let _ = write!(edits, "<edit><edit-id>{count}</edit-id><operation>{operation}</operation>");
+            push_element(&mut edits, "target", &path.resource_path());
             if let Some(definition) = path.definition() {
                 let value = |write: &dyn Fn(&mut String), edits: &mut String| {
                     edits.push_str("<value>");

@@ -16,7 +16,8 @@ pub const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0"
 const DEFAULT_CONFIRM_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// An operation with its parameters.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 #[allow(missing_docs, reason = "RFC 6241 section 7 defines them")]
 pub enum Rpc {
     Get { filter: Option<Vec<Element>> },
@@ -40,24 +41,7 @@ pub enum Rpc {
 impl Rpc {
     /// The operation's name.
     pub fn name(&self) -> &'static str {
-        match self {
-            Rpc::Get { .. } => "get",
-            Rpc::GetConfig { .. } => "get-config",
-            Rpc::EditConfig(_) => "edit-config",
-            Rpc::CopyConfig { .. } => "copy-config",
-            Rpc::DeleteConfig { .. } => "delete-config",
-            Rpc::Lock { .. } => "lock",
-            Rpc::Unlock { .. } => "unlock",
-            Rpc::DiscardChanges => "discard-changes",
-            Rpc::Validate { .. } => "validate",
-            Rpc::Commit(_) => "commit",
-            Rpc::CancelCommit { .. } => "cancel-commit",
-            Rpc::KillSession { .. } => "kill-session",
-            Rpc::CloseSession => "close-session",
-            Rpc::CreateSubscription => "create-subscription",
-            Rpc::EstablishSubscription(_) => "establish-subscription",
-            Rpc::DeleteSubscription { .. } => "delete-subscription",
-        }
+        self.into()
     }
 }
 

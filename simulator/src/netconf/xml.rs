@@ -273,6 +273,12 @@ pub fn push_text(out: &mut String, text: &str) {
     out.push_str(&quick_xml::escape::partial_escape(text));
 }
 
+/// Appends an element with text, in the default namespace.
+pub fn push_element(out: &mut String, name: &str, text: &str) {
+    // Writing to a String can't fail.
+    let _ = write!(out, "<{name}>{}</{name}>", quick_xml::escape::partial_escape(text));
+}
+
 /// Appends ` name="value"`, escaped.
 pub fn push_attribute(out: &mut String, name: &str, value: &str) {
     let value = quick_xml::escape::escape(value);

@@ -4,16 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    BRIDGE, BRIDGE_PORT, BRIDGES, COMPONENT, FILTERING_DATABASE, INTERFACE, INTERFACES, REGISTRATION, ROOTS,
-    bridges, interfaces, port_numbers, vlan_set,
+    BRIDGE, BRIDGE_PORT, COMPONENT, FILTERING_DATABASE, INTERFACE, REGISTRATION, ROOTS, bridges, interfaces,
+    port_numbers,
 };
 use crate::dialect::Hardware;
-use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value};
+use crate::dialect::accessors::{child, entries, leaf, leaf_is, list, text, text_value, vlan_set};
+use crate::dialect::violations::{invalid, missing_instance, missing_leaf, refused, unmet_when};
 use crate::model::path::Path;
 use crate::model::schema::{Definitions, position};
 use crate::model::tree::{Container, Key};
 use crate::model::value::Value;
-use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::error::RpcError;
 
 /// Returns all errors of a configuration.
 pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
@@ -21,13 +22,13 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let root = Path::node(None, &ROOTS[position(ROOTS, "interfaces")]);
     for (name, interface) in interfaces(config) {
         let key = [text_value(name)];
-        let path = Path::entry(Some(&root), &INTERFACES[0], &key);
+        let path = root.child_entry("interface", &key);
         mandatory(interface, INTERFACE, "type", &path, &mut errors);
         if !hardware.ports.iter().chain(hardware.lags.keys()).any(|port| port == name) {
             errors.push(invalid(&path, format!("this bridge has no interface {name}")));
         }
         if let Some(port) = child(interface, INTERFACE, "bridge-port") {
-            let path = node(&path, INTERFACE, "bridge-port");
+            let path = path.child("bridge-port");
             if let Some(lag) = hardware.lag_of(name) {
                 errors.push(invalid(&path, format!("{name} is a link of {lag}, which is the bridge port")));
             }
@@ -38,14 +39,6 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     errors
 }
 
-fn node<'a>(parent: &'a Path<'a>, definitions: Definitions, name: &str) -> Path<'a> {
-    Path::node(Some(parent), &definitions[position(definitions, name)])
-}
-
-fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::InvalidValue, message).at(path.identifier())
-}
-
 fn mandatory(
     container: &Container,
     definitions: Definitions,
@@ -54,27 +47,13 @@ fn mandatory(
     errors: &mut Vec<RpcError>,
 ) {
     if leaf(container, definitions, name).is_none() {
-        let path = node(path, definitions, name);
-        errors.push(
-            RpcError::application(Tag::DataMissing, format!("{name} is mandatory")).at(path.identifier()),
-        );
+        errors.push(missing_leaf(path, name));
     }
-}
-
-fn not_when(path: &Path<'_>, name: &str, condition: &str) -> RpcError {
-    RpcError::application(
-        Tag::UnknownElement,
-        format!("the when condition \"{condition}\" of {name} is not satisfied"),
-    )
-    .at(path.identifier())
-    .info("bad-element", name)
 }
 
 fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mut Vec<RpcError>) {
     let dangling = |leaf: &str, target: &str| {
-        RpcError::application(Tag::DataMissing, format!("{leaf} refers to {target}, which does not exist"))
-            .app_tag("instance-required")
-            .at(node(path, BRIDGE_PORT, leaf).identifier())
+        missing_instance(&path.child(leaf), format!("{leaf} refers to {target}, which does not exist"))
     };
     let mut component = None;
     if let Some(name) = text(port, BRIDGE_PORT, "bridge-name") {
@@ -94,8 +73,7 @@ fn check_port(config: &Container, port: &Container, path: &Path<'_>, errors: &mu
     let unaware = component.is_none_or(|c| leaf_is(c, COMPONENT, "type", "d-bridge-component"));
     for leaf_name in ["pvid", "enable-ingress-filtering"] {
         if unaware && leaf(port, BRIDGE_PORT, leaf_name).is_some() {
-            let at = node(path, BRIDGE_PORT, leaf_name);
-            errors.push(not_when(&at, leaf_name, "component/type != 'dot1q:d-bridge-component'"));
+            errors.push(unmet_when(path, leaf_name, "component/type != 'dot1q:d-bridge-component'"));
         }
     }
 }
@@ -106,28 +84,27 @@ fn check_bridges(config: &Container, hardware: &Hardware, errors: &mut Vec<RpcEr
     let port_numbers = port_numbers(hardware);
     for (name, bridge) in bridges(config) {
         let key = [text_value(name)];
-        let path = Path::entry(Some(&root), &BRIDGES[0], &key);
+        let path = root.child_entry("bridge", &key);
         mandatory(bridge, BRIDGE, "address", &path, errors);
         mandatory(bridge, BRIDGE, "bridge-type", &path, errors);
         if let Some(mac_address) = text(bridge, BRIDGE, "address")
             && !addresses.insert(mac_address)
         {
             let message = format!("another bridge has the address {mac_address}");
-            errors.push(
-                RpcError::application(Tag::OperationFailed, message)
-                    .app_tag("data-not-unique")
-                    .at(path.identifier()),
-            );
+            errors.push(refused(&path, message).app_tag("data-not-unique"));
         }
         let relay = leaf_is(bridge, BRIDGE, "bridge-type", "two-port-mac-relay-bridge");
         for (name, component) in entries(Some(bridge), BRIDGE, "component") {
             let key = [text_value(name)];
-            let path = Path::entry(Some(&path), &BRIDGE[position(BRIDGE, "component")], &key);
+            let path = path.child_entry("component", &key);
             mandatory(component, COMPONENT, "type", &path, errors);
             for holder in ["filtering-database", "bridge-vlan"] {
                 if relay && child(component, COMPONENT, holder).is_some() {
-                    let at = node(&path, COMPONENT, holder);
-                    errors.push(not_when(&at, holder, "../../bridge-type != 'two-port-mac-relay-bridge'"));
+                    errors.push(unmet_when(
+                        &path,
+                        holder,
+                        "../../bridge-type != 'two-port-mac-relay-bridge'",
+                    ));
                 }
             }
             check_registrations(component, &port_numbers, &path, errors);
@@ -142,22 +119,15 @@ fn check_registrations(
     errors: &mut Vec<RpcError>,
 ) {
     let Some(database) = child(component, COMPONENT, "filtering-database") else { return };
-    let path = node(path, COMPONENT, "filtering-database");
-    let definition = &FILTERING_DATABASE[position(FILTERING_DATABASE, "vlan-registration-entry")];
-    let map = &REGISTRATION[position(REGISTRATION, "port-map")];
+    let path = path.child("filtering-database");
     let mut registered: BTreeMap<(Option<u64>, u16), &Key> = BTreeMap::new();
     for (key, entry) in
         list(Some(database), FILTERING_DATABASE, "vlan-registration-entry").into_iter().flatten()
     {
-        let path = Path::entry(Some(&path), definition, key);
+        let path = path.child_entry("vlan-registration-entry", key);
         let fid = key.first().and_then(Value::number);
-        let twice = key
-            .get(1)
-            .and_then(Value::text)
-            .map(vlan_set)
-            .unwrap_or_default()
-            .iter()
-            .find_map(|vid| registered.insert((fid, vid), key).map(|first| (vid, first)));
+        let vids = key.get(1).and_then(Value::text).map(vlan_set).unwrap_or_default();
+        let twice = vids.iter().find_map(|vid| registered.insert((fid, vid), key).map(|first| (vid, first)));
         if let Some((vid, first)) = twice {
             let first = first.get(1).map(ToString::to_string).unwrap_or_default();
             errors.push(invalid(&path, format!("VLAN {vid} is registered by the entry for {first} already")));
@@ -165,7 +135,7 @@ fn check_registrations(
         for (key, _) in list(Some(entry), REGISTRATION, "port-map").into_iter().flatten() {
             let number = key.first().and_then(|v| v.vlans().next()).unwrap_or_default();
             if !port_numbers.contains_key(&number) {
-                let path = Path::entry(Some(&path), map, key);
+                let path = path.child_entry("port-map", key);
                 errors.push(invalid(&path, format!("this bridge has no port number {number}")));
             }
         }

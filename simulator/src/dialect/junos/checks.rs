@@ -19,11 +19,10 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
     let root = Path::node(None, &super::ROOTS[0]);
     check_vlans(config, &root, &mut errors);
     let defined: BTreeMap<&str, _> = vlans(config).map(|(name, vlan)| (name, vlan_ids(vlan))).collect();
-    let at = position(super::CONFIGURATION, "interfaces");
-    let list = Path::node(Some(&root), &super::CONFIGURATION[at]);
+    let list = root.child("interfaces");
     for (name, interface) in interfaces(config) {
         let key = [text_value(name)];
-        let path = Path::entry(Some(&list), &super::INTERFACES[0], &key);
+        let path = list.child_entry("interface", &key);
         check_interface(interface, &path, &mut errors);
         if hardware.strict_references
             && let Some(switching) = switching(interface)
@@ -42,16 +41,15 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
 }
 
 fn refused(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::protocol(Tag::OperationFailed, message).at(path.identifier())
+    RpcError::protocol(Tag::OperationFailed, message).at(path)
 }
 
 fn check_vlans(config: &Container, root: &Path<'_>, errors: &mut Vec<RpcError>) {
-    let at = position(super::CONFIGURATION, "vlans");
-    let list = Path::node(Some(root), &super::CONFIGURATION[at]);
+    let list = root.child("vlans");
     let mut users: BTreeMap<u16, &str> = BTreeMap::new();
     for (name, vlan) in vlans(config) {
         let key = [text_value(name)];
-        let path = Path::entry(Some(&list), &super::VLANS[0], &key);
+        let path = list.child_entry("vlan", &key);
         let ids = vlan_ids(vlan);
         if let Some(id) = text(vlan, VLAN, "vlan-id").filter(|_| ids.is_empty())
             && !matches!(id, "none" | "all")
@@ -77,22 +75,15 @@ fn check_interface(interface: &Container, path: &Path<'_>, errors: &mut Vec<RpcE
     }
     let native = leaf(interface, INTERFACE, "native-vlan-id").is_some();
     let flexible = leaf(interface, INTERFACE, "flexible-vlan-tagging").is_some();
-    let Some(switching) = switching(interface) else {
-        if native && !flexible {
-            refuse(
-                "native-vlan-id can be specified with flexible-vlan-tagging mode or with interface-mode trunk",
-                "native-vlan-id",
-            );
-        }
-        return;
-    };
-    let trunk = leaf_is(switching, ETHERNET_SWITCHING, "interface-mode", "trunk");
+    let switching = switching(interface);
+    let trunk = switching.is_some_and(|s| leaf_is(s, ETHERNET_SWITCHING, "interface-mode", "trunk"));
     if native && !trunk && !flexible {
         refuse(
             "native-vlan-id can be specified with flexible-vlan-tagging mode or with interface-mode trunk",
             "native-vlan-id",
         );
     }
+    let Some(switching) = switching else { return };
     let listed = child(switching, ETHERNET_SWITCHING, "vlan")
         .and_then(|vlan| vlan.leaf_list(position(MEMBERS, "members")))
         .map_or(0, std::collections::BTreeSet::len);

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    ENCAP, ETHERNET, INSTANCE, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces,
-    attached_subinterfaces, instances, interfaces, is_mac_vrf,
+    ENCAP, ETHERNET, INTERFACE, ROOTS, SUBINTERFACE, VLAN, all_subinterfaces, attached_subinterfaces,
+    instances, interfaces, is_mac_vrf,
 };
 use crate::dialect::Hardware;
 use crate::dialect::accessors::{child, leaf, leaf_is, list, text, text_value};
+use crate::dialect::violations::{invalid, missing_instance, refused};
 use crate::model::path::Path;
-use crate::model::schema::{Definitions, position};
 use crate::model::tree::Container;
-use crate::netconf::error::{RpcError, Tag};
+use crate::netconf::error::RpcError;
 
 /// Maximum subinterfaces per port.
 const MAX_SUBINTERFACES: usize = 4095;
@@ -34,19 +34,7 @@ pub(super) fn check(config: &Container, hardware: &Hardware) -> Vec<RpcError> {
 }
 
 fn must_violation(path: &Path<'_>, message: &str) -> RpcError {
-    RpcError::application(Tag::OperationFailed, message).app_tag("must-violation").at(path.identifier())
-}
-
-fn invalid(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::InvalidValue, message).at(path.identifier())
-}
-
-fn missing_instance(path: &Path<'_>, message: impl Into<String>) -> RpcError {
-    RpcError::application(Tag::DataMissing, message).app_tag("instance-required").at(path.identifier())
-}
-
-fn node<'a>(parent: &'a Path<'a>, definitions: Definitions, name: &str) -> Path<'a> {
-    Path::node(Some(parent), &definitions[position(definitions, name)])
+    refused(path, message).app_tag("must-violation")
 }
 
 fn check_interface(
@@ -59,17 +47,17 @@ fn check_interface(
     let tagging = leaf(interface, INTERFACE, "vlan-tagging");
     let switchable = name.starts_with("ethernet") || name.starts_with("lag");
     if tagging.is_some() && !switchable {
-        let path = node(path, INTERFACE, "vlan-tagging");
+        let path = path.child("vlan-tagging");
         errors.push(must_violation(&path, "vlan-tagging not configurable on this interface"));
     }
     if child(interface, INTERFACE, "lag").is_some() && !name.starts_with("lag") {
-        let path = node(path, INTERFACE, "lag");
+        let path = path.child("lag");
         errors.push(must_violation(&path, "lag container can only be configured on LAG interfaces"));
     }
     if let Some(lag) = child(interface, INTERFACE, "ethernet").and_then(|e| text(e, ETHERNET, "aggregate-id"))
     {
-        let ethernet = node(path, INTERFACE, "ethernet");
-        let path = node(&ethernet, ETHERNET, "aggregate-id");
+        let ethernet = path.child("ethernet");
+        let path = ethernet.child("aggregate-id");
         if !names.contains(lag) {
             errors.push(missing_instance(&path, format!("interface {lag} does not exist")));
         }
@@ -99,48 +87,40 @@ fn check_subinterfaces(
     errors: &mut Vec<RpcError>,
 ) {
     let Some(entries) = list(Some(interface), INTERFACE, "subinterface") else { return };
-    let definition = &INTERFACE[position(INTERFACE, "subinterface")];
     if entries.len() > MAX_SUBINTERFACES || (!tagging && switchable && entries.len() > 1) {
         let most = if tagging { MAX_SUBINTERFACES } else { 1 };
         let message = format!(
             "at most {most} subinterfaces are possible with vlan-tagging {}",
             if tagging { "enabled" } else { "disabled" }
         );
-        errors.push(
-            RpcError::application(Tag::OperationFailed, message)
-                .app_tag("too-many-elements")
-                .at(path.identifier()),
-        );
+        errors.push(refused(path, message).app_tag("too-many-elements"));
     }
     let mut accepted_by: BTreeMap<Option<u16>, String> = BTreeMap::new();
     for (key, sub) in entries {
-        let path = Path::entry(Some(path), definition, key);
+        let path = path.child_entry("subinterface", key);
         let bridged = leaf_is(sub, SUBINTERFACE, "type", "bridged");
         if leaf(sub, SUBINTERFACE, "type").is_some() && !switchable {
-            errors.push(must_violation(
-                &node(&path, SUBINTERFACE, "type"),
-                "type not supported on this interface",
-            ));
+            errors.push(must_violation(&path.child("type"), "type not supported on this interface"));
         }
         if leaf(sub, SUBINTERFACE, "l2-mtu").is_some() && !bridged {
-            let path = node(&path, SUBINTERFACE, "l2-mtu");
+            let path = path.child("l2-mtu");
             errors.push(must_violation(&path, "l2-mtu only allowed with type bridged"));
         }
         let Some(encap) = child(sub, SUBINTERFACE, "vlan").and_then(|v| child(v, VLAN, "encap")) else {
             continue;
         };
-        let vlan = node(&path, SUBINTERFACE, "vlan");
-        let at = node(&vlan, VLAN, "encap");
+        let vlan = path.child("vlan");
+        let at = vlan.child("encap");
         let tagged = child(encap, ENCAP, "single-tagged");
         let id = tagged.and_then(|t| leaf(t, super::SINGLE_TAGGED, "vlan-id")?.vlans().next());
         let untagged = child(encap, ENCAP, "untagged").is_some();
         if id.is_some() && !tagging {
-            let tagged = node(&at, ENCAP, "single-tagged");
+            let tagged = at.child("single-tagged");
             let message = "vlan-id only configurable if vlan-tagging enabled on parent interface";
-            errors.push(must_violation(&node(&tagged, super::SINGLE_TAGGED, "vlan-id"), message));
+            errors.push(must_violation(&tagged.child("vlan-id"), message));
         }
         if untagged {
-            let path = node(&at, ENCAP, "untagged");
+            let path = at.child("untagged");
             if tagged.is_some() {
                 errors
                     .push(must_violation(&path, "untagged and single-tagged cannot be configured together"));
@@ -169,12 +149,11 @@ fn check_instances(config: &Container, errors: &mut Vec<RpcError>) {
     for (name, instance) in instances(config) {
         let key = [text_value(name)];
         let path = Path::entry(None, &ROOTS[1], &key);
-        let definition = &INSTANCE[position(INSTANCE, "interface")];
         let mac_vrf = is_mac_vrf(instance);
         for sub in attached_subinterfaces(instance) {
             let key = [text_value(sub)];
-            let path = Path::entry(Some(&path), definition, &key);
-            let path = || node(&path, super::ATTACHED, "name");
+            let path = path.child_entry("interface", &key);
+            let path = || path.child("name");
             let Some(known) = subs.get(sub) else {
                 errors.push(missing_instance(&path(), format!("subinterface {sub} does not exist")));
                 continue;
