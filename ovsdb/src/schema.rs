@@ -14,7 +14,6 @@ pub struct DatabaseSchema {
     /// The database's name, as in `Open_vSwitch`.
     pub name: String,
     /// Such as `8.3.1`; ovsdb-server may omit it.
-    #[serde(default)]
     pub version: Option<String>,
     /// By name.
     pub tables: BTreeMap<String, TableSchema>,
@@ -41,7 +40,6 @@ pub struct TableSchema {
     #[serde(default)]
     pub is_root: bool,
     /// Maximum rows; absent: no limit.
-    #[serde(default)]
     pub max_rows: Option<u64>,
     /// Sets of columns with unique values.
     #[serde(default)]

@@ -6,70 +6,29 @@ use uuid::Uuid;
 
 use super::{Atom, NamedUuid, Value};
 
-impl From<i64> for Atom {
-    fn from(value: i64) -> Self {
-        Self::Integer(value)
-    }
+/// Converts each of these types to an atom.
+macro_rules! atom_from {
+    ($($type:ty: $value:ident => $atom:expr;)*) => {$(
+        impl From<$type> for Atom {
+            fn from($value: $type) -> Self {
+                $atom
+            }
+        }
+    )*};
 }
 
-impl From<i32> for Atom {
-    fn from(value: i32) -> Self {
-        Self::Integer(value.into())
-    }
-}
-
-impl From<u32> for Atom {
-    fn from(value: u32) -> Self {
-        Self::Integer(value.into())
-    }
-}
-
-impl From<u16> for Atom {
-    fn from(value: u16) -> Self {
-        Self::Integer(value.into())
-    }
-}
-
-impl From<f64> for Atom {
-    fn from(value: f64) -> Self {
-        Self::Real(value)
-    }
-}
-
-impl From<bool> for Atom {
-    fn from(value: bool) -> Self {
-        Self::Boolean(value)
-    }
-}
-
-impl From<&str> for Atom {
-    fn from(value: &str) -> Self {
-        Self::String(value.to_owned())
-    }
-}
-
-impl From<String> for Atom {
-    fn from(value: String) -> Self {
-        Self::String(value)
-    }
-}
-
-impl From<Uuid> for Atom {
-    fn from(value: Uuid) -> Self {
-        Self::Uuid(value)
-    }
-}
-
-impl From<NamedUuid> for Atom {
-    fn from(value: NamedUuid) -> Self {
-        Self::Named(value)
-    }
-}
-
-impl From<&NamedUuid> for Atom {
-    fn from(value: &NamedUuid) -> Self {
-        Self::Named(value.clone())
-    }
+atom_from! {
+    i64: value => Self::Integer(value);
+    i32: value => Self::Integer(value.into());
+    u32: value => Self::Integer(value.into());
+    u16: value => Self::Integer(value.into());
+    f64: value => Self::Real(value);
+    bool: value => Self::Boolean(value);
+    &str: value => Self::String(value.to_owned());
+    String: value => Self::String(value);
+    Uuid: value => Self::Uuid(value);
+    NamedUuid: value => Self::Named(value);
+    &NamedUuid: value => Self::Named(value.clone());
 }
 
 impl<A: Into<Atom>> From<A> for Value {
