@@ -109,7 +109,7 @@ impl Client {
         match serde_json::from_slice(&line) {
             Ok(Response::Resolved(resolved)) => Ok(resolved),
             Ok(Response::Refused(Refusal { reason, error })) => {
-                Err(ResolveError::Refused { uid: uid.into(), reason, message: error })
+                Err(ResolveError::Refused { uid: uid.to_string(), reason, message: error })
             }
             Err(source) => Err(ResolveError::InvalidResponse { uid, socket: socket(), source }),
         }

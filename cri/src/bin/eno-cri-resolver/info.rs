@@ -44,19 +44,16 @@ pub enum InfoError {
 struct RawSandbox {
     #[serde(default)]
     pid: i64,
-    #[serde(default)]
     runtime_spec: Option<RawSpec>,
 }
 
 #[derive(Deserialize)]
 struct RawSpec {
-    #[serde(default)]
     linux: Option<RawLinux>,
 }
 
 #[derive(Deserialize)]
 struct RawLinux {
-    #[serde(default)]
     namespaces: Option<Vec<RawNamespace>>,
 }
 
