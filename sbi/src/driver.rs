@@ -75,31 +75,27 @@ pub struct Reconciled {
 impl Reconciled {
     /// The whole desired state is applied.
     pub fn applied(applied: Applied) -> Self {
-        Self {
-            outcome: Outcome::Applied,
-            applied: Some(applied),
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
-        }
+        Self::new(Outcome::Applied, Some(applied))
+    }
+
+    /// An outcome and a state, and nothing else to say.
+    fn new(outcome: Outcome, applied: Option<Applied>) -> Self {
+        Self { outcome, applied, rejected: Vec::new(), notes: Vec::new(), device: None, change: None }
     }
 
     /// The held change was rolled back; `applied` is the state after it.
     pub fn rolled_back(reason: String, applied: Applied) -> Self {
-        Self { outcome: Outcome::RolledBack { reason }, ..Self::applied(applied) }
+        Self::new(Outcome::RolledBack { reason }, Some(applied))
     }
 
     /// The reconcile failed and reports no state.
     pub fn failed(failure: Failure) -> Self {
-        Self {
-            outcome: Outcome::Failed(failure),
-            applied: None,
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
-        }
+        Self::new(Outcome::Failed(failure), None)
+    }
+
+    /// The reconcile goes on, or was given up for a newer command or a stop.
+    pub fn progress(message: impl Into<String>) -> Self {
+        Self::new(Outcome::Progress { message: message.into() }, None)
     }
 
     /// True when the failure, or a rejection, is retryable.

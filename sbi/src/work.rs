@@ -113,6 +113,13 @@ impl Work {
         }
     }
 
+    /// For tests: no command follows, and nobody hears of the progress.
+    pub fn alone(command: Command) -> Self {
+        let command = Arc::new(command);
+        let newest = watch::channel(LatestCommand::Command(Arc::clone(&command))).1;
+        Self::new(command, newest, mpsc::channel(1).0)
+    }
+
     /// For the host and for tests: follows the phase of the work.
     pub fn phase(&self) -> watch::Receiver<Phase> {
         self.phase.subscribe()

@@ -26,6 +26,19 @@ pub struct Command {
     pub transaction: Option<Transaction>,
 }
 
+impl Command {
+    /// The command of this term and sequence, outside of a transaction.
+    pub fn new(
+        driver: impl Into<String>,
+        target: impl Into<String>,
+        (term, sequence): (u64, u64),
+        desired: Desired,
+    ) -> Self {
+        let generation = Generation { term, sequence, hash: desired.hash() };
+        Self { driver: driver.into(), target: target.into(), generation, desired, transaction: None }
+    }
+}
+
 /// Orders the commands of a target and identifies their content. A driver never acts on a generation that is
 /// older than the newest it has seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

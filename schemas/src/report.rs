@@ -79,6 +79,18 @@ pub struct Failure {
     pub unreachable: bool,
 }
 
+impl Failure {
+    /// No retry helps.
+    pub fn permanent(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), retryable: false, unreachable: false }
+    }
+
+    /// A retry may help.
+    pub fn retryable(reason: impl Into<String>) -> Self {
+        Self { retryable: true, ..Self::permanent(reason) }
+    }
+}
+
 /// Our configuration on a target.
 #[skip_serializing_none]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -226,6 +238,13 @@ pub struct Rejection {
     pub unreachable: bool,
 }
 
+impl Rejection {
+    /// No retry helps.
+    pub fn permanent(item: Item, reason: impl Into<String>) -> Self {
+        Self { item, reason: reason.into(), retryable: false, unreachable: false }
+    }
+}
+
 /// The kind of notes about foreign VLANs that are removed from port lists while they are ours.
 pub const VLAN_TAKEN_OFF: &str = "VlanTakenOff";
 
@@ -241,6 +260,13 @@ pub struct Note {
     pub item: Item,
     /// The message.
     pub message: String,
+}
+
+impl Note {
+    /// A note on an item.
+    pub fn new(kind: impl Into<String>, item: Item, message: impl Into<String>) -> Self {
+        Self { kind: kind.into(), item, message: message.into() }
+    }
 }
 
 /// Data that a device gave about itself.

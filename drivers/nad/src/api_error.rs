@@ -93,14 +93,10 @@ impl From<&CallError> for Failure {
 
 /// The failure for a cluster without the NetworkAttachmentDefinition CRD.
 pub fn crd_missing() -> Failure {
-    Failure {
-        reason: format!(
-            "the CustomResourceDefinition {CRD} isn't installed; it comes with Multus \
-             (https://github.com/k8snetworkplumbingwg/multus-cni)"
-        ),
-        retryable: true,
-        unreachable: false,
-    }
+    Failure::retryable(format!(
+        "the CustomResourceDefinition {CRD} isn't installed; it comes with Multus \
+         (https://github.com/k8snetworkplumbingwg/multus-cni)"
+    ))
 }
 
 /// The server's message, without the debug form that [`kube::Error`] adds.

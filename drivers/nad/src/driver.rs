@@ -95,7 +95,7 @@ impl NadDriver {
         for _ in 0..MAX_ATTEMPTS {
             let next = plan(&desired.owner.uid, wanted.as_ref(), seen.as_ref());
             if matches!(next, Plan::Create(_) | Plan::Update(..) | Plan::Delete(_)) && !work.is_current() {
-                return Err(retry_later("a newer command came".into()));
+                return Err(Failure::retryable("a newer command came"));
             }
             match next {
                 Plan::Keep(content) => return Ok(ReconcileEnd::Present(content)),
@@ -133,7 +133,9 @@ impl NadDriver {
                 Plan::AwaitGone(there) => *seen = self.await_gone(target, there).await?,
             }
         }
-        Err(retry_later(format!("another writer or an admission webhook changes {target} again and again")))
+        Err(Failure::retryable(format!(
+            "another writer or an admission webhook changes {target} again and again"
+        )))
     }
 
     /// The object from the cache while the watch is synced, otherwise from a read.
@@ -308,12 +310,7 @@ impl Driver for NadDriver {
             Ok(ReconcileEnd::Absent) => Reconciled::applied(Applied::Nad { present: false }),
             Ok(ReconcileEnd::Rejected { reason, present }) => Reconciled {
                 // The watch notifies when another try may help.
-                rejected: vec![Rejection {
-                    item: Item::TARGET,
-                    reason,
-                    retryable: false,
-                    unreachable: false,
-                }],
+                rejected: vec![Rejection::permanent(Item::TARGET, reason)],
                 ..Reconciled::applied(Applied::Nad { present })
             },
             Err(failure) => Reconciled::failed(failure),
@@ -335,11 +332,7 @@ impl Driver for NadDriver {
 
 /// The outcome of a command that no retry helps.
 fn wrong(reason: String) -> Reconciled {
-    Reconciled::failed(Failure { reason, retryable: false, unreachable: false })
-}
-
-fn retry_later(reason: String) -> Failure {
-    Failure { reason, retryable: true, unreachable: false }
+    Reconciled::failed(Failure::permanent(reason))
 }
 
 /// Follows the cluster and updates the cache. Never ends.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use eno_sbi::{Driver, Identity, Reconciled, Work};
-use eno_schemas::{Applied, Desired, Failure, NodeDesired, Outcome, PayloadKind};
+use eno_schemas::{Applied, Desired, Failure, NodeDesired, PayloadKind};
 use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 
 use crate::host::{Host, HostError};
@@ -101,14 +101,9 @@ impl<R: Resolve> NodeDriver<R> {
                 );
             }
         }
-        Ok(Reconciled {
-            outcome: Outcome::Applied,
-            applied: Some(Applied::Node { networks: applied.networks, pods: applied.pods.pods }),
-            rejected: applied.rejected,
-            notes: applied.notes,
-            device: None,
-            change: None,
-        })
+        let NodeApplied { networks, pods, rejected, notes } = applied;
+        let applied = Applied::Node { networks, pods: pods.pods };
+        Ok(Reconciled { rejected, notes, ..Reconciled::applied(applied) })
     }
 }
 

@@ -112,13 +112,10 @@ impl NodeApplied {
                         network.vlans = set(&bridge.vlans);
                     }
                     if bridge.open {
-                        self.notes.push(Note {
-                            kind: "OpenTrunk".to_owned(),
-                            item: Item::port(name.as_str()),
-                            message: format!(
-                                "the uplink of {name} belongs to somebody else and has no list of VLANs: it carries all of them"
-                            ),
-                        });
+                        let message = format!(
+                            "the uplink of {name} belongs to somebody else and has no list of VLANs: it carries all of them"
+                        );
+                        self.notes.push(Note::new("OpenTrunk", Item::port(name.as_str()), message));
                     }
                 }
                 _ => {
@@ -134,26 +131,15 @@ impl NodeApplied {
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
             self.rejected.push(Rejection { item, reason, retryable, unreachable: false });
         }
-        let missing: Vec<String> = desired
-            .ports
-            .iter()
-            .filter(|(interface, port)| {
-                !observed.ports.get(*interface).is_some_and(|observed| is_as_desired(observed, port))
-            })
-            .map(|(interface, _)| interface.clone())
-            .collect();
-        for interface in missing {
-            let reason = format!("Open vSwitch has not opened the port {interface}");
-            self.reject_port(
-                &interface,
-                &OvsFailure { reason: &reason, retryable: true, unreachable: false },
-            );
+        for (interface, port) in &desired.ports {
+            if !observed.ports.get(interface).is_some_and(|observed| is_as_desired(observed, port)) {
+                let reason = format!("Open vSwitch has not opened the port {interface}");
+                let failure = OvsFailure { reason: &reason, retryable: true, unreachable: false };
+                self.reject_port(interface, &failure);
+            }
         }
-        self.notes.extend(observed.notes.into_iter().map(|message| Note {
-            kind: "OpenVSwitch".to_owned(),
-            item: Item::TARGET,
-            message,
-        }));
+        let notes = observed.notes.into_iter();
+        self.notes.extend(notes.map(|message| Note::new("OpenVSwitch", Item::TARGET, message)));
     }
 
     /// Adds that the reconcile of Open vSwitch failed: all its bridges and ports are rejected.

@@ -296,11 +296,8 @@ fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeRe
 fn cap_notes(notes: &[Note]) -> Vec<Note> {
     let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
     if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
-        some.push(Note {
-            kind: "Drift".into(),
-            item: eno_schemas::Item::TARGET,
-            message: format!("{more} more ports were changed by another hand"),
-        });
+        let message = format!("{more} more ports were changed by another hand");
+        some.push(Note::new("Drift", eno_schemas::Item::TARGET, message));
     }
     some
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use eno_sbi::{Driver, Identity, Reconciled, Work};
-use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, Outcome, PayloadKind, Rollback};
+use eno_schemas::{Desired, DeviceInfo, FabricDesired, Failure, PayloadKind, Rollback};
 use futures::channel::mpsc;
 use futures::{Stream, StreamExt};
 use tokio_util::task::AbortOnDropHandle;
@@ -68,7 +68,7 @@ impl OvsFabricDriver {
             Ok(address) => address,
             Err(error) => {
                 target.session = None;
-                return failed(Failure { reason: error.to_string(), retryable: false, unreachable: false });
+                return failed(Failure::permanent(error.to_string()));
             }
         };
         let is_tls = matches!(address, Address::Tls(_));
@@ -77,13 +77,7 @@ impl OvsFabricDriver {
             Some(session) => session,
             None => match self.open(name, address, &desired.device).await {
                 Ok(session) => session,
-                Err(error) => {
-                    return failed(Failure {
-                        reason: error.to_string(),
-                        retryable: true,
-                        unreachable: false,
-                    });
-                }
+                Err(error) => return failed(Failure::retryable(error.to_string())),
             },
         };
         let content = content_hash(desired);
@@ -158,11 +152,10 @@ impl Driver for OvsFabricDriver {
     async fn reconcile(&self, work: Work) -> Reconciled {
         match &work.command.desired {
             Desired::Fabric(desired) => self.reconcile_fabric(&work, desired).await,
-            other => Reconciled::failed(Failure {
-                reason: format!("the ovs-fabric driver configures switches, not {:?} targets", other.kind()),
-                retryable: false,
-                unreachable: false,
-            }),
+            other => Reconciled::failed(Failure::permanent(format!(
+                "the ovs-fabric driver configures switches, not {:?} targets",
+                other.kind()
+            ))),
         }
     }
 
@@ -199,14 +192,5 @@ fn failed(failure: Failure) -> Reconciled {
 
 /// The result of work that was superseded or stopped before any change.
 fn superseded() -> Reconciled {
-    Reconciled {
-        outcome: Outcome::Progress {
-            message: "given up before the change, for a newer command or a stop".into(),
-        },
-        applied: None,
-        rejected: Vec::new(),
-        notes: Vec::new(),
-        device: None,
-        change: None,
-    }
+    Reconciled::progress("given up before the change, for a newer command or a stop")
 }

@@ -53,12 +53,7 @@ pub fn observe(view: &View, desired: &FabricDesired, plan: &Plan) -> (Applied, V
         carried.insert(listed.name.clone(), there);
         vlans = vlans.union(&of_ours);
         if let Some(fault) = port_error(view, port).filter(|_| !listed.vlans.is_empty()) {
-            faults.push(Rejection {
-                item: Item::port(&listed.name),
-                reason: fault,
-                retryable: false,
-                unreachable: false,
-            });
+            faults.push(Rejection::permanent(Item::port(&listed.name), fault));
         } else if !of_ours.is_empty() {
             ports.insert(listed.name.clone(), of_ours);
         }

@@ -96,7 +96,7 @@ fn pass(view: &View, desired: &FabricDesired, skipped: &SkippedPorts, ours: &Cla
                 listed.entry(uuid).or_default().push(port);
                 plan.listed_as.entry(uuid).or_insert_with(|| port.name.clone());
             }
-            Err(reason) => plan.rejected.push(reject(Item::port(&port.name), reason)),
+            Err(reason) => plan.rejected.push(Rejection::permanent(Item::port(&port.name), reason)),
         }
     }
     let mut bridges: BTreeMap<&str, VlanOwnership<'_>> = BTreeMap::new();
@@ -147,15 +147,12 @@ fn pass(view: &View, desired: &FabricDesired, skipped: &SkippedPorts, ours: &Cla
 /// A note that another cluster has the same identifier, so that nothing of ours is removed from the bridge.
 fn cluster_id_conflict(bridge: &str, (port, uid): (&str, &str), cluster: &str) -> Note {
     let key = uids_key(cluster);
-    Note {
-        kind: "ClusterIDClash".into(),
-        item: Item::TARGET,
-        message: format!(
-            "the cluster with the uid {uid} uses the cluster ID {cluster}, too (port {port} of bridge {bridge}), so \
-             nothing is taken off that bridge: set another ENO_CLUSTER_ID for one of the two, and then remove {key} \
-             from the external_ids of its ports"
-        ),
-    }
+    let message = format!(
+        "the cluster with the uid {uid} uses the cluster ID {cluster}, too (port {port} of bridge {bridge}), so \
+         nothing is taken off that bridge: set another ENO_CLUSTER_ID for one of the two, and then remove {key} \
+         from the external_ids of its ports"
+    );
+    Note::new("ClusterIDClash", Item::TARGET, message)
 }
 
 /// The port row of a listed port.
@@ -175,10 +172,6 @@ fn resolve(index: &Index<'_>, view: &View, port: &FabricPort) -> Result<Uuid, St
         }
         _ => Ok(uuid),
     }
-}
-
-fn reject(item: Item, reason: String) -> Rejection {
-    Rejection { item, reason, retryable: false, unreachable: false }
 }
 
 /// Plans one port.
@@ -387,27 +380,24 @@ impl Planner<'_> {
 
     fn refuse(&mut self, reason: impl Fn(&FabricPort) -> String) {
         for member in self.members.iter().filter(|member| !member.vlans.is_empty()) {
-            self.plan.rejected.push(reject(Item::port(&member.name), reason(member)));
+            self.plan.rejected.push(Rejection::permanent(Item::port(&member.name), reason(member)));
         }
     }
 
     fn refuse_vlan(&mut self, vlan: VlanId, reason: &str) {
         for member in self.members.iter().filter(|member| member.vlans.contains(vlan)) {
-            self.plan.rejected.push(reject(Item::port_vlan(&member.name, vlan), reason.to_owned()));
+            self.plan.rejected.push(Rejection::permanent(Item::port_vlan(&member.name, vlan), reason));
         }
     }
 
     fn note_open_trunk(&mut self) {
         for member in self.members.iter().filter(|member| !member.vlans.is_empty()) {
-            self.plan.notes.push(Note {
-                kind: "OpenTrunk".into(),
-                item: Item::port(&member.name),
-                message: format!(
-                    "the trunks of port {} are empty: it carries every VLAN and is left as it is; with \
-                     trunks={CLOSED} it carries what is put there",
-                    self.port.name
-                ),
-            });
+            let message = format!(
+                "the trunks of port {} are empty: it carries every VLAN and is left as it is; with \
+                 trunks={CLOSED} it carries what is put there",
+                self.port.name
+            );
+            self.plan.notes.push(Note::new("OpenTrunk", Item::port(&member.name), message));
         }
     }
 }
@@ -456,11 +446,8 @@ pub fn drift(plan: &Plan, view: &View, was_verified: bool) -> Vec<Note> {
         if what.is_empty() {
             what.push("what it remembers of this cluster was altered".to_owned());
         }
-        notes.push(Note {
-            kind: "Drift".into(),
-            item: Item::port(listed),
-            message: format!("port {} was changed by another hand: {}", port.name, what.join("; ")),
-        });
+        let message = format!("port {} was changed by another hand: {}", port.name, what.join("; "));
+        notes.push(Note::new("Drift", Item::port(listed), message));
     }
     notes.sort_by(|one, other| one.item.cmp(&other.item));
     notes

@@ -99,7 +99,7 @@ pub(super) async fn run<D: Driver>(
 }
 
 fn rejected(invalid: &InvalidCommand) -> Reconciled {
-    Reconciled::failed(Failure { reason: invalid.reason.clone(), retryable: false, unreachable: false })
+    Reconciled::failed(Failure::permanent(invalid.reason.clone()))
 }
 
 impl<D: Driver> Context<D> {
@@ -157,7 +157,7 @@ impl<D: Driver> Context<D> {
         let reconcile = AssertUnwindSafe(self.driver.reconcile(work)).catch_unwind();
         let failed = |reason: String| {
             error!(generation = %command.generation, "{reason}");
-            Reconciled::failed(Failure { reason, retryable: true, unreachable: false })
+            Reconciled::failed(Failure::retryable(reason))
         };
         let reconciled = tokio::select! {
             done = reconcile => match done {
@@ -260,14 +260,7 @@ impl<D: Driver> Context<D> {
             let report = self.report(
                 &command.target,
                 &command.generation,
-                Reconciled {
-                    outcome: Outcome::Progress { message: last.clone() },
-                    applied: record.applied.clone(),
-                    rejected: Vec::new(),
-                    notes: Vec::new(),
-                    device: None,
-                    change: None,
-                },
+                Reconciled { applied: record.applied.clone(), ..Reconciled::progress(last.clone()) },
             );
             if let Err(error) = self.publisher.publish(record, &report).await {
                 debug!(%error, "no progress report");
@@ -342,7 +335,7 @@ impl<D: Driver> Context<D> {
     /// Replaces a report that can't be published by a failure. False when it is such a failure already.
     fn replace_with_failure(&self, report: &mut Report, error: &ReportError) -> bool {
         let reason = format!("driver {} made a report that can't be published: {error}", self.name);
-        let failure = Reconciled::failed(Failure { reason, retryable: false, unreachable: false });
+        let failure = Reconciled::failed(Failure::permanent(reason));
         let replacement = self.report(&report.target, &report.generation, failure);
         let again = matches!(report.outcome, Outcome::Failed(_)) && report.applied.is_none();
         *report = replacement;

@@ -247,7 +247,7 @@ fn same(a: &Report, b: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use eno_conformance::{Engine, NatsServer, fabric};
-    use eno_schemas::{Command, Generation, Outcome, Report};
+    use eno_schemas::{Command, Outcome, Report};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -256,9 +256,7 @@ mod tests {
     const DRIVER: &str = "stub";
 
     fn command(target: &str, term: u64, sequence: u64) -> Command {
-        let desired = fabric([]);
-        let generation = Generation { term, sequence, hash: desired.hash() };
-        Command { driver: DRIVER.into(), target: target.into(), generation, desired, transaction: None }
+        Command::new(DRIVER, target, (term, sequence), fabric([]))
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -2,14 +2,7 @@ use super::*;
 use eno_conformance::fabric;
 
 fn command(target: &str, term: u64, sequence: u64) -> Arc<Command> {
-    let desired = fabric([]);
-    Arc::new(Command {
-        driver: "d".into(),
-        target: target.into(),
-        generation: Generation { term, sequence, hash: desired.hash() },
-        desired,
-        transaction: None,
-    })
+    Arc::new(Command::new("d", target, (term, sequence), fabric([])))
 }
 
 fn owning_all() -> TargetScheduler<u8> {

@@ -14,8 +14,7 @@ fn command(sequence: u64, transaction: Option<(&str, &str, Option<Decision>)>) -
         deadline: deadline.into(),
         decision,
     });
-    let generation = Generation { term: 1, sequence, hash: desired.hash() };
-    Arc::new(Command { driver: "d".into(), target: "a".into(), generation, desired, transaction })
+    Arc::new(Command { transaction, ..Command::new("d", "a", (1, sequence), desired) })
 }
 
 fn later() -> String {

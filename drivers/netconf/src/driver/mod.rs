@@ -319,11 +319,10 @@ impl Driver for NetconfDriver {
     async fn reconcile(&self, work: Work) -> Reconciled {
         match &work.command.desired {
             Desired::Fabric(desired) => self.fabric(&work, desired).await,
-            other => Reconciled::failed(Failure {
-                reason: format!("the netconf driver configures switches, not {:?} targets", other.kind()),
-                retryable: false,
-                unreachable: false,
-            }),
+            other => Reconciled::failed(Failure::permanent(format!(
+                "the netconf driver configures switches, not {:?} targets",
+                other.kind()
+            ))),
         }
     }
 

@@ -116,9 +116,8 @@ impl NetconfDriver {
         let _ = own_session.set(hello.session_id());
         info!(target, session = ?hello.session_id(), "connected");
         let unsupported = |reason: String, dialect: Option<&dyn Dialect>| {
-            let failure = Failure { reason, retryable: false, unreachable: false };
             let info = info(hello, dialect, None, session.fingerprint());
-            Box::new(Reconciled { device: Some(info), ..Reconciled::failed(failure) })
+            Box::new(Reconciled { device: Some(info), ..Reconciled::failed(Failure::permanent(reason)) })
         };
         let requested = endpoint.dialect.as_deref();
         let mut known = hello.clone();

@@ -103,7 +103,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
         match observed.vlans.get(&vlan.vid) {
             Some(current) if !is_ours(current, &desired.cluster, vlan.vid) => {
                 if let Some(reason) = adoption_refusal(vlan.vid, current, &name(), &desired.device.adopt) {
-                    plan.rejected.push(reject(Item::vlan(vlan.vid), reason));
+                    plan.rejected.push(Rejection::permanent(Item::vlan(vlan.vid), reason));
                     continue;
                 }
                 plan.changes.create.insert(vlan.vid, name());
@@ -134,7 +134,7 @@ pub fn plan(observed: &ObservedConfig, desired: &FabricDesired, excluded: &Exclu
             if !excluded.port(name) {
                 for port in ports {
                     let what = if port.lag.is_some() { "LAG" } else { "port" };
-                    plan.rejected.push(reject(
+                    plan.rejected.push(Rejection::permanent(
                         Item::port(&port.name),
                         format!("{what} {name} does not exist on the device"),
                     ));
@@ -206,15 +206,12 @@ fn clash_notes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
 }
 
 fn clash_note(vid: VlanId, cluster: &str) -> Note {
-    Note {
-        kind: CLASH.into(),
-        item: Item::vlan(vid),
-        message: format!(
-            "{} comes back whenever it is taken out, so another cluster uses the cluster ID {cluster}, too, and nothing \
-             is taken off the device: set another ENO_CLUSTER_ID for one of the two, or delete that VLAN by hand",
-            vlan_name(cluster, vid)
-        ),
-    }
+    let message = format!(
+        "{} comes back whenever it is taken out, so another cluster uses the cluster ID {cluster}, too, and nothing \
+         is taken off the device: set another ENO_CLUSTER_ID for one of the two, or delete that VLAN by hand",
+        vlan_name(cluster, vid)
+    );
+    Note::new(CLASH, Item::vlan(vid), message)
 }
 
 /// Returns a note on the list entries that the driver took off because their VLANs are ours elsewhere.
@@ -244,11 +241,8 @@ fn keep_referenced_vlans(observed: &ObservedConfig, plan: &mut Plan) {
         let gone = changed.map_or(VlanSet::EMPTY, |change| change.remove.difference(&port.inherited));
         for vid in port.vlans_by_name.difference(&gone).intersection(&plan.changes.delete).iter() {
             plan.changes.delete.remove(vid);
-            plan.notes.push(Note {
-                kind: "StillNamed".into(),
-                item: Item::vlan(vid),
-                message: format!("VLAN {vid} is not deleted: {name} names it on the device"),
-            });
+            let message = format!("VLAN {vid} is not deleted: {name} names it on the device");
+            plan.notes.push(Note::new("StillNamed", Item::vlan(vid), message));
         }
     }
 }
@@ -294,14 +288,14 @@ impl PortContext<'_> {
     /// Rejects a VLAN on each port that wants it.
     fn reject_vlan(&self, vid: VlanId, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| port.vlans.contains(vid)) {
-            plan.rejected.push(reject(Item::port_vlan(&port.name, vid), reason.to_owned()));
+            plan.rejected.push(Rejection::permanent(Item::port_vlan(&port.name, vid), reason));
         }
     }
 
     /// Rejects each port that wants any VLAN.
     fn reject(&self, reason: &str, plan: &mut Plan) {
         for port in self.ports.iter().filter(|port| !port.vlans.is_empty()) {
-            plan.rejected.push(reject(Item::port(&port.name), reason.to_owned()));
+            plan.rejected.push(Rejection::permanent(Item::port(&port.name), reason));
         }
     }
 }
@@ -424,10 +418,6 @@ pub fn emptied_list_message(interface: &str) -> String {
     format!("{interface} carries every VLAN: its list is gone")
 }
 
-fn reject(item: Item, reason: String) -> Rejection {
-    Rejection { item, reason, retryable: false, unreachable: false }
-}
-
 fn reject_excluded(
     excluded: &Exclusions,
     members: &BTreeMap<&str, Vec<&FabricPort>>,
@@ -435,7 +425,7 @@ fn reject_excluded(
 ) {
     for (unit, reason) in excluded.iter() {
         match unit {
-            ChangeUnit::Vlan(vid) => rejected.push(reject(Item::vlan(*vid), reason.clone())),
+            ChangeUnit::Vlan(vid) => rejected.push(Rejection::permanent(Item::vlan(*vid), reason.clone())),
             // The rejection of the wider unit covers it.
             ChangeUnit::PortVlan(name, vid) if excluded.vlan(*vid) || excluded.port(name) => {}
             ChangeUnit::Port(name) | ChangeUnit::PortVlan(name, _) => {
@@ -444,7 +434,7 @@ fn reject_excluded(
                         ChangeUnit::PortVlan(_, vid) => Item::port_vlan(&port.name, *vid),
                         _ => Item::port(&port.name),
                     };
-                    rejected.push(reject(item, reason.clone()));
+                    rejected.push(Rejection::permanent(item, reason.clone()));
                 }
             }
         }

@@ -34,7 +34,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{HoldOutcome, Intent, Reconciled, Work};
-use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Outcome, Preview, VlanSet};
+use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Preview, VlanSet};
 use tracing::debug;
 
 use crate::dialect::Dialect;
@@ -386,18 +386,9 @@ impl<S: Session> Transaction<'_, S> {
 
 /// The outcome when a newer command or a stop arrives before the commit.
 fn superseded() -> Reconciled {
-    Reconciled {
-        outcome: Outcome::Progress {
-            message: "given up before the commit, for a newer command or a stop".into(),
-        },
-        applied: None,
-        rejected: Vec::new(),
-        notes: Vec::new(),
-        device: None,
-        change: None,
-    }
+    Reconciled::progress("given up before the commit, for a newer command or a stop")
 }
 
 fn note(kind: &str, message: String) -> Note {
-    Note { kind: kind.to_owned(), item: Item::TARGET, message }
+    Note::new(kind, Item::TARGET, message)
 }
