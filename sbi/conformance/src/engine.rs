@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use eno_schemas::{Command, Report, Subject, decode, encode, subject};
+use eno_schemas::{Command, Outcome, Report, Subject, decode, encode, subject};
 use futures::StreamExt;
 
 use super::NatsServer;
@@ -11,6 +11,11 @@ use eno_sbi::nats::{Connection, ensure_streams, forget_target};
 
 /// Time limit for an expected report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// True for the report that the command of this sequence is applied.
+pub fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
+    move |report| report.generation.sequence == sequence && report.outcome == Outcome::Applied
+}
 
 /// Publishes commands and reads reports, as the engine does.
 pub struct Engine {
@@ -30,6 +35,12 @@ impl Engine {
     pub async fn command(&self, command: &Command) {
         let bytes = encode(command).expect("a command that keeps its schema");
         self.raw(&command.driver, &command.target, bytes).await;
+    }
+
+    /// Publishes a command, and returns the report that it is applied.
+    pub async fn apply(&self, command: &Command) -> Report {
+        self.command(command).await;
+        self.report(&command.driver, &command.target, done(command.generation.sequence)).await
     }
 
     /// Publishes any payload as the command of a target.

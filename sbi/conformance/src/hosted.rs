@@ -5,31 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_schemas::{Decision, Outcome, Report};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::holding::{can_hold, transaction_command};
-use super::{DriverFixture, Engine, NatsServer, all, command};
+use super::{DriverFixture, Engine, NatsServer, RunningHost, all, command, done};
 use eno_sbi::Driver;
-use eno_sbi::host::{self, HostError, HostOptions, Ownership};
+use eno_sbi::host::{HostOptions, Ownership};
 
 /// A target with an invalid command, which is rejected after all earlier commands were handled.
 const SENTINEL: &str = "conformance-sentinel";
 
-async fn start_host<R: DriverFixture>(
-    fixture: &R,
-    server: &NatsServer,
-    stop: &CancellationToken,
-) -> JoinHandle<Result<(), HostError>> {
+async fn start_host<R: DriverFixture>(fixture: &R, server: &NatsServer) -> RunningHost {
     let connection = server.connect("eno-driver").await;
     let mut options = HostOptions::new(connection, Ownership::WholeDriver, "0");
     // The same instance name, so that the next host need not wait for the lease to expire.
     options.instance = "conformance".into();
-    tokio::spawn(host::run(fixture.driver(), options, stop.clone()))
-}
-
-fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
-    move |report| report.generation.sequence == sequence && report.outcome == Outcome::Applied
+    RunningHost::start(fixture.driver(), options)
 }
 
 /// A repeated or older command changes nothing, even when it is the last one that a new process finds.
@@ -37,28 +27,23 @@ pub async fn repeated_and_older_commands_change_nothing<R: DriverFixture>(fixtur
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (driver, target) = (fixture.driver().identity().name, fixture.target());
-    let stop = CancellationToken::new();
-    let running = start_host(&*fixture, &server, &stop).await;
+    let host = start_host(&*fixture, &server).await;
     let newest = command(&*fixture, &driver, 2, &all::<R>());
-    engine.command(&newest).await;
-    engine.report(&driver, &target, done(2)).await;
+    engine.apply(&newest).await;
     let writes = fixture.writes().await;
 
     engine.command(&newest).await;
     engine.command(&command(&*fixture, &driver, 1, &BTreeSet::new())).await;
     engine.raw(&driver, SENTINEL, "1").await;
     engine.report(&driver, SENTINEL, |_| true).await;
-    stop.cancel();
-    running.await.expect("no panic").expect("an orderly end");
+    host.end().await;
     assert_eq!(fixture.items().await, all::<R>());
 
-    let stop = CancellationToken::new();
-    let running = start_host(&*fixture, &server, &stop).await;
+    let host = start_host(&*fixture, &server).await;
     engine.raw(&driver, SENTINEL, "2").await;
     engine.raw(&driver, "conformance-sentinel-2", "1").await;
     engine.report(&driver, "conformance-sentinel-2", |_| true).await;
-    stop.cancel();
-    running.await.expect("no panic").expect("an orderly end");
+    host.end().await;
     assert_eq!(fixture.items().await, all::<R>(), "an older generation was applied by a new process");
     assert_eq!(fixture.writes().await, writes, "the target was written without need");
     assert!(done(2)(&engine.report(&driver, &target, |_| true).await), "the newest report was replaced");
@@ -70,22 +55,18 @@ pub async fn killed_host_is_resumed_by_the_next<R: DriverFixture>(fixture: Arc<R
     let engine = Engine::new(&server).await;
     let (driver, target) = (fixture.driver().identity().name, fixture.target());
     for sequence in 1..=4 {
-        let stop = CancellationToken::new();
-        let running = start_host(&*fixture, &server, &stop).await;
+        let host = start_host(&*fixture, &server).await;
         let items = if sequence % 2 == 0 { BTreeSet::new() } else { all::<R>() };
         engine.command(&command(&*fixture, &driver, sequence, &items)).await;
         // Somewhere between the first step and the report.
         for _ in 0..sequence * sequence * 10 {
             tokio::task::yield_now().await;
         }
-        running.abort();
-        let _ = running.await;
-        let stop = CancellationToken::new();
-        let running = start_host(&*fixture, &server, &stop).await;
+        host.kill().await;
+        let host = start_host(&*fixture, &server).await;
         engine.report(&driver, &target, done(sequence)).await;
         assert_eq!(fixture.items().await, items);
-        stop.cancel();
-        running.await.expect("no panic").expect("an orderly end");
+        host.end().await;
     }
 }
 
@@ -99,8 +80,7 @@ pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fix
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (driver, target) = (prober.identity().name, fixture.target());
-    let stop = CancellationToken::new();
-    let running = start_host(&*fixture, &server, &stop).await;
+    let host = start_host(&*fixture, &server).await;
     let long = Duration::from_mins(5);
     let mut sequence = 1;
     let mut before = BTreeSet::new();
@@ -134,8 +114,7 @@ pub async fn hold_is_reported_and_decided_through_the_host<R: DriverFixture>(fix
     engine.command(&transaction_command(&*fixture, &prober, sequence, &all::<R>(), long, None)).await;
     let held = |report: &Report| report.generation.sequence == sequence && report.outcome == Outcome::Held;
     engine.report(&driver, &target, held).await;
-    stop.cancel();
-    running.await.expect("no panic").expect("an orderly end");
+    host.end().await;
     assert_eq!(fixture.items().await, before);
     let report = engine.report(&driver, &target, |_| true).await;
     assert!(matches!(report.outcome, Outcome::RolledBack { .. }), "{report:?}");

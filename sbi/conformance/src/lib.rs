@@ -10,6 +10,7 @@ mod engine;
 pub mod holding;
 pub mod hosted;
 mod nats_server;
+mod running_host;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,8 +19,9 @@ use eno_schemas::{Desired, Device, FabricDesired, FabricVlan, Item, VlanId};
 
 use eno_sbi::Driver;
 
-pub use engine::Engine;
+pub use engine::{Engine, done};
 pub use nats_server::NatsServer;
+pub use running_host::RunningHost;
 
 /// A driver and one target of it, created anew for each check.
 ///
@@ -99,14 +101,7 @@ fn command<R: DriverFixture>(
     sequence: u64,
     items: &BTreeSet<usize>,
 ) -> eno_schemas::Command {
-    let desired = fixture.desired(items);
-    eno_schemas::Command {
-        driver: driver.to_owned(),
-        target: fixture.target(),
-        generation: eno_schemas::Generation { term: 1, sequence, hash: desired.hash() },
-        desired,
-        transaction: None,
-    }
+    eno_schemas::Command::new(driver, fixture.target(), (1, sequence), fixture.desired(items))
 }
 
 fn all<R: DriverFixture>() -> BTreeSet<usize> {

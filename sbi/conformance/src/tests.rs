@@ -69,8 +69,7 @@ impl Memory {
         let mut rejected = Vec::new();
         for vid in there.symmetric_difference(&wanted) {
             if !work.is_current() {
-                let failure = Failure { reason: "overtaken".into(), retryable: true, unreachable: false };
-                return Err(Reconciled::failed(failure));
+                return Err(Reconciled::failed(Failure::retryable("overtaken")));
             }
             let refused = self
                 .request(|switch| {
@@ -86,12 +85,7 @@ impl Memory {
                 .await?;
             if refused {
                 let item = Item::vlan(VlanId::new(*vid).unwrap());
-                rejected.push(Rejection {
-                    item,
-                    reason: "refused".into(),
-                    retryable: false,
-                    unreachable: false,
-                });
+                rejected.push(Rejection::permanent(item, "refused"));
             }
         }
         let there = self.request(|switch| switch.vlans.clone()).await?;

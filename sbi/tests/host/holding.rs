@@ -54,8 +54,7 @@ async fn held_changes_use_no_permit_and_no_time_limit() {
     // Three targets hold at once, for longer than the time limit.
     options.concurrency = 1;
     options.time_limit = Duration::from_millis(500);
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(host::run(holder.clone(), options, stop.clone()));
+    let host = RunningHost::start(holder.clone(), options);
     let held = |report: &Report| report.generation.sequence == 1 && report.outcome == Outcome::Held;
     for target in ["a", "b", "c"] {
         engine.command(&part(target, 1, None)).await;
@@ -69,25 +68,22 @@ async fn held_changes_use_no_permit_and_no_time_limit() {
         engine.report(DRIVER, target, done(2)).await;
     }
     // A command that comes now is worked on next.
-    engine.command(&command("a", 1, 3)).await;
-    engine.report(DRIVER, "a", done(3)).await;
+    engine.apply(&command("a", 1, 3)).await;
     let begun: Vec<(String, u64)> =
         [("a", 1), ("b", 1), ("c", 1), ("a", 3)].map(|(name, at)| (name.to_owned(), at)).into();
     assert_eq!(holder.0.begun(), begun, "a decision was worked on again");
-    stop.cancel();
-    running.await.expect("no panic").expect("an orderly end");
+    host.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn driver_without_hold_capability_rejects_transactions() {
-    let Setup { server, engine, stub, host } = setup().await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
     engine.command(&part("a", 1, None)).await;
     let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 1).await;
     let Outcome::Failed(failure) = &report.outcome else { panic!("{report:?}") };
     assert!(failure.reason.contains("can't hold a change") && !failure.retryable, "{failure:?}");
     assert!(stub.begun().is_empty());
     host.end().await;
-    drop(server);
 }
 
 /// Never connects to a target whose name begins with `silent`.
@@ -127,8 +123,7 @@ async fn connecting_targets_use_no_permit_and_connected_ones_wait_for_one() {
     stub.open(false);
     let mut options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
     options.concurrency = 1;
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(host::run(Connecting(stub.clone()), options, stop.clone()));
+    let host = RunningHost::start(Connecting(stub.clone()), options);
     for target in ["silent1", "silent2", "silent3", "a", "b"] {
         engine.command(&command(target, 1, 1)).await;
     }
@@ -140,6 +135,5 @@ async fn connecting_targets_use_no_permit_and_connected_ones_wait_for_one() {
         engine.report(DRIVER, target, done(1)).await;
     }
     assert_eq!(stub.begun().len(), 2);
-    running.abort();
-    assert!(running.await.is_err_and(|ended| ended.is_cancelled()));
+    host.kill().await;
 }

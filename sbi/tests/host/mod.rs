@@ -9,16 +9,14 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv;
 use eno_schemas::{
-    Applied, ChangeReport, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Generation, Item,
-    NadDesired, NadOwner, Note, Outcome, PayloadKind, Preview, Report, Subject, Transaction, decode, encode,
-    subject,
+    Applied, ChangeReport, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Item, NadDesired,
+    NadOwner, Note, Outcome, PayloadKind, Preview, Report, Subject, Transaction, decode, encode, subject,
 };
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
-use eno_conformance::{Engine, NatsServer, fabric};
-use eno_sbi::host::{self, HostError, HostOptions, Ownership};
+use eno_conformance::{Engine, NatsServer, RunningHost, done, fabric};
+use eno_sbi::host::{HostOptions, Ownership};
 use eno_sbi::nats::{self, Connection};
 use eno_sbi::{Driver, HOLD, HoldOutcome, Identity, Intent, Reconciled, Work};
 use tokio::sync::mpsc;
@@ -131,8 +129,7 @@ impl Driver for Stub {
         self.0.open.subscribe().wait_for(|open| *open).await.unwrap();
         if !work.is_current() {
             self.0.cancelled.send_modify(|count| *count += 1);
-            let outcome = Outcome::Progress { message: "given up".into() };
-            return Reconciled { outcome, applied: None, ..applied() };
+            return Reconciled::progress("given up");
         }
         // Not under the lock, since it may panic.
         let answer = self.0.answer.lock().unwrap().clone();
@@ -162,71 +159,39 @@ impl Driver for Stub {
     }
 }
 
-struct Running {
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), HostError>>,
+async fn start(server: &NatsServer, stub: &Stub, instance: &str, ownership: Ownership) -> RunningHost {
+    start_on(server.connect("eno-driver-stub").await, stub, instance, ownership)
 }
 
-impl Running {
-    async fn start(server: &NatsServer, stub: &Stub, instance: &str, ownership: Ownership) -> Self {
-        Self::on(server.connect("eno-driver-stub").await, stub, instance, ownership)
-    }
-
-    fn on(connection: Connection, stub: &Stub, instance: &str, ownership: Ownership) -> Self {
-        let mut options = HostOptions::new(connection, ownership, "1");
-        options.instance = instance.into();
-        let stop = CancellationToken::new();
-        Self { task: tokio::spawn(host::run(stub.clone(), options, stop.clone())), stop }
-    }
-
-    async fn end(self) {
-        self.stop.cancel();
-        tokio::time::timeout(TIMEOUT, self.task)
-            .await
-            .expect("an end")
-            .expect("no panic")
-            .expect("an orderly end");
-    }
-
-    async fn kill(self) {
-        self.task.abort();
-        assert!(self.task.await.unwrap_err().is_cancelled());
-    }
+fn start_on(connection: Connection, stub: &Stub, instance: &str, ownership: Ownership) -> RunningHost {
+    let mut options = HostOptions::new(connection, ownership, "1");
+    options.instance = instance.into();
+    RunningHost::start(stub.clone(), options)
 }
 
 struct Setup {
     server: NatsServer,
     engine: Engine,
     stub: Stub,
-    host: Running,
+    host: RunningHost,
 }
 
 async fn setup() -> Setup {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let stub = Stub::new();
-    let host = Running::start(&server, &stub, "one", Ownership::PerTarget).await;
+    let host = start(&server, &stub, "one", Ownership::PerTarget).await;
     Setup { server, engine, stub, host }
 }
 
 fn command(target: &str, term: u64, sequence: u64) -> Command {
     let desired = fabric([u16::try_from(sequence).unwrap()]);
-    Command {
-        driver: DRIVER.into(),
-        target: target.into(),
-        generation: Generation { term, sequence, hash: desired.hash() },
-        desired,
-        transaction: None,
-    }
-}
-
-fn done(sequence: u64) -> impl FnMut(&Report) -> bool {
-    move |report| report.generation.sequence == sequence && report.outcome == Outcome::Applied
+    Command::new(DRIVER, target, (term, sequence), desired)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_commands_during_work_cause_one_reconcile_of_the_last() {
-    let Setup { server, engine, stub, host } = setup().await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
     stub.open(false);
     engine.command(&command("a", 1, 1)).await;
     stub.until_begun(|begun| begun.len() == 1).await;
@@ -241,24 +206,20 @@ async fn twenty_commands_during_work_cause_one_reconcile_of_the_last() {
     engine.report(DRIVER, "b", done(22)).await;
     assert_eq!(stub.begun(), [("a".into(), 1), ("b".into(), 22), ("a".into(), 21)]);
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn older_commands_and_older_reports_change_nothing() {
     let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&command("a", 2, 5)).await;
-    engine.report(DRIVER, "a", done(5)).await;
+    engine.apply(&command("a", 2, 5)).await;
     engine.command(&command("a", 1, 9)).await;
-    engine.command(&command("b", 1, 1)).await;
-    engine.report(DRIVER, "b", done(1)).await;
+    engine.apply(&command("b", 1, 1)).await;
     host.end().await;
     assert_eq!(stub.begun(), [("a".into(), 5), ("b".into(), 1)]);
     // A new process learns the generation from the report.
     let stub = Stub::new();
-    let host = Running::start(&server, &stub, "two", Ownership::PerTarget).await;
-    engine.command(&command("c", 1, 1)).await;
-    engine.report(DRIVER, "c", done(1)).await;
+    let host = start(&server, &stub, "two", Ownership::PerTarget).await;
+    engine.apply(&command("c", 1, 1)).await;
     host.end().await;
     assert!(!stub.begun().contains(&("a".into(), 9)), "{:?}", stub.begun());
     assert_eq!(engine.report(DRIVER, "a", |_| true).await.generation.term, 2);
@@ -267,8 +228,7 @@ async fn older_commands_and_older_reports_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn host_recovers_from_a_nats_restart() {
     let Setup { mut server, engine, stub, host } = setup().await;
-    engine.command(&command("a", 1, 1)).await;
-    engine.report(DRIVER, "a", done(1)).await;
+    engine.apply(&command("a", 1, 1)).await;
     stub.open(false);
     engine.command(&command("a", 1, 2)).await;
     stub.until_begun(|begun| begun.len() == 2).await;
@@ -278,17 +238,15 @@ async fn host_recovers_from_a_nats_restart() {
     server.restart().await;
     let engine = Engine::new(&server).await;
     engine.report(DRIVER, "a", done(2)).await;
-    engine.command(&command("a", 1, 3)).await;
-    engine.report(DRIVER, "a", done(3)).await;
+    engine.apply(&command("a", 1, 3)).await;
     assert_eq!(stub.begun(), [("a".into(), 1), ("a".into(), 2), ("a".into(), 3)]);
     host.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_are_republished_after_streams_are_recreated() {
-    let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&command("a", 1, 1)).await;
-    engine.report(DRIVER, "a", done(1)).await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    engine.apply(&command("a", 1, 1)).await;
     let jetstream = &engine.connection.jetstream;
     jetstream.delete_stream(subject::RESULTS).await.unwrap();
     nats::ensure_streams(jetstream, 1).await.unwrap();
@@ -297,17 +255,14 @@ async fn reports_are_republished_after_streams_are_recreated() {
     jetstream.delete_stream(subject::COMMANDS).await.unwrap();
     nats::ensure_streams(jetstream, 1).await.unwrap();
     stub.until_forgotten("a").await;
-    engine.command(&command("a", 1, 2)).await;
-    engine.report(DRIVER, "a", done(2)).await;
+    engine.apply(&command("a", 1, 2)).await;
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn target_recreated_during_forget_is_reconciled() {
-    let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&command("a", 1, 1)).await;
-    engine.report(DRIVER, "a", done(1)).await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    engine.apply(&command("a", 1, 1)).await;
     stub.open(false);
     engine.forget(DRIVER, "a").await;
     stub.until_forgotten("a").await;
@@ -322,7 +277,6 @@ async fn target_recreated_during_forget_is_reconciled() {
     let owner = owners.get(subject::key(DRIVER, "a")).await.unwrap();
     assert_eq!(owner.as_deref(), Some(b"one".as_slice()));
     host.end().await;
-    drop(server);
 }
 
 async fn with_short_leases(server: &NatsServer) -> Engine {
@@ -343,7 +297,7 @@ async fn work_cancelled_while_nats_is_frozen_is_restarted() {
     for ownership in [Ownership::PerTarget, Ownership::WholeDriver] {
         let (server, stub) = (NatsServer::start().await, Stub::new());
         let engine = with_short_leases(&server).await;
-        let host = Running::start(&server, &stub, "one", ownership).await;
+        let host = start(&server, &stub, "one", ownership).await;
         stub.open(false);
         engine.command(&command("a", 1, 1)).await;
         stub.until_begun(|begun| begun.len() == 1).await;
@@ -364,47 +318,39 @@ async fn standby_instance_takes_over_from_a_killed_one() {
         let server = NatsServer::start().await;
         let engine = with_short_leases(&server).await;
         let (one, two) = (Stub::new(), Stub::new());
-        let first = Running::start(&server, &one, "one", ownership).await;
-        engine.command(&command("a", 1, 1)).await;
-        assert_eq!(engine.report(DRIVER, "a", done(1)).await.instance, "one");
-        let second = Running::start(&server, &two, "two", ownership).await;
-        engine.command(&command("a", 1, 2)).await;
-        assert_eq!(engine.report(DRIVER, "a", done(2)).await.instance, "one");
+        let first = start(&server, &one, "one", ownership).await;
+        assert_eq!(engine.apply(&command("a", 1, 1)).await.instance, "one");
+        let second = start(&server, &two, "two", ownership).await;
+        assert_eq!(engine.apply(&command("a", 1, 2)).await.instance, "one");
         first.kill().await;
-        engine.command(&command("a", 1, 3)).await;
-        assert_eq!(engine.report(DRIVER, "a", done(3)).await.instance, "two");
+        assert_eq!(engine.apply(&command("a", 1, 3)).await.instance, "two");
         assert!(two.begun().iter().all(|(_, sequence)| *sequence >= 2), "{:?}", two.begun());
         // An orderly shutdown hands over at once.
-        let third = Running::start(&server, &one, "three", ownership).await;
+        let third = start(&server, &one, "three", ownership).await;
         second.end().await;
-        engine.command(&command("a", 1, 4)).await;
-        assert_eq!(engine.report(DRIVER, "a", done(4)).await.instance, "three");
+        assert_eq!(engine.apply(&command("a", 1, 4)).await.instance, "three");
         third.end().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn purged_target_is_forgotten_and_may_be_recreated() {
-    let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&command("ns/a.b", 3, 3)).await;
-    engine.report(DRIVER, "ns/a.b", done(3)).await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    engine.apply(&command("ns/a.b", 3, 3)).await;
     engine.forget(DRIVER, "ns/a.b").await;
     stub.until_forgotten("ns/a.b").await;
-    engine.command(&command("ns/a.b", 1, 1)).await;
-    engine.report(DRIVER, "ns/a.b", done(1)).await;
+    engine.apply(&command("ns/a.b", 1, 1)).await;
     // A false forget message is ignored.
     let subject = Subject::forget(DRIVER).to_string();
     engine.connection.client.publish(subject, "ns/a.b".into()).await.unwrap();
-    engine.command(&command("ns/a.b", 1, 2)).await;
-    engine.report(DRIVER, "ns/a.b", done(2)).await;
+    engine.apply(&command("ns/a.b", 1, 2)).await;
     assert_eq!(stub.0.forgotten.borrow().len(), 1);
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_message_is_rejected_and_blocks_no_other_target() {
-    let Setup { server, engine, host, .. } = setup().await;
+    let Setup { server: _server, engine, host, .. } = setup().await;
     let mut bad = serde_json::to_value(command("a", 1, 7)).unwrap();
     bad["desired"]["vlans"] = "all".into();
     engine.raw(DRIVER, "a", serde_json::to_vec(&bad).unwrap()).await;
@@ -418,8 +364,7 @@ async fn invalid_message_is_rejected_and_blocks_no_other_target() {
         (Subject::command(DRIVER, "e").to_string(), encode(&command("e", 1, 1)).unwrap());
     let jetstream = &engine.connection.jetstream;
     jetstream.publish_with_headers(subject, headers, payload.into()).await.unwrap().await.unwrap();
-    engine.command(&command("d", 1, 1)).await;
-    engine.report(DRIVER, "d", done(1)).await;
+    engine.apply(&command("d", 1, 1)).await;
     let bad = [("a", 7, "/desired"), ("b", 0, "not JSON"), ("c", 1, "subject"), ("e", 1, "read out")];
     for (target, generation, expected) in bad {
         let report = engine.report(DRIVER, target, |_| true).await;
@@ -431,15 +376,13 @@ async fn invalid_message_is_rejected_and_blocks_no_other_target() {
             other => panic!("{other:?}"),
         }
     }
-    engine.command(&command("a", 1, 8)).await;
-    engine.report(DRIVER, "a", done(8)).await;
+    engine.apply(&command("a", 1, 8)).await;
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retryable_failures_and_panics_are_retried() {
-    let Setup { server, engine, stub, host } = setup().await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
     let failure = |reason: &str| Failure { reason: reason.into(), retryable: true, unreachable: true };
     let tries = std::sync::atomic::AtomicU32::new(0);
     stub.answer(move |_| match tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
@@ -456,12 +399,11 @@ async fn retryable_failures_and_panics_are_retried() {
     stub.0.change.send("a".into()).unwrap();
     stub.until_begun(|begun| begun.len() == 4).await;
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_repair_is_reported_and_an_unchanged_reconcile_is_not() {
-    let Setup { server, engine, stub, host } = setup().await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
     let repairs = std::sync::atomic::AtomicU32::new(0);
     stub.answer(move |_| {
         let count = repairs.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
@@ -473,8 +415,7 @@ async fn every_repair_is_reported_and_an_unchanged_reconcile_is_not() {
             added: 1,
             removed: 0,
         });
-        let message = "VLAN 5 was missing".into();
-        let notes = vec![Note { kind: "Drift".into(), item: Item::TARGET, message }];
+        let notes = vec![Note::new("Drift", Item::TARGET, "VLAN 5 was missing")];
         Reconciled { notes, change, ..applied() }
     });
     engine.command(&command("a", 1, 1)).await;
@@ -490,14 +431,12 @@ async fn every_repair_is_reported_and_an_unchanged_reconcile_is_not() {
         }
     }
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_work_reports_progress_and_keeps_applied_state() {
-    let Setup { server, engine, stub, host } = setup().await;
-    engine.command(&command("a", 1, 1)).await;
-    engine.report(DRIVER, "a", done(1)).await;
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    engine.apply(&command("a", 1, 1)).await;
     stub.open(false);
     engine.command(&command("a", 1, 2)).await;
     let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 2).await;
@@ -506,12 +445,11 @@ async fn long_work_reports_progress_and_keeps_applied_state() {
     stub.open(true);
     engine.report(DRIVER, "a", done(2)).await;
     host.end().await;
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn driver_presence_is_published_and_removed_on_exit() {
-    let Setup { server, engine, host, .. } = setup().await;
+    let Setup { server: _server, engine, host, .. } = setup().await;
     let store = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
     let key = subject::key(DRIVER, "one");
     let mut watch = store.watch_with_history(&key).await.unwrap();
@@ -520,7 +458,6 @@ async fn driver_presence_is_published_and_removed_on_exit() {
     assert_eq!((hello.instance.as_str(), hello.kinds.as_slice()), ("one", &[PayloadKind::Fabric][..]));
     host.end().await;
     assert_eq!(store.get(&key).await.unwrap(), None);
-    drop(server);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -528,8 +465,8 @@ async fn single_target_drivers_ignore_other_targets() {
     let server = NatsServer::start().await;
     let engine = Engine::new(&server).await;
     let (a, b) = (Stub::of(Some("a")), Stub::of(Some("b.c")));
-    let first = Running::start(&server, &a, "one", Ownership::PerTarget).await;
-    let second = Running::start(&server, &b, "two", Ownership::PerTarget).await;
+    let first = start(&server, &a, "one", Ownership::PerTarget).await;
+    let second = start(&server, &b, "two", Ownership::PerTarget).await;
     for target in ["a", "b.c", "d"] {
         engine.command(&command(target, 1, 1)).await;
     }
@@ -537,12 +474,10 @@ async fn single_target_drivers_ignore_other_targets() {
     assert_eq!(engine.report(DRIVER, "b.c", done(1)).await.instance, "two");
     // Another instance for the same target stands by.
     let late = Stub::of(Some("a"));
-    let third = Running::start(&server, &late, "three", Ownership::PerTarget).await;
-    engine.command(&command("a", 1, 2)).await;
-    assert_eq!(engine.report(DRIVER, "a", done(2)).await.instance, "one");
+    let third = start(&server, &late, "three", Ownership::PerTarget).await;
+    assert_eq!(engine.apply(&command("a", 1, 2)).await.instance, "one");
     first.end().await;
-    engine.command(&command("a", 1, 3)).await;
-    assert_eq!(engine.report(DRIVER, "a", done(3)).await.instance, "three");
+    assert_eq!(engine.apply(&command("a", 1, 3)).await.instance, "three");
     let store = engine.connection.jetstream.get_key_value(subject::DRIVERS).await.unwrap();
     let entry = store.get(subject::key(DRIVER, "two")).await.unwrap().unwrap();
     assert_eq!(decode::<DriverHello>(&entry).unwrap().target.as_deref(), Some("b.c"));

@@ -24,10 +24,8 @@ async fn preview_reads_only_the_commanded_device() {
         device.host_key = Some("ssh-ed25519 AAAA".into());
     });
     last.generation.sequence = 1;
-    engine.command(&last).await;
-    engine.report(DRIVER, "a", done(1)).await;
-    engine.command(&command("b", 1, 1)).await;
-    engine.report(DRIVER, "b", done(1)).await;
+    engine.apply(&last).await;
+    engine.apply(&command("b", 1, 1)).await;
 
     let client = server.connect("anyone").await.client;
     let at = |target: &str| Subject::preview(DRIVER, target).to_string();
