@@ -397,7 +397,7 @@ async fn change_is_held_until_decision(vendor: Vendor) {
 
 async fn refused_items_are_rejected_and_the_rest_applied(vendor: Vendor) {
     let excluded = async |bench: &Bench, what: &str| {
-        let made = vendor.apply(&bench, "100,3970", &[(1, "100,3970"), (2, "100")]).await;
+        let made = vendor.apply(bench, "100,3970", &[(1, "100,3970"), (2, "100")]).await;
         // On SR Linux only the port's part of the VLAN is refused.
         let current = applied_vlans(&made).0;
         assert!(current == "100" || vendor.simulated == "srlinux", "{what}: {current} {:?}", made.rejected);

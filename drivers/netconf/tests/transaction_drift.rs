@@ -83,7 +83,7 @@ async fn audit_interval_change_causes_no_edit() {
 #[tokio::test]
 async fn lost_configuration_is_restored() {
     let bench = Bench::with_capabilities(|capabilities| {
-        (capabilities.startup, capabilities.candidate) = (true, true)
+        (capabilities.startup, capabilities.candidate) = (true, true);
     })
     .await;
     let leaf = bench.switch("leaf1");

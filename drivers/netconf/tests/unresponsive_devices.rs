@@ -3,12 +3,11 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use eno_conformance::{Engine, NatsServer};
+use eno_conformance::{Engine, NatsServer, RunningHost};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Ownership;
-use eno_sbi::host::{HostOptions, run};
+use eno_sbi::host::HostOptions;
 use eno_schemas::{Applied, Outcome};
-use tokio_util::sync::CancellationToken;
 
 use crate::common::{Bench, command, options};
 
@@ -24,8 +23,7 @@ async fn unresponsive_devices_do_not_delay_others() {
     of_driver.limits.connect = Duration::from_hours(1);
     let mut of_host = HostOptions::new(server.connect("eno-driver-netconf").await, Ownership::PerTarget, "1");
     of_host.concurrency = 2;
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(run(NetconfDriver::new(of_driver), of_host, stop));
+    let host = RunningHost::start(NetconfDriver::new(of_driver), of_host);
 
     // The kernel accepts their connections, and nothing answers.
     let silent: Vec<TcpListener> =
@@ -45,6 +43,5 @@ async fn unresponsive_devices_do_not_delay_others() {
     engine.command(&command("leaf1", bench.desired("leaf1", "100", &["Ethernet1"]))).await;
     let served = engine.report("netconf", "leaf1", |report| report.outcome == Outcome::Applied).await;
     assert!(matches!(served.applied, Some(Applied::Fabric { vlans, .. }) if vlans.to_string() == "100"));
-    running.abort();
-    assert!(running.await.is_err_and(|ended| ended.is_cancelled()));
+    host.kill().await;
 }

@@ -138,17 +138,11 @@ pub fn command(namespace: &str, name: &str, uid: &str, attachment: Option<VlanAt
         owner: NadOwner { uid: uid.into() },
         attachment,
     });
-    Command {
-        driver: "nad".into(),
-        target: format!("{namespace}/{name}"),
-        generation: Generation { term: 1, sequence: 1, hash: desired.hash() },
-        desired,
-        transaction: None,
-    }
+    Command::new("nad", format!("{namespace}/{name}"), (1, 1), desired)
 }
 
 pub async fn reconcile(driver: &NadDriver, command: &Command) -> Reconciled {
-    reconcile_with_newest(driver, command, command.generation.clone()).await
+    driver.reconcile(Work::alone(command.clone())).await
 }
 
 /// `newest` is the latest generation that the host knows.

@@ -14,8 +14,8 @@ use eno_driver_netconf::text::Text;
 use eno_driver_netconf::transaction::{RunContext, Transaction, TransactionError};
 use eno_sbi::{Driver, LatestCommand, Phase, Reconciled, Work};
 use eno_schemas::{
-    Applied, Command, Decision, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan,
-    Generation, Item, Outcome, VlanId, VlanSet,
+    Applied, Command, Decision, Desired, Device, DeviceInfo, FabricDesired, FabricPort, FabricVlan, Item,
+    Outcome, VlanId, VlanSet,
 };
 use eno_simulator::{Capabilities, Fabric, FabricOptions, HandEdit, Switch, SwitchInfo, Topology};
 use tokio::sync::{mpsc, watch};
@@ -203,16 +203,11 @@ pub fn options(credentials: &std::path::Path) -> Options {
 }
 
 pub fn command(target: &str, desired: FabricDesired) -> Command {
-    let desired = Desired::Fabric(desired);
-    let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
-    Command { driver: "netconf".into(), target: target.into(), generation, desired, transaction: None }
+    Command::new("netconf", target, (1, 1), Desired::Fabric(desired))
 }
 
 pub fn work(target: &str, desired: FabricDesired) -> Work {
-    let command = Arc::new(command(target, desired));
-    let (_, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
-    let (progress, _) = mpsc::channel(64);
-    Work::new(command, newest, progress)
+    Work::alone(command(target, desired))
 }
 
 /// A command of a transaction, and the channel of newer commands.
@@ -255,9 +250,7 @@ impl Part {
 
     /// The work of another process on the decision.
     pub fn work_later(&self, decision: Decision) -> Work {
-        let command = Arc::new(self.decided(decision));
-        let (_, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
-        Work::new(command, newest, mpsc::channel(64).0)
+        Work::alone(self.decided(decision))
     }
 }
 

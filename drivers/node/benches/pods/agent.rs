@@ -10,7 +10,7 @@ use eno_conformance::{Engine, NatsServer};
 use eno_driver_node::driver::NAME;
 use eno_driver_node::netlink::{Namespace, Netlink, Request};
 use eno_driver_node::pods::Resolve as _;
-use eno_schemas::{Applied, Command, Desired, Generation, NodeDesired, Report};
+use eno_schemas::{Applied, Command, Desired, NodeDesired, Report};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixListener;
 
@@ -89,12 +89,8 @@ async fn life(pods: Runtime, desired: NodeDesired) -> Result<Agent> {
 async fn timed(engine: &Engine, sequence: u64, desired: &NodeDesired) -> Duration {
     let count = desired.pods.len();
     let desired = Desired::Node(desired.clone());
-    let generation = Generation { term: 1, sequence, hash: desired.hash() };
-    let target = "node1".to_owned();
     let begun = Instant::now();
-    engine
-        .command(&Command { driver: NAME.to_owned(), target, generation, desired, transaction: None })
-        .await;
+    engine.command(&Command::new(NAME, "node1", (1, sequence), desired)).await;
     engine.report(NAME, "node1", |report| whole(report, sequence, count)).await;
     begun.elapsed()
 }

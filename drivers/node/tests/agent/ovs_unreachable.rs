@@ -1,29 +1,20 @@
 //! An Open vSwitch whose database doesn't answer.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::pods::{Options, Pods};
-use eno_sbi::{Driver as _, LatestCommand, Reconciled, Work};
-use eno_schemas::{
-    Applied, Command, Desired, Generation, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath,
-};
-use tokio::sync::{mpsc, watch};
+use eno_sbi::{Driver as _, Reconciled, Work};
+use eno_schemas::{Applied, Command, Desired, HostNetwork, Item, NodeDesired, Outcome, OvsDatapath};
 
 use super::conformance::NoPods;
 use crate::host::common::Net;
 use crate::ovs::fixture::{Database, FakeSwitch, soon};
 
 fn work(desired: Desired) -> Work {
-    let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
-    let command =
-        Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None };
-    let command = Arc::new(command);
-    let (_newest, newest) = watch::channel(LatestCommand::Command(Arc::clone(&command)));
-    Work::new(command, newest, mpsc::channel(1).0)
+    Work::alone(Command::new("node", "node1", (1, 1), desired))
 }
 
 fn networks(reconciled: &Reconciled) -> Vec<&str> {

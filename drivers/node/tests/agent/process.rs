@@ -5,9 +5,7 @@ use std::process::{self, Stdio};
 use std::time::Duration;
 
 use eno_conformance::{Engine, NatsServer};
-use eno_schemas::{
-    Applied, Command, Desired, DriverHello, Generation, HostNetwork, Outcome, decode, subject,
-};
+use eno_schemas::{Applied, Command, Desired, DriverHello, HostNetwork, decode, subject};
 use futures::StreamExt as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -62,19 +60,9 @@ async fn run_agent(node: Net) {
     let entry = tokio::time::timeout(Duration::from_secs(20), hello.next()).await.unwrap().unwrap().unwrap();
     assert_eq!(decode::<DriverHello>(&entry.value).unwrap().target.as_deref(), Some("node1"));
 
-    let command = |sequence, desired| {
-        let desired = Desired::Node(desired);
-        let generation = Generation { term: 1, sequence, hash: desired.hash() };
-        Command { driver: "node".into(), target: "node1".into(), generation, desired, transaction: None }
-    };
+    let command = |sequence, desired| Command::new("node", "node1", (1, sequence), Desired::Node(desired));
     let pods = HostNetwork::PodBridge { addresses: vec!["10.66.0.1/24".parse().unwrap()], mtu: None };
-    engine.command(&command(1, desired([("pods", pods)]))).await;
-    let done = |sequence| {
-        move |report: &eno_schemas::Report| {
-            report.generation.sequence == sequence && report.outcome == Outcome::Applied
-        }
-    };
-    let report = engine.report("node", "node1", done(1)).await;
+    let report = engine.apply(&command(1, desired([("pods", pods)]))).await;
     assert!(report.rejected.is_empty(), "{:?}", report.rejected);
     let Some(Applied::Node { networks, .. }) = &report.applied else { panic!("{report:?}") };
     assert!(networks.contains_key("pods"));
@@ -95,8 +83,7 @@ async fn run_agent(node: Net) {
     println!("the agent had at most {memory} KiB in memory");
     assert!(memory < MAX_MEMORY, "{memory} KiB in memory");
 
-    engine.command(&command(2, desired([]))).await;
-    engine.report("node", "node1", done(2)).await;
+    engine.apply(&command(2, desired([]))).await;
     assert_eq!(node.restorable_state(), before, "something is left over");
     kill(Pid::from_raw(i32::try_from(pid).unwrap()), Signal::SIGTERM).unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(20), agent.wait()).await.unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use eno_schemas::{HostNetwork, NodeDesired, Uplink};
 
-use crate::host::common::{Net, desired, lacks};
+use crate::host::common::{Net, desired, kernel_lacks};
 
 fn uplink(nics: &[&str], mtu: Option<u32>) -> Uplink {
     Uplink { interfaces: nics.iter().map(|nic| (*nic).to_owned()).collect(), mtu }
@@ -70,8 +70,7 @@ fn reconcile_twice(node: &Net, wanted: &NodeDesired) -> eno_driver_node::host::H
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn bridge_carries_exactly_its_vlans() {
-    if let Some(lack) = lacks(&["filtering"]) {
-        eprintln!("not run here, the VM lane runs it: no {lack}");
+    if kernel_lacks(&["filtering"]) {
         return;
     }
     let (node, _fabric) = node();
@@ -108,8 +107,7 @@ fn bridge_carries_exactly_its_vlans() {
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn bridge_carries_all_4094_vlans() {
-    if let Some(lack) = lacks(&["filtering"]) {
-        eprintln!("not run here, the VM lane runs it: no {lack}");
+    if kernel_lacks(&["filtering"]) {
         return;
     }
     let (node, _fabric) = node();
@@ -127,8 +125,7 @@ fn bridge_carries_all_4094_vlans() {
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn several_nics_form_an_active_backup_bond() {
-    if let Some(lack) = lacks(&["filtering", "bond"]) {
-        eprintln!("not run here, the VM lane runs it: no {lack}");
+    if kernel_lacks(&["filtering", "bond"]) {
         return;
     }
     let (node, _fabric) = node();
@@ -154,8 +151,7 @@ fn several_nics_form_an_active_backup_bond() {
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn masters_get_vlan_subinterfaces_on_nic_and_bond() {
-    if let Some(lack) = lacks(&["vlan", "bond"]) {
-        eprintln!("not run here, the VM lane runs it: no {lack}");
+    if kernel_lacks(&["vlan", "bond"]) {
         return;
     }
     let (node, fabric) = node();
@@ -257,8 +253,7 @@ fn pod_bridge_and_ovs_converge_after_kill_at_any_change() {
 #[test]
 #[ignore = "needs root: network namespaces"]
 fn bonds_and_vlans_converge_after_kill_at_any_change() {
-    if let Some(lack) = lacks(&["filtering", "vlan", "bond"]) {
-        eprintln!("not run here, the VM lane runs it: no {lack}");
+    if kernel_lacks(&["filtering", "vlan", "bond"]) {
         return;
     }
     let wanted = desired([

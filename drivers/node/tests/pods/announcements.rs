@@ -10,15 +10,14 @@ use crate::pods::common::*;
 async fn address_moved_to_another_pod_is_reachable_at_once() {
     let mut node = Node::new().await;
     let a = move_address(&mut node, |address| bridged("net1", address)).await;
-    node.want("a", vec![bridged("net6", "fd00:9::2/64")]);
-    node.settle().await;
+    node.settle_links("a", vec![bridged("net6", "fd00:9::2/64")]).await;
     assert_eq!(sysctl(&a, "ipv6/conf/net6/ndisc_notify").await, "1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn address_moved_on_a_vlan_bridge_is_reachable_at_once() {
-    if skip(lacks(&["vlan"]).await) {
+    if kernel_lacks(&["vlan"]).await {
         return;
     }
     let mut node = Node::new().await;
@@ -33,13 +32,11 @@ async fn move_address(node: &mut Node, link: impl Fn(&str) -> PodLink) -> Namesp
     let b = node.run_pod("b", 102).await;
     let c = node.run_pod("c", 103).await;
     node.want("a", vec![link("10.9.0.2/24")]);
-    node.want("b", vec![link("10.9.0.3/24")]);
-    node.settle().await;
+    node.settle_links("b", vec![link("10.9.0.3/24")]).await;
     assert!(reaches(&a, &b, "10.9.0.3").await);
     node.desired.pods.remove("b");
     node.settle().await;
-    node.want("c", vec![link("10.9.0.3/24")]);
-    node.settle().await;
+    node.settle_links("c", vec![link("10.9.0.3/24")]).await;
     // Its neighbour cache has the MAC address of the former pod, and would keep it for tens of seconds.
     assert!(reaches(&a, &c, "10.9.0.3").await);
     a
@@ -81,13 +78,10 @@ async fn address_moved_to_an_interface_that_is_up_is_reachable_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn desired_arp_notify_overrides_announcements() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
-    let mut wanted = bridged("net1", "10.9.0.2/24");
-    wanted.sysctls = [("ipv4/conf/arp_notify".to_owned(), "0".to_owned())].into();
-    node.want("a", vec![wanted]);
-    node.settle().await;
-    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    let (mut node, pod) = Node::with_pod().await;
+    node.settle_links("a", vec![with_sysctl(bridged("net1", "10.9.0.2/24"), "ipv4/conf/arp_notify", "0")])
+        .await;
+    let link = node.first_link();
     link.addresses.push("10.9.0.3/24".parse().unwrap());
     node.settle().await;
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/arp_notify").await, "0");
@@ -103,8 +97,12 @@ async fn ovs_links_get_addresses_once_their_port_is_open() {
     let vlans = PortVlans::Access(VlanId::new(7).unwrap());
     let master = Master::Ovs { bridge: "br-ovs".to_owned(), vlans };
     let kind = LinkKind::Veth { master: Some(master) };
-    node.want("a", vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }]);
-    let done = node.settle().await;
+    let done = node
+        .settle_links(
+            "a",
+            vec![PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link("net1", kind) }],
+        )
+        .await;
     let port = done.ovs_ports.keys().next().unwrap().clone();
     assert!(done.awaiting_port && named(&pod, "net1").await.up);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), [].into());

@@ -10,7 +10,7 @@ use eno_driver_node::pods::ownership::GROUP;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
 use eno_schemas::{
     AppliedLink, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRoute, PortVlans,
-    VlanSet,
+    PrimaryLink, VlanSet,
 };
 use rtnetlink::packet_route::link::{InfoBridge, InfoData, InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
@@ -18,10 +18,11 @@ pub const CLUSTER: &str = "t1";
 pub const BRIDGE: &str = "br-data";
 pub const VLAN_BRIDGE: &str = "br-vlan";
 
-/// Why a test can't run here. `None` on the virtual machine, which must support all kinds.
-pub async fn lacks(kinds: &[&str]) -> Option<String> {
+/// True when the kernel lacks one of these kinds, so that a test can't run here. False on the virtual machine, which
+/// must support all.
+pub async fn kernel_lacks(kinds: &[&str]) -> bool {
     if std::env::var_os("ENO_VM_LANE").is_some() {
-        return None;
+        return false;
     }
     let namespace = Namespace::create().unwrap();
     for kind in kinds {
@@ -33,14 +34,11 @@ pub async fn lacks(kinds: &[&str]) -> Option<String> {
         if let Err(error) = tried.unwrap()
             && error.errno() == Some(nix::errno::Errno::EOPNOTSUPP)
         {
-            return Some(format!("not run here, the VM lane runs it: this kernel has no {name} interfaces"));
+            eprintln!("not run here, the VM lane runs it: this kernel has no {name} interfaces");
+            return true;
         }
     }
-    None
-}
-
-pub fn skip(lack: Option<String>) -> bool {
-    lack.inspect(|lack| eprintln!("{lack}")).is_some()
+    false
 }
 
 pub fn bare(name: &str, kind: &str) -> LinkMessage {
@@ -123,6 +121,13 @@ impl Node {
         let node = Self { host, runtime, pods, desired, allowed, audit, folder };
         node.on_host(|netlink| add_up(netlink, BRIDGE, made(BRIDGE, "bridge"))).await;
         node
+    }
+
+    /// A node with a running pod, `a`.
+    pub async fn with_pod() -> (Self, Namespace) {
+        let mut node = Self::new().await;
+        let pod = node.run_pod("a", 101).await;
+        (node, pod)
     }
 
     /// Adds an interface that pods' interfaces may be made on. Returns its index.
@@ -215,6 +220,22 @@ impl Node {
         done
     }
 
+    /// Gives a pod these links, and checks that they are as desired.
+    pub async fn settle_links(&mut self, uid: &str, links: Vec<PodLink>) -> PodsApplied {
+        self.want(uid, links);
+        self.settle().await
+    }
+
+    /// The first desired link of pod `a`.
+    pub fn first_link(&mut self) -> &mut PodLink {
+        &mut self.desired.pods.get_mut("a").unwrap().links[0]
+    }
+
+    /// The host's end of the link `net1` of a pod.
+    pub async fn host_end(&self, done: &PodsApplied, uid: &str) -> Link {
+        named(&self.host, applied(done, uid, "net1").host_name.as_deref().unwrap()).await
+    }
+
     pub async fn on_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send + 'static,
@@ -268,6 +289,22 @@ pub async fn stable_snapshot(namespace: &Namespace) -> Snapshot {
 
 pub async fn named(namespace: &Namespace, name: &str) -> Link {
     snapshot(namespace).await.named(name).unwrap_or_else(|| panic!("no {name}")).clone()
+}
+
+pub async fn set_down(namespace: &Namespace, name: &str) {
+    let link = named(namespace, name).await;
+    in_namespace(namespace, move |netlink| netlink.execute(Request::set_up(&link.name, link.index, false)))
+        .await;
+}
+
+/// The primary interface, `eth0`.
+pub fn primary(mtu: u32) -> PrimaryLink {
+    PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu }
+}
+
+pub fn with_sysctl(mut link: PodLink, key: &str, value: &str) -> PodLink {
+    link.sysctls.insert(key.to_owned(), value.to_owned());
+    link
 }
 
 pub fn link(id: &str, kind: LinkKind) -> PodLink {

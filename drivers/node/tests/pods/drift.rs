@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use eno_driver_node::netlink::{Netlink, PortVlan, Request};
-use eno_schemas::{Item, PortVlans, VlanId};
+use eno_driver_node::netlink::{PortVlan, Request};
+use eno_schemas::{Item, PodLink, PortVlans, VlanId};
 use futures::{Stream, StreamExt as _};
 use rtnetlink::packet_route::link::LinkAttribute;
 
@@ -12,24 +12,18 @@ use crate::pods::common::*;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn change_of_one_pod_repairs_notified_drift_of_others() {
-    let mut node = Node::new().await;
-    let a = node.run_pod("a", 101).await;
+    let (mut node, a) = Node::with_pod().await;
     node.run_pod("b", 102).await;
     node.run_pod("c", 103).await;
-    let mut wanted = bridged("net1", "10.9.0.2/24");
-    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
-    node.want("a", vec![wanted]);
-    let first = node.settle().await;
+    let first = node
+        .settle_links("a", vec![with_sysctl(bridged("net1", "10.9.0.2/24"), "ipv4/conf/rp_filter", "2")])
+        .await;
     node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
     let both = node.reconcile().await;
     assert_eq!((both.pods.get("a"), both.rejected.as_slice()), (first.pods.get("a"), [].as_slice()));
     node.settle().await;
     // Drift that the kernel notifies is repaired together with a change of another pod.
-    in_namespace(&a, |netlink| {
-        let index = netlink.link_named("net1")?.unwrap().index;
-        netlink.execute(Request::set_up("net1", index, false))
-    })
-    .await;
+    set_down(&a, "net1").await;
     node.want("c", vec![bridged("net1", "10.9.0.4/24")]);
     let all = node.reconcile().await;
     assert_eq!((all.pods.len(), all.notes.len()), (3, 1), "{:?}", all.notes);
@@ -54,21 +48,15 @@ async fn notification_of_one_pod_does_not_read_the_others() {
     let settings = [("ipv4/conf/rp_filter", "2"), ("ipv6/conf/disable_ipv6", "1")];
     wanted.sysctls = settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     node.want("a", vec![wanted]);
-    node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
-    let first = node.settle().await;
+    let first = node.settle_links("b", vec![bridged("net1", "10.9.0.3/24")]).await;
     let mut changed = std::pin::pin!(node.pods.changed());
     drain_notifications(&node, &mut changed).await;
     // The kernel does not notify this change, so it shows whether the pod was read.
     a.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
-    let end = applied(&first, "b", "net1").host_name.clone().unwrap();
+    let end = node.host_end(&first, "b").await.name;
     for drift in ["in the pod", "at the host's end"] {
-        let end = end.clone();
-        let down = move |netlink: &mut Netlink| {
-            let name = if drift == "in the pod" { "net1" } else { &end };
-            let index = netlink.link_named(name)?.unwrap().index;
-            netlink.execute(Request::set_up(name, index, false))
-        };
-        in_namespace(if drift == "in the pod" { &b } else { &node.host }, down).await;
+        let (namespace, name) = if drift == "in the pod" { (&b, "net1") } else { (&node.host, &end[..]) };
+        set_down(namespace, name).await;
         let done = node.settle().await;
         let noted: Vec<_> = done.notes.iter().map(|note| note.item.clone()).collect();
         assert_eq!(noted, [Item::pod("b")], "{drift}");
@@ -76,8 +64,7 @@ async fn notification_of_one_pod_does_not_read_the_others() {
         assert_eq!(sysctl(&a, "ipv4/conf/net1/rp_filter").await, "1", "{drift}");
     }
     // Neither pods that come or go, nor the notifications of these, cause a read.
-    node.want("c", vec![bridged("net1", "10.9.0.4/24")]);
-    node.settle().await;
+    node.settle_links("c", vec![bridged("net1", "10.9.0.4/24")]).await;
     node.desired.pods.remove("c");
     node.settle().await;
     drain_notifications(&node, &mut changed).await;
@@ -94,10 +81,8 @@ async fn audit_repairs_drift_without_notification() {
     let mut node = Node::new().await;
     node.audit(Duration::from_millis(500));
     let a = node.run_pod("a", 101).await;
-    let mut wanted = bridged("net1", "10.9.0.2/24");
-    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
-    node.want("a", vec![wanted]);
-    node.settle().await;
+    node.settle_links("a", vec![with_sysctl(bridged("net1", "10.9.0.2/24"), "ipv4/conf/rp_filter", "2")])
+        .await;
     let mut changed = std::pin::pin!(node.pods.changed());
     a.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
     let repaired = async {
@@ -112,24 +97,13 @@ async fn audit_repairs_drift_without_notification() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn drift_is_repaired_within_a_second() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
-    let mut wanted = bridged("net1", "10.9.0.2/24");
-    wanted.mtu = Some(1400);
-    node.want("a", vec![wanted]);
-    let first = node.settle().await;
+    let (mut node, pod) = Node::with_pod().await;
+    let wanted = PodLink { mtu: Some(1400), ..bridged("net1", "10.9.0.2/24") };
+    let first = node.settle_links("a", vec![wanted]).await;
     let mut changed = std::pin::pin!(node.pods.changed());
     drain_notifications(&node, &mut changed).await;
-    let host = applied(&first, "a", "net1").host_name.clone().unwrap();
     let index = named(&pod, "net1").await.index;
-    let index_of_end = node
-        .on_host({
-            let host = host.clone();
-            move |n| n.link_named(&host)
-        })
-        .await
-        .unwrap()
-        .index;
+    let index_of_end = node.host_end(&first, "a").await.index;
     for drift in 0..4 {
         let begun = Instant::now();
         match drift {
@@ -142,10 +116,8 @@ async fn drift_is_repaired_within_a_second() {
             1 => {
                 in_namespace(&pod, move |n| {
                     let all = n.addresses()?;
-                    n.execute(Request::delete_address(
-                        "net1",
-                        all.iter().find(|a| a.net.to_string() == "10.9.0.2/24").unwrap(),
-                    ))
+                    let address = all.iter().find(|a| a.net.to_string() == "10.9.0.2/24").unwrap();
+                    n.execute(Request::delete_address("net1", address))
                 })
                 .await;
             }
@@ -173,7 +145,7 @@ async fn drift_is_repaired_within_a_second() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn drift_of_port_vlans_is_notified_and_repaired() {
-    if skip(lacks(&["vlan"]).await) {
+    if kernel_lacks(&["vlan"]).await {
         return;
     }
     let mut node = Node::new().await;
@@ -182,13 +154,12 @@ async fn drift_of_port_vlans_is_notified_and_repaired() {
     node.run_pod("a", 101).await;
     node.run_pod("b", 102).await;
     node.want("a", vec![port("net1", "10.7.0.1/24", PortVlans::Access(VlanId::new(10).unwrap()))]);
-    node.want("b", vec![port("net1", "10.7.0.2/24", PortVlans::Trunk(trunk("10-20,40")))]);
-    let done = node.settle().await;
+    let done =
+        node.settle_links("b", vec![port("net1", "10.7.0.2/24", PortVlans::Trunk(trunk("10-20,40")))]).await;
     let mut changed = std::pin::pin!(node.pods.changed());
     drain_notifications(&node, &mut changed).await;
     for uid in ["a", "b"] {
-        let name = applied(&done, uid, "net1").host_name.clone().unwrap();
-        let index = node.on_host(move |netlink| netlink.link_named(&name)).await.unwrap().index;
+        let index = node.host_end(&done, uid).await.index;
         let vlans = || node.on_host(move |netlink| netlink.port_vlans(index));
         let wanted = vlans().await;
         let [one, ..] = wanted[..] else { panic!("{uid} has no VLANs") };

@@ -52,12 +52,11 @@ macro_rules! kinds {
         #[tokio::test(flavor = "multi_thread")]
         #[ignore = "needs root: makes network namespaces"]
         async fn $test() {
-            if skip(lacks(&$needs).await) {
+            if kernel_lacks(&$needs).await {
                 return;
             }
-            let mut node = Node::new().await;
+            let (mut node, pod) = Node::with_pod().await;
             node.add_parent().await;
-            let pod = node.run_pod("a", 7).await;
             let wanted: PodLink = $link;
             let id = wanted.id.clone();
             let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], &id).await;
@@ -93,8 +92,7 @@ kinds! {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn veth_is_made_changed_and_deleted() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
+    let (mut node, pod) = Node::with_pod().await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.mac = Some("02:00:00:00:00:17".to_owned());
     let link = check_lifecycle(&mut node, &pod, "a", vec![wanted], "net1").await;
@@ -105,9 +103,8 @@ async fn veth_is_made_changed_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn macvlan_is_made_changed_and_deleted() {
-    let mut node = Node::new().await;
+    let (mut node, pod) = Node::with_pod().await;
     let index = node.add_parent().await;
-    let pod = node.run_pod("a", 7).await;
     let macvlan = LinkKind::Macvlan { master: "parent0".to_owned() };
     let wanted = addressed(link("mv0", macvlan), "10.8.0.2/28");
     let found = check_lifecycle(&mut node, &pod, "a", vec![wanted], "mv0").await;
@@ -118,12 +115,11 @@ async fn macvlan_is_made_changed_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
-    if skip(lacks(&["vlan"]).await) {
+    if kernel_lacks(&["vlan"]).await {
         return;
     }
-    let mut node = Node::new().await;
+    let (mut node, pod) = Node::with_pod().await;
     node.add_parent().await;
-    let pod = node.run_pod("a", 7).await;
     // A VLAN interface can't be up while its lower interface is down.
     in_namespace(&pod, |netlink| add_up(netlink, "eth0", bare("eth0", "veth"))).await;
     let vlan = |id: &str, parent, vid| link(id, LinkKind::Vlan { parent, vlan: VlanId::new(vid).unwrap() });
@@ -140,8 +136,7 @@ async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
         assert_eq!(found.kind, Kind::Vlan { vid });
     }
     // When the lower interface is replaced, the VLAN interface is replaced, too.
-    node.want("a", wanted);
-    node.settle().await;
+    node.settle_links("a", wanted).await;
     node.desired.pods.get_mut("a").unwrap().links[2].kind = LinkKind::Tap(TunDevice::default());
     node.settle().await;
     let all = snapshot(&pod).await;
@@ -151,16 +146,14 @@ async fn vlan_on_host_pod_and_link_is_made_changed_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn bridge_with_member_is_made_changed_and_deleted() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
+    let (mut node, pod) = Node::with_pod().await;
     let bridge = addressed(link("br0", LinkKind::Bridge {}), "10.9.0.2/24");
     let member = PodLink {
         member_of: Some("br0".to_owned()),
         addresses: Vec::new(),
         ..bridged("port0", "10.9.0.9/24")
     };
-    node.want("a", vec![bridge.clone(), member.clone()]);
-    node.settle().await;
+    node.settle_links("a", vec![bridge.clone(), member.clone()]).await;
     let all = snapshot(&pod).await;
     assert_eq!(all.named("port0").unwrap().master, Some(all.named("br0").unwrap().index));
     node.desired.pods.get_mut("a").unwrap().links[1].member_of = None;
@@ -177,17 +170,15 @@ async fn bridge_with_member_is_made_changed_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn vrf_with_member_and_routes_is_made_changed_and_deleted() {
-    if skip(lacks(&["vrf"]).await) {
+    if kernel_lacks(&["vrf"]).await {
         return;
     }
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
+    let (mut node, pod) = Node::with_pod().await;
     let vrf = link("red", LinkKind::Vrf { table: 1001 });
     let mut member = bridged("net1", "10.9.0.2/24");
     member.member_of = Some("red".to_owned());
     member.routes = vec![route("0.0.0.0/0", Some("10.9.0.1"), Some(1001))];
-    node.want("a", vec![vrf.clone(), member]);
-    node.settle().await;
+    node.settle_links("a", vec![vrf.clone(), member]).await;
     let all = snapshot(&pod).await;
     assert_eq!(all.named("red").unwrap().kind, Kind::Vrf { table: 1001 });
     assert_eq!(all.named("net1").unwrap().master, Some(all.named("red").unwrap().index));
@@ -198,8 +189,7 @@ async fn vrf_with_member_and_routes_is_made_changed_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn vxlan_is_made_replaced_and_deleted() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
+    let (mut node, pod) = Node::with_pod().await;
     let remote: IpAddr = "10.9.0.7".parse().unwrap();
     let kind = LinkKind::Vxlan { vni: 4096, remote: Some(remote), local: None, port: None };
     let found = check_lifecycle(&mut node, &pod, "a", vec![link("vx0", kind)], "vx0").await;
@@ -211,10 +201,9 @@ async fn vxlan_is_made_replaced_and_deleted() {
         local: None,
         port: Some(8472),
     };
-    node.want("a", vec![link("vx0", v6(1))]);
-    node.settle().await;
+    node.settle_links("a", vec![link("vx0", v6(1))]).await;
     let first = named(&pod, "vx0").await;
-    node.desired.pods.get_mut("a").unwrap().links[0].kind = v6(2);
+    node.first_link().kind = v6(2);
     node.settle().await;
     let second = named(&pod, "vx0").await;
     assert_ne!(first.index, second.index);
@@ -224,8 +213,7 @@ async fn vxlan_is_made_replaced_and_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn tun_and_tap_are_made_changed_and_deleted() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 7).await;
+    let (mut node, pod) = Node::with_pod().await;
     let device = TunDevice { owner: Some(1000), group: Some(2000) };
     let mut tap = link("tap0", LinkKind::Tap(device.clone()));
     tap.mac = Some("02:00:00:00:00:18".to_owned());
@@ -236,14 +224,14 @@ async fn tun_and_tap_are_made_changed_and_deleted() {
     tun.name = LinkName::WithPid("tun".to_owned());
     tun.addresses = vec!["192.0.2.2/32".parse().unwrap()];
     let found = check_lifecycle(&mut node, &pod, "a", vec![tun], "t").await;
-    assert_eq!(found.name, "tun7");
+    assert_eq!(found.name, "tun101");
     assert_eq!(found.kind, Kind::Tun { tap: false, owner: None, group: None });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn bridge_ports_carry_exactly_their_vlans() {
-    if skip(lacks(&["vlan"]).await) {
+    if kernel_lacks(&["vlan"]).await {
         return;
     }
     let mut node = Node::new().await;
@@ -278,11 +266,9 @@ async fn bridge_ports_carry_exactly_their_vlans() {
     assert!(found.iter().all(|vlan| !vlan.pvid && !vlan.untagged));
     // VLANs are changed in place, and an empty trunk carries none.
     let before = named(&a, "net1").await;
-    node.want("a", vec![port("net1", "10.7.0.1/24", access(20))]);
-    node.settle().await;
+    node.settle_links("a", vec![port("net1", "10.7.0.1/24", access(20))]).await;
     assert_eq!(named(&a, "net1").await.index, before.index);
     assert!(!reaches(&a, &b, "10.7.0.2").await);
-    node.want("a", vec![port("net1", "10.7.0.1/24", PortVlans::Trunk(trunk("")))]);
-    node.settle().await;
+    node.settle_links("a", vec![port("net1", "10.7.0.1/24", PortVlans::Trunk(trunk("")))]).await;
     assert_eq!(vlans(end).await, []);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use eno_driver_node::netlink::{Namespace, Request};
 use eno_driver_node::pods::ownership::stable_name;
 use eno_driver_node::pods::{Options, Pods, PodsApplied, Resolve, Sandbox, Unresolved};
-use eno_schemas::{LinkKind, LinkName, PodLink, PodRoute, PodRule, PrimaryLink, TunDevice};
+use eno_schemas::{LinkKind, LinkName, PodLink, PodRoute, PodRule, TunDevice};
 use rtnetlink::packet_route::link::LinkAttribute;
 
 use crate::pods::common::*;
@@ -14,12 +14,10 @@ use crate::pods::common::*;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn pods_on_a_bridge_reach_each_other_and_restart_changes_nothing() {
-    let mut node = Node::new().await;
-    let a = node.run_pod("a", 101).await;
+    let (mut node, a) = Node::with_pod().await;
     let b = node.run_pod("b", 102).await;
     node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
-    node.want("b", vec![bridged("net1", "10.9.0.3/24")]);
-    let done = node.settle().await;
+    let done = node.settle_links("b", vec![bridged("net1", "10.9.0.3/24")]).await;
     assert!(done.notes.is_empty());
     assert!(reaches(&a, &b, "10.9.0.3").await);
     let link = named(&a, "net1").await;
@@ -41,15 +39,13 @@ async fn pods_on_a_bridge_reach_each_other_and_restart_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn link_settings_are_changed_in_place() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
+    let (mut node, pod) = Node::with_pod().await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.routes = vec![route("10.50.0.0/16", Some("10.9.0.1"), None)];
     wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
-    node.want("a", vec![wanted]);
-    node.settle().await;
+    node.settle_links("a", vec![wanted]).await;
     let before = named(&pod, "net1").await;
-    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    let link = node.first_link();
     link.addresses =
         vec!["10.9.0.4/25".parse().unwrap(), "10.9.0.5/32".parse().unwrap(), "fd00:9::2/64".parse().unwrap()];
     link.routes = vec![
@@ -87,34 +83,25 @@ async fn link_settings_are_changed_in_place() {
         all.rules.iter().filter(|rule| rule.protocol == 101).map(|rule| (rule.v6, rule.priority)).collect();
     rules.sort_unstable();
     assert_eq!(rules, [(false, 1000), (false, 1001), (true, 1001)]);
-    let host = applied(&done, "a", "net1").host_name.clone().unwrap();
-    assert_eq!(node.on_host(move |netlink| netlink.link_named(&host)).await.unwrap().mtu, 9000);
+    assert_eq!(node.host_end(&done, "a").await.mtu, 9000);
     assert_eq!(sysctl(&pod, "ipv4/conf/net1/rp_filter").await, "1");
     assert_eq!(sysctl(&pod, "ipv4/neigh/net1/gc_stale_time").await, "77");
     // Down and up again, with its routes.
-    node.desired.pods.get_mut("a").unwrap().links[0].up = false;
+    node.first_link().up = false;
     node.settle().await;
     assert!(!named(&pod, "net1").await.up);
-    node.desired.pods.get_mut("a").unwrap().links[0].up = true;
+    node.first_link().up = true;
     node.settle().await;
     assert_eq!(snapshot(&pod).await.routes.iter().filter(|route| route.protocol == 101).count(), 5);
     // Settings that are not desired any more get the kernel's defaults.
-    let link = &mut node.desired.pods.get_mut("a").unwrap().links[0];
+    let link = node.first_link();
     (link.mtu, link.alias) = (None, None);
     let done = node.settle().await;
     let plain = named(&pod, "net1").await;
     assert_eq!((plain.index, plain.mtu, plain.alias), (after.index, 1500, None));
-    let host = applied(&done, "a", "net1").host_name.clone().unwrap();
-    assert_eq!(node.on_host(move |netlink| netlink.link_named(&host)).await.unwrap().mtu, 1500);
+    assert_eq!(node.host_end(&done, "a").await.mtu, 1500);
     // Everything of ENO is deleted, and foreign interfaces stay.
-    let index = after.index;
-    in_namespace(&pod, move |netlink| {
-        netlink
-            .execute(Request::add_link("mine", bare("mine", "bridge")))
-            .and_then(|()| netlink.links())
-            .map(|_| index)
-    })
-    .await;
+    in_namespace(&pod, |netlink| netlink.execute(Request::add_link("mine", bare("mine", "bridge")))).await;
     node.desired.pods.clear();
     assert_eq!(node.reconcile().await.rejected, []);
     let all = snapshot(&pod).await;
@@ -140,10 +127,8 @@ async fn undesired_rules_are_deleted_in_all_cases() {
         "and by one that did not find the pod first",
     ];
     for case in cases {
-        let mut node = Node::new().await;
-        let pod = node.run_pod("a", 101).await;
-        node.want("a", vec![with(std::slice::from_ref(&rule))]);
-        node.settle().await;
+        let (mut node, pod) = Node::with_pod().await;
+        node.settle_links("a", vec![with(std::slice::from_ref(&rule))]).await;
         if case == "and by one that was not asked for it first" {
             node.restart();
             node.desired.pods.clear();
@@ -171,11 +156,9 @@ async fn undesired_rules_are_deleted_in_all_cases() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn taken_host_end_name_refuses_only_that_pod() {
-    let mut node = Node::new().await;
-    node.run_pod("a", 101).await;
+    let (mut node, _) = Node::with_pod().await;
     let b = node.run_pod("b", 102).await;
-    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
-    node.settle().await;
+    node.settle_links("a", vec![bridged("net1", "10.9.0.2/24")]).await;
     let name = stable_name("b", "net1");
     let other = name.clone();
     let index = node
@@ -212,18 +195,15 @@ async fn taken_host_end_name_refuses_only_that_pod() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn addresses_of_one_network_are_replaced() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
+    let (mut node, pod) = Node::with_pod().await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.addresses.push("10.9.0.3/24".parse().unwrap());
     wanted.routes = vec![route("10.8.0.0/16", Some("10.9.0.1"), None)];
-    node.want("a", vec![wanted.clone()]);
-    node.settle().await;
+    node.settle_links("a", vec![wanted.clone()]).await;
     // The primary address is deleted, with which the kernel deletes the secondary ones; and the route changes.
     wanted.addresses = ["10.9.0.3/24", "10.9.0.4/24"].map(|net| net.parse().unwrap()).to_vec();
     wanted.routes = vec![route("10.7.0.0/16", Some("10.9.0.1"), None)];
-    node.want("a", vec![wanted]);
-    node.settle().await;
+    node.settle_links("a", vec![wanted]).await;
     let all = snapshot(&pod).await;
     assert_eq!(addresses(&all, "net1"), ["10.9.0.3/24", "10.9.0.4/24"].map(str::to_owned).into());
     let ours = all.routes.iter().filter(|route| route.protocol == 101);
@@ -233,26 +213,21 @@ async fn addresses_of_one_network_are_replaced() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn address_moves_from_deleted_to_new_interface() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
+    let (mut node, pod) = Node::with_pod().await;
     let bridge =
         |id| PodLink { addresses: vec!["10.9.0.2/24".parse().unwrap()], ..link(id, LinkKind::Bridge {}) };
-    node.want("a", vec![bridge("net1")]);
-    node.settle().await;
-    node.want("a", vec![bridge("net2")]);
-    node.settle().await;
+    node.settle_links("a", vec![bridge("net1")]).await;
+    node.settle_links("a", vec![bridge("net2")]).await;
     assert_eq!(ours(&snapshot(&pod).await), ["net2"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn renamed_link_keeps_its_interface() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
-    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
-    node.settle().await;
+    let (mut node, pod) = Node::with_pod().await;
+    node.settle_links("a", vec![bridged("net1", "10.9.0.2/24")]).await;
     let before = named(&pod, "net1").await;
-    node.desired.pods.get_mut("a").unwrap().links[0].name = LinkName::Fixed("data".to_owned());
+    node.first_link().name = LinkName::Fixed("data".to_owned());
     node.settle().await;
     let after = named(&pod, "data").await;
     assert_eq!((after.index, after.mac, after.up), (before.index, before.mac, true));
@@ -265,8 +240,7 @@ async fn pid_names_stay_for_the_lifetime_of_the_sandbox() {
     let pod = node.run_pod("a", 4711).await;
     let mut wanted = bridged("net1", "10.9.0.2/24");
     wanted.name = LinkName::WithPid("pn".to_owned());
-    node.want("a", vec![wanted]);
-    let done = node.settle().await;
+    let done = node.settle_links("a", vec![wanted]).await;
     let reported = applied(&done, "a", "net1");
     assert_eq!((&reported.name[..], reported.host_name.as_deref()), ("pn4711", Some("hpn4711")));
     // Its first container is restarted.
@@ -284,26 +258,21 @@ async fn pid_names_stay_for_the_lifetime_of_the_sandbox() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn primary_interface_mtu_is_restored() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
+    let (mut node, pod) = Node::with_pod().await;
     in_namespace(&pod, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
-    let primary = |mtu| {
-        Some(PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu })
-    };
-    node.want("a", Vec::new()).primary = primary(1400);
+    node.want("a", Vec::new()).primary = Some(primary(1400));
     let done = node.settle().await;
     assert_eq!(applied(&done, "a", "p").mtu, 1400);
     node.restart();
-    node.want("a", Vec::new()).primary = primary(1300);
+    node.want("a", Vec::new()).primary = Some(primary(1300));
     node.settle().await;
     assert_eq!(named(&pod, "eth0").await.mtu, 1300);
     node.restart();
-    node.want("a", Vec::new());
-    node.settle().await;
+    node.settle_links("a", Vec::new()).await;
     let eth0 = named(&pod, "eth0").await;
     assert_eq!((eth0.mtu, eth0.altnames), (1500, Vec::<String>::new()));
     // An impossible MTU is refused and changes nothing.
-    node.want("a", Vec::new()).primary = primary(100_000);
+    node.want("a", Vec::new()).primary = Some(primary(100_000));
     assert!(node.reconcile().await.rejected[0].reason.contains("MTU"));
     assert_eq!(named(&pod, "eth0").await.mtu, 1500);
 }
@@ -311,14 +280,11 @@ async fn primary_interface_mtu_is_restored() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn pods_undesired_during_agent_downtime_are_cleaned_up() {
-    let mut node = Node::new().await;
-    let (a, b) = (node.run_pod("a", 1).await, node.run_pod("b", 2).await);
+    let (mut node, a) = Node::with_pod().await;
+    let b = node.run_pod("b", 2).await;
     in_namespace(&a, |netlink| netlink.execute(Request::add_link("eth0", bare("eth0", "veth")))).await;
-    let primary =
-        PrimaryLink { id: "p".to_owned(), revision: "1".to_owned(), name: "eth0".to_owned(), mtu: 1400 };
-    node.want("a", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]).primary = Some(primary);
-    node.want("b", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]);
-    node.settle().await;
+    node.want("a", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]).primary = Some(primary(1400));
+    node.settle_links("b", vec![link("tap0", LinkKind::Tap(TunDevice::default()))]).await;
     for (name, pod) in [("cni-a", &a), ("cni-b", &b)] {
         std::os::unix::fs::symlink(pod.path(), node.folder.path().join(name)).unwrap();
     }
@@ -368,8 +334,7 @@ async fn ended_pod_delays_no_other_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn replaced_namespace_is_refused() {
-    let mut node = Node::new().await;
-    let old = node.run_pod("a", 1).await;
+    let (mut node, old) = Node::with_pod().await;
     let path = node.folder.path().join("cni-a");
     let other = Namespace::create().unwrap();
     std::os::unix::fs::symlink(old.path(), &path).unwrap();
@@ -405,10 +370,8 @@ impl Resolve for StaleResolver {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn new_sandbox_gets_the_links_of_the_old_one() {
-    let mut node = Node::new().await;
-    let old = node.run_pod("a", 1).await;
-    node.want("a", vec![bridged("net1", "10.9.0.2/24")]);
-    node.settle().await;
+    let (mut node, old) = Node::with_pod().await;
+    node.settle_links("a", vec![bridged("net1", "10.9.0.2/24")]).await;
     let new = node.run_pod("a", 2).await;
     node.desired.pods.get_mut("a").unwrap().container = "containerd://new".to_owned();
     node.settle().await;

@@ -1,7 +1,7 @@
 //! The path MTU of pods' interfaces: the bottleneck is reported with its name and MTU.
 
 use eno_driver_node::netlink::{Namespace, Request};
-use eno_schemas::{LinkKind, PathMtu, PodLink, PrimaryLink};
+use eno_schemas::{LinkKind, PathMtu, PodLink};
 use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkInfo};
 
 use crate::pods::common::*;
@@ -43,11 +43,9 @@ async fn set_mtu(node: &Node, name: &'static str, mtu: u32) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn path_mtu_of_primary_interface_is_reported() {
-    let mut node = Node::new().await;
-    let pod = node.run_pod("a", 101).await;
+    let (mut node, pod) = Node::with_pod().await;
     add_primary(&node, &pod).await;
-    let link = |mtu| PrimaryLink { id: "p".into(), revision: "1".into(), name: "eth0".into(), mtu };
-    node.want("a", Vec::new()).primary = Some(link(9000));
+    node.want("a", Vec::new()).primary = Some(primary(9000));
     let reported = applied(&node.settle().await, "a", "p").clone();
     assert_eq!((reported.mtu, reported.path), (9000, Some(path_of("cni0", 1500))));
     // The kernel lowers the MTU of a bridge with those of its ports, unless it was set.
@@ -56,15 +54,14 @@ async fn path_mtu_of_primary_interface_is_reported() {
         let path = if (name, mtu) == ("cni-a", 9000) { None } else { Some(path_of(name, mtu)) };
         assert_eq!(applied(&node.settle().await, "a", "p").path, path, "{name}: {mtu}");
     }
-    node.want("a", Vec::new()).primary = Some(link(1400));
+    node.want("a", Vec::new()).primary = Some(primary(1400));
     assert_eq!(applied(&node.settle().await, "a", "p").path, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn path_mtu_of_bridge_port_is_reported() {
-    let mut node = Node::new().await;
-    node.run_pod("a", 101).await;
+    let (mut node, _) = Node::with_pod().await;
     set_mtu(&node, BRIDGE, 1450).await;
     node.want("a", vec![PodLink { mtu: Some(9000), ..bridged("net1", "10.9.0.2/24") }]);
     assert_eq!(applied(&node.settle().await, "a", "net1").path, Some(path_of(BRIDGE, 1450)));
@@ -76,17 +73,15 @@ async fn path_mtu_of_bridge_port_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn mtu_above_lower_interface_is_refused() {
-    let mut node = Node::new().await;
+    let (mut node, pod) = Node::with_pod().await;
     node.add_parent().await;
-    let pod = node.run_pod("a", 101).await;
     let wanted =
         |mtu| PodLink { mtu: Some(mtu), ..link("mv0", LinkKind::Macvlan { master: "parent0".to_owned() }) };
     let refused = "an MTU of 9000 can't be: parent0, which it is made on, has an MTU of 1500";
     // For a new link and for an existing one; and nothing of the pod changes.
     for there in [false, true] {
         if there {
-            node.want("a", vec![wanted(1400)]);
-            node.settle().await;
+            node.settle_links("a", vec![wanted(1400)]).await;
         }
         let before = stable_snapshot(&pod).await;
         node.want("a", vec![wanted(9000)]);
@@ -102,8 +97,7 @@ async fn mtu_above_lower_interface_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn path_mtu_of_tunnel_follows_its_route() {
-    let mut node = Node::new().await;
-    node.run_pod("a", 101).await;
+    let (mut node, _) = Node::with_pod().await;
     let remote = Some("10.9.0.3".parse().unwrap());
     let tunnel =
         |mtu| PodLink { mtu, ..link("vx0", LinkKind::Vxlan { vni: 5, remote, local: None, port: None }) };

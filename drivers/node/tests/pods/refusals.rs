@@ -109,9 +109,7 @@ async fn refused_pods_do_not_prevent_audits() {
     let b = node.run_pod("b", 7).await;
     node.want("a", vec![with(|link| link.name = LinkName::Fixed("all".into()))]);
     node.want("later", vec![bridged("net1", "10.9.0.8/24")]);
-    let mut wanted = bridged("net1", "10.9.0.9/24");
-    wanted.sysctls = [("ipv4/conf/rp_filter".to_owned(), "2".to_owned())].into();
-    node.want("b", vec![wanted]);
+    node.want("b", vec![with_sysctl(bridged("net1", "10.9.0.9/24"), "ipv4/conf/rp_filter", "2")]);
     assert_eq!(node.reconcile().await.rejected.len(), 2);
     b.run(|| std::fs::write("/proc/sys/net/ipv4/conf/net1/rp_filter", "1").unwrap()).await.unwrap();
     let done = node.reconcile().await;

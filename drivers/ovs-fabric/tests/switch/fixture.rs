@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
+use std::process::{self, Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use eno_driver_ovs_fabric::credentials::Credentials;
 use eno_driver_ovs_fabric::device::Limits;
 use eno_driver_ovs_fabric::driver::{Options, OvsFabricDriver};
-use eno_sbi::{Driver, LatestCommand, Reconciled, Work};
+use eno_sbi::{Driver, Reconciled, Work};
 use eno_schemas::{
-    Applied, Desired, Device, FabricDesired, FabricPort, FabricVlan, Generation, Outcome, VlanSet,
+    Applied, Command, Desired, Device, FabricDesired, FabricPort, FabricVlan, Outcome, VlanSet,
 };
 use tempfile::TempDir;
 
@@ -201,7 +200,7 @@ impl Switch {
         self.vsctl("get Open_vSwitch . next_cfg").parse().unwrap()
     }
 
-    fn command(&self, name: &str, args: &[&str]) -> Command {
+    fn command(&self, name: &str, args: &[&str]) -> process::Command {
         let mut command = program(name);
         command.args(args);
         command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
@@ -245,19 +244,8 @@ fn desired(address: &str, credential: Option<String>, ports: &[(&str, &str)]) ->
 
 /// Runs one reconcile.
 pub async fn reconcile(driver: &OvsFabricDriver, desired: &FabricDesired) -> Reconciled {
-    let desired = Desired::Fabric(desired.clone());
-    let generation = Generation { term: 1, sequence: 1, hash: desired.hash() };
-    let command = eno_schemas::Command {
-        driver: "ovs-fabric".into(),
-        target: TARGET.into(),
-        generation,
-        desired,
-        transaction: None,
-    };
-    let command = Arc::new(command);
-    let (_newest, seen) = tokio::sync::watch::channel(LatestCommand::Command(Arc::clone(&command)));
-    let (progress, _messages) = tokio::sync::mpsc::channel(16);
-    driver.reconcile(Work::new(command, seen, progress)).await
+    let command = Command::new("ovs-fabric", TARGET, (1, 1), Desired::Fabric(desired.clone()));
+    driver.reconcile(Work::alone(command)).await
 }
 
 /// The applied VLANs by port of a successful reconcile.
@@ -298,14 +286,14 @@ pub fn end(child: Option<Child>) {
     }
 }
 
-pub fn program(name: &str) -> Command {
-    let mut command = Command::new(name);
+pub fn program(name: &str) -> process::Command {
+    let mut command = process::Command::new(name);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
     command
 }
 
-pub fn output(command: &mut Command) -> String {
+pub fn output(command: &mut process::Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8_lossy(&stdout).trim().to_owned()

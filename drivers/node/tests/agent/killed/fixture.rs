@@ -10,8 +10,8 @@ use eno_cri::protocol::{Reason, Refusal, Request, Response};
 use eno_driver_node::host::ownership;
 use eno_driver_node::netlink::Namespace;
 use eno_schemas::{
-    Applied, Desired, Generation, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink,
-    PodRule, PortVlans, PrimaryLink, Report, TunDevice, Uplink,
+    Applied, Desired, HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRule,
+    PortVlans, PrimaryLink, Report, TunDevice, Uplink,
 };
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -196,10 +196,7 @@ impl TestNode {
     }
 
     pub async fn command(&self, sequence: u64, desired: NodeDesired) {
-        let desired = Desired::Node(desired);
-        let generation = Generation { term: 1, sequence, hash: desired.hash() };
-        let (driver, target) = ("node".into(), "node1".into());
-        let command = eno_schemas::Command { driver, target, generation, desired, transaction: None };
+        let command = eno_schemas::Command::new("node", "node1", (1, sequence), Desired::Node(desired));
         self.engine.command(&command).await;
     }
 
