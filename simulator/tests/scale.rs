@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use eno_simulator::{Fabric, FabricOptions, HandEdit, PortMode, Topology, VlanSet};
+use eno_simulator::{Fabric, FabricOptions, HandEdit, PortMode, Topology};
 
 /// Resident memory in MiB.
 fn memory() -> u64 {
@@ -12,8 +12,15 @@ fn memory() -> u64 {
     kib / 1024
 }
 
-fn vlans(low: u16, high: u16) -> VlanSet {
-    (low..=high).collect()
+/// Defines the VLANs from 2 on.
+fn define(last: u16) -> HandEdit {
+    let define_vlans = (2..=last).map(|id| (id, format!("service-{id}"))).collect();
+    HandEdit { define_vlans, ..HandEdit::default() }
+}
+
+/// Makes a port a trunk of the VLANs from 2 on.
+fn trunk(port: Option<String>, last: u16) -> HandEdit {
+    HandEdit { port, mode: Some(PortMode::Trunk), vlans: (2..=last).collect(), ..HandEdit::default() }
 }
 
 #[tokio::test]
@@ -28,16 +35,11 @@ async fn sixty_four_switches_hold_four_thousand_vlans_each() {
     for switch in fabric.switches() {
         // NX-OS reserves the VLANs from 3968 on.
         let last = if switch.dialect.name == "nxos" { 3967 } else { 4001 };
-        let edit = HandEdit {
-            define_vlans: (2..=last).map(|id| (id, format!("service-{id}"))).collect(),
-            ..HandEdit::default()
-        };
+        let edit = define(last);
         let one = Instant::now();
         switch.change_by_hand(&edit).expect("it fits");
         let port = switch.view().ports.keys().next().cloned();
-        let trunk =
-            HandEdit { port, mode: Some(PortMode::Trunk), vlans: vlans(2, last), ..HandEdit::default() };
-        switch.change_by_hand(&trunk).expect("it fits");
+        switch.change_by_hand(&trunk(port, last)).expect("it fits");
         slowest = slowest.max(one.elapsed());
     }
     let filled = began.elapsed();
@@ -64,20 +66,10 @@ async fn full_switch_of_each_dialect_edits_and_reads_within_a_second() {
             "srlinux" => 200,
             _ => 4094,
         };
-        let define = HandEdit {
-            define_vlans: (2..=last).map(|id| (id, format!("service-{id}"))).collect(),
-            ..HandEdit::default()
-        };
-        switch.change_by_hand(&define).expect("it fits");
+        switch.change_by_hand(&define(last)).expect("it fits");
         let began = Instant::now();
         for port in &topology.switches[0].ports {
-            let trunk = HandEdit {
-                port: Some(port.clone()),
-                mode: Some(PortMode::Trunk),
-                vlans: vlans(2, last),
-                ..HandEdit::default()
-            };
-            switch.change_by_hand(&trunk).expect("it fits");
+            switch.change_by_hand(&trunk(Some(port.clone()), last)).expect("it fits");
         }
         let filled = began.elapsed();
         let began = Instant::now();

@@ -3,31 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use eno_ovsdb::{
-    Client, Condition, ConnectionError, Endpoint, Error, Mirror, MirrorState, Operation, Options,
-    Transaction, Until, row,
-};
+use eno_ovsdb::{Client, ConnectionError, Endpoint, Error, Mirror, MirrorState, Options, Transaction};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
-use crate::fixture::{DB, Server, options, soon, things};
+use crate::fixture::{DB, Server, all_named, insert, options, soon, spawn, things, wait_for};
 use crate::proxy::{Faults, Proxy};
-
-fn insert(name: &str) -> Transaction {
-    Transaction::new().with(Operation::insert("Thing", row([("name", name.into())])))
-}
-
-/// A transaction that waits for ever.
-fn endless() -> Transaction {
-    Transaction::new().with(Operation::Wait {
-        table: "Thing".into(),
-        conditions: vec![Condition::equal("name", "never")],
-        columns: vec!["name".into()],
-        until: Until::Equal,
-        rows: vec![row([("name", "never".into())])],
-        timeout: None,
-    })
-}
 
 async fn has(mirror: &Mirror, name: &str) {
     let found = mirror.wait_for(|replica| replica.find("Thing", "name", &name.into()).map(drop));
@@ -52,10 +33,7 @@ async fn survives_a_restart(mut server: Server) -> String {
     client.transact(DB, &insert("before")).await.unwrap();
     has(&mirror, "before").await;
 
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.transact(DB, &endless()).await }
-    });
+    let waiting = spawn(&client, Transaction::new().with(wait_for("never")));
     client.echo().await.unwrap();
     server.kill();
     let error = soon("the end of what was in flight", waiting).await.unwrap().unwrap_err();
@@ -160,8 +138,7 @@ async fn client_recovers_from_a_connection_cut_at_any_byte() {
         stale(&mirror).await;
         faults.cut_after.store(usize::MAX, Ordering::Relaxed);
         soon("a current mirror", mirror.wait_for(|_| Some(()))).await.unwrap();
-        let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
-        let there = client.transact(DB, &all).await.unwrap().rows(0).len();
+        let there = all_named(&client).await.len();
         mirror.read(|replica| assert_eq!(replica.table("Thing").count(), there));
     }
 }

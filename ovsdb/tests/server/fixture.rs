@@ -4,8 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use eno_ovsdb::{Client, Endpoint, MonitorRequest, Options};
+use eno_ovsdb::{
+    Client, Condition, Endpoint, Error, MonitorRequest, Operation, Options, Outcome, Row, Transaction, Until,
+    row,
+};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 pub const DB: &str = "Test";
 
@@ -15,6 +19,39 @@ pub const COLUMNS: [&str; 11] =
 
 pub fn things() -> MonitorRequest {
     MonitorRequest::new().table("Thing", COLUMNS)
+}
+
+/// The columns of a row with this name.
+pub fn named(name: &str) -> Row {
+    row([("name", name.into())])
+}
+
+pub fn insert(name: &str) -> Transaction {
+    Transaction::new().with(Operation::insert("Thing", named(name)))
+}
+
+/// Waits for a row with this name.
+pub fn wait_for(name: &str) -> Operation {
+    Operation::Wait {
+        table: "Thing".into(),
+        conditions: vec![Condition::equal("name", name)],
+        columns: vec!["name".into()],
+        until: Until::Equal,
+        rows: vec![named(name)],
+        timeout: None,
+    }
+}
+
+/// The names in the database.
+pub async fn all_named(client: &Client) -> Vec<Row> {
+    let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
+    client.transact(DB, &all).await.unwrap().rows(0).to_vec()
+}
+
+/// Runs a transaction in a task.
+pub fn spawn(client: &Client, transaction: Transaction) -> JoinHandle<Result<Outcome, Error>> {
+    let client = client.clone();
+    tokio::spawn(async move { client.transact(DB, &transaction).await })
 }
 
 pub struct Server {

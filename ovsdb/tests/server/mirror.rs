@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use crate::fixture::{COLUMNS, DB, Server, options, soon, things};
+use crate::fixture::{COLUMNS, DB, Server, insert, options, soon, things};
 use crate::proxy::{Faults, Proxy};
 
 fn rows(replica: &Replica) -> Vec<Row> {
@@ -120,8 +120,7 @@ async fn mirror_wait_for_sees_concurrent_writes() {
     let writer = server.client();
     let writing = async {
         for number in 0..50 {
-            let insert = Operation::insert("Thing", row([("name", number.to_string().into())]));
-            writer.transact(DB, &Transaction::new().with(insert)).await.unwrap();
+            writer.transact(DB, &insert(&number.to_string())).await.unwrap();
         }
     };
     let waiting = mirror.wait_for(|replica| {

@@ -4,10 +4,10 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use eno_ovsdb::{Client, ConnectionError, Endpoint, Error, Operation, Options, Transaction, row, tls_config};
+use eno_ovsdb::{Client, ConnectionError, Endpoint, Error, Options, tls_config};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-use crate::fixture::{DB, Server, options, things};
+use crate::fixture::{DB, Server, insert, options, things};
 
 fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(vec![]).unwrap();
@@ -54,8 +54,7 @@ async fn mutual_tls_authenticates_both_sides() {
     let client = connect("ca.pem", "client", options());
     let mirror = client.mirror(DB, things());
     mirror.current().await.unwrap();
-    let insert = Operation::insert("Thing", row([("name", "x".repeat(1 << 20).into())]));
-    client.transact(DB, &Transaction::new().with(insert)).await.unwrap();
+    client.transact(DB, &insert(&"x".repeat(1 << 20))).await.unwrap();
     mirror.read(|replica| assert_eq!(replica.table("Thing").count(), 1));
 
     let short_timeout = Options { connection_wait: Duration::from_secs(1), ..options() };

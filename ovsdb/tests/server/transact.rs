@@ -3,16 +3,11 @@
 use std::time::Duration;
 
 use eno_ovsdb::{
-    Atom, Cause, Condition, Error, Function, Mutation, NamedUuid, Operation, Options, Row, Transaction,
-    Until, Value, row,
+    Atom, Cause, Condition, Error, Function, Mutation, NamedUuid, Operation, Options, Transaction, Value, row,
 };
 use futures::future::join_all;
 
-use crate::fixture::{COLUMNS, DB, Server, options, soon};
-
-fn named(name: &str) -> Row {
-    row([("name", name.into())])
-}
+use crate::fixture::{COLUMNS, DB, Server, all_named, insert, named, options, soon, spawn, wait_for};
 
 #[tokio::test]
 async fn databases_and_schemas_are_listed() {
@@ -148,44 +143,25 @@ async fn errors_name_the_operation_and_whether_a_retry_helps() {
         assert!(!error.may_have_happened());
     }
     // No row of them was committed.
-    let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
-    assert!(client.transact(DB, &all).await.unwrap().rows(0).is_empty());
+    assert!(all_named(&client).await.is_empty());
 }
 
 /// A transaction that waits for a row of this name.
-fn wait_for(name: &str) -> Transaction {
-    Transaction::new()
-        .with(Operation::Wait {
-            table: "Thing".into(),
-            conditions: vec![Condition::equal("name", name)],
-            columns: vec!["name".into()],
-            until: Until::Equal,
-            rows: vec![named(name)],
-            timeout: None,
-        })
-        .with(Operation::insert("Thing", named(&format!("after {name}"))))
+fn insert_after(name: &str) -> Transaction {
+    Transaction::new().with(wait_for(name)).with(Operation::insert("Thing", named(&format!("after {name}"))))
 }
 
 #[tokio::test]
 async fn replies_are_matched_in_any_order() {
     let server = Server::start();
     let client = server.client();
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.transact(DB, &wait_for("late")).await }
-    });
-    let inserts = (0..200).map(|number| {
-        let client = client.clone();
-        async move {
-            let insert = Operation::insert("Thing", named(&format!("n{number}")));
-            client.transact(DB, &Transaction::new().with(insert)).await
-        }
-    });
+    let waiting = spawn(&client, insert_after("late"));
+    let inserts = (0..200).map(|number| spawn(&client, insert(&format!("n{number}"))));
     for done in join_all(inserts).await {
-        done.unwrap();
+        done.unwrap().unwrap();
     }
     assert!(!waiting.is_finished());
-    client.transact(DB, &Transaction::new().with(Operation::insert("Thing", named("late")))).await.unwrap();
+    client.transact(DB, &insert("late")).await.unwrap();
     soon("the wait", waiting).await.unwrap().unwrap();
 }
 
@@ -194,22 +170,17 @@ async fn dropped_transaction_is_cancelled() {
     let server = Server::start();
     let client = server.client();
     client.echo().await.unwrap();
-    let waiting = tokio::spawn({
-        let client = client.clone();
-        async move { client.transact(DB, &wait_for("late")).await }
-    });
+    let waiting = spawn(&client, insert_after("late"));
     // The server handles requests in order: after this reply, the transaction waits at the server.
     client.echo().await.unwrap();
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     let limit = Duration::from_millis(50);
-    let error = client.transact_within(DB, &wait_for("late"), limit).await.unwrap_err();
+    let error = client.transact_within(DB, &insert_after("late"), limit).await.unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }) && error.may_have_happened(), "{error}");
 
-    client.transact(DB, &Transaction::new().with(Operation::insert("Thing", named("late")))).await.unwrap();
-    let all = Transaction::new().with(Operation::select("Thing", [], ["name"]));
-    let outcome = client.transact(DB, &all).await.unwrap();
-    assert_eq!(outcome.rows(0), [named("late")]);
+    client.transact(DB, &insert("late")).await.unwrap();
+    assert_eq!(all_named(&client).await, [named("late")]);
 }
 
 #[tokio::test]
@@ -217,13 +188,8 @@ async fn requests_beyond_the_in_flight_limit_wait() {
     let server = Server::start();
     let client = eno_ovsdb::Client::new(server.endpoint(), Options { max_in_flight: 2, ..options() });
     client.echo().await.unwrap();
-    let mut waiting: Vec<_> = (0..2)
-        .map(|number| {
-            let client = client.clone();
-            let transaction = wait_for(&format!("late{number}"));
-            tokio::spawn(async move { client.transact(DB, &transaction).await })
-        })
-        .collect();
+    let mut waiting: Vec<_> =
+        (0..2).map(|number| spawn(&client, insert_after(&format!("late{number}")))).collect();
     let limit = Duration::from_millis(200);
     let blocked = loop {
         let insert = Transaction::new().with(Operation::Comment("room?".into()));

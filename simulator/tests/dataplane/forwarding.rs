@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, setns};
 
 use crate::common::python;
 use crate::dataplane::host::Host;
-use crate::dataplane::testbed::{NODE2, Testbed, access, interface, trunk};
+use crate::dataplane::testbed::{NODE2, Testbed, access, define, interface, trunk, without_vlan};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
@@ -23,22 +23,15 @@ async fn hosts_reach_each_other_only_if_every_hop_carries_the_vlan() {
 
     // The spanning tree has one path, which needs the VLAN on each of its ports.
     let (spine, port) = testbed.active_spine();
-    let without = HandEdit {
-        port: Some(port.clone()),
-        remove_vlans: [100].into_iter().collect(),
-        ..HandEdit::default()
-    };
-    testbed.hand_edit(&spine, &without).await;
+    testbed.hand_edit(&spine, &without_vlan(Some(&port), 100)).await;
     assert!(!testbed.node1.pings(NODE2), "{spine} {port} doesn't carry it");
     testbed.hand_edit(&spine, &trunk(&port, &[100])).await;
     assert!(testbed.node1.pings(NODE2), "it does again");
 
     // A switch drops a VLAN that it doesn't define on all ports.
-    let undefined = HandEdit { remove_vlans: [100].into_iter().collect(), ..HandEdit::default() };
-    testbed.hand_edit(&spine, &undefined).await;
+    testbed.hand_edit(&spine, &without_vlan(None, 100)).await;
     assert!(!testbed.node1.pings(NODE2), "{spine} doesn't know it");
-    let defined = HandEdit { define_vlans: [(100, "v100".to_owned())].into(), ..HandEdit::default() };
-    testbed.hand_edit(&spine, &defined).await;
+    testbed.hand_edit(&spine, &define(&[100])).await;
     assert!(testbed.node1.pings(NODE2), "{spine} knows it again");
 
     // Hosts in different VLANs can't reach each other.
@@ -96,12 +89,7 @@ async fn trunks_isolate_vlans() {
     assert_eq!(send(&all), ["100:listed"]);
 
     // Removing the last VLAN of a trunk leaves a trunk without a list, which carries all VLANs.
-    let emptied = HandEdit {
-        port: Some("Ethernet1".to_owned()),
-        remove_vlans: [100].into_iter().collect(),
-        ..HandEdit::default()
-    };
-    testbed.hand_edit("leaf2", &emptied).await;
+    testbed.hand_edit("leaf2", &without_vlan(Some("Ethernet1"), 100)).await;
     assert_eq!(send(&all), ["200:listed-there-only", "100:listed"]);
 
     // The native VLAN is untagged on the port and an ordinary VLAN inside the switch.

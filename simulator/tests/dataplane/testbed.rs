@@ -1,6 +1,5 @@
 //! The testbed: a fabric with two leaves and a host on each.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -86,9 +85,7 @@ impl Testbed {
     /// Configures VLANs on every switch and every link between them.
     pub async fn carry_vlans(&self, vlans: &[u16]) {
         for switch in self.fabric.switches() {
-            let define_vlans = vlans.iter().map(|&id| (id, format!("v{id}"))).collect();
-            let define = HandEdit { define_vlans, ..HandEdit::default() };
-            switch.change_by_hand(&define).expect("VLANs can be defined");
+            switch.change_by_hand(&define(vlans)).expect("VLANs can be defined");
         }
         for (switch, bridge) in self.data_plane().status().switches {
             let links = bridge.ports.into_iter().filter(|(_, port)| port.link.is_some());
@@ -168,13 +165,24 @@ pub fn trunk(port: &str, vlans: &[u16]) -> HandEdit {
     }
 }
 
+/// Removes a VLAN from a port or, without one, from the switch.
+pub fn without_vlan(port: Option<&str>, vlan: u16) -> HandEdit {
+    let remove_vlans = [vlan].into_iter().collect();
+    HandEdit { port: port.map(str::to_owned), remove_vlans, ..HandEdit::default() }
+}
+
+/// Defines VLANs of a switch.
+pub fn define(vlans: &[u16]) -> HandEdit {
+    let define_vlans = vlans.iter().map(|&id| (id, format!("v{id}"))).collect();
+    HandEdit { define_vlans, ..HandEdit::default() }
+}
+
 pub fn access(port: &str, vlan: u16) -> HandEdit {
     HandEdit {
         port: Some(port.to_owned()),
         mode: Some(PortMode::Access),
         access: Some(vlan),
-        define_vlans: BTreeMap::from([(vlan, format!("v{vlan}"))]),
-        ..HandEdit::default()
+        ..define(&[vlan])
     }
 }
 
