@@ -10,10 +10,12 @@ mod engine;
 pub mod holding;
 pub mod hosted;
 mod nats_server;
+pub mod ovs_database;
 mod running_host;
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::time::{Duration, Instant};
 
 use eno_schemas::{Desired, Device, FabricDesired, FabricVlan, Item, VlanId};
 
@@ -54,6 +56,21 @@ pub trait DriverFixture: Send + Sync + 'static {
     fn edit(&self, item: usize, present: bool) -> impl Future<Output = ()> + Send;
     /// True when a rejection of `found` is about `item`.
     fn names(&self, item: usize, found: &Item) -> bool;
+}
+
+/// Awaits a future within the time that a busy machine needs.
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(30);
+    tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
+}
+
+/// Blocks until the condition holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not within 30 s");
+        std::thread::yield_now();
+    }
 }
 
 /// Makes a test of each check: `eno_conformance::conformance_tests!(MyFixture::new().await)`. The expression

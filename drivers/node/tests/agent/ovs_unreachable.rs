@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use eno_conformance::soon;
 use eno_driver_node::driver::{NodeDriver, Switch};
 use eno_driver_node::host::Host;
 use eno_driver_node::pods::{Options, Pods};
@@ -11,7 +12,7 @@ use eno_schemas::{Applied, Command, Desired, HostNetwork, Item, NodeDesired, Out
 
 use super::conformance::NoPods;
 use crate::host::common::Net;
-use crate::ovs::fixture::{Database, FakeSwitch, soon};
+use crate::ovs::fixture::{Database, FakeSwitch};
 
 fn work(desired: Desired) -> Work {
     Work::alone(Command::new("node", "node1", (1, 1), desired))

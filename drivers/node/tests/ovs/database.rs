@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use eno_conformance::soon;
 use eno_driver_node::ovs::{BridgeDesired, Item, OvsDesired, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::fixture::{DB, Database, FakeSwitch, access, add_foreign, bridge, desired, soon};
+use crate::ovs::fixture::{DB, Database, FakeSwitch, access, add_foreign, bridge, desired};
 
 /// A desired state with bridges, bonds, patches and all kinds of ports.
 fn full() -> OvsDesired {

@@ -1,49 +1,43 @@
 //! A private Open vSwitch: a real ovsdb-server, with a fake or a real switch.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::net::UnixStream;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use eno_conformance::ovs_database::{OvsDatabase, end, output, program};
 use eno_driver_node::ovs::{BridgeDesired, Datapath, Ovs, OvsDesired, PortDesired, PortVlans, UplinkDesired};
 use eno_ovsdb::{
     Client, Condition, Endpoint, MonitorRequest, Mutation, Operation, Options, Row, Transaction, Value, row,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 pub const DB: &str = "Open_vSwitch";
 
-/// ovsdb-server with an initialised database.
-pub struct Database {
-    dir: TempDir,
-    server: Option<Child>,
+/// A database of Open vSwitch, and clients of it.
+pub struct Database(OvsDatabase);
+
+impl Deref for Database {
+    type Target = OvsDatabase;
+
+    fn deref(&self) -> &OvsDatabase {
+        &self.0
+    }
+}
+
+impl DerefMut for Database {
+    fn deref_mut(&mut self) -> &mut OvsDatabase {
+        &mut self.0
+    }
 }
 
 impl Database {
     pub fn start() -> Self {
-        let dir = TempDir::with_prefix("eno-ovs-").unwrap();
-        let database = Self { dir, server: None };
-        let created = program("ovsdb-tool")
-            .arg("create")
-            .arg(database.path("db"))
-            .arg("/usr/share/openvswitch/vswitch.ovsschema")
-            .status()
-            .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
-        assert!(created.success());
-        let mut database = database;
-        database.resume();
-        database.vsctl(&["init"]);
-        database
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        Self(OvsDatabase::start(TempDir::with_prefix("eno-ovs-").unwrap(), Vec::new()))
     }
 
     pub fn endpoint(&self) -> Endpoint {
@@ -61,47 +55,9 @@ impl Database {
         Ovs::new(self.endpoint(), Datapath::Netdev)
     }
 
-    pub fn kill(&mut self) {
-        kill_child(self.server.take());
-    }
-
-    /// Stops or continues the server: a stopped one accepts connections and does not answer.
-    pub fn freeze(&self, frozen: bool) {
-        let pid = self.server.as_ref().expect("ovsdb-server runs").id();
-        let signal = if frozen { Signal::SIGSTOP } else { Signal::SIGCONT };
-        kill(Pid::from_raw(pid.cast_signed()), signal).expect("ovsdb-server takes a signal");
-    }
-
-    pub fn resume(&mut self) {
-        let remote = format!("--remote=punix:{}", self.path("db.sock").display());
-        let control = format!("--unixctl={}", self.path("db.ctl").display());
-        let server = self
-            .daemon("ovsdb-server")
-            .arg(self.path("db"))
-            .args([remote, control])
-            .spawn()
-            .expect("ovsdb-server is needed (Debian: openvswitch-switch)");
-        self.server = Some(server);
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while UnixStream::connect(self.path("db.sock")).is_err() {
-            assert!(Instant::now() < deadline, "ovsdb-server does not listen");
-            std::thread::yield_now();
-        }
-    }
-
-    /// A daemon of this instance.
-    pub fn daemon(&self, name: &str) -> Command {
-        let mut command = program(name);
-        command.args(["--no-chdir", "-vconsole:off"]);
-        command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
     /// Runs `ovs-vsctl` as an administrator would, without waiting for a switch.
     pub fn vsctl(&self, args: &[&str]) -> String {
-        let remote = format!("--db=unix:{}", self.path("db.sock").display());
-        run_checked(program("ovs-vsctl").args(["--timeout=30", &remote, "--no-wait"]).args(args))
+        self.0.vsctl(&[&["--no-wait"], args].concat())
     }
 
     /// All rows of bridges, ports and interfaces, for comparison.
@@ -123,12 +79,6 @@ impl Database {
         let transaction = Transaction::new().with(Operation::select(DB, [], ["next_cfg"]));
         let outcome = self.client().transact(DB, &transaction).await.unwrap();
         outcome.rows(0)[0]["next_cfg"].as_integer().unwrap()
-    }
-}
-
-impl Drop for Database {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -258,12 +208,6 @@ pub fn access(bridge: &str, vlan: u16) -> PortDesired {
     PortDesired { bridge: bridge.into(), id: "pod/a".into(), vlans: PortVlans::Access(vlan), mtu: None }
 }
 
-/// Waits for a future that must complete, with a limit that suits a busy machine.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
-}
-
 /// ovs-vswitchd in a network namespace that acts as the node, and further namespaces that act as pods.
 pub struct Node {
     pub database: Database,
@@ -284,14 +228,14 @@ impl Node {
     }
 
     fn add_namespace(&mut self, name: String) {
-        run_checked(Command::new("ip").args(["netns", "add", &name]));
-        run_checked(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
+        output(Command::new("ip").args(["netns", "add", &name]));
+        output(Command::new("ip").args(["-n", &name, "link", "set", "lo", "up"]));
         self.namespaces.push(name);
     }
 
     /// `ip` in the node's namespace.
     pub fn ip(&self, args: &[&str]) {
-        run_checked(Command::new("ip").args(["-n", &self.name]).args(args));
+        output(Command::new("ip").args(["-n", &self.name]).args(args));
     }
 
     /// The node's namespace.
@@ -317,7 +261,7 @@ impl Node {
         let namespace = format!("{}-{name}", self.name);
         self.ip(&["link", "add", "name", name, "type", "veth", "peer", "name", "eth0", "netns", &namespace]);
         self.ip(&["link", "set", "dev", name, "up"]);
-        let in_pod = |args: &[&str]| run_checked(Command::new("ip").args(["-n", &namespace]).args(args));
+        let in_pod = |args: &[&str]| output(Command::new("ip").args(["-n", &namespace]).args(args));
         in_pod(&["address", "add", &format!("10.0.0.{last}/24"), "dev", "eth0"]);
         in_pod(&["link", "set", "eth0", "up"]);
     }
@@ -333,7 +277,7 @@ impl Node {
     pub fn reaches(&self, pod: &str, last: u8) -> bool {
         let pid = self.switch.as_ref().unwrap().id();
         let control = self.database.path(&format!("ovs-vswitchd.{pid}.ctl")).display().to_string();
-        run_checked(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
+        output(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let namespace = format!("{}-{pod}", self.name);
         let mut ping = Command::new("ip");
         ping.args(["netns", "exec", &namespace, "ping", "-c", "3", "-i", "0.2", "-W", "1"]);
@@ -341,21 +285,13 @@ impl Node {
     }
 
     pub fn kill(&mut self) {
-        kill_child(self.switch.take());
+        end(self.switch.take());
     }
 
     pub fn resume(&mut self) {
         let remote = format!("unix:{}", self.database.path("db.sock").display());
-        let daemon = self.database.daemon("ovs-vswitchd");
-        let mut command = Command::new("ip");
-        // `ip netns exec` replaces itself by the daemon.
-        command.args(["netns", "exec", &self.name]).arg(daemon.get_program()).args(daemon.get_args());
-        command.arg(remote);
-        for (key, value) in daemon.get_envs() {
-            command.env(key, value.unwrap_or_default());
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.switch = Some(command.spawn().unwrap());
+        let mut daemon = self.database.daemon("ovs-vswitchd", Some(&self.name));
+        self.switch = Some(daemon.arg(remote).spawn().unwrap());
     }
 }
 
@@ -367,25 +303,4 @@ impl Drop for Node {
             let _ = Command::new("ip").args(["netns", "del", namespace]).output();
         }
     }
-}
-
-fn kill_child(child: Option<Child>) {
-    if let Some(mut child) = child {
-        // It may have ended by itself.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-fn program(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
-fn run_checked(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8_lossy(&stdout).trim().to_owned()
 }

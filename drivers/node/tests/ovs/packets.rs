@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use eno_conformance::soon;
 use eno_driver_node::ovs::{BridgeDesired, Datapath, Item, OvsDesired, OvsError, PortDesired, PortVlans};
 use futures::StreamExt;
 
-use crate::ovs::fixture::{Node, access, bridge, desired, soon};
+use crate::ovs::fixture::{Node, access, bridge, desired};
 
 /// Two bridges on one cable, with pods `a` and `c` on the first and `b` and `d` on the second.
 fn two_bridges(node: &mut Node) -> OvsDesired {

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use eno_conformance::soon;
 use eno_sbi::{Driver as _, Reconciled};
 use eno_schemas::{Applied, Drift, Item, Outcome, PortMode, Rollback, VlanId};
 use futures::StreamExt as _;
 
-use crate::switch::fixture::{Switch, TARGET, applied, on, reconcile, soon};
+use crate::switch::fixture::{Switch, TARGET, applied, on, reconcile};
 
 fn rejection(reconciled: &Reconciled, item: &Item) -> String {
     let found = reconciled.rejected.iter().find(|rejection| rejection.item == *item);

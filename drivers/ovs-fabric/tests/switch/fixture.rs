@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::time::Duration;
 
+use eno_conformance::ovs_database::{OvsDatabase, end, output, program};
+use eno_conformance::until;
 use eno_driver_ovs_fabric::credentials::Credentials;
 use eno_driver_ovs_fabric::device::Limits;
 use eno_driver_ovs_fabric::driver::{Options, OvsFabricDriver};
@@ -30,16 +32,14 @@ pub enum Transport {
 /// An Open vSwitch with a bridge `br-fabric` whose ports are `p1` to `p4`: `p1` is a trunk of the foreign VLAN 5, `p2`
 /// is closed, `p3` an access port of VLAN 6, and `p4` an open trunk.
 pub struct Switch {
-    /// Directory of the database, sockets and certificates.
-    dir: TempDir,
+    /// Its directory also has the certificates.
+    database: OvsDatabase,
     /// The driver's transport.
     transport: Transport,
     /// The TCP port of ovsdb-server.
     port: u16,
     /// The network namespace of ovs-vswitchd with real interfaces; absent: dummy interfaces.
     namespace: Option<String>,
-    /// The ovsdb-server process.
-    server: Option<Child>,
     /// The ovs-vswitchd process.
     daemon: Option<Child>,
 }
@@ -62,60 +62,44 @@ impl Switch {
     pub fn without_bridge(transport: Transport, namespace: Option<String>) -> Self {
         let dir = TempDir::with_prefix("eno-fabric-").unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut switch = Self { dir, transport, port, namespace, server: None, daemon: None };
-        let created = program("ovsdb-tool")
-            .arg("create")
-            .arg(switch.path("db"))
-            .arg("/usr/share/openvswitch/vswitch.ovsschema")
-            .status()
-            .expect("ovsdb-tool is needed (Debian: openvswitch-switch)");
-        assert!(created.success());
+        let mut options = vec![format!("--remote={}", listener(transport, dir.path(), port))];
         if let Transport::Tls = transport {
-            crate::switch::tls::issue_all(switch.dir.path());
+            crate::switch::tls::issue_all(dir.path());
+            let file = |option: &str, name: &str| format!("--{option}={}", dir.path().join(name).display());
+            options.push(file("private-key", "server.key"));
+            options.push(file("certificate", "server.pem"));
+            options.push(file("ca-cert", "ca.pem"));
         }
-        switch.start_server();
-        switch.vsctl("init -- set Open_vSwitch . ovs_version=3.1.0");
+        let database = OvsDatabase::start(dir, options);
+        let mut switch = Self { database, transport, port, namespace, daemon: None };
+        switch.await_listener();
+        switch.vsctl("set Open_vSwitch . ovs_version=3.1.0");
         switch.start_daemon();
         switch
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.database.path(name)
     }
 
     pub fn start_server(&mut self) {
-        let path = |name: &str| self.path(name).display().to_string();
-        let mut command = self.command("ovsdb-server", &["--no-chdir", "-vconsole:off"]);
-        command.arg(self.path("db"));
-        command
-            .args([format!("--remote=punix:{}", path("db.sock")), format!("--unixctl={}", path("db.ctl"))]);
-        command.arg(format!("--remote={}", self.listener()));
-        if let Transport::Tls = self.transport {
-            command.arg(format!("--private-key={}", path("server.key")));
-            command.arg(format!("--certificate={}", path("server.pem")));
-            command.arg(format!("--ca-cert={}", path("ca.pem")));
-        }
-        self.server = Some(command.spawn().expect("ovsdb-server is needed (Debian: openvswitch-switch)"));
-        until("ovsdb-server listens", || {
-            UnixStream::connect(self.path("db.sock")).is_ok()
-                && match self.transport {
-                    Transport::Unix => UnixStream::connect(self.path("driver.sock")).is_ok(),
-                    Transport::Tcp | Transport::Tls => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
-                }
+        self.database.resume();
+        self.await_listener();
+    }
+
+    fn await_listener(&self) {
+        until("ovsdb-server listens to the driver", || match self.transport {
+            Transport::Unix => UnixStream::connect(self.path("driver.sock")).is_ok(),
+            Transport::Tcp | Transport::Tls => TcpStream::connect(("127.0.0.1", self.port)).is_ok(),
         });
     }
 
     pub fn stop_server(&mut self) {
-        end(self.server.take());
+        self.database.kill();
     }
 
     pub fn start_daemon(&mut self) {
-        let mut command = match &self.namespace {
-            // `ip netns exec` replaces itself by the daemon.
-            Some(namespace) => self.command("ip", &["netns", "exec", namespace, "ovs-vswitchd"]),
-            None => self.command("ovs-vswitchd", &[]),
-        };
-        command.args(["--no-chdir", "-vconsole:off"]);
+        let mut command = self.database.daemon("ovs-vswitchd", self.namespace.as_deref());
         command.arg(format!("unix:{}", self.path("db.sock").display()));
         command.arg(format!("--unixctl={}", self.path("switch.ctl").display()));
         if self.namespace.is_none() {
@@ -126,15 +110,6 @@ impl Switch {
 
     pub fn stop_daemon(&mut self) {
         end(self.daemon.take());
-    }
-
-    /// The `--remote` of ovsdb-server for the driver.
-    fn listener(&self) -> String {
-        match self.transport {
-            Transport::Unix => format!("punix:{}", self.path("driver.sock").display()),
-            Transport::Tcp => format!("ptcp:{}:127.0.0.1", self.port),
-            Transport::Tls => format!("pssl:{}:127.0.0.1", self.port),
-        }
     }
 
     /// The driver's address of the device.
@@ -154,7 +129,7 @@ impl Switch {
             "-t",
             &control,
             &format!("ovsdb-server/{what}"),
-            &self.listener(),
+            &listener(self.transport, self.database.dir(), self.port),
         ]));
     }
 
@@ -169,9 +144,7 @@ impl Switch {
     }
 
     fn run_vsctl(&self, options: &[&str], args: &str) -> String {
-        let remote = format!("--db=unix:{}", self.path("db.sock").display());
-        let args = args.split_whitespace();
-        output(program("ovs-vsctl").args(["--timeout=30", &remote]).args(options).args(args))
+        self.database.vsctl(&options.iter().copied().chain(args.split_whitespace()).collect::<Vec<_>>())
     }
 
     /// A column of a port, as ovs-vsctl writes it.
@@ -200,14 +173,6 @@ impl Switch {
         self.vsctl("get Open_vSwitch . next_cfg").parse().unwrap()
     }
 
-    fn command(&self, name: &str, args: &[&str]) -> process::Command {
-        let mut command = program(name);
-        command.args(args);
-        command.env("OVS_RUNDIR", self.dir.path()).env("OVS_LOGDIR", self.dir.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command
-    }
-
     pub fn driver(&self) -> OvsFabricDriver {
         let limits = Limits { connect: Duration::from_millis(700), ..Limits::default() };
         let credentials = Credentials { directory: Some(self.path("credentials")) };
@@ -224,7 +189,15 @@ impl Switch {
 impl Drop for Switch {
     fn drop(&mut self) {
         self.stop_daemon();
-        self.stop_server();
+    }
+}
+
+/// The `--remote` of ovsdb-server for the driver.
+fn listener(transport: Transport, dir: &Path, port: u16) -> String {
+    match transport {
+        Transport::Unix => format!("punix:{}", dir.join("driver.sock").display()),
+        Transport::Tcp => format!("ptcp:{port}:127.0.0.1"),
+        Transport::Tls => format!("pssl:{port}:127.0.0.1"),
     }
 }
 
@@ -262,41 +235,6 @@ pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
 
 pub fn on(ports: &[(&str, &str)]) -> BTreeMap<String, String> {
     ports.iter().map(|(port, vlans)| ((*port).to_owned(), (*vlans).to_owned())).collect()
-}
-
-/// Awaits a future within the time that a busy machine needs.
-pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
-    tokio::time::timeout(limit, future).await.unwrap_or_else(|late| panic!("{what} did not happen: {late}"))
-}
-
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: not within 30 s");
-        std::thread::yield_now();
-    }
-}
-
-pub fn end(child: Option<Child>) {
-    if let Some(mut child) = child {
-        // The process may have ended by itself.
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-}
-
-pub fn program(name: &str) -> process::Command {
-    let mut command = process::Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
-pub fn output(command: &mut process::Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
-    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8_lossy(&stdout).trim().to_owned()
 }
 
 /// The directory of a credential.

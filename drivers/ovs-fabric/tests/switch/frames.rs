@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::switch::fixture::{Switch, Transport, applied, on, output, program, reconcile};
+use eno_conformance::ovs_database::{output, program};
+
+use crate::switch::fixture::{Switch, Transport, applied, on, reconcile};
 
 /// Two hosts, each at an access port of VLAN 10 of a bridge of its own, whose uplinks `u1` and `u2` lead to the ports
 /// `f1` and `f2` of `br-fabric`.
@@ -54,19 +56,8 @@ impl Lab {
         let control = self.switch.path("switch.ctl").display().to_string();
         output(program("ovs-appctl").args(["-t", &control, "revalidator/wait"]));
         let mut ping = Command::new("ip");
-        ping.args([
-            "netns",
-            "exec",
-            &self.namespaces[1],
-            "ping",
-            "-c",
-            "3",
-            "-i",
-            "0.2",
-            "-W",
-            "1",
-            "10.0.0.2",
-        ]);
+        ping.args(["netns", "exec", &self.namespaces[1]]);
+        ping.args(["ping", "-c", "3", "-i", "0.2", "-W", "1", "10.0.0.2"]);
         ping.output().unwrap().status.success()
     }
 }

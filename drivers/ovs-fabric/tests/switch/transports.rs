@@ -1,10 +1,11 @@
 //! The transports (unix socket, TCP and TLS) and their loss.
 
+use eno_conformance::soon;
 use eno_sbi::Driver as _;
 use eno_schemas::{Failure, Outcome};
 use futures::StreamExt as _;
 
-use crate::switch::fixture::{Switch, Transport, applied, on, reconcile, soon};
+use crate::switch::fixture::{Switch, Transport, applied, on, reconcile};
 use crate::switch::tls;
 
 fn failure(reconciled: eno_sbi::Reconciled) -> Failure {
