@@ -9,18 +9,32 @@ use crate::pods::common::*;
 
 const OTHER_BRIDGE: &str = "br-other";
 
+type Change = Box<dyn Fn(&mut PodLink)>;
+
 /// A setting of an interface.
 struct Setting {
     what: &'static str,
-    set: fn(&mut PodLink),
+    set: Change,
     /// Sets another value; `None`: there is no other value.
-    change: Option<fn(&mut PodLink)>,
+    change: Option<Change>,
     /// True when only veth pairs have the setting.
     veth_only: bool,
 }
 
-fn setting(what: &'static str, set: fn(&mut PodLink), change: fn(&mut PodLink)) -> Setting {
-    Setting { what, set, change: Some(change), veth_only: false }
+fn setting(
+    what: &'static str,
+    set: impl Fn(&mut PodLink) + 'static,
+    change: impl Fn(&mut PodLink) + 'static,
+) -> Setting {
+    Setting { what, set: Box::new(set), change: Some(Box::new(change)), veth_only: false }
+}
+
+fn sysctl(what: &'static str, key: &'static str, [first, second]: [&'static str; 2]) -> Setting {
+    setting(what, move |link| sysctl_of(link, key, first), move |link| sysctl_of(link, key, second))
+}
+
+fn of_pairs(setting: Setting) -> Setting {
+    Setting { veth_only: true, ..setting }
 }
 
 fn settings() -> Vec<Setting> {
@@ -32,21 +46,9 @@ fn settings() -> Vec<Setting> {
             |link| link.mac = Some("02:00:00:00:00:02".into()),
         ),
         setting("MTU", |link| link.mtu = Some(1400), |link| link.mtu = Some(1300)),
-        setting(
-            "sysctl of IPv4",
-            |link| sysctl_of(link, "ipv4/conf/arp_announce", "1"),
-            |link| sysctl_of(link, "ipv4/conf/arp_announce", "2"),
-        ),
-        setting(
-            "sysctl of IPv6",
-            |link| sysctl_of(link, "ipv6/conf/hop_limit", "77"),
-            |link| sysctl_of(link, "ipv6/conf/hop_limit", "78"),
-        ),
-        setting(
-            "sysctl of neighbours",
-            |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "77"),
-            |link| sysctl_of(link, "ipv4/neigh/gc_stale_time", "78"),
-        ),
+        sysctl("sysctl of IPv4", "ipv4/conf/arp_announce", ["1", "2"]),
+        sysctl("sysctl of IPv6", "ipv6/conf/hop_limit", ["77", "78"]),
+        sysctl("sysctl of neighbours", "ipv4/neigh/gc_stale_time", ["77", "78"]),
         setting(
             "several sysctls",
             |link| {
@@ -74,26 +76,20 @@ fn settings() -> Vec<Setting> {
             |link| link.name = LinkName::Fixed("data".into()),
             |link| link.name = LinkName::Fixed("other".into()),
         ),
-        Setting { what: "down", set: |link| link.up = false, change: None, veth_only: false },
-        Setting {
-            veth_only: true,
-            ..setting(
-                "master",
-                |link| link.kind = LinkKind::Veth { master: None },
-                |link| {
-                    let master = Master::Bridge { bridge: OTHER_BRIDGE.into(), vlans: None };
-                    link.kind = LinkKind::Veth { master: Some(master) };
-                },
-            )
-        },
-        Setting {
-            veth_only: true,
-            ..setting(
-                "membership",
-                |link| link.member_of = Some("br0".into()),
-                |link| link.member_of = Some("br1".into()),
-            )
-        },
+        Setting { what: "down", set: Box::new(|link| link.up = false), change: None, veth_only: false },
+        of_pairs(setting(
+            "master",
+            |link| link.kind = LinkKind::Veth { master: None },
+            |link| {
+                let master = Master::Bridge { bridge: OTHER_BRIDGE.into(), vlans: None };
+                link.kind = LinkKind::Veth { master: Some(master) };
+            },
+        )),
+        of_pairs(setting(
+            "membership",
+            |link| link.member_of = Some("br0".into()),
+            |link| link.member_of = Some("br1".into()),
+        )),
     ]
 }
 
@@ -253,16 +249,16 @@ async fn settings_no_longer_desired_are_restored() {
         let is_pair = matches!(plain.kind, LinkKind::Veth { .. });
         for setting in settings().into_iter().filter(|setting| is_pair || !setting.veth_only) {
             let case = format!("{} of {:?}", setting.what, plain.kind);
-            let with = |change: fn(&mut PodLink)| {
+            let with = |change: &dyn Fn(&mut PodLink)| {
                 let mut link = plain.clone();
                 change(&mut link);
                 link
             };
-            node.reconcile_links(vec![with(setting.set)]).await;
+            node.reconcile_links(vec![with(&setting.set)]).await;
             let first = node.observe().await;
             assert_ne!(first, before, "{case}: not set");
             if let Some(change) = setting.change {
-                node.reconcile_links(vec![with(change)]).await;
+                node.reconcile_links(vec![with(&change)]).await;
                 let second = node.observe().await;
                 assert!(second != first && second != before, "{case}: not changed");
             }
@@ -270,7 +266,7 @@ async fn settings_no_longer_desired_are_restored() {
             assert_eq!(node.observe().await, before, "{case}: not as it was");
             // The same for an interface that was made with the setting.
             node.reconcile_links(Vec::new()).await;
-            node.reconcile_links(vec![with(setting.set)]).await;
+            node.reconcile_links(vec![with(&setting.set)]).await;
             node.reconcile_links(vec![plain.clone()]).await;
             node.change_by_hand().await;
             let after = node.observe().await;
