@@ -30,7 +30,7 @@ fn text(length: RangeInclusive<u32>, cel: &str, message: &str) -> Schema {
 }
 
 /// A list of at most `max` items, of this list type of Kubernetes.
-fn array(max: u32, items: Schema, list_type: &str) -> Schema {
+fn array(max: u32, items: &Schema, list_type: &str) -> Schema {
     json_schema!({ "type": "array", "maxItems": max, "items": items, "x-kubernetes-list-type": list_type })
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn name(_: &mut SchemaGenerator) -> Schema {
 
 /// A set of at most `MAX` names of Kubernetes objects.
 pub(crate) fn names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    array(MAX, name(generator), "set")
+    array(MAX, &name(generator), "set")
 }
 
 /// As [`names`], with at least one.
@@ -80,7 +80,7 @@ pub(crate) fn cidr(_: &mut SchemaGenerator) -> Schema {
 
 /// A list of at most `MAX` networks or addresses with their prefix lengths.
 pub(crate) fn cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    array(MAX, cidr(generator), "atomic")
+    array(MAX, &cidr(generator), "atomic")
 }
 
 /// The MAC address of one interface.
@@ -117,7 +117,7 @@ pub(crate) fn sysctls(_: &mut SchemaGenerator) -> Schema {
 
 /// A list of at most `MAX` objects, in their order.
 pub(crate) fn list<T: schemars::JsonSchema, const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    array(MAX, T::json_schema(generator), "atomic")
+    array(MAX, &T::json_schema(generator), "atomic")
 }
 
 /// An object, with its schema in place.
@@ -186,7 +186,7 @@ pub(crate) fn interface_name(_: &mut SchemaGenerator) -> Schema {
 
 /// A set of at most `MAX` network interfaces.
 pub(crate) fn interface_names<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
-    array(MAX, interface_name(generator), "set")
+    array(MAX, &interface_name(generator), "set")
 }
 
 /// A DNS domain, with or without the final dot.
