@@ -27,14 +27,14 @@ fn anchors(text: &str) -> BTreeSet<String> {
         match event {
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
             Event::Text(text) | Event::Code(text) => {
-                heading.iter_mut().for_each(|heading| heading.push_str(&text))
+                if let Some(heading) = &mut heading {
+                    heading.push_str(&text);
+                }
             }
             Event::End(TagEnd::Heading(_)) => {
                 let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
-                let text: String =
-                    heading.take().into_iter().flat_map(|text| text.chars().collect::<Vec<_>>()).collect();
-                anchors
-                    .insert(text.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-"));
+                let text = heading.take().unwrap_or_default().to_lowercase();
+                anchors.insert(text.chars().filter(kept).collect::<String>().replace(' ', "-"));
             }
             _ => {}
         }
