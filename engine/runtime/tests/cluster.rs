@@ -4,45 +4,29 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use eno_conformance::NatsServer;
-use eno_control_plane::parts::Parts;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions};
+use eno_control_plane::ControlPlane;
 use eno_engine::EngineArgs;
 use eno_engine::lease::{Candidate, TERM, Times};
-use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork, crds};
+use eno_nbi_crds::{FINALIZER, FabricDevice, L2Service, Phase, PhysicalNetwork};
 use eno_schemas::{Subject, Transition, decode, subject};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub const TIMEOUT: Duration = Duration::from_mins(1);
+use crate::api::{Engine, TIMEOUT, apply_file, create_namespace, delete, start_cluster, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn engine_leads_reconciles_and_cleans_up_on_real_cluster() {
     let dir = tempfile::tempdir().unwrap();
-    let parts = Parts::from_env().unwrap();
-    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
-    let client = cluster.client().await.unwrap();
-    install_crds(&client).await;
+    let (cluster, client) = start_cluster(dir.path()).await;
     lease_has_one_holder(&client).await;
-    object_lifecycle(&cluster, &client).await;
+    Box::pin(object_lifecycle(&cluster, &client)).await;
     cluster.stop().await;
-}
-
-async fn install_crds(client: &Client) {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crds() {
-        api.create(&PostParams::default(), &crd).await.unwrap();
-        let name = crd.name_any();
-        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(TIMEOUT, established).await.unwrap().unwrap();
-    }
 }
 
 async fn lease_has_one_holder(client: &Client) {
@@ -91,8 +75,7 @@ pub async fn phase(api: &Api<L2Service>, name: &str, phase: Phase) -> L2Service 
     let reached = |object: Option<&L2Service>| {
         object.and_then(|object| object.status.as_ref()?.phase).is_some_and(|now| now == phase)
     };
-    let waited = timeout(TIMEOUT, await_condition(api.clone(), name, reached)).await;
-    waited.expect("the phase is reached").unwrap().unwrap()
+    until(api, name, reached).await.unwrap()
 }
 
 /// Arguments of an engine that uses the role of `deploy/rbac`.
@@ -113,13 +96,10 @@ pub fn engine_args(cluster: &ControlPlane, nats: &NatsServer) -> EngineArgs {
 
 async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     let mut nats = NatsServer::start().await;
-    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
-    let namespace = serde_json::from_value(json!({ "metadata": { "name": "eno-system" } })).unwrap();
-    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
-    install_role(client).await;
+    create_namespace(client, "eno-system").await;
+    apply_file(client, "rbac/engine.yaml").await;
     let args = engine_args(cluster, &nats);
-    let shutdown = CancellationToken::new();
-    let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
+    let engine = Engine::start(args.clone());
     let services: Api<L2Service> = Api::all(client.clone());
 
     // The object becomes ready, with the finalizer and every transition in the outbox.
@@ -141,7 +121,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     services.delete("s11", &DeleteParams::default()).await.unwrap();
     let only_theirs =
         |object: Option<&L2Service>| object.is_some_and(|o| o.finalizers() == ["example.com/hold"]);
-    timeout(TIMEOUT, await_condition(services.clone(), "s11", only_theirs)).await.unwrap().unwrap();
+    until(&services, "s11", only_theirs).await;
     let release = json!({ "metadata": { "finalizers": [] } });
     services.patch("s11", &PatchParams::default(), &Patch::Merge(release)).await.unwrap();
 
@@ -150,9 +130,8 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     nats.kill().await;
     services.create(&PostParams::default(), &service(12)).await.unwrap();
     let finalized = |object: Option<&L2Service>| object.is_some_and(|o| !o.finalizers().is_empty());
-    let observed =
-        timeout(TIMEOUT, await_condition(services.clone(), "s12", finalized)).await.unwrap().unwrap();
-    assert_eq!(observed.unwrap().status.and_then(|status| status.phase), None);
+    let observed = until(&services, "s12", finalized).await.unwrap();
+    assert_eq!(observed.status.and_then(|status| status.phase), None);
     let watch = watcher(services.clone(), watcher::Config::default().fields("metadata.name=s12"));
     let mut watch = watch.applied_objects().boxed();
     nats.restart().await;
@@ -170,11 +149,9 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
     timeout(TIMEOUT, received).await.expect("s12 becomes ready");
 
     // The next leader has a higher term and changes nothing.
-    shutdown.cancel();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    engine.end().await;
     let before = services.get("s12").await.unwrap().resource_version();
-    let shutdown = CancellationToken::new();
-    let engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
+    let engine = Engine::start(args.clone());
     services.create(&PostParams::default(), &service(13)).await.unwrap();
     phase(&services, "s13", Phase::Ready).await;
     assert_eq!(services.get("s12").await.unwrap().resource_version(), before);
@@ -187,8 +164,7 @@ async fn object_lifecycle(cluster: &ControlPlane, client: &Client) {
         assert_eq!(last_phase(&connection, name).await, Some(eno_schemas::Phase::Deleted));
     }
     service_reaches_switch_and_leaves(&nats, client).await;
-    shutdown.cancel();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    engine.end().await;
     crate::cluster_id::id_survives_losses(&nats, client, &args).await;
 }
 
@@ -244,16 +220,6 @@ async fn service_reaches_switch_and_leaves(nats: &NatsServer, client: &Client) {
     timeout(TIMEOUT, driver).await.expect("the driver ends").unwrap();
 }
 
-async fn delete<K>(api: &Api<K>, name: &str)
-where
-    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
-{
-    let uid = api.get(name).await.unwrap().uid().unwrap();
-    api.delete(name, &DeleteParams::default()).await.unwrap();
-    let gone = await_condition(api.clone(), name, conditions::is_deleted(&uid));
-    timeout(TIMEOUT, gone).await.expect("it goes").unwrap();
-}
-
 async fn last(connection: &eno_sbi::nats::Connection, name: &str) -> Option<Transition> {
     let stream = connection.jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
     let subject = Subject::transition("L2Service", None, name).to_string();
@@ -266,22 +232,4 @@ async fn last(connection: &eno_sbi::nats::Connection, name: &str) -> Option<Tran
 
 async fn last_phase(connection: &eno_sbi::nats::Connection, name: &str) -> Option<eno_schemas::Phase> {
     last(connection, name).await.map(|transition| transition.phase)
-}
-
-/// Installs the role from `deploy/`.
-async fn install_role(client: &Client) {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/rbac/engine.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    for document in text.split("\n---\n") {
-        let object: kube::api::DynamicObject = serde_saphyr::from_str(document).unwrap();
-        let types = object.types.clone().unwrap();
-        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-        let gvk = kube::api::GroupVersionKind::gvk(group, version, &types.kind);
-        let resource = kube::api::ApiResource::from_gvk(&gvk);
-        let api: Api<kube::api::DynamicObject> = match object.namespace() {
-            Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
-            None => Api::all_with(client.clone(), &resource),
-        };
-        api.create(&PostParams::default(), &object).await.unwrap();
-    }
 }

@@ -6,27 +6,22 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use eno_conformance::NatsServer;
+use eno_control_plane::ControlPlane;
 use eno_control_plane::parts::{Part, Parts};
-use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
 use eno_nbi_crds::crds;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams,
 };
-use kube::runtime::wait::{await_condition, conditions};
-use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
+use crate::api::{Engine, start_cluster, until};
 use crate::cluster::engine_args;
 
-const TIMEOUT: Duration = Duration::from_mins(1);
 /// An object of each kind for users: kind, name, spec, and its final health in kstatus and Argo CD.
 const OBJECTS: [(&str, &str, &str, &str, &str); 14] = [
     ("NodePool", "np", "{NodeSelector: {}}", "Current", "Healthy"),
@@ -101,15 +96,14 @@ impl World {
     }
 
     /// Waits until the object's status matches, and returns the object.
-    async fn until(&self, kind: &str, name: &str, what: impl Fn(&Value) -> bool) -> Value {
+    async fn until_status(&self, kind: &str, name: &str, what: impl Fn(&Value) -> bool) -> Value {
         let reached = |object: Option<&DynamicObject>| {
             object.is_some_and(|object| {
                 let observed = object.data["status"]["observedGeneration"].as_i64();
                 observed == object.metadata.generation && what(&object.data["status"])
             })
         };
-        let waited = timeout(TIMEOUT, await_condition(self.api(kind), name, reached)).await;
-        waited.unwrap_or_else(|_| panic!("{kind} {name}")).unwrap();
+        until(&self.api(kind), name, reached).await;
         self.get(kind, name).await
     }
 
@@ -152,12 +146,9 @@ fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn gitops_health_matches_engine_status() {
     let dir = tempfile::tempdir().unwrap();
-    let parts = Parts::from_env().unwrap();
-    let tool = parts.get(Part::GitopsVerdict).await.unwrap();
-    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
-    let client = cluster.client().await.unwrap();
-    let resources = install_crds(&client).await;
-    let w = World { client, resources, tool, checks: checks(dir.path()) };
+    let tool = Parts::from_env().unwrap().get(Part::GitopsVerdict).await.unwrap();
+    let (cluster, client) = start_cluster(dir.path()).await;
+    let w = World { client, resources: resources(), tool, checks: checks(dir.path()) };
     let nats = NatsServer::start().await;
 
     // No engine runs yet. Without the default status of the CRD, kstatus would report them as current.
@@ -177,10 +168,10 @@ async fn gitops_health_matches_engine_status() {
     assert_eq!(kinds.len(), w.resources.len() - 1, "all but PodNetwork, which only the engine writes");
 
     // In each phase.
-    let (engine, stop) = start_engine(&cluster, &nats);
+    let engine = start_engine(&cluster, &nats);
     for (kind, name, _, kstatus, argocd) in OBJECTS {
         let object = w
-            .until(kind, name, |status| {
+            .until_status(kind, name, |status| {
                 let last = match argocd {
                     "Healthy" => ["ready", "configured"],
                     "Degraded" => ["error", "error"],
@@ -200,16 +191,15 @@ async fn gitops_health_matches_engine_status() {
     assert_eq!(condition(&early, "Stalled")["status"], "False");
     // The other service may release the ID.
     w.create("L2Service", "same", "{SegmentationID: 20}").await;
-    let same = w.until("L2Service", "same", |status| status["phase"] == "error").await;
+    let same = w.until_status("L2Service", "same", |status| status["phase"] == "error").await;
     assert_eq!(w.evaluate_object("L2Service", "same").await, health("InProgress", "Progressing"));
     assert_eq!(condition(&same, "Ready")["reason"], "IDConflict");
     w.api("ConnectionPoint").delete("cp", &DeleteParams::default()).await.unwrap();
-    w.until("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
+    w.until_status("ConnectionPoint", "cp", |status| status["phase"] == "terminating").await;
     assert_eq!(w.evaluate_object("ConnectionPoint", "cp").await, health("Terminating", "Progressing"));
 
     // No engine runs: ready objects stay healthy, and changed ones are in progress.
-    stop.cancel();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    engine.end().await;
     assert_eq!(w.evaluate_object("L2Service", "l2s").await, health("Current", "Healthy"));
     let edit = json!({ "spec": { "Mask": 25 } });
     w.api("Route").patch("rt", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
@@ -227,36 +217,30 @@ async fn gitops_health_matches_engine_status() {
     let older = json!({ "status": { "conditions": conditions } });
     let attachments = w.api("L2ServiceAttachment");
     attachments.patch_status("early", &PatchParams::default(), &Patch::Merge(older)).await.unwrap();
-    let (engine, stop) = start_engine(&cluster, &nats);
+    let engine = start_engine(&cluster, &nats);
     let stalled = |status: &Value| {
         let all = status["conditions"].as_array().into_iter().flatten();
         all.into_iter().any(|condition| condition["type"] == "Stalled" && condition["status"] == "True")
     };
-    w.until("L2ServiceAttachment", "early", stalled).await;
+    w.until_status("L2ServiceAttachment", "early", stalled).await;
     assert_eq!(w.evaluate_object("L2ServiceAttachment", "early").await, health("Failed", "Degraded"));
     for (kind, name) in [("Route", "rt"), ("L2Service", "late")] {
-        w.until(kind, name, |status| status["phase"] == "ready").await;
+        w.until_status(kind, name, |status| status["phase"] == "ready").await;
         assert_eq!(w.evaluate_object(kind, name).await, health("Current", "Healthy"));
     }
-    stop.cancel();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    engine.end().await;
     cluster.stop().await;
 }
 
-async fn install_crds(client: &Client) -> BTreeMap<String, (ApiResource, bool)> {
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let mut resources = BTreeMap::new();
-    for crd in crds() {
-        api.create(&PostParams::default(), &crd).await.unwrap();
-        let name = crd.name_any();
-        let established = await_condition(api.clone(), &name, conditions::is_crd_established());
-        timeout(TIMEOUT, established).await.unwrap().unwrap();
+/// The resource of each kind, and whether its objects have a namespace.
+fn resources() -> BTreeMap<String, (ApiResource, bool)> {
+    let resource = |crd: CustomResourceDefinition| {
         let names = crd.spec.names;
         let kind = GroupVersionKind::gvk(&crd.spec.group, "v1alpha1", &names.kind);
         let resource = ApiResource::from_gvk_with_plural(&kind, &names.plural);
-        resources.insert(names.kind, (resource, crd.spec.scope == "Namespaced"));
-    }
-    resources
+        (names.kind, (resource, crd.spec.scope == "Namespaced"))
+    };
+    crds().into_iter().map(resource).collect()
 }
 
 /// Writes the data of the ConfigMap from `deploy/gitops` to files.
@@ -268,15 +252,10 @@ fn checks(dir: &Path) -> PathBuf {
     path
 }
 
-fn start_engine(
-    cluster: &ControlPlane,
-    nats: &NatsServer,
-) -> (JoinHandle<anyhow::Result<()>>, CancellationToken) {
-    let args = EngineArgs {
+fn start_engine(cluster: &ControlPlane, nats: &NatsServer) -> Engine {
+    Engine::start(EngineArgs {
         kubeconfig: Some(cluster.kubeconfig().to_owned()),
         namespace: "default".into(),
         ..engine_args(cluster, nats)
-    };
-    let stop = CancellationToken::new();
-    (tokio::spawn(eno_engine::run(args, stop.clone())), stop)
+    })
 }

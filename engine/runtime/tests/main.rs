@@ -3,6 +3,7 @@
 //! All tests share one binary, to link the dependencies once.
 
 mod agent;
+mod api;
 mod cluster;
 mod cluster_id;
 mod fabric;

@@ -4,54 +4,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eno_conformance::NatsServer;
-use eno_control_plane::parts::Parts;
-use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_engine::EngineArgs;
-use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig, crds};
+use eno_nbi_crds::{Bridge, ConfigPhase, ConnectionPoint, PodConfig, PodNetworkConfig};
 use eno_schemas::NodeDesired;
 use futures::FutureExt as _;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
-    PostParams,
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
-use kube::runtime::wait::{Condition, await_condition, conditions};
-use kube::{Client, Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use kube::runtime::wait::Condition;
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{Engine, TIMEOUT, apply, apply_file, create_namespace, delete, start_cluster, until};
 use crate::cluster::engine_args;
 
-const TIMEOUT: Duration = Duration::from_mins(1);
 const NAMESPACE: &str = "cnf-test";
-
-async fn until<K>(api: &Api<K>, name: &str, condition: impl Condition<K>) -> Option<K>
-where
-    K: Clone + std::fmt::Debug + Send + DeserializeOwned + Resource + 'static,
-{
-    match timeout(TIMEOUT, await_condition(api.clone(), name, condition)).await {
-        Ok(found) => found.unwrap(),
-        Err(elapsed) => panic!("{name} never gets there ({elapsed}): {:?}", api.get_opt(name).await),
-    }
-}
-
-/// Applies an object by server-side apply, as users do.
-async fn apply(client: &Client, object: Value) {
-    let object: DynamicObject = serde_json::from_value(object).unwrap();
-    let types = object.types.clone().unwrap();
-    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
-    let api: Api<DynamicObject> = match object.namespace() {
-        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    api.patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&object)).await.unwrap();
-}
 
 /// Creates a pod with a running container on the node.
 async fn run_pod(client: &Client, name: &str, label: &str, value: &str) -> Pod {
@@ -70,10 +42,7 @@ async fn run_pod(client: &Client, name: &str, label: &str, value: &str) -> Pod {
 }
 
 async fn end_pod(client: &Client, name: &str) {
-    let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let uid = api.get(name).await.unwrap().uid().unwrap();
-    api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
-    until(&api, name, conditions::is_deleted(&uid)).await;
+    delete(&Api::<Pod>::namespaced(client.clone(), NAMESPACE), name).await;
 }
 
 /// Asserts that addresses are stored in the status before the node gets them.
@@ -101,24 +70,12 @@ async fn check_addresses_are_recorded(client: Client, desired: NodeDesired) {
 #[tokio::test(flavor = "multi_thread")]
 async fn running_pods_get_requested_interfaces() {
     let dir = tempfile::tempdir().unwrap();
-    let parts = Parts::from_env().unwrap();
-    let cluster = ControlPlane::start(ControlPlaneOptions::new(dir.path(), parts)).await.unwrap();
-    let client = cluster.client().await.unwrap();
-    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crds() {
-        api.create(&PostParams::default(), &crd).await.unwrap();
-        until(&api, &crd.name_any(), conditions::is_crd_established()).await;
-    }
-    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let (cluster, client) = start_cluster(dir.path()).await;
     for name in ["eno-system", NAMESPACE] {
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
-        namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+        create_namespace(&client, name).await;
     }
     for file in ["rbac/engine.yaml", "policy/node-marks.yaml"] {
-        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
-        for document in std::fs::read_to_string(file).unwrap().split("\n---\n") {
-            apply(&client, serde_saphyr::from_str(document).unwrap()).await;
-        }
+        apply_file(&client, file).await;
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
     until(&accounts, "default", |account: Option<&ServiceAccount>| account.is_some()).await;
@@ -141,8 +98,7 @@ async fn running_pods_get_requested_interfaces() {
     };
     let (received, driver) =
         crate::agent::start("worker1", nats.connect("eno-driver-node").await, check, stop.clone());
-    let mut shutdown = CancellationToken::new();
-    let mut engine = tokio::spawn(eno_engine::run(args.clone(), shutdown.clone()));
+    let engine = Engine::start(args.clone());
 
     check_node_labels(&client, &nodes).await;
     let configs: Api<PodConfig> = Api::namespaced(client.clone(), NAMESPACE);
@@ -150,10 +106,8 @@ async fn running_pods_get_requested_interfaces() {
 
     // The next leader writes nothing and changes no address.
     let before = configs.get("podconfig-sample-a").await.unwrap();
-    shutdown.cancel();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
-    shutdown = CancellationToken::new();
-    engine = tokio::spawn(eno_engine::run(args, shutdown.clone()));
+    engine.end().await;
+    let engine = Engine::start(args);
     run_pod(&client, "q", "podNetworkConfig", "podnetwork-sample-a").await;
     check_other_kinds(&client).await;
     let after = configs.get("podconfig-sample-a").await.unwrap();
@@ -161,9 +115,8 @@ async fn running_pods_get_requested_interfaces() {
 
     check_cleanup(&client, &configs, &received).await;
     stop.cancel();
-    shutdown.cancel();
     timeout(TIMEOUT, driver).await.expect("the agent ends").unwrap();
-    timeout(TIMEOUT, engine).await.expect("the engine ends").unwrap().unwrap();
+    engine.end().await;
     cluster.stop().await;
 }
 
@@ -185,10 +138,7 @@ async fn check_node_labels(client: &Client, nodes: &Api<Node>) {
         })
     };
     until(nodes, "worker1", labelled).await;
-    let points: Api<ConnectionPoint> = Api::all(client.clone());
-    let uid = points.get("cp1").await.unwrap().uid().unwrap();
-    points.delete("cp1", &DeleteParams::default()).await.unwrap();
-    until(&points, "cp1", conditions::is_deleted(&uid)).await;
+    delete(&Api::<ConnectionPoint>::all(client.clone()), "cp1").await;
     until(nodes, "worker1", move |node: Option<&Node>| node.is_some() && !labelled(node)).await;
 }
 
@@ -292,14 +242,8 @@ async fn check_other_kinds(client: &Client) {
     };
     let bridge = until(&bridges, "bridge-sample", configured).await.unwrap();
     assert_eq!(bridge.finalizers(), ["bridge.finalizers.opdev.io"]);
-    for name in ["podnetwork-sample-a"] {
-        let uid = configs.get(name).await.unwrap().uid().unwrap();
-        configs.delete(name, &DeleteParams::default()).await.unwrap();
-        until(&configs, name, conditions::is_deleted(&uid)).await;
-    }
-    let uid = bridge.uid().unwrap();
-    bridges.delete("bridge-sample", &DeleteParams::default()).await.unwrap();
-    until(&bridges, "bridge-sample", conditions::is_deleted(&uid)).await;
+    delete(&configs, "podnetwork-sample-a").await;
+    delete(&bridges, "bridge-sample").await;
     end_pod(client, "q").await;
 }
 
@@ -314,9 +258,7 @@ async fn check_cleanup(client: &Client, configs: &Api<PodConfig>, received: &cra
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     until(&deployments, "cnf-example-a", |one: Option<&Deployment>| one.is_some()).await;
 
-    let uid = object.metadata.uid.unwrap();
-    configs.delete("podconfig-sample-a", &DeleteParams::default()).await.unwrap();
-    until(configs, "podconfig-sample-a", conditions::is_deleted(&uid)).await;
+    delete(configs, "podconfig-sample-a").await;
     let received = received.lock().unwrap();
     let last = received.last().unwrap();
     assert!(last.pods.is_empty() && last.networks.is_empty(), "{last:?}");

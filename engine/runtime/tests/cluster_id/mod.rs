@@ -8,34 +8,17 @@ use eno_schemas::subject;
 use futures::TryStreamExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::cluster::{TIMEOUT, phase};
+use crate::api::{Engine, TIMEOUT, until};
+use crate::cluster::phase;
 use crate::fabric::{self, ReceivedCommands};
 
-/// An engine that runs until it is dropped.
-struct Running {
-    stop: CancellationToken,
-    engine: JoinHandle<anyhow::Result<()>>,
-}
-
-impl Running {
-    fn start(args: &EngineArgs, cluster_id: Option<&str>) -> Self {
-        let stop = CancellationToken::new();
-        let args = EngineArgs { cluster_id: cluster_id.map(str::to_owned), ..args.clone() };
-        let engine = tokio::spawn(eno_engine::run(args, stop.clone()));
-        Self { stop, engine }
-    }
-
-    async fn end(self) {
-        self.stop.cancel();
-        timeout(TIMEOUT, self.engine).await.expect("the engine ends").unwrap().unwrap();
-    }
+fn start_engine(args: &EngineArgs, cluster_id: Option<&str>) -> Engine {
+    Engine::start(EngineArgs { cluster_id: cluster_id.map(str::to_owned), ..args.clone() })
 }
 
 struct Bench<'a> {
@@ -65,8 +48,7 @@ impl Bench<'_> {
         let is_stored = |lease: Option<&Lease>| {
             lease.is_some_and(|lease| lease.annotations().get(CLUSTER).map(String::as_str) == Some(id))
         };
-        let waiting = timeout(TIMEOUT, await_condition(self.leases.clone(), "eno-engine", is_stored)).await;
-        waiting.expect("the Lease keeps it").unwrap();
+        until(&self.leases, "eno-engine", is_stored).await;
     }
 
     async fn forget_in_lease(&self) {
@@ -105,16 +87,15 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     };
     // Without a configured or stored identifier, it is derived from the cluster's uid.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
-    let engine = Running::start(args, None);
+    let engine = start_engine(args, None);
     let is_stored =
         |lease: Option<&Lease>| lease.is_some_and(|lease| lease.annotations().contains_key(CLUSTER));
-    let waiting = timeout(TIMEOUT, await_condition(bench.leases.clone(), "eno-engine", is_stored)).await;
-    waiting.expect("the Lease keeps it").unwrap();
+    until(&bench.leases, "eno-engine", is_stored).await;
     assert_eq!(bench.stored_id().await.unwrap().len(), 8);
     engine.end().await;
 
     // Older manifests configured k8s.
-    let engine = Running::start(args, Some("k8s"));
+    let engine = start_engine(args, Some("k8s"));
     let spec = json!({
         "Driver": "memory", "Address": "id-leaf", "Ports": [{ "Name": "eth1", "PhysicalNW": "id-gw" }],
     });
@@ -126,7 +107,7 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
         let id = device.and_then(|device| device.status.as_ref()?.cluster_id.as_deref());
         id == Some("k8s")
     };
-    timeout(TIMEOUT, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
+    until(&bench.devices, "id-leaf", known).await;
     engine.end().await;
 
     // An engine with those manifests stored the identifier on devices only, and the current manifests configure none.
@@ -135,9 +116,9 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     bench.forget_in_status().await;
     let before = bench.received.lock().unwrap().last().unwrap().clone();
     let since = bench.received.lock().unwrap().len();
-    let engine = Running::start(args, None);
+    let engine = start_engine(args, None);
     bench.wait_until_stored("k8s").await;
-    timeout(TIMEOUT, await_condition(bench.devices.clone(), "id-leaf", known)).await.unwrap().unwrap();
+    until(&bench.devices, "id-leaf", known).await;
     for command in &bench.received.lock().unwrap()[since..] {
         assert_eq!(
             (&command.cluster, &command.vlans, &command.ports),
@@ -150,13 +131,13 @@ pub async fn id_survives_losses(nats: &NatsServer, client: &Client, args: &Engin
     // The Lease is deleted and NATS has lost all streams.
     bench.leases.delete("eno-engine", &DeleteParams::default()).await.unwrap();
     bench.lose_streams().await;
-    let engine = Running::start(args, None);
+    let engine = start_engine(args, None);
     assert_eq!(bench.cluster_id_of_command(2003).await, "k8s");
     bench.wait_until_stored("k8s").await;
     engine.end().await;
 
     // The configured identifier wins.
-    let engine = Running::start(args, Some("other"));
+    let engine = start_engine(args, Some("other"));
     assert_eq!(bench.cluster_id_of_command(2004).await, "other");
     bench.wait_until_stored("other").await;
     engine.end().await;
