@@ -290,7 +290,7 @@ fn unresponsive_open_vswitch_degrades_its_users() {
     let cp = cp_key();
     let hung = rejection(Item::port("br-cp"), "Open vSwitch at unix:/db.sock is silent for 2 s");
     let hung = Rejection { retryable: true, unreachable: true, ..hung };
-    w.reject(&node_target("node2"), &[hung.clone()]);
+    w.reject(&node_target("node2"), std::slice::from_ref(&hung));
     let expected = "Node node2: Open vSwitch at unix:/db.sock is silent for 2 s";
     let check = |w: &World| {
         for key in [&a, &cp] {
