@@ -229,7 +229,7 @@ impl<'a> FaultInjectionTest<'a> {
         injection: Injection,
     ) -> Result<(), String> {
         let recovered = pin!(self.recover(injection, run, stage));
-        let converged = pin!(self.until_same_as_reference(reference, run, stage));
+        let converged = pin!(self.until_same_as_reference(reference, run, stage, injection));
         match select(recovered, converged).await {
             Either::Left(((), converged)) => converged.await,
             // The fault was triggered, but its recovery is not complete.
@@ -237,7 +237,7 @@ impl<'a> FaultInjectionTest<'a> {
                 if timeout(TIMEOUT, recovered).await.is_err() {
                     return Err("what was injected did not come back".to_owned());
                 }
-                self.until_same_as_reference(reference, run, stage).await
+                self.until_same_as_reference(reference, run, stage, injection).await
             }
             Either::Right((result, _)) => result,
         }
@@ -248,11 +248,17 @@ impl<'a> FaultInjectionTest<'a> {
         reference: &Reference,
         run: &str,
         stage: Stage,
+        injection: Injection,
     ) -> Result<(), String> {
         let end = &reference.stages[&stage];
+        let comparable = |state| match injection {
+            Injection::Netconf(..) => final_state::without_ports_before(state),
+            Injection::Api(..) | Injection::Nats(..) => state,
+        };
+        let wanted = comparable(end.found.clone());
         let mut last = String::new();
         let converged = poll(async || {
-            last = difference(&end.found, &final_state::found(self.system, run).await);
+            last = difference(&wanted, &comparable(final_state::found(self.system, run).await));
             if last.is_empty() {
                 last = match self.received_callbacks(run).await {
                     Ok(callbacks) => difference(&end.callbacks, &callbacks),
