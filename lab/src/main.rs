@@ -1,4 +1,4 @@
-//! `eno-lab`, which `eno sandbox`, `eno demo`, `eno bench`, `eno soak` and `eno simulator` run.
+//! `eno-lab`, which `eno sandbox`, `eno demo`, `eno bench`, `eno soak`, `eno simulator` and `eno conformance` run.
 
 use std::process::ExitCode;
 

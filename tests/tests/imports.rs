@@ -20,7 +20,18 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("eno-vm-lane", &[]),
     ("eno-control-plane", &[]),
     ("eno", &["eno-engine", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
-    ("eno-lab", &["eno", "eno-schemas", "eno-sbi", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    (
+        "eno-lab",
+        &[
+            "eno",
+            "eno-schemas",
+            "eno-sbi",
+            "eno-nbi-crds",
+            "eno-simulator",
+            "eno-control-plane",
+            "eno-conformance",
+        ],
+    ),
     ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
 ];
 

@@ -64,6 +64,8 @@ enum Command {
     Bench(ExternalArgs),
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
     Soak(ExternalArgs),
+    /// Check a driver that is a program, in any language: what it says on NATS, and what it does to a device.
+    Conformance(ExternalArgs),
 }
 
 impl Eno {
@@ -95,6 +97,7 @@ impl Eno {
             Command::Demo(args) => args.exec_lab("demo"),
             Command::Bench(args) => args.exec_lab("bench"),
             Command::Soak(args) => args.exec_lab("soak"),
+            Command::Conformance(args) => args.exec_lab("conformance"),
         }
         .map(|()| ExitCode::SUCCESS)
     }

@@ -45,7 +45,10 @@ impl Switch {
 
 impl DriverFixture for Switch {
     type Driver = NetconfDriver;
-    const ITEMS: usize = 5;
+
+    fn item_count(&self) -> usize {
+        5
+    }
 
     fn driver(&self) -> NetconfDriver {
         NetconfDriver::new(options(self.0.credentials.path()))
@@ -73,12 +76,12 @@ impl DriverFixture for Switch {
             let named = view.vlans.get(&id).is_some_and(|vlan| vlan.name.as_deref() == Some(&Self::name(id)));
             named && view.ports[Self::port(*item)].vlans.contains(id)
         };
-        (0..Self::ITEMS).filter(current).collect()
+        (0..self.item_count()).filter(current).collect()
     }
 
     async fn foreign(&self) -> String {
         let view = self.0.switch(SWITCH).view();
-        let ours = |id: &u16| (100..100 + Self::ITEMS).contains(&usize::from(*id));
+        let ours = |id: &u16| (100..100 + self.item_count()).contains(&usize::from(*id));
         let vlans: Vec<_> =
             view.vlans.iter().filter(|(id, _)| !ours(id)).map(|(id, v)| (*id, v.name.clone())).collect();
         let ports: BTreeMap<_, _> = view

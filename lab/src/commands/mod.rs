@@ -1,5 +1,6 @@
 //! The command line.
 
+mod conformance;
 mod demo;
 mod sandbox;
 
@@ -37,6 +38,7 @@ enum Command {
     Bench(crate::bench::BenchArgs),
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
     Soak(crate::soak::SoakArgs),
+    Conformance(conformance::ConformanceArgs),
 }
 
 impl Lab {
@@ -51,6 +53,7 @@ impl Lab {
             Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
             Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
             Command::Soak(args) => for_people(|stop| crate::soak::run(args, stop)),
+            Command::Conformance(args) => return exit_code(conformance::run_suite(args)),
         };
         exit_code(result.map(|()| ExitCode::SUCCESS))
     }

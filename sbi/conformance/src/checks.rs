@@ -12,6 +12,8 @@ use super::{DriverFixture, all, command};
 use eno_sbi::{Driver, Reconciled};
 use eno_sbi::{LatestCommand, Work};
 
+const OTHER_ITEMS: &str = "the target's items (left) are not those of the command (right)";
+
 /// Runs one reconcile.
 pub(super) async fn reconcile<R: DriverFixture>(
     fixture: &R,
@@ -39,29 +41,33 @@ fn work<R: DriverFixture>(
 
 #[track_caller]
 pub(super) fn assert_applied(reconciled: &Reconciled) {
-    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
+    assert_eq!(reconciled.outcome, Outcome::Applied, "the outcome is not applied: {reconciled:?}");
     assert!(reconciled.applied.is_some(), "what is there was not read back: {reconciled:?}");
-    assert!(reconciled.rejected.is_empty(), "{reconciled:?}");
+    assert!(reconciled.rejected.is_empty(), "items are rejected: {reconciled:?}");
 }
 
 /// A reconcile applies every desired item and preserves foreign configuration.
 pub async fn apply_converges_and_preserves_foreign_config<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
-    assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
-    assert_eq!(fixture.items().await, all::<R>());
+    assert_applied(&reconcile(fixture, &driver, &all(fixture)).await);
+    assert_eq!(fixture.items().await, all(fixture), "{OTHER_ITEMS}");
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
 
 /// A second reconcile writes nothing, by the same process and by a new one.
 pub async fn reconcile_without_drift_writes_nothing<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
-    let first = reconcile(fixture, &driver, &all::<R>()).await;
+    let first = reconcile(fixture, &driver, &all(fixture)).await;
     assert_applied(&first);
     let writes = fixture.writes().await;
     for driver in [driver, fixture.driver()] {
-        let again = reconcile(fixture, &driver, &all::<R>()).await;
+        let again = reconcile(fixture, &driver, &all(fixture)).await;
         assert_applied(&again);
-        assert_eq!(read_back(&again), read_back(&first));
+        assert_eq!(
+            read_back(&again),
+            read_back(&first),
+            "another state was read back though nothing differed"
+        );
         assert_eq!(fixture.writes().await, writes, "the target was written though nothing differed");
     }
 }
@@ -79,10 +85,10 @@ fn read_back(reconciled: &Reconciled) -> Option<Applied> {
 /// A command with fewer items removes the others, down to none, and preserves foreign configuration.
 pub async fn reconcile_removes_undesired_items<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
-    let fewer: BTreeSet<usize> = all::<R>().into_iter().skip(1).collect();
-    for items in [all::<R>(), fewer, BTreeSet::new(), all::<R>(), BTreeSet::new()] {
+    let fewer: BTreeSet<usize> = all(fixture).into_iter().skip(1).collect();
+    for items in [all(fixture), fewer, BTreeSet::new(), all(fixture), BTreeSet::new()] {
         assert_applied(&reconcile(fixture, &driver, &items).await);
-        assert_eq!(fixture.items().await, items);
+        assert_eq!(fixture.items().await, items, "{OTHER_ITEMS}");
     }
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
@@ -91,12 +97,12 @@ pub async fn reconcile_removes_undesired_items<R: DriverFixture>(fixture: &R) {
 /// ours goes.
 pub async fn reconcile_repairs_external_edits<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
-    let wanted: BTreeSet<usize> = all::<R>().into_iter().take((R::ITEMS - 1).max(1)).collect();
+    let wanted: BTreeSet<usize> = all(fixture).into_iter().take((fixture.item_count() - 1).max(1)).collect();
     assert_applied(&reconcile(fixture, &driver, &wanted).await);
     fixture.edit(0, false).await;
     assert_applied(&reconcile(fixture, &driver, &wanted).await);
     assert_eq!(fixture.items().await, wanted, "what was taken away by hand is not back");
-    for item in all::<R>().difference(&wanted) {
+    for item in all(fixture).difference(&wanted) {
         fixture.edit(*item, true).await;
     }
     assert_applied(&reconcile(fixture, &driver, &wanted).await);
@@ -107,26 +113,26 @@ pub async fn reconcile_repairs_external_edits<R: DriverFixture>(fixture: &R) {
 /// reachable.
 pub async fn unreachable_target_is_reported_and_retried<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
-    for before in [BTreeSet::new(), all::<R>()] {
+    for before in [BTreeSet::new(), all(fixture)] {
         assert_applied(&reconcile(fixture, &driver, &before).await);
         fixture.set_reachable(false).await;
-        let away = reconcile(fixture, &driver, &all::<R>()).await;
+        let away = reconcile(fixture, &driver, &all(fixture)).await;
         match &away.outcome {
             Outcome::Failed(failure) => assert!(failure.retryable && failure.unreachable, "{failure:?}"),
             other => panic!("an unreachable target ended with {other:?}"),
         }
         fixture.set_reachable(true).await;
-        assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
-        assert_eq!(fixture.items().await, all::<R>());
+        assert_applied(&reconcile(fixture, &driver, &all(fixture)).await);
+        assert_eq!(fixture.items().await, all(fixture), "{OTHER_ITEMS}");
     }
 }
 
 /// A refused item is rejected by name and not retried; the other items are applied.
 pub async fn refused_item_is_rejected_and_rest_applied<R: DriverFixture>(fixture: &R) {
     let (driver, foreign) = (fixture.driver(), fixture.foreign().await);
-    let refused = R::ITEMS / 2;
+    let refused = fixture.item_count() / 2;
     fixture.set_refused(Some(refused)).await;
-    let reconciled = reconcile(fixture, &driver, &all::<R>()).await;
+    let reconciled = reconcile(fixture, &driver, &all(fixture)).await;
     assert!(!reconciled.wants_retry(), "a refused change would be tried again and again: {reconciled:?}");
     match &reconciled.outcome {
         Outcome::Applied => {
@@ -136,15 +142,15 @@ pub async fn refused_item_is_rejected_and_rest_applied<R: DriverFixture>(fixture
                 assert!(!rejection.reason.is_empty(), "{rejection:?} gives no reason");
             }
         }
-        Outcome::Failed(failure) if R::ITEMS == 1 => assert!(!failure.unreachable, "{failure:?}"),
-        other => panic!("one refused item of {} ended with {other:?}", R::ITEMS),
+        Outcome::Failed(failure) if fixture.item_count() == 1 => assert!(!failure.unreachable, "{failure:?}"),
+        other => panic!("one refused item of {} ended with {other:?}", fixture.item_count()),
     }
-    let rest: BTreeSet<usize> = all::<R>().into_iter().filter(|item| *item != refused).collect();
-    assert_eq!(fixture.items().await, rest);
+    let rest: BTreeSet<usize> = all(fixture).into_iter().filter(|item| *item != refused).collect();
+    assert_eq!(fixture.items().await, rest, "{OTHER_ITEMS}");
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
     fixture.set_refused(None).await;
-    assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
-    assert_eq!(fixture.items().await, all::<R>());
+    assert_applied(&reconcile(fixture, &driver, &all(fixture)).await);
+    assert_eq!(fixture.items().await, all(fixture), "{OTHER_ITEMS}");
 }
 
 /// Work that a newer command has superseded writes nothing.
@@ -152,11 +158,11 @@ pub async fn superseded_command_writes_nothing<R: DriverFixture>(fixture: &R) {
     let driver = fixture.driver();
     assert_applied(&reconcile(fixture, &driver, &BTreeSet::new()).await);
     let writes = fixture.writes().await;
-    let (work, _channels) = work(fixture, &driver, &all::<R>(), 2);
+    let (work, _channels) = work(fixture, &driver, &all(fixture), 2);
     let overtaken = driver.reconcile(work).await;
     assert_ne!(overtaken.outcome, Outcome::Applied, "{overtaken:?}");
     assert_eq!(fixture.writes().await, writes, "the target was written for a command that is not the newest");
-    assert_eq!(fixture.items().await, BTreeSet::new());
+    assert_eq!(fixture.items().await, BTreeSet::new(), "{OTHER_ITEMS}");
 }
 
 /// A reconcile that is cancelled after any number of steps and repeated converges, by the same process or a
@@ -167,14 +173,14 @@ pub async fn interrupted_reconcile_converges_when_repeated<R: DriverFixture>(fix
     let mut steps = 1;
     loop {
         assert_applied(&reconcile(fixture, &driver, &BTreeSet::new()).await);
-        let (work, channels) = work(fixture, &driver, &all::<R>(), 1);
+        let (work, channels) = work(fixture, &driver, &all(fixture), 1);
         let ended = cancel_after(driver.reconcile(work), steps).await;
         drop(channels);
         if steps % 2 == 0 {
             driver = fixture.driver();
         }
-        assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
-        assert_eq!(fixture.items().await, all::<R>(), "broken off after {steps} steps");
+        assert_applied(&reconcile(fixture, &driver, &all(fixture)).await);
+        assert_eq!(fixture.items().await, all(fixture), "broken off after {steps} steps");
         assert_eq!(fixture.foreign().await, foreign, "broken off after {steps} steps");
         if ended {
             return;

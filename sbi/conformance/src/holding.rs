@@ -101,14 +101,14 @@ pub async fn confirmed_hold_keeps_the_change<R: DriverFixture>(fixture: &R) {
         return;
     }
     for _ in ["a change", "none"] {
-        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all::<R>(), LONG_HOLD, None));
+        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all(fixture), LONG_HOLD, None));
         let ended = running.work(&driver, async |running, held| {
             assert_applied(&Reconciled { outcome: Outcome::Applied, ..held.clone() });
-            assert_eq!(fixture.items().await, all::<R>(), "what is reported as held is not there");
+            assert_eq!(fixture.items().await, all(fixture), "what is reported as held is not there");
             running.send_next(Some(Decision::Confirm));
         });
         assert_applied(&ended.await);
-        assert_eq!(fixture.items().await, all::<R>());
+        assert_eq!(fixture.items().await, all(fixture));
     }
     assert_eq!(fixture.foreign().await, foreign, "foreign configuration was changed");
 }
@@ -119,11 +119,11 @@ pub async fn unconfirmed_hold_is_rolled_back<R: DriverFixture>(fixture: &R) {
     if !can_hold(&driver) {
         return;
     }
-    let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
+    let before: BTreeSet<usize> = all(fixture).into_iter().take(1).collect();
     assert_applied(&reconcile(fixture, &driver, &before).await);
     for why in ["abort", "another command", "the end", "the deadline"] {
         let left = if why == "the deadline" { SHORT_HOLD } else { LONG_HOLD };
-        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all::<R>(), left, None));
+        let running = HeldWork::of(transaction_command(fixture, &driver, 1, &all(fixture), left, None));
         let ended = running.work(&driver, async |running, _| match why {
             "abort" => running.send_next(Some(Decision::Abort)),
             "another command" => running.send_next(None),
@@ -134,7 +134,7 @@ pub async fn unconfirmed_hold_is_rolled_back<R: DriverFixture>(fixture: &R) {
         assert_eq!(fixture.items().await, before, "after {why}");
         assert_eq!(fixture.foreign().await, foreign, "after {why}");
     }
-    assert_applied(&reconcile(fixture, &driver, &all::<R>()).await);
+    assert_applied(&reconcile(fixture, &driver, &all(fixture)).await);
 }
 
 /// A driver without a held change applies it when it was confirmed, and writes nothing when it was not.
@@ -143,13 +143,13 @@ pub async fn new_process_follows_recorded_decision<R: DriverFixture>(fixture: &R
     if !can_hold(&driver) {
         return;
     }
-    let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
+    let before: BTreeSet<usize> = all(fixture).into_iter().take(1).collect();
     assert_applied(&reconcile(fixture, &driver, &before).await);
     let writes = fixture.writes().await;
     for (left, decision) in [(LONG_HOLD, Some(Decision::Abort)), (EXPIRED, None)] {
         for driver in [fixture.driver(), fixture.driver()] {
             let mut running =
-                HeldWork::of(transaction_command(fixture, &driver, 2, &all::<R>(), left, decision));
+                HeldWork::of(transaction_command(fixture, &driver, 2, &all(fixture), left, decision));
             let work = running.work.take().expect("it works once");
             assert_rolled_back(&driver.reconcile(work).await);
             assert_eq!(
@@ -160,11 +160,17 @@ pub async fn new_process_follows_recorded_decision<R: DriverFixture>(fixture: &R
         }
     }
     let driver = fixture.driver();
-    let mut running =
-        HeldWork::of(transaction_command(fixture, &driver, 2, &all::<R>(), EXPIRED, Some(Decision::Confirm)));
+    let mut running = HeldWork::of(transaction_command(
+        fixture,
+        &driver,
+        2,
+        &all(fixture),
+        EXPIRED,
+        Some(Decision::Confirm),
+    ));
     let work = running.work.take().expect("it works once");
     assert_applied(&driver.reconcile(work).await);
-    assert_eq!(fixture.items().await, all::<R>());
+    assert_eq!(fixture.items().await, all(fixture));
 }
 
 /// The next process rolls back, or applies again, what a killed one held, according to the decision.
@@ -173,12 +179,12 @@ pub async fn killed_hold_is_settled_by_the_next_process<R: DriverFixture>(fixtur
     if !can_hold(&fixture.driver()) {
         return;
     }
-    let before: BTreeSet<usize> = all::<R>().into_iter().take(1).collect();
+    let before: BTreeSet<usize> = all(fixture).into_iter().take(1).collect();
     for decision in [Decision::Abort, Decision::Confirm] {
         assert_applied(&reconcile(fixture, &fixture.driver(), &before).await);
         let killed = fixture.driver();
         let mut running =
-            HeldWork::of(transaction_command(fixture, &killed, 1, &all::<R>(), LONG_HOLD, None));
+            HeldWork::of(transaction_command(fixture, &killed, 1, &all(fixture), LONG_HOLD, None));
         let work = running.work.take().expect("it works once");
         tokio::select! {
             ended = killed.reconcile(work) => panic!("it did not wait for the decision: {ended:?}"),
@@ -189,7 +195,7 @@ pub async fn killed_hold_is_settled_by_the_next_process<R: DriverFixture>(fixtur
         drop(killed);
         let next = fixture.driver();
         let mut running =
-            HeldWork::of(transaction_command(fixture, &next, 2, &all::<R>(), LONG_HOLD, Some(decision)));
+            HeldWork::of(transaction_command(fixture, &next, 2, &all(fixture), LONG_HOLD, Some(decision)));
         let ended = next.reconcile(running.work.take().expect("it works once")).await;
         match decision {
             Decision::Abort => {
@@ -198,7 +204,7 @@ pub async fn killed_hold_is_settled_by_the_next_process<R: DriverFixture>(fixtur
             }
             Decision::Confirm => {
                 assert_applied(&ended);
-                assert_eq!(fixture.items().await, all::<R>());
+                assert_eq!(fixture.items().await, all(fixture));
             }
         }
         assert_eq!(fixture.foreign().await, foreign, "{decision:?}");

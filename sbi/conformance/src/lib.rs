@@ -11,6 +11,7 @@ pub mod holding;
 pub mod hosted;
 mod nats_server;
 pub mod ovs_database;
+pub mod program;
 mod running_host;
 
 use std::collections::BTreeSet;
@@ -22,19 +23,20 @@ use eno_schemas::{Desired, Device, FabricDesired, FabricVlan, Item, VlanId};
 use eno_sbi::Driver;
 
 pub use engine::{Engine, done};
+pub use hosted::{DriverProcess, INSTANCE};
 pub use nats_server::NatsServer;
 pub use running_host::RunningHost;
 
 /// A driver and one target of it, created anew for each check.
 ///
-/// The target can have *items*, numbered from 0 to [`DriverFixture::ITEMS`], such as VLANs on the ports of a
+/// The target can have *items*, numbered from 0 to [`DriverFixture::item_count`], such as VLANs on the ports of a
 /// switch. At first it has no items and some foreign configuration.
 pub trait DriverFixture: Send + Sync + 'static {
     /// The driver.
     type Driver: Driver;
-    /// Number of items: 1 for a target that exists or not, otherwise at least 3.
-    const ITEMS: usize;
 
+    /// Number of items: 1 for a target that exists or not, otherwise at least 3.
+    fn item_count(&self) -> usize;
     /// The driver, as a new process would create it.
     fn driver(&self) -> Self::Driver;
     /// The name of the target.
@@ -56,6 +58,11 @@ pub trait DriverFixture: Send + Sync + 'static {
     fn edit(&self, item: usize, present: bool) -> impl Future<Output = ()> + Send;
     /// True when a rejection of `found` is about `item`.
     fn names(&self, item: usize, found: &Item) -> bool;
+    /// Runs a new process of the driver on NATS, under the name [`INSTANCE`]: in this process, unless the driver is a
+    /// program.
+    fn start_host(&self, server: &NatsServer) -> impl Future<Output = DriverProcess> + Send {
+        DriverProcess::in_process(self.driver(), server)
+    }
 }
 
 /// Awaits a future within the time that a busy machine needs.
@@ -121,8 +128,8 @@ fn command<R: DriverFixture>(
     eno_schemas::Command::new(driver, fixture.target(), (1, sequence), fixture.desired(items))
 }
 
-fn all<R: DriverFixture>() -> BTreeSet<usize> {
-    (0..R::ITEMS).collect()
+fn all<R: DriverFixture>(fixture: &R) -> BTreeSet<usize> {
+    (0..fixture.item_count()).collect()
 }
 
 /// The desired state of a switch with these VLANs.

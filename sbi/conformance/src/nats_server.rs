@@ -1,5 +1,6 @@
 //! A nats-server for one test.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,10 +9,13 @@ use eno_control_plane::parts::{Part, Parts};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use eno_sbi::nats::{Connection, NatsArgs, connect};
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A real nats-server with JetStream on a free loopback port, with a data directory of its own. Dropping it
 /// kills it and removes the data.
@@ -46,6 +50,13 @@ impl NatsServer {
             .spawn()
             .expect("nats-server starts");
         self.child = Some(child);
+        // Else the client logs that nobody listens yet.
+        let listening = async {
+            while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(START_TIMEOUT, listening).await.expect("nats-server listens within 30 s");
         self.connect("eno-wait").await;
     }
 
@@ -83,8 +94,6 @@ impl NatsServer {
             }
             connection
         };
-        tokio::time::timeout(Duration::from_secs(30), connecting)
-            .await
-            .expect("nats-server answers within 30 s")
+        tokio::time::timeout(START_TIMEOUT, connecting).await.expect("nats-server answers within 30 s")
     }
 }

@@ -136,7 +136,10 @@ impl Driver for Memory {
 
 impl DriverFixture for Memory {
     type Driver = Self;
-    const ITEMS: usize = 4;
+
+    fn item_count(&self) -> usize {
+        4
+    }
 
     fn driver(&self) -> Self {
         self.clone()
@@ -207,7 +210,11 @@ async fn driver_that_always_writes_fails_the_suite() {
     }
     impl DriverFixture for Careless {
         type Driver = Self;
-        const ITEMS: usize = Memory::ITEMS;
+
+        fn item_count(&self) -> usize {
+            self.0.item_count()
+        }
+
         fn driver(&self) -> Self {
             self.clone()
         }

@@ -145,7 +145,10 @@ impl NadFixture {
 
 impl DriverFixture for NadFixture {
     type Driver = RecordingDriver;
-    const ITEMS: usize = 1;
+
+    fn item_count(&self) -> usize {
+        1
+    }
 
     fn driver(&self) -> RecordingDriver {
         let writes = Arc::clone(&self.writes);

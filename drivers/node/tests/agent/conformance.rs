@@ -46,7 +46,10 @@ fn name(item: usize) -> String {
 
 impl DriverFixture for Node {
     type Driver = NodeDriver<NoPods>;
-    const ITEMS: usize = 3;
+
+    fn item_count(&self) -> usize {
+        3
+    }
 
     fn driver(&self) -> NodeDriver<NoPods> {
         let host = Host::new(self.net.0.clone());
@@ -84,7 +87,7 @@ impl DriverFixture for Node {
         let there = |item: &usize| {
             up.contains(&format!(": {}:", name(*item))) && rules.contains(&format!("10.66.{item}.0/24"))
         };
-        (0..Self::ITEMS).filter(there).collect()
+        (0..self.item_count()).filter(there).collect()
     }
 
     async fn foreign(&self) -> String {

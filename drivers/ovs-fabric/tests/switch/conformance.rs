@@ -39,7 +39,10 @@ impl Bridge {
 
 impl DriverFixture for Bridge {
     type Driver = OvsFabricDriver;
-    const ITEMS: usize = 5;
+
+    fn item_count(&self) -> usize {
+        5
+    }
 
     fn driver(&self) -> OvsFabricDriver {
         self.0.driver()
@@ -62,11 +65,11 @@ impl DriverFixture for Bridge {
             let (port, vlan) = (Self::port(*item), Self::vlan(*item));
             self.0.trunks(port).contains(&vlan) && self.recorded(port).contains(&vlan)
         };
-        (0..Self::ITEMS).filter(there).collect()
+        (0..self.item_count()).filter(there).collect()
     }
 
     async fn foreign(&self) -> String {
-        let ours = |vlan: &u16| (100..100 + Self::ITEMS).contains(&usize::from(*vlan));
+        let ours = |vlan: &u16| (100..100 + self.item_count()).contains(&usize::from(*vlan));
         let list = |port: &str| {
             // CLOSED counts as no VLAN, whoever put it there.
             let foreign = |vlan: &u16| !ours(vlan) && *vlan != 4095;

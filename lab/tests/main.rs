@@ -1,0 +1,4 @@
+//! The laboratory's commands. One binary, to link the dependencies once.
+
+mod conformance;
+mod nodes;
