@@ -55,6 +55,26 @@ use crate::{Callbacks, schema};
         "self.Driver != 'ovs-fabric' || !has(self.AuditInterval)",
         "is not for the driver ovs-fabric, which Open vSwitch tells of every change: leave it out",
     ),
+    // Other drivers check their addresses themselves.
+    schema::rule_at(
+        ".Address",
+        "!(self.Driver in ['netconf', 'ovs-fabric']) \
+         || self.Address.matches('^unix:/[ -~]{0,106}$') \
+         || self.Address.matches('^(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?\
+         |(tcp|ssl):([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5})$') \
+         && (!self.Address.contains('[') \
+         || isIP(self.Address.substring(self.Address.indexOf('[') + 1, self.Address.indexOf(']'))))",
+        "must be a host name or an address with an optional port, such as leaf1.example.com, 192.0.2.1:830 or \
+         [2001:db8::1]:830, or unix:/path, tcp:host:port or ssl:host:port",
+    ),
+    schema::rule_at(
+        ".Address",
+        "!(self.Driver in ['netconf', 'ovs-fabric']) || self.Address.startsWith('unix:/') \
+         || !self.Address.matches('^((tcp|ssl):)?[^\\\\[:]*:[0-9]{1,5}$|\\\\]:[0-9]{1,5}$') \
+         || int(self.Address.substring(self.Address.lastIndexOf(':') + 1)) >= 1 \
+         && int(self.Address.substring(self.Address.lastIndexOf(':') + 1)) <= 65535",
+        "must have a port from 1 to 65535",
+    ),
     schema::rule_at(
         ".Address",
         "self.Driver != 'netconf' || !self.Address.matches('^(unix:/|(tcp|ssl):.+:[0-9]+$)')",
@@ -73,7 +93,8 @@ pub struct FabricDeviceSpec {
     pub driver: String,
     /// Where the driver reaches the device. For netconf a host name or an address, and optionally a port, such as
     /// leaf1.example.com, 192.0.2.1:830 or [2001:db8::1]:830; the default port is 830. For ovs-fabric unix:/path,
-    /// tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640.
+    /// tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640. For another driver what that driver takes, such as a
+    /// path or a URL.
     #[schemars(schema_with = "address")]
     pub address: String,
     /// The configuration model to speak, such as openconfig; absent lets the driver choose by what the device offers.
@@ -252,28 +273,7 @@ fn dialect(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn address(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 266,
-        "x-kubernetes-validations": [
-            schema::rule(
-                "self.matches('^unix:/[ -~]{0,106}$') \
-                 || self.matches('^(([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\])(:[0-9]{1,5})?\
-                 |(tcp|ssl):([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5})$') \
-                 && (!self.contains('[') || isIP(self.substring(self.indexOf('[') + 1, self.indexOf(']'))))",
-                "must be a host name or an address with an optional port, such as leaf1.example.com, 192.0.2.1:830 or \
-                 [2001:db8::1]:830, or unix:/path, tcp:host:port or ssl:host:port",
-            ),
-            schema::rule(
-                "self.startsWith('unix:/') \
-                 || !self.matches('^((tcp|ssl):)?[^\\\\[:]*:[0-9]{1,5}$|\\\\]:[0-9]{1,5}$') \
-                 || int(self.substring(self.lastIndexOf(':') + 1)) >= 1 \
-                 && int(self.substring(self.lastIndexOf(':') + 1)) <= 65535",
-                "must have a port from 1 to 65535",
-            ),
-        ],
-    })
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 266 })
 }
 
 /// The one mode that a spec can ask for.

@@ -355,6 +355,9 @@ fn devices_parse_or_name_the_invalid_field() {
         };
         assert_eq!(spec.device.address, full);
     }
+    let file = json!({ "Driver": "json-file", "Address": "file:///srv/leaf 1.json" });
+    let Spec::Device(spec) = good(Kind::FabricDevice, device(file)) else { panic!() };
+    assert_eq!(spec.device.address, "file:///srv/leaf 1.json", "the driver checks it itself");
     let Spec::Device(spec) = good(Kind::FabricDevice, device(json!({ "Adopt": "42,100-199" }))) else {
         panic!()
     };
