@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{ProgramFixture, bucket, until, value};
 use crate::holding::can_hold;
-use crate::{DriverFixture, Engine, INSTANCE, NatsServer, DriverProcess, all, command};
+use crate::{DriverFixture, DriverProcess, Engine, INSTANCE, NatsServer, all, command};
 
 /// The lifetime of keys is 15 s, so they have to be renewed earlier.
 const RENEWED_WITHIN: Duration = Duration::from_secs(14);

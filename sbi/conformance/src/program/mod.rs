@@ -20,7 +20,7 @@ use eno_schemas::{Desired, DriverHello, Item, Outcome, Report, decode, subject};
 use futures::Stream;
 use tokio::sync::OnceCell;
 
-use super::{DriverFixture, Engine, INSTANCE, NatsServer, DriverProcess};
+use super::{DriverFixture, DriverProcess, Engine, INSTANCE, NatsServer};
 use eno_sbi::nats::Connection;
 use eno_sbi::{Driver, Identity, Reconciled, Work};
 use protocol::{Described, FixtureProgram, Request};
