@@ -16,7 +16,7 @@ mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
-pub use manifests::{attachment, connection_point, object, service, subnet};
+pub use manifests::{access, attachment, connection_point, object, service, subnet};
 pub use networks::Networks;
 pub use nodes::{deployment, two_nodes};
 pub use objects::ExpectedStatus;

@@ -26,6 +26,11 @@ pub fn attachment(namespace: &str, name: &str, point: &str, services: &str, more
     )
 }
 
+/// An L2ServiceAttachment with one VLAN, at the ConnectionPoint that has the name of its namespace.
+pub fn access(namespace: &str, name: &str, service: &str) -> String {
+    attachment(namespace, name, namespace, service, "VlanType: access")
+}
+
 /// An IPv4 Subnet with a mask of 24 bits; `more` is the rest of its spec.
 pub fn subnet(name: &str, address: &str, more: &str) -> String {
     let spec = format!("Type: v4, Ipam: whereabouts, Address: {address}, Mask: 24, {more}");

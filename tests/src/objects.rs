@@ -46,6 +46,19 @@ impl From<Phase> for ExpectedStatus<'static> {
     }
 }
 
+/// A phase, and texts that the message must contain.
+impl<'a> From<(Phase, &'a [&'a str])> for ExpectedStatus<'a> {
+    fn from((phase, message_parts): (Phase, &'a [&'a str])) -> Self {
+        Self { phase, message_parts }
+    }
+}
+
+impl<'a, const N: usize> From<(Phase, &'a [&'a str; N])> for ExpectedStatus<'a> {
+    fn from((phase, message_parts): (Phase, &'a [&'a str; N])) -> Self {
+        Self { phase, message_parts }
+    }
+}
+
 fn parse(yaml: &str) -> Vec<DynamicObject> {
     serde_saphyr::from_multiple(yaml).unwrap_or_else(|error| panic!("{error} in:\n{yaml}"))
 }
@@ -80,6 +93,15 @@ impl System {
         if let Err(error) = self.try_apply(yaml).await {
             panic!("{error}\nin:\n{yaml}");
         }
+    }
+
+    /// Applies all documents of a YAML text, and waits until one of these objects is ready.
+    pub async fn apply_until_ready<K>(&self, yaml: &str, name: &str) -> K
+    where
+        K: EnoResource + Clone + Debug + DeserializeOwned + serde::Serialize + Send + 'static,
+    {
+        self.apply(yaml).await;
+        self.becomes(name, Phase::Ready).await
     }
 
     async fn try_apply(&self, yaml: &str) -> Result<(), kube::Error> {

@@ -97,6 +97,12 @@ impl System {
         }
     }
 
+    /// Deletes all documents of a YAML text, and waits until their VLANs are on no switch.
+    pub async fn delete_with_vlans(&self, yaml: &str, vids: impl IntoIterator<Item = u16>) {
+        self.delete(yaml).await;
+        self.until_without(vids).await;
+    }
+
     /// The number of transactions on a switch.
     pub async fn transactions(&self, switch: &str) -> u64 {
         switch::stats(&self.http, self.info(switch))

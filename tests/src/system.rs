@@ -146,28 +146,26 @@ static SANDBOX_WITH_NODES: SharedSystem = Mutex::new(Weak::new());
 /// Runs a test concurrently with others on a shared sandbox with two real nodes, one on each leaf. The test must use
 /// its own names, namespaces and VLAN IDs.
 pub fn with_shared_nodes<F: AsyncFnOnce(&System)>(test: F) {
-    let system = shared_system(&SANDBOX_WITH_NODES, two_nodes);
-    runtime().block_on(async {
-        let _guard = system.in_use.read().await;
-        test(&system).await;
-    });
-    release(system);
+    run_shared(shared_system(&SANDBOX_WITH_NODES, two_nodes), test);
 }
 
 /// Runs a test on the sandbox of [`with_shared_nodes`] while no other runs there, since it disturbs everything.
 pub fn with_exclusive_nodes<F: AsyncFnOnce(&System)>(test: F) {
-    let system = shared_system(&SANDBOX_WITH_NODES, two_nodes);
-    runtime().block_on(async {
-        let _guard = system.in_use.write().await;
-        test(&system).await;
-    });
-    release(system);
+    run_exclusive(shared_system(&SANDBOX_WITH_NODES, two_nodes), test);
 }
 
 /// Runs a test concurrently with others on a shared sandbox without real nodes. The test must use its own names,
 /// namespaces and VLAN IDs.
 pub fn with_shared_sandbox<F: AsyncFnOnce(&System)>(test: F) {
-    let system = shared_system(&SANDBOX_WITHOUT_NODES, |_| ());
+    run_shared(shared_system(&SANDBOX_WITHOUT_NODES, |_| ()), test);
+}
+
+/// Runs a test on the shared sandbox while no other runs, since it counts or disturbs everything.
+pub fn with_exclusive_sandbox<F: AsyncFnOnce(&System)>(test: F) {
+    run_exclusive(shared_system(&SANDBOX_WITHOUT_NODES, |_| ()), test);
+}
+
+fn run_shared<F: AsyncFnOnce(&System)>(system: Arc<System>, test: F) {
     runtime().block_on(async {
         let _guard = system.in_use.read().await;
         test(&system).await;
@@ -175,9 +173,7 @@ pub fn with_shared_sandbox<F: AsyncFnOnce(&System)>(test: F) {
     release(system);
 }
 
-/// Runs a test on the shared sandbox while no other runs, since it counts or disturbs everything.
-pub fn with_exclusive_sandbox<F: AsyncFnOnce(&System)>(test: F) {
-    let system = shared_system(&SANDBOX_WITHOUT_NODES, |_| ());
+fn run_exclusive<F: AsyncFnOnce(&System)>(system: Arc<System>, test: F) {
     runtime().block_on(async {
         let _guard = system.in_use.write().await;
         test(&system).await;

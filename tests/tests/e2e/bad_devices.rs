@@ -1,7 +1,7 @@
 //! Switches that can't be managed: each FabricDevice's status names the reason.
 
 use eno_nbi_crds::{FabricDevice, L2Service, Phase};
-use eno_tests::{ExpectedStatus, System, object, service, with_shared_sandbox};
+use eno_tests::{System, object, service, with_shared_sandbox};
 use serde_json::json;
 
 /// A valid host key that belongs to no switch.
@@ -20,7 +20,7 @@ async fn apply_and_forget(
     message_parts: &[&str],
 ) -> FabricDevice {
     system.apply(yaml).await;
-    let found = system.becomes::<FabricDevice>(name, ExpectedStatus { phase, message_parts }).await;
+    let found = system.becomes::<FabricDevice>(name, (phase, message_parts)).await;
     let forget = json!({"metadata": {"annotations": {(eno_nbi_crds::FORGET_ANNOTATION): "true"}}});
     system.patch("FabricDevice", name, forget).await;
     system.delete(yaml).await;
@@ -113,14 +113,12 @@ fn unknown_device_port_fails_only_its_service() {
         system.apply(&port).await;
         let bad = service("noport-a", 440, "PhysicalNW: [noport]");
         system.apply(&bad).await;
-        let message_parts = &["FabricDevice island", "VLAN 440", "Ethernet999"][..];
-        system.becomes::<L2Service>("noport-a", ExpectedStatus { phase: Phase::Error, message_parts }).await;
+        let refused = (Phase::Error, &["FabricDevice island", "VLAN 440", "Ethernet999"]);
+        system.becomes::<L2Service>("noport-a", refused).await;
         let good = service("noport-b", 441, "PhysicalNW: [island-gw]");
-        system.apply(&good).await;
-        system.becomes::<L2Service>("noport-b", Phase::Ready).await;
+        system.apply_until_ready::<L2Service>(&good, "noport-b").await;
         system.delete(&[bad, good].concat()).await;
-        system.apply(&device("island", &address, "")).await;
-        system.becomes::<FabricDevice>("island", Phase::Ready).await;
+        system.apply_until_ready::<FabricDevice>(&device("island", &address, ""), "island").await;
         system.delete(&network).await;
     });
 }

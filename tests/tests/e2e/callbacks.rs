@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::e2e::create_connection_point;
+use crate::e2e::create_namespace_and_point;
 
 type ReceivedHeaders = Arc<watch::Sender<Vec<HeaderMap>>>;
 
@@ -61,8 +61,7 @@ async fn until_callback_condition(system: &System, name: &str, status: &str, rea
 fn callbacks_are_signed_with_the_key_of_the_objects_namespace() {
     with_shared_sandbox(async |system| {
         let (url, seen) = endpoint().await;
-        system.namespace("sign").await;
-        create_connection_point(system, "sign", &["node1"]).await;
+        create_namespace_and_point(system, "sign", &["node1"]).await;
         let callback = format!("CallbackURL: '{url}', CallbackSecret: {{Name: eno-callback}}");
         let network = [
             secret("sign"),
@@ -70,8 +69,7 @@ fn callbacks_are_signed_with_the_key_of_the_objects_namespace() {
             attachment("sign", "a", "sign", "sign-a", &format!("VlanType: access, {callback}")),
         ]
         .concat();
-        system.apply(&network).await;
-        system.becomes::<L2ServiceAttachment>("sign/a", Phase::Ready).await;
+        system.apply_until_ready::<L2ServiceAttachment>(&network, "sign/a").await;
         let tests: [&[&str]; 2] = [&[], &["--endpoint"]];
         for more in tests {
             let arguments = [&["callbacks", "test", "l2sa/a", "-n", "sign"], more].concat();
@@ -85,8 +83,7 @@ fn callbacks_are_signed_with_the_key_of_the_objects_namespace() {
             let signature = headers.get("webhook-signature").and_then(|value| value.to_str().ok());
             assert!(signature.is_some_and(|text| text.starts_with("v1,")), "{headers:?}");
         }
-        system.delete(&network).await;
-        system.until_without([440]).await;
+        system.delete_with_vlans(&network, [440]).await;
     });
 }
 

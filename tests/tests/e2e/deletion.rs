@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase, Subnet};
-use eno_tests::{ExpectedStatus, Ports, Receiver, attachment, service, subnet, with_shared_sandbox};
+use eno_tests::{Ports, Receiver, access, service, subnet, with_shared_sandbox};
 use kube::Resource as _;
 use kube::runtime::watcher;
 
-use crate::e2e::create_connection_point;
+use crate::e2e::create_namespace_and_point;
 
 /// A pod that no kubelet runs, with the networks annotation.
 fn pod(namespace: &str, name: &str, networks: &str) -> String {
@@ -20,31 +20,27 @@ fn pod(namespace: &str, name: &str, networks: &str) -> String {
 #[test]
 fn service_deletion_waits_for_its_attachment() {
     with_shared_sandbox(async |system| {
-        system.namespace("used").await;
-        create_connection_point(system, "used", &["node3"]).await;
+        create_namespace_and_point(system, "used", &["node3"]).await;
         system.apply(&subnet("used", "10.30.0.0", "")).await;
         let receiver = Receiver::start().await;
         let network = service("used-a", 300, &format!("Subnets: [used], CallbackURL: '{}'", receiver.url()));
-        let user = attachment("used", "a", "used", "used-a", "VlanType: access");
-        system.apply(&[&*network, &*user].concat()).await;
-        system.becomes::<L2ServiceAttachment>("used/a", Phase::Ready).await;
+        let user = access("used", "a", "used-a");
+        system.apply_until_ready::<L2ServiceAttachment>(&[&*network, &*user].concat(), "used/a").await;
         system.becomes::<L2Service>("used-a", Phase::Ready).await;
 
         system.request_deletion(&network).await;
-        let waits = ExpectedStatus {
-            phase: Phase::Terminating,
-            message_parts: &["in use by", "L2ServiceAttachment used/a"],
-        };
-        system.becomes::<L2Service>("used-a", waits).await;
+        system
+            .becomes::<L2Service>(
+                "used-a",
+                (Phase::Terminating, &["in use by", "L2ServiceAttachment used/a"]),
+            )
+            .await;
         system.assert_vlan_on(300, &Ports::from([("leaf2", "Ethernet1")])).await;
         system.becomes::<L2ServiceAttachment>("used/a", Phase::Ready).await;
 
-        let newcomer = attachment("used", "b", "used", "used-a", "VlanType: access");
+        let newcomer = access("used", "b", "used-a");
         system.apply(&newcomer).await;
-        let refused = ExpectedStatus {
-            phase: Phase::Error,
-            message_parts: &["L2Services[0]", "used-a", "being deleted"],
-        };
+        let refused = (Phase::Error, &["L2Services[0]", "used-a", "being deleted"]);
         system.becomes::<L2ServiceAttachment>("used/b", refused).await;
 
         system.request_deletion(&[user, newcomer].concat()).await;
@@ -62,20 +58,18 @@ fn service_deletion_waits_for_its_attachment() {
 #[test]
 fn attachment_deletion_waits_for_its_pods() {
     with_shared_sandbox(async |system| {
-        system.namespace("pods").await;
-        create_connection_point(system, "pods", &["node3"]).await;
+        create_namespace_and_point(system, "pods", &["node3"]).await;
         let network = service("pods-a", 301, "");
-        let used = attachment("pods", "a", "pods", "pods-a", "VlanType: access");
-        system.apply(&[&*network, &*used].concat()).await;
-        system.becomes::<L2ServiceAttachment>("pods/a", Phase::Ready).await;
+        let used = access("pods", "a", "pods-a");
+        system.apply_until_ready::<L2ServiceAttachment>(&[&*network, &*used].concat(), "pods/a").await;
         let pods = [pod("pods", "short", "a@net1"), pod("pods", "list", r#"[{"name": "a"}]"#)];
         system.apply(&pods.join("\n---\n")).await;
 
         system.request_deletion(&used).await;
-        let waits = ExpectedStatus { phase: Phase::Terminating, message_parts: &["in use by pod"] };
+        let waits = (Phase::Terminating, &["in use by pod"]);
         system.becomes::<L2ServiceAttachment>("pods/a", waits).await;
         system.delete(&pods[0]).await;
-        let waits = ExpectedStatus { phase: Phase::Terminating, message_parts: &["in use by pod list"] };
+        let waits = (Phase::Terminating, &["in use by pod list"]);
         system.becomes::<L2ServiceAttachment>("pods/a", waits).await;
         system.nad("pods/a", |config| config["vlan"] == 301).await;
         system.assert_vlan_on(301, &Ports::from([("leaf2", "Ethernet1")])).await;
@@ -92,12 +86,10 @@ fn attachment_deletion_waits_for_its_pods() {
 #[test]
 fn namespace_deletion_removes_pods_attachments_and_vlans() {
     with_shared_sandbox(async |system| {
-        system.namespace("whole").await;
-        create_connection_point(system, "whole", &["node3"]).await;
+        create_namespace_and_point(system, "whole", &["node3"]).await;
         let network = service("whole-a", 302, "");
-        let used = attachment("whole", "a", "whole", "whole-a", "VlanType: access");
-        system.apply(&[&*network, &*used].concat()).await;
-        system.becomes::<L2ServiceAttachment>("whole/a", Phase::Ready).await;
+        let used = access("whole", "a", "whole-a");
+        system.apply_until_ready::<L2ServiceAttachment>(&[&*network, &*used].concat(), "whole/a").await;
         system.apply(&pod("whole", "user", "whole/a")).await;
         system.request_deletion("{apiVersion: v1, kind: Namespace, metadata: {name: whole}}").await;
         system.namespace_gone("whole").await;

@@ -2,12 +2,12 @@
 
 use eno_nbi_crds::{ChangeOutcome, FabricDevice, L2Service, L2ServiceAttachment, Phase};
 use eno_simulator::{HandEdit, NodeInterface, Topology};
-use eno_tests::{ExpectedStatus, Ports, System, attachment, service, with_own_sandbox};
+use eno_tests::{ExpectedStatus, Ports, System, access, service, with_own_sandbox};
 use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
 use serde_json::json;
 
-use crate::e2e::{create_connection_point, create_connection_point_on};
+use crate::e2e::{create_connection_point_on, create_namespace_and_point};
 
 const SWITCHES: [(&str, &str); 4] =
     [("leaf1", "openconfig"), ("leaf2", "junos"), ("spine1", "srlinux"), ("spine2", "ieee8021q")];
@@ -18,8 +18,7 @@ fn with_mixed_fabric<F: AsyncFnOnce(&System)>(test: F) {
     with_own_sandbox(
         |options| options.topology = Topology::leaf_spine_of(2, 2, 2, &makes),
         async |system| {
-            system.namespace("mix").await;
-            create_connection_point(system, "mix", &["node1", "node2"]).await;
+            create_namespace_and_point(system, "mix", &["node1", "node2"]).await;
             test(system).await;
         },
     );
@@ -44,7 +43,7 @@ fn ports() -> Ports<'static> {
 /// The manifests of a service between both nodes.
 fn service_between_nodes(vid: u16) -> String {
     let name = format!("mix-{vid}");
-    service(&name, vid, "") + &attachment("mix", &format!("a{vid}"), "mix", &name, "VlanType: access")
+    service(&name, vid, "") + &access("mix", &format!("a{vid}"), &name)
 }
 
 async fn becomes<'a>(system: &System, vid: u16, wanted: impl Into<ExpectedStatus<'a>>) {
@@ -101,8 +100,7 @@ fn service_over_four_dialects_is_configured_and_removed() {
             transactions.push(last.id);
         }
         assert!(transactions[0].is_some() && transactions.iter().all(|id| *id == transactions[0]));
-        system.delete(&network).await;
-        system.until_without([500]).await;
+        system.delete_with_vlans(&network, [500]).await;
     });
 }
 
@@ -129,8 +127,7 @@ fn bond_across_two_switches_carries_the_vlan_on_both() {
             ports.extend([("leaf1", "Ethernet49"), ("leaf2", "xe-0/0/49")]);
             ports.extend([("spine1", "ethernet-1/1"), ("spine1", "ethernet-1/2")]);
             system.assert_vlan_on(520, &ports).await;
-            system.delete(&network).await;
-            system.until_without([520]).await;
+            system.delete_with_vlans(&network, [520]).await;
         },
     );
 }
@@ -143,8 +140,7 @@ fn rejected_change_is_on_no_switch_and_the_others_converge() {
         system.fault("spine1", refusal).await;
         let network = [501, 502, 503].map(service_between_nodes).concat();
         system.apply(&network).await;
-        let refused = ExpectedStatus { phase: Phase::Error, message_parts: &["spine1", "no room for it"] };
-        becomes(system, 502, refused).await;
+        becomes(system, 502, (Phase::Error, &["spine1", "no room for it"])).await;
         for vid in [501, 503] {
             becomes(system, vid, Phase::Ready).await;
             system.assert_vlan_on(vid, &ports()).await;
@@ -154,8 +150,7 @@ fn rejected_change_is_on_no_switch_and_the_others_converge() {
         system.fault("spine1", json!({"kind": "clear"})).await;
         becomes(system, 502, Phase::Ready).await;
         system.assert_vlan_on(502, &ports()).await;
-        system.delete(&network).await;
-        system.until_without(501..=503).await;
+        system.delete_with_vlans(&network, 501..=503).await;
     });
 }
 
@@ -169,7 +164,7 @@ fn unreachable_spine_blocks_no_other_switch_and_catches_up() {
         .await;
         let network = service_between_nodes(510);
         system.apply(&network).await;
-        becomes(system, 510, ExpectedStatus { phase: Phase::Pending, message_parts: &["spine1"] }).await;
+        becomes(system, 510, (Phase::Pending, &["spine1"])).await;
         for switch in ["leaf1", "leaf2", "spine2"] {
             until_vlan_presence(system, switch, 510, true).await;
             system.until_confirmed(switch).await;
@@ -178,8 +173,7 @@ fn unreachable_spine_blocks_no_other_switch_and_catches_up() {
         system.fault("spine1", json!({"kind": "clear"})).await;
         becomes(system, 510, Phase::Ready).await;
         system.assert_vlan_on(510, &ports()).await;
-        system.delete(&network).await;
-        system.until_without([510]).await;
+        system.delete_with_vlans(&network, [510]).await;
     });
 }
 
@@ -197,15 +191,14 @@ fn switch_lost_before_confirmation_rolls_back_the_others() {
         system.fault("leaf2", json!({"kind": "unreachable"})).await;
         until_vlan_presence(system, "leaf1", 520, false).await;
         system.fault("spine1", json!({"kind": "clear"})).await;
-        becomes(system, 520, ExpectedStatus { phase: Phase::Pending, message_parts: &["leaf2"] }).await;
+        becomes(system, 520, (Phase::Pending, &["leaf2"])).await;
         system.fault("leaf2", json!({"kind": "clear"})).await;
         becomes(system, 520, Phase::Ready).await;
         system.assert_vlan_on(520, &ports()).await;
         for (switch, _) in SWITCHES {
             system.until_confirmed(switch).await;
         }
-        system.delete(&network).await;
-        system.until_without([520]).await;
+        system.delete_with_vlans(&network, [520]).await;
     });
 }
 
@@ -227,8 +220,7 @@ fn pending_commits_converge_after_a_driver_crash() {
         for (switch, _) in SWITCHES {
             system.until_confirmed(switch).await;
         }
-        system.delete(&network).await;
-        system.until_without([530]).await;
+        system.delete_with_vlans(&network, [530]).await;
     });
 }
 
@@ -239,8 +231,7 @@ fn foreign_vlan_is_adopted_and_drift_is_reported_or_repaired() {
         system.edit_manually("spine2", &define).await;
         let network = [540, 541].map(service_between_nodes).concat();
         system.apply(&network).await;
-        let refused =
-            ExpectedStatus { phase: Phase::Error, message_parts: &["spine2", "cameras", "not ours"] };
+        let refused = (Phase::Error, &["spine2", "cameras", "not ours"]);
         becomes(system, 540, refused).await;
         becomes(system, 541, Phase::Ready).await;
         for switch in ["leaf1", "leaf2", "spine1"] {
@@ -281,7 +272,6 @@ fn foreign_vlan_is_adopted_and_drift_is_reported_or_repaired() {
         })
         .await;
         becomes(system, 541, Phase::Ready).await;
-        system.delete(&network).await;
-        system.until_without([540, 541]).await;
+        system.delete_with_vlans(&network, [540, 541]).await;
     });
 }

@@ -6,14 +6,14 @@ use eno_nbi_crds::{
     ConnectionPoint, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool, Phase,
     PhysicalNetwork, Route, Subnet,
 };
-use eno_tests::{System, attachment, service, with_exclusive_sandbox};
+use eno_tests::{System, access, service, with_exclusive_sandbox};
 use futures::TryStreamExt as _;
 use kube::Resource;
 use kube::api::{Api, ListParams, WatchEvent, WatchParams};
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
-use crate::e2e::create_connection_point;
+use crate::e2e::create_namespace_and_point;
 
 /// Duration of the watches.
 const IDLE_PERIOD: Duration = Duration::from_secs(5);
@@ -21,15 +21,9 @@ const IDLE_PERIOD: Duration = Duration::from_secs(5);
 #[test]
 fn nothing_is_written_when_nothing_changes() {
     with_exclusive_sandbox(async |system| {
-        system.namespace("idle").await;
-        create_connection_point(system, "idle", &["node1", "node3"]).await;
-        let network = [
-            service("idle-a", 310, "PhysicalNW: [dc-gw]"),
-            attachment("idle", "a", "idle", "idle-a", "VlanType: access"),
-        ]
-        .concat();
-        system.apply(&network).await;
-        system.becomes::<L2ServiceAttachment>("idle/a", Phase::Ready).await;
+        create_namespace_and_point(system, "idle", &["node1", "node3"]).await;
+        let network = [service("idle-a", 310, "PhysicalNW: [dc-gw]"), access("idle", "a", "idle-a")].concat();
+        system.apply_until_ready::<L2ServiceAttachment>(&network, "idle/a").await;
         let is_reported = |service: &L2Service| {
             let status = service.status.as_ref();
             status.is_some_and(|s| s.phase == Some(Phase::Ready) && s.connection_points == ["idle"])

@@ -1,10 +1,10 @@
 //! `eno plan`, `status`, `trace` and `blame`: the predicted, the present and the past state.
 
-use eno_nbi_crds::{L2ServiceAttachment, Phase};
-use eno_tests::{attachment, service, with_shared_sandbox};
+use eno_nbi_crds::L2ServiceAttachment;
+use eno_tests::{access, service, with_shared_sandbox};
 use serde_json::{Value, json};
 
-use crate::e2e::create_connection_point;
+use crate::e2e::create_namespace_and_point;
 
 fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
     let found = list.as_array().expect("a list").iter().find(|one| one[field] == value);
@@ -14,10 +14,8 @@ fn find<'a>(list: &'a Value, field: &str, value: &str) -> &'a Value {
 #[test]
 fn plan_predicts_what_apply_does() {
     with_shared_sandbox(async |system| {
-        system.namespace("ask").await;
-        create_connection_point(system, "ask", &["node1", "node3"]).await;
-        let network =
-            [service("ask-a", 240, ""), attachment("ask", "a", "ask", "ask-a", "VlanType: access")].concat();
+        create_namespace_and_point(system, "ask", &["node1", "node3"]).await;
+        let network = [service("ask-a", 240, ""), access("ask", "a", "ask-a")].concat();
 
         let plan = system.eno_json(&["plan", "-f", "-"], &network, 0).await;
         assert_eq!(find(&plan["objects"], "kind", "L2Service")["act"], "create");
@@ -32,8 +30,7 @@ fn plan_predicts_what_apply_does() {
         // A plan changes nothing.
         assert!(system.ports_of(240).await.is_empty());
 
-        system.apply(&network).await;
-        system.becomes::<L2ServiceAttachment>("ask/a", Phase::Ready).await;
+        system.apply_until_ready::<L2ServiceAttachment>(&network, "ask/a").await;
         let again = system.eno_json(&["plan", "-f", "-"], &network, 0).await;
         assert_eq!(again["switches"], json!([]), "what is there needs nothing: {again:#}");
 
@@ -51,8 +48,7 @@ fn plan_predicts_what_apply_does() {
         assert_eq!(find(&deletion["switches"], "name", "leaf1")["delete"], "240");
         assert!(find(&deletion["objects"], "kind", "L2ServiceAttachment")["after"].is_null());
 
-        system.delete(&network).await;
-        system.until_without([240]).await;
+        system.delete_with_vlans(&network, [240]).await;
         let trace = system.eno_json(&["trace", "l2sa/a", "-n", "ask"], "", 0).await;
         let phases: Vec<&str> = trace["entries"]
             .as_array()
@@ -68,21 +64,11 @@ fn plan_predicts_what_apply_does() {
 #[test]
 fn plan_reports_conflicts_and_schema_errors() {
     with_shared_sandbox(async |system| {
-        system.namespace("askbad").await;
-        create_connection_point(system, "askbad", &["node1"]).await;
-        let first_service = [
-            service("askbad-a", 241, ""),
-            attachment("askbad", "a", "askbad", "askbad-a", "VlanType: access"),
-        ]
-        .concat();
-        system.apply(&first_service).await;
-        system.becomes::<L2ServiceAttachment>("askbad/a", Phase::Ready).await;
+        create_namespace_and_point(system, "askbad", &["node1"]).await;
+        let first_service = [service("askbad-a", 241, ""), access("askbad", "a", "askbad-a")].concat();
+        system.apply_until_ready::<L2ServiceAttachment>(&first_service, "askbad/a").await;
 
-        let same_vlan = [
-            service("askbad-b", 241, ""),
-            attachment("askbad", "b", "askbad", "askbad-b", "VlanType: access"),
-        ]
-        .concat();
+        let same_vlan = [service("askbad-b", 241, ""), access("askbad", "b", "askbad-b")].concat();
         let plan = system.eno_json(&["plan", "-f", "-"], &same_vlan, 2).await;
         let service_b = find(&plan["objects"], "name", "askbad-b");
         assert_eq!(service_b["after"]["phase"], "error");
@@ -101,7 +87,6 @@ fn plan_reports_conflicts_and_schema_errors() {
         let foreign = system.eno(&["status", "l2s/nobody"], "").await;
         assert_eq!(foreign.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&foreign.stderr).contains("L2Service/nobody does not exist"));
-        system.delete(&first_service).await;
-        system.until_without([241]).await;
+        system.delete_with_vlans(&first_service, [241]).await;
     });
 }

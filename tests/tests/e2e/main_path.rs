@@ -85,8 +85,9 @@ fn networks_reach_switches_pods_and_callbacks_and_are_removed() {
             .collect();
         receiver.until(&objects, "ready").await;
 
-        system.delete(&[&*services, &*attachments, "\n---\n", CONNECTION_POINTS].concat()).await;
-        system.until_without(100..=103).await;
+        system
+            .delete_with_vlans(&[&*services, &*attachments, "\n---\n", CONNECTION_POINTS].concat(), 100..=103)
+            .await;
         system.until(system.nads("main"), watcher::Config::default(), "no NAD", BTreeMap::is_empty).await;
         foreign.assert_untouched(system).await;
         receiver.until(&objects, "deleted").await;

@@ -29,6 +29,12 @@ async fn create_connection_point(system: &System, name: &str, nodes: &[&str]) {
     create_connection_point_on(system, name, nodes, "eth1").await;
 }
 
+/// Creates a namespace, and a NodePool and a ConnectionPoint of its name.
+async fn create_namespace_and_point(system: &System, name: &str, nodes: &[&str]) {
+    system.namespace(name).await;
+    create_connection_point(system, name, nodes).await;
+}
+
 /// Like [`create_connection_point`], with the bridge's NICs separated by commas.
 async fn create_connection_point_on(system: &System, name: &str, nodes: &[&str], interfaces: &str) {
     for node in nodes {

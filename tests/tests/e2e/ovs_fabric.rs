@@ -2,9 +2,7 @@
 //! NETCONF switches.
 
 use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2Service, L2ServiceAttachment, NodePool, Phase};
-use eno_tests::{
-    ExpectedStatus, OpenVswitch, System, attachment, between_leaves, service, with_shared_sandbox,
-};
+use eno_tests::{OpenVswitch, System, attachment, between_leaves, service, with_shared_sandbox};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -147,15 +145,14 @@ async fn check_bridge_behind_switches(system: &System, switch: &OpenVswitch, imp
         attachment("ovsfab", "lab", "cp-virtio", "ovsfab-b", "VlanType: trunk"),
     ]
     .concat();
-    system.apply(&lab).await;
-    system.becomes::<L2ServiceAttachment>("ovsfab/lab", Phase::Ready).await;
+    system.apply_until_ready::<L2ServiceAttachment>(&lab, "ovsfab/lab").await;
     let before = switch.configurations().await;
     let refusal = json!({"kind": "reject-edit", "vlan": 471, "message": "VLAN 471 is for the voice"});
     system.fault("leaf2", refusal).await;
     let edge = attachment("ovsfab", "edge", "ovsmixed", "ovsfab-b", "VlanType: access");
     system.apply(&edge).await;
-    let message_parts = &["FabricDevice leaf2", "for the voice"][..];
-    system.becomes::<L2Service>("ovsfab-b", ExpectedStatus { phase: Phase::Error, message_parts }).await;
+    let refused = (Phase::Error, &["FabricDevice leaf2", "for the voice"]);
+    system.becomes::<L2Service>("ovsfab-b", refused).await;
     assert_eq!(vlans_by_port(switch).await, on(&VIRTIO, &[471]));
     assert_eq!(switch.configurations().await, before, "the bridge was changed though a switch refuses");
     system.fault("leaf2", json!({"kind": "clear"})).await;
@@ -170,10 +167,8 @@ async fn check_bridge_behind_switches(system: &System, switch: &OpenVswitch, imp
     assert_eq!(vlans_by_port(switch).await, on(&[&VIRTIO[..], &[UPLINK]].concat(), &[471]));
     assert_eq!(switch.configurations().await, before + 1, "the bridge was changed once");
 
-    system.delete(&[lab, edge].concat()).await;
-    system.until_without([471]).await;
+    system.delete_with_vlans(&[lab, edge].concat(), [471]).await;
     assert_eq!(vlans_by_port(switch).await, []);
     // The cable goes first, since it would lead nowhere.
-    system.apply(&leaf_with_ports(&json!([]))).await;
-    system.becomes::<FabricDevice>(LEAF.0, Phase::Ready).await;
+    system.apply_until_ready::<FabricDevice>(&leaf_with_ports(&json!([])), LEAF.0).await;
 }

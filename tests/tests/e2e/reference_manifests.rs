@@ -8,8 +8,7 @@ fn reference_implementation_manifests_become_ready() {
     with_shared_sandbox(async |system| {
         system.namespace("ref").await;
         let manifests = include_str!("manifests/reference.yaml");
-        system.apply(manifests).await;
-        system.becomes::<Route>("ref-route-13", Phase::Ready).await;
+        system.apply_until_ready::<Route>(manifests, "ref-route-13").await;
         system.becomes::<Subnet>("ref-subnet-13", Phase::Ready).await;
         system.becomes::<ConnectionPoint>("ref-compute-pool", Phase::Ready).await;
         for name in ["ref/access-13", "ref/trunk-10-11", "ref/vf-trunk"] {

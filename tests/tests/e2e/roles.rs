@@ -4,9 +4,8 @@ use std::path::Path;
 
 use eno_nbi_crds::{L2Service, L2ServiceAttachment, Phase};
 use eno_tests::{System, attachment, service, with_shared_sandbox};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, RoleBinding};
 use kube::api::{Api, ListParams, PostParams};
-use kube::core::ObjectMeta;
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -103,23 +102,19 @@ impl Role {
     }
 
     async fn bind(self, client: &Client) {
-        let metadata = ObjectMeta { name: Some(self.user()), ..ObjectMeta::default() };
-        let (api_group, kind) = ("rbac.authorization.k8s.io".to_owned(), "ClusterRole".to_owned());
-        let role_ref = RoleRef { api_group: Some(api_group.clone()), kind, name: self.name.to_owned() };
-        let subject = Subject {
-            kind: "User".into(),
-            name: self.user(),
-            api_group: Some(api_group),
-            ..Subject::default()
-        };
-        let subjects = Some(vec![subject]);
+        let group = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "metadata": { "name": self.user() },
+            "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": self.name },
+            "subjects": [{ "kind": "User", "name": self.user(), "apiGroup": group }],
+        });
         if self.namespaced {
             let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
-            let binding = RoleBinding { metadata, role_ref, subjects };
+            let binding = serde_json::from_value(binding).expect("a RoleBinding");
             bindings.create(&PostParams::default(), &binding).await.expect("a RoleBinding");
         } else {
             let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-            let binding = ClusterRoleBinding { metadata, role_ref, subjects };
+            let binding = serde_json::from_value(binding).expect("a ClusterRoleBinding");
             bindings.create(&PostParams::default(), &binding).await.expect("a ClusterRoleBinding");
         }
     }
@@ -307,8 +302,7 @@ fn each_cluster_role_gets_what_it_may_read_from_each_command() {
         let network =
             [service("roles-a", VID, ""), attachment(NAMESPACE, "a", "roles", "roles-a", "VlanType: access")]
                 .concat();
-        system.apply(&network).await;
-        system.becomes::<L2Service>("roles-a", Phase::Ready).await;
+        system.apply_until_ready::<L2Service>(&network, "roles-a").await;
         system.becomes::<L2ServiceAttachment>("roles/a", Phase::Ready).await;
         let dir = tempfile::tempdir().expect("a directory");
         for role in ROLES {
@@ -316,7 +310,6 @@ fn each_cluster_role_gets_what_it_may_read_from_each_command() {
             let kubeconfig = role.kubeconfig(system, dir.path());
             CommandRunner { system, role, kubeconfig }.each_command().await;
         }
-        system.delete(&network).await;
-        system.until_without([VID]).await;
+        system.delete_with_vlans(&network, [VID]).await;
     });
 }

@@ -1,10 +1,10 @@
 //! A service is not ready while no switch port leads to its PhysicalNetwork.
 
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase, PhysicalNetwork};
-use eno_tests::{ExpectedStatus, Ports, attachment, object, service, with_shared_sandbox};
+use eno_tests::{Ports, access, object, service, with_shared_sandbox};
 use serde_json::json;
 
-use crate::e2e::create_connection_point;
+use crate::e2e::create_namespace_and_point;
 
 const MESSAGE: &str = "PhysicalNetwork way-gw: no switch port leads there";
 
@@ -18,19 +18,14 @@ fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
     with_shared_sandbox(async |system| {
         let outside = object("PhysicalNetwork", "name: way-gw", "SegmentationIDs: ['1-4094']");
         system.apply(&outside).await;
-        system.namespace("way").await;
-        create_connection_point(system, "way", &["node3"]).await;
-        let network = [
-            service("way-a", 480, "PhysicalNW: [way-gw]"),
-            attachment("way", "a", "way", "way-a", "VlanType: access"),
-        ]
-        .concat();
+        create_namespace_and_point(system, "way", &["node3"]).await;
+        let network = [service("way-a", 480, "PhysicalNW: [way-gw]"), access("way", "a", "way-a")].concat();
         let plan = system.eno_json(&["plan", "-f", "-"], &network, 0).await;
         for object in plan["objects"].as_array().expect("a list") {
             assert_eq!(object["after"], json!({"phase": "pending", "message": MESSAGE}), "{object:#}");
         }
         system.apply(&network).await;
-        let wanted = || ExpectedStatus { phase: Phase::Pending, message_parts: &[MESSAGE] };
+        let wanted = || (Phase::Pending, &[MESSAGE]);
         system.becomes::<L2Service>("way-a", wanted()).await;
         system.becomes::<L2ServiceAttachment>("way/a", wanted()).await;
 
@@ -40,8 +35,12 @@ fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
         system.patch("PhysicalNetwork", "way-gw", json!({"spec": {"Unmanaged": null}})).await;
         system.becomes::<L2Service>("way-a", wanted()).await;
 
-        system.apply(&spine_with_ports("{Name: Ethernet32, PhysicalNW: way-gw}")).await;
-        system.becomes::<L2Service>("way-a", Phase::Ready).await;
+        system
+            .apply_until_ready::<L2Service>(
+                &spine_with_ports("{Name: Ethernet32, PhysicalNW: way-gw}"),
+                "way-a",
+            )
+            .await;
         system.becomes::<L2ServiceAttachment>("way/a", Phase::Ready).await;
         let path = [
             ("leaf2", "Ethernet1"),
@@ -57,10 +56,8 @@ fn service_stays_pending_until_a_switch_port_leads_to_its_network() {
         let what = "its switch ports";
         system.until(system.all::<PhysicalNetwork>(), config, what, |all| all.values().any(shown)).await;
 
-        system.delete(&network).await;
-        system.until_without([480]).await;
-        system.apply(&spine_with_ports("")).await;
-        system.becomes::<FabricDevice>("spine2", Phase::Ready).await;
+        system.delete_with_vlans(&network, [480]).await;
+        system.apply_until_ready::<FabricDevice>(&spine_with_ports(""), "spine2").await;
         system.delete(&outside).await;
     });
 }

@@ -17,18 +17,7 @@ fn soak(arguments: &[&str]) -> Child {
     Command::new(program)
         .arg("soak")
         .args(arguments)
-        .args([
-            "--leaves",
-            "2",
-            "--spines",
-            "1",
-            "--namespaces",
-            "3",
-            "--services",
-            "12",
-            "--attachments",
-            "24",
-        ])
+        .args("--leaves 2 --spines 1 --namespaces 3 --services 12 --attachments 24".split(' '))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)

@@ -153,8 +153,7 @@ fn malformed_messages_are_counted_and_block_nothing() {
             object("L2ServiceAttachment", &format!("name: a{n}, namespace: poison"), "")
                 + &object("L2Service", &format!("name: poison-{n}"), "")
         });
-        system.delete(&all.collect::<String>()).await;
-        system.until_without(1000..1100).await;
+        system.delete_with_vlans(&all.collect::<String>(), 1000..1100).await;
     });
 }
 

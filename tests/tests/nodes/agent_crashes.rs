@@ -29,7 +29,7 @@ fn service(number: u16, vid: u16) -> String {
 /// The attachment that gives pods the interface `n<number>`.
 fn attachment(number: u16) -> String {
     let (name, service) = (format!("a{number}"), format!("{NAME}-{number}"));
-    eno_tests::attachment(NAME, &name, NAME, &service, "VlanType: access")
+    eno_tests::access(NAME, &name, &service)
 }
 
 fn label(number: u16) -> String {
@@ -105,8 +105,7 @@ fn macs(interfaces: &BTreeMap<String, String>) -> BTreeMap<&str, Option<&str>> {
 fn agent_crash_during_network_changes_converges() {
     with_exclusive_nodes(async |system| {
         let point = NAMESPACE.to_owned() + &connection_point(NAME, "br-crash", "Interfaces: [eth1]");
-        system.apply(&point).await;
-        system.becomes::<ConnectionPoint>(NAME, Phase::Ready).await;
+        system.apply_until_ready::<ConnectionPoint>(&point, NAME).await;
         let labels: serde_json::Map<String, Value> =
             (0..5).map(|number| (label(number), json!(format!("n{number}")))).collect();
         let cnf = deployment(NAME, "cnf", 4, &Value::Object(labels));

@@ -62,8 +62,7 @@ fn daemon_set_agents_configure_pod_interfaces() {
         let oam = attachment("daemon", "oam");
         system.apply(&network).await;
         system.apply(&oam).await;
-        system.apply(EXTRA).await;
-        system.becomes::<ConnectionPoint>("daemon", Phase::Ready).await;
+        system.apply_until_ready::<ConnectionPoint>(EXTRA, "daemon").await;
         let labels = json!({ "attach.eno.k8s.io/oam": "net1", "podconfig": "extra" });
         let cnf = deployment("daemon", "cnf", 2, &labels);
         system.apply(&cnf).await;

@@ -55,11 +55,9 @@ pub async fn addresses(system: &System, name: &str, pods: usize) -> Vec<(String,
 fn pods_on_two_nodes_reach_each_other_through_two_switches() {
     with_shared_nodes(async |system| {
         let network = network("plug", 100);
-        system.apply(&network).await;
-        system.becomes::<ConnectionPoint>("plug", Phase::Ready).await;
+        system.apply_until_ready::<ConnectionPoint>(&network, "plug").await;
         let oam = attachment("plug", "oam");
-        system.apply(&oam).await;
-        system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Ready).await;
+        system.apply_until_ready::<L2ServiceAttachment>(&oam, "plug/oam").await;
         let cnf = deployment("plug", "cnf", 2, &json!({}));
         system.apply(&cnf).await;
         let pods: Vec<String> = system.running("plug", "app=cnf", 2).await.into_keys().collect();
@@ -94,8 +92,12 @@ fn pods_on_two_nodes_reach_each_other_through_two_switches() {
             interfaces["net1"].split("link/ether ").nth(1).and_then(|rest| rest.get(..17)).map(str::to_owned)
         };
         let before = mac(&system.interfaces("plug", first).await);
-        system.apply(&network.replace("SegmentationID: 100", "SegmentationID: 110")).await;
-        system.becomes::<L2Service>("plug", Phase::Ready).await;
+        system
+            .apply_until_ready::<L2Service>(
+                &network.replace("SegmentationID: 100", "SegmentationID: 110"),
+                "plug",
+            )
+            .await;
         system.becomes::<L2ServiceAttachment>("plug/oam", Phase::Ready).await;
         system.pings("plug", first, &other, true).await;
         assert_eq!(mac(&system.interfaces("plug", first).await), before);

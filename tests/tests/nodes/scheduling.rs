@@ -1,6 +1,6 @@
 //! Node labels and extended resources of networks, and their effect on the scheduler.
 
-use eno_nbi_crds::{ConnectionPoint, Phase};
+use eno_nbi_crds::ConnectionPoint;
 use eno_tests::{deployment, with_shared_nodes};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -32,8 +32,7 @@ fn pod_is_scheduled_once_its_node_has_the_network() {
         system.until(pods, config, "a pod that waits", |all| all.values().any(unscheduled)).await;
 
         let network = network("marks", 130);
-        system.apply(&network).await;
-        system.becomes::<ConnectionPoint>("marks", Phase::Ready).await;
+        system.apply_until_ready::<ConnectionPoint>(&network, "marks").await;
         system.running("marks", "app=cnf", 1).await;
 
         system.delete(&waiting).await;

@@ -18,8 +18,7 @@ fn attachment_is_not_delayed_by_a_flood_in_another_namespace() {
             system.namespace(namespace).await;
         }
         let network = [service("flood", 800, ""), connection_point("flood", "br0", "")].concat();
-        system.apply(&network).await;
-        system.becomes::<L2Service>("flood", Phase::Ready).await;
+        system.apply_until_ready::<L2Service>(&network, "flood").await;
         system.sandbox.stop_child("engine").await.expect("an engine that runs");
         let one =
             |namespace: &str, name: &str| attachment(namespace, name, "flood", "flood", "VlanType: access");

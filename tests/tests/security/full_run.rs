@@ -16,8 +16,8 @@ use eno_nbi_crds::{
     Phase, PodConfig, Route, Subnet,
 };
 use eno_tests::{
-    ExpectedStatus, Receiver, System, attachment, connection_point, deployment, object, service, subnet,
-    two_nodes, with_own_sandbox,
+    Receiver, System, attachment, connection_point, deployment, object, service, subnet, two_nodes,
+    with_own_sandbox,
 };
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -248,9 +248,8 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     system.apply(PODS).await;
     let labels = json!({ "attach.eno.k8s.io/record": "net1", "podNetworkConfig": "record" });
     let cnf = deployment(NAMESPACE, "cnf", 1, &labels);
-    system.apply(&cnf).await;
-    system.becomes::<L2ServiceAttachment>("record/record", Phase::Ready).await;
-    let refused = ExpectedStatus { phase: Phase::Error, message_parts: &["VLAN 666"] };
+    system.apply_until_ready::<L2ServiceAttachment>(&cnf, "record/record").await;
+    let refused = (Phase::Error, &["VLAN 666"]);
     system.becomes::<L2Service>("record-refused", refused).await;
     let pods = system.running(NAMESPACE, "app=cnf", 1).await;
     let pod = pods.keys().next().expect("a pod");
@@ -277,8 +276,7 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     system.sandbox.start_child("engine").await.expect("an engine");
     system.delete(&cnf).await;
     system.delete(PODS).await;
-    system.delete(&network).await;
-    system.until_without([500]).await;
+    system.delete_with_vlans(&network, [500]).await;
     record_objects_and_metrics(system, "when all was gone", &mut record).await;
     let messages = std::mem::take(&mut *tap.messages.lock().unwrap_or_else(PoisonError::into_inner));
     record.texts.push(RecordedText { source: "all messages on NATS".to_owned(), bytes: messages });
@@ -324,7 +322,7 @@ async fn repeat_errors(system: &System) {
         system.apply(&service(subnet)).await;
         let phase = if subnet == "record" { Phase::Ready } else { Phase::Error };
         let message_parts: &[&str] = if subnet == "record" { &[] } else { &[subnet] };
-        system.becomes::<L2Service>("record-errs", ExpectedStatus { phase, message_parts }).await;
+        system.becomes::<L2Service>("record-errs", (phase, message_parts)).await;
     }
     system.delete(&service("nobody")).await;
 }
@@ -334,8 +332,7 @@ async fn create_bridge_domain(system: &System) {
     let made = system.all::<L2BridgeDomain>();
     system.until(made, watcher::Config::default(), "one that the engine made", |all| !all.is_empty()).await;
     let domain = object("L2BridgeDomain", "name: record-by-hand", "Vlan: 502, ConnectionPoints: []");
-    system.apply(&domain).await;
-    system.becomes::<L2BridgeDomain>("record-by-hand", Phase::Ready).await;
+    system.apply_until_ready::<L2BridgeDomain>(&domain, "record-by-hand").await;
     system.delete(&domain).await;
     system.becomes::<NodePool>("record", Phase::Ready).await;
     system.becomes::<Route>("record", Phase::Ready).await;

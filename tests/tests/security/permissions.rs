@@ -27,7 +27,8 @@ pub struct Permission {
     pub verbs: &'static [&'static str],
 }
 
-const KINDS: &[&str] = &[
+/// The kinds of networks.
+pub const KINDS: &[&str] = &[
     "connectionpoints",
     "fabricdevices",
     "l2bridgedomains",

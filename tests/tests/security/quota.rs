@@ -99,8 +99,7 @@ fn quota_limits_only_its_own_namespace() {
         let (limited, unlimited) = (of("quota-held"), of("quota-free"));
         system.namespace("quota-held").await;
         system.namespace("quota-free").await;
-        system.apply(&network()).await;
-        system.becomes::<L2Service>("quota", Phase::Ready).await;
+        system.apply_until_ready::<L2Service>(&network(), "quota").await;
         set_quota(system, "quota-held", 0).await;
         until_answer(&limited, "a", true, Err(quota_exceeded("a", 0))).await;
 

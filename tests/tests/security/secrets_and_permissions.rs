@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::security::canaries::{Canary, CanarySearch};
 use crate::security::full_run::{MARKER, record};
-use crate::security::permissions::PERMISSIONS;
+use crate::security::permissions::{KINDS, PERMISSIONS};
 use crate::security::service_accounts::{Account, ENGINE, NAD};
 
 #[test]
@@ -57,27 +57,16 @@ fn no_secret_is_logged_published_or_stored() {
     }
 }
 
-/// Resources that the engine watches.
-const WATCHED: &[&str] = &[
-    "connectionpoints",
-    "fabricdevices",
-    "l2bridgedomains",
-    "l2serviceattachments",
-    "l2services",
-    "nodepools",
-    "physicalnetworks",
-    "routes",
-    "subnets",
-    "podconfigs",
-    "bridges",
-    "podnetworkconfigs",
-];
+/// The kinds for running pods.
+const POD_KINDS: &[&str] = &["podconfigs", "bridges", "podnetworkconfigs"];
 
 /// Permissions that the run does not use, and the reasons for them.
 const RARELY_USED: &[(Account, &str, &[&str], &str)] = &[
-    (ENGINE, "list", WATCHED, "API servers before 1.34 begin a watch with a list"),
+    (ENGINE, "list", KINDS, "API servers before 1.34 begin a watch with a list"),
+    (ENGINE, "list", POD_KINDS, "the same"),
     (ENGINE, "list", &["nodes", "namespaces", "pods"], "the same"),
-    (ENGINE, "get", WATCHED, "the finalizer is looked for when somebody else changed the list of them"),
+    (ENGINE, "get", KINDS, "the finalizer is looked for when somebody else changed the list of them"),
+    (ENGINE, "get", POD_KINDS, "the same"),
     (NAD, "get", &["network-attachment-definitions"], "it is asked for while the watch is broken"),
 ];
 

@@ -85,18 +85,8 @@ impl Machine {
         let begin = Instant::now();
         let child = Command::new(qemu)
             // Software emulation behaves the same on every host.
-            .args([
-                "-accel",
-                "tcg",
-                "-machine",
-                "q35",
-                "-cpu",
-                "max",
-                "-smp",
-                "1",
-                "-m",
-                &memory_mib.to_string(),
-            ])
+            .args("-accel tcg -machine q35 -cpu max -smp 1 -m".split(' '))
+            .arg(memory_mib.to_string())
             .args(["-nodefaults", "-display", "none", "-no-reboot", "-kernel"])
             .arg(&kernel.image)
             .arg("-initrd")

@@ -6,7 +6,7 @@ use async_nats::jetstream::Context;
 use eno_control_plane::NatsUser;
 use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_nbi_crds::{FabricDevice, L2Service, L2ServiceAttachment, Phase};
-use eno_tests::{System, attachment, service, until, with_own_sandbox};
+use eno_tests::{System, access, service, until, with_own_sandbox};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::ResourceExt as _;
@@ -52,8 +52,7 @@ fn upgrade_without_cluster_id_keeps_identifier_and_switches() {
         async |system| {
             system.create_connection_point("upgrade").await;
             system.apply(&service("upgrade", 1000, "PhysicalNW: [dc-gw]")).await;
-            system.apply(&attachment("upgrade", "a", "upgrade", "upgrade", "VlanType: access")).await;
-            system.becomes::<L2Service>("upgrade", Phase::Ready).await;
+            system.apply_until_ready::<L2Service>(&access("upgrade", "a", "upgrade"), "upgrade").await;
             system.becomes::<L2ServiceAttachment>("upgrade/a", Phase::Ready).await;
             let nats = system.nats(NatsUser::Admin).await;
             // An engine without access to the cluster's uid commands switches without a uid.

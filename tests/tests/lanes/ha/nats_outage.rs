@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use eno_nbi_crds::{L2Service, Phase};
+use eno_nbi_crds::L2Service;
 use eno_tests::{System, service, until, with_new_sandbox};
 
 use crate::lanes::ha::processes::{is_ready, pause, resume};
@@ -34,8 +34,7 @@ async fn until_all_report(system: &System, answers: bool) {
 
 async fn assert_service_becomes_ready(system: &System, vid: u16) {
     let name = format!("silent-{vid}");
-    system.apply(&service(&name, vid, "PhysicalNW: [dc-gw]")).await;
-    system.becomes::<L2Service>(&name, Phase::Ready).await;
+    system.apply_until_ready::<L2Service>(&service(&name, vid, "PhysicalNW: [dc-gw]"), &name).await;
 }
 
 #[test]

@@ -7,8 +7,8 @@ mod routes;
 use async_nats::ConnectOptions;
 use eno_control_plane::NatsUser;
 use eno_lab::sandbox::Role;
-use eno_nbi_crds::{L2ServiceAttachment, Phase};
-use eno_tests::{TIMEOUT, attachment, connection_point, service, with_new_sandbox};
+use eno_nbi_crds::L2ServiceAttachment;
+use eno_tests::{TIMEOUT, access, connection_point, service, with_new_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -32,10 +32,9 @@ fn attachment_becomes_ready_over_tls() {
         let network = [
             service("encrypted", 820, ""),
             connection_point("encrypted", "br0", ""),
-            attachment("encrypted", "one", "encrypted", "encrypted", "VlanType: access"),
+            access("encrypted", "one", "encrypted"),
         ];
-        system.apply(&network.concat()).await;
-        system.becomes::<L2ServiceAttachment>("encrypted/one", Phase::Ready).await;
+        system.apply_until_ready::<L2ServiceAttachment>(&network.concat(), "encrypted/one").await;
         system.nad("encrypted/one", |configuration| configuration["vlan"] == 820).await;
     });
 }
