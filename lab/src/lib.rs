@@ -5,6 +5,7 @@ pub mod commands;
 pub mod demo;
 mod engine_metrics;
 pub mod manifests;
+mod networks;
 mod receiver;
 pub mod sandbox;
 pub mod soak;

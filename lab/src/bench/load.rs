@@ -4,19 +4,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use eno_nbi_crds::{
-    Callbacks, CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
-    L2ServiceAttachmentSpec, L2ServiceSpec, NodePool, NodePoolSpec, Phase, SupportedCni, VlanType,
-};
+use eno_nbi_crds::{Callbacks, L2Service, L2ServiceAttachment, Phase, VlanType};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube::api::{DeleteParams, DynamicObject, ObjectMeta, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::networks;
 use crate::sandbox::POOL;
 use eno::apply::{ApplyError, dynamic};
 
@@ -49,43 +46,11 @@ pub(super) fn base(pools_and_points: &[PoolAndPoint<'_>]) -> Result<Vec<DynamicO
         ..Namespace::default()
     };
     let mut objects = vec![dynamic(&namespace)?];
-    for pool_and_point in pools_and_points {
-        objects.push(dynamic(&pool(pool_and_point))?);
-        objects.push(dynamic(&connection_point(pool_and_point.name))?);
+    for PoolAndPoint { name, nodes } in pools_and_points {
+        objects.push(dynamic(&networks::pool(name, POOL, nodes.as_deref()))?);
+        objects.push(dynamic(&networks::connection_point(name, "br-bench"))?);
     }
     Ok(objects)
-}
-
-fn pool(pool_and_point: &PoolAndPoint<'_>) -> NodePool {
-    let among = pool_and_point.nodes.as_ref().map(|nodes| {
-        vec![LabelSelectorRequirement {
-            key: "kubernetes.io/hostname".to_owned(),
-            operator: "In".to_owned(),
-            values: Some(nodes.clone()),
-        }]
-    });
-    let node_selector = LabelSelector {
-        match_labels: Some(BTreeMap::from([(POOL.0.to_owned(), POOL.1.to_owned())])),
-        match_expressions: among,
-    };
-    NodePool::new(pool_and_point.name, NodePoolSpec { node_selector, callbacks: Callbacks::default() })
-}
-
-fn connection_point(name: &str) -> ConnectionPoint {
-    let cni = SupportedCni {
-        name: CniName::Ovs,
-        supported_interface_types: vec![InterfaceType::Kernel],
-        opts: Some(r#"{"BridgeName": "br-bench"}"#.to_owned()),
-    };
-    let spec = ConnectionPointSpec {
-        description: None,
-        supported_cnis: vec![cni],
-        node_pool: Some(name.to_owned()),
-        interfaces: vec!["eth1".to_owned()],
-        trunk_namespaces: None,
-        callbacks: Callbacks::default(),
-    };
-    ConnectionPoint::new(name, spec)
 }
 
 /// The index of the first single change, above all others.
@@ -99,32 +64,14 @@ pub(super) fn name(index: usize) -> String {
 
 /// A service with the `vlan`th VLAN ID of the benchmark.
 pub(super) fn service(index: usize, vlan: usize) -> anyhow::Result<L2Service> {
-    let segmentation_id = u16::try_from(FIRST_VLAN + vlan).context("too many services")?;
-    let spec = L2ServiceSpec {
-        segmentation_id,
-        subnets: Vec::new(),
-        physical_nw: Vec::new(),
-        namespaces: None,
-        callbacks: Callbacks::default(),
-    };
-    Ok(L2Service::new(&name(index), spec))
+    let vid = u16::try_from(FIRST_VLAN + vlan).context("too many services")?;
+    Ok(networks::service(&name(index), vid, Vec::new(), Callbacks::default()))
 }
 
 /// An attachment to a service, on one of the ConnectionPoints.
 pub(super) fn attachment(index: usize, service: usize, pool_and_point: &str) -> L2ServiceAttachment {
-    L2ServiceAttachment::new(
-        &name(index),
-        L2ServiceAttachmentSpec {
-            l2_services: vec![name(service)],
-            connection_point: pool_and_point.to_owned(),
-            pod_interface_type: InterfaceType::Kernel,
-            vlan_type: VlanType::Access,
-            implementation: None,
-            mtu: None,
-            usable_from: None,
-            callbacks: Callbacks::default(),
-        },
-    )
+    let services = vec![name(service)];
+    networks::attachment(&name(index), services, pool_and_point, VlanType::Access, Callbacks::default())
 }
 
 /// The APIs of both kinds.

@@ -96,40 +96,18 @@ impl Demo<'_> {
     /// Configures the gateway like its administrator: an interface in the VLAN with the address.
     fn set_up_gateway(&self) -> anyhow::Result<()> {
         let machine = self.sandbox.machine(GATEWAY).context("the topology has no network dc-gw")?;
-        let port = [
-            "--may-exist",
-            "add-br",
-            "gw",
-            "--",
-            "set",
-            "bridge",
-            "gw",
-            "datapath_type=netdev",
-            "--",
-            "--may-exist",
-            "add-port",
-            "gw",
-            "eth1",
-            "--",
-            "--may-exist",
-            "add-port",
-            "gw",
-            "shop",
-            GATEWAY_VLAN,
-            "--",
-            "set",
-            "interface",
-            "shop",
-            "type=internal",
+        let commands = [
+            format!(
+                "ovs-vsctl --may-exist add-br gw -- set bridge gw datapath_type=netdev \
+                 -- --may-exist add-port gw eth1 -- --may-exist add-port gw shop {GATEWAY_VLAN} \
+                 -- set interface shop type=internal"
+            ),
+            format!("ip address replace {GATEWAY_ADDRESS}/24 dev shop"),
+            "ip link set shop up".to_owned(),
         ];
-        let address = format!("{GATEWAY_ADDRESS}/24");
-        let commands: [(&str, &[&str]); 3] = [
-            ("ovs-vsctl", &port),
-            ("ip", &["address", "replace", &address, "dev", "shop"]),
-            ("ip", &["link", "set", "shop", "up"]),
-        ];
-        for (program, arguments) in commands {
-            let output = machine.command(program).args(arguments).output();
+        for command in &commands {
+            let (program, arguments) = command.split_once(' ').unwrap_or((command, ""));
+            let output = machine.command(program).args(arguments.split(' ')).output();
             let output = output.with_context(|| format!("running {program} on {GATEWAY}"))?;
             let output_lines = String::from_utf8_lossy(&output.stderr);
             ensure!(output.status.success(), "{program} on {GATEWAY}: {output_lines}");

@@ -29,10 +29,14 @@ use anyhow::Context as _;
 use eno_control_plane::parts::Parts;
 use tokio_util::sync::CancellationToken;
 
+use crate::receiver::Receiver;
 use crate::sandbox::{Role, Sandbox, SandboxOptions};
+use callback_log::CallbackLog;
 use fabric::Fabric;
 use inject::{DRIVERS, ENGINES, FaultInjector};
+use objects::Objects;
 use report::Tally;
+use rng::SeededRng;
 use round::Soak;
 
 pub use args::SoakArgs;
@@ -92,8 +96,24 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let ended = {
         let injector = FaultInjector::new(&sandbox, &http, &fabric);
         let soak = async {
-            let mut soak =
-                Soak::new(&args, seed, &sandbox, &http, &fabric, &injector, prefix, tally.clone()).await?;
+            let mut rng = SeededRng::new(seed);
+            let receiver = Receiver::start_with(round::answers(rng.fork())).await;
+            let receiver = receiver.context("listening for callbacks")?;
+            let mut soak = Soak {
+                objects: Objects::new(sandbox.client(), args.namespaces, receiver.url().to_owned()),
+                world: args.world(),
+                callback_log: CallbackLog::default(),
+                foreign_vlans: 0,
+                args: &args,
+                sandbox: &sandbox,
+                http: &http,
+                fabric: &fabric,
+                injector: &injector,
+                tally: tally.clone(),
+                prefix,
+                receiver,
+                rng,
+            };
             Box::pin(soak.run()).await
         };
         let ended = tokio::select! {

@@ -1,20 +1,16 @@
 //! Creates, changes and deletes the custom resources.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context as _;
-use eno_nbi_crds::{
-    Callbacks, CniName, ConnectionPoint, ConnectionPointSpec, InterfaceType, L2Service, L2ServiceAttachment,
-    L2ServiceAttachmentSpec, L2ServiceSpec, NodePool, NodePoolSpec, SupportedCni,
-};
+use eno_nbi_crds::{Callbacks, ConnectionPoint, InterfaceType, L2Service, L2ServiceAttachment, NodePool};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Namespace, Node};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 
 use super::model::{Action, Attachment, Point, Service, World, service_name};
+use crate::networks;
 use eno::apply::{ApplyError, apply, apply_all, dynamic};
 
 const MANAGER: &str = "eno-soak";
@@ -72,7 +68,7 @@ impl Objects {
             for node in &point.members {
                 self.member(number, *node, true).await?;
             }
-            objects.push(dynamic(&pool(number))?);
+            objects.push(dynamic(&networks::pool(&point_name(number), (&label(number), "yes"), None))?);
             objects.push(dynamic(&connection_point(number, point))?);
         }
         apply_all(&self.client, MANAGER, &objects).await?;
@@ -101,11 +97,9 @@ impl Objects {
 
     /// Requests the deletion of everything, in no order.
     pub(super) async fn delete_all(&self, world: &World) -> anyhow::Result<()> {
-        let is_live = |deleting: bool| !deleting;
-        let services =
-            world.services.iter().filter(|(_, object)| is_live(object.deleting)).map(|(name, _)| *name);
+        let services = world.services.iter().filter(|(_, object)| !object.deleting).map(|(name, _)| *name);
         let attachments =
-            world.attachments.iter().filter(|(_, object)| is_live(object.deleting)).map(|(name, _)| *name);
+            world.attachments.iter().filter(|(_, object)| !object.deleting).map(|(name, _)| *name);
         let services = stream::iter(services)
             .map(Ok)
             .try_for_each_concurrent(CONCURRENCY, |name| async move { self.delete_service(name).await });
@@ -156,55 +150,28 @@ impl Objects {
         Ok(())
     }
 
+    fn callbacks(&self) -> Callbacks {
+        Callbacks { url: Some(self.callback_url.clone()), ..Callbacks::default() }
+    }
+
     fn service(&self, name: usize, wanted: &Service) -> L2Service {
-        let spec = L2ServiceSpec {
-            segmentation_id: wanted.vid,
-            subnets: Vec::new(),
-            physical_nw: if wanted.out { vec![GATEWAY.to_owned()] } else { Vec::new() },
-            namespaces: None,
-            callbacks: Callbacks { url: Some(self.callback_url.clone()), ..Callbacks::default() },
-        };
-        L2Service::new(&service_name(name), spec)
+        let networks = if wanted.out { vec![GATEWAY.to_owned()] } else { Vec::new() };
+        networks::service(&service_name(name), wanted.vid, networks, self.callbacks())
     }
 
     fn attachment(&self, name: usize, wanted: &Attachment) -> L2ServiceAttachment {
-        let spec = L2ServiceAttachmentSpec {
-            l2_services: wanted.services.iter().map(|service| service_name(*service)).collect(),
-            connection_point: point_name(wanted.point),
-            pod_interface_type: if wanted.dpdk { InterfaceType::Dpdk } else { InterfaceType::Kernel },
-            vlan_type: wanted.vlans,
-            implementation: None,
-            mtu: None,
-            usable_from: None,
-            callbacks: Callbacks { url: Some(self.callback_url.clone()), ..Callbacks::default() },
-        };
-        let mut attachment = L2ServiceAttachment::new(&format!("a{name}"), spec);
+        let services = wanted.services.iter().map(|service| service_name(*service)).collect();
+        let (own_name, point) = (format!("a{name}"), point_name(wanted.point));
+        let mut attachment =
+            networks::attachment(&own_name, services, &point, wanted.vlans, self.callbacks());
+        if wanted.dpdk {
+            attachment.spec.pod_interface_type = InterfaceType::Dpdk;
+        }
         attachment.metadata.namespace = Some(self.namespace(name));
         attachment
     }
 }
 
-fn pool(point: usize) -> NodePool {
-    let node_selector = LabelSelector {
-        match_labels: Some(BTreeMap::from([(label(point), "yes".to_owned())])),
-        match_expressions: None,
-    };
-    NodePool::new(&point_name(point), NodePoolSpec { node_selector, callbacks: Callbacks::default() })
-}
-
 fn connection_point(number: usize, point: &Point) -> ConnectionPoint {
-    let cni = SupportedCni {
-        name: CniName::Ovs,
-        supported_interface_types: vec![InterfaceType::Kernel],
-        opts: Some(json!({"BridgeName": bridge_name(point.bridge)}).to_string()),
-    };
-    let spec = ConnectionPointSpec {
-        description: None,
-        supported_cnis: vec![cni],
-        node_pool: Some(point_name(number)),
-        interfaces: vec!["eth1".to_owned()],
-        trunk_namespaces: None,
-        callbacks: Callbacks::default(),
-    };
-    ConnectionPoint::new(&point_name(number), spec)
+    networks::connection_point(&point_name(number), &bridge_name(point.bridge))
 }

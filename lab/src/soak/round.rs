@@ -64,40 +64,7 @@ pub(super) struct Soak<'a> {
     pub(super) foreign_vlans: u16,
 }
 
-impl<'a> Soak<'a> {
-    #[expect(clippy::too_many_arguments, reason = "what it is made of, once")]
-    pub(super) async fn new(
-        args: &'a SoakArgs,
-        seed: u64,
-        sandbox: &'a Sandbox,
-        http: &'a reqwest::Client,
-        fabric: &'a Fabric,
-        injector: &'a FaultInjector<'a>,
-        prefix: String,
-        tally: SharedTally,
-    ) -> anyhow::Result<Self> {
-        let mut rng = SeededRng::new(seed);
-        let receiver = Receiver::start_with(answers(rng.fork())).await.context("listening for callbacks")?;
-        let objects = Objects::new(sandbox.client(), args.namespaces, receiver.url().to_owned());
-        let (world, callback_log) = (args.world(), CallbackLog::default());
-        let foreign_vlans = 0;
-        Ok(Self {
-            args,
-            sandbox,
-            http,
-            fabric,
-            injector,
-            prefix,
-            receiver,
-            objects,
-            world,
-            callback_log,
-            tally,
-            rng,
-            foreign_vlans,
-        })
-    }
-
+impl Soak<'_> {
     pub(super) async fn run(&mut self) -> anyhow::Result<()> {
         self.objects.prepare(&self.world).await?;
         self.until_quiescent("the beginning").await?;
@@ -203,7 +170,7 @@ impl<'a> Soak<'a> {
 }
 
 /// Answers a part of all posts with an error; half of those are recorded all the same.
-fn answers(mut rng: SeededRng) -> AnswerPolicy {
+pub(super) fn answers(mut rng: SeededRng) -> AnswerPolicy {
     Box::new(move |_, failed| {
         if failed >= MAX_BAD_ANSWERS || !rng.percent(BAD_ANSWER_PERCENT) {
             Answer::Taken
