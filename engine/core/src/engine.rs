@@ -268,7 +268,10 @@ impl Engine {
         match target {
             Target::Fabric(name) => {
                 let alive = &self.schedule.live_drivers;
-                self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work);
+                if self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work) {
+                    // No report follows on which deleted networks would be evaluated.
+                    self.status.reevaluate_removed();
+                }
             }
             Target::Node(name) => {
                 if self.node.record_issued(name, &hash) {

@@ -133,7 +133,7 @@ impl Fabric {
     }
 
     /// Records that the desired state of a switch, with this hash, is issued. A state that the switch has already
-    /// reported is confirmed at once.
+    /// reported is confirmed at once. Returns true if that is the first one known to be on the switch.
     pub fn record_issued(
         &mut self,
         store: &Store,
@@ -141,16 +141,18 @@ impl Fabric {
         name: &Name,
         hash: &str,
         work: &mut Work,
-    ) {
+    ) -> bool {
         let undecided = self.undecided_vlans(alive, name);
-        let Some(device) = self.devices.get_mut(name) else { return };
+        let Some(device) = self.devices.get_mut(name) else { return false };
         let was_known = device.is_known();
         let confirmed = device.record_issued(hash, self.change_count, undecided);
         self.change_count += 1;
-        if device.is_known() != was_known {
+        let is_first = device.is_known() != was_known;
+        if is_first {
             work.evaluate.insert(Key::cluster(Kind::FabricDevice, name));
         }
         store.evaluate_networks(confirmed, work);
+        is_first
     }
 
     /// Processes the report of a switch.
