@@ -1,7 +1,9 @@
 //! The `eno` command as a library, for tests and for the laboratory.
+#![deny(clippy::print_stdout, reason = "`outln!` ends the program when its reader is gone")]
 
 pub mod apply;
 pub mod commands;
 pub mod import;
 mod inspect;
 pub mod programs;
+pub mod screen;

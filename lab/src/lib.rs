@@ -1,4 +1,5 @@
 //! The laboratory: everything on one machine, for a demo, for tests and for measurements. No cluster needs it.
+#![deny(clippy::print_stdout, reason = "`outln!` ends the program when its reader is gone")]
 
 pub mod bench;
 pub mod commands;

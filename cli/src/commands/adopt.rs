@@ -49,7 +49,7 @@ pub(super) async fn run(args: AdoptArgs) -> anyhow::Result<()> {
         .patch(&args.device, &params, &Patch::Merge(patch))
         .await
         .with_context(|| format!("changing FabricDevice {}", args.device))?;
-    println!("FabricDevice {} adopts {}", args.device, shown(&after));
+    crate::outln!("FabricDevice {} adopts {}", args.device, shown(&after));
     Ok(())
 }
 

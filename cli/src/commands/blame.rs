@@ -93,11 +93,13 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
         );
         match carried {
             Some(Carried { open: true, .. }) => {
-                println!("It is a trunk without a list, which carries every VLAN.");
+                crate::outln!("It is a trunk without a list, which carries every VLAN.");
             }
             Some(_) => {}
             None => {
-                println!("What else it carries is not known: the switch was not read, or NATS not asked.");
+                crate::outln!(
+                    "What else it carries is not known: the switch was not read, or NATS not asked."
+                );
             }
         }
     })

@@ -90,7 +90,7 @@ pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
         name: key.name.to_string(),
     };
     let answer = send_request(&nats, &request).await.context("is the engine running?")?;
-    args.output.print(&answer, |answer| println!("{}", summary(&key, action, answer)))?;
+    args.output.print(&answer, |answer| crate::outln!("{}", summary(&key, action, answer)))?;
     match answer.error {
         Some(error) => bail!("{key}: {error}"),
         None => Ok(()),
@@ -125,7 +125,7 @@ fn show(listed: &Listed) {
         }),
     );
     if listed.undelivered.is_empty() && listed.dead_letters.is_empty() {
-        println!("All callbacks were taken so far.");
+        crate::outln!("All callbacks were taken so far.");
     }
 }
 

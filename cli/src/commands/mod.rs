@@ -5,6 +5,7 @@ mod blame;
 mod callbacks;
 mod driver;
 mod external;
+mod generate;
 mod import;
 mod plan;
 mod revoked;
@@ -60,6 +61,8 @@ enum Command {
     Adopt(adopt::AdoptArgs),
     Revoked(revoked::RevokedArgs),
     Import(import::ImportArgs),
+    Completion(generate::CompletionArgs),
+    Man(generate::ManArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
     Bench(ExternalArgs),
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
@@ -85,6 +88,11 @@ impl Eno {
             Command::Adopt(args) => for_people(|_| adopt::run(args)),
             Command::Revoked(args) => for_people(|_| revoked::run(args)),
             Command::Import(args) => import::run(args),
+            Command::Completion(args) => {
+                generate::completion(&args);
+                Ok(())
+            }
+            Command::Man(args) => generate::man(&args),
             Command::Driver(args) => driver::exec(&args),
             Command::Agent(args) => args.exec_agent(),
             Command::Engine(command) => {
@@ -137,6 +145,15 @@ mod tests {
     #[test]
     fn command_line_definition_is_valid() {
         Eno::command().debug_assert();
+    }
+
+    #[test]
+    fn completion_scripts_name_the_commands() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Eno::command(), "eno", &mut script);
+            assert!(String::from_utf8_lossy(&script).contains("blame"), "{shell}");
+        }
     }
 
     #[test]

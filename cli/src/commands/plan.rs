@@ -281,8 +281,8 @@ async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Res
 
 fn print_edits(plan: &Plan) {
     for SwitchPreview { switch, preview } in &plan.previews {
-        println!("<!-- {} -->", switch.replace("--", "- -"));
-        preview.edits.iter().for_each(|edit| println!("{edit}"));
+        crate::outln!("<!-- {} -->", switch.replace("--", "- -"));
+        preview.edits.iter().for_each(|edit| crate::outln!("{edit}"));
     }
 }
 
@@ -361,15 +361,15 @@ fn tables(plan: &Plan, nats_known: bool) {
         plan.refused.iter().map(|refused| [refused.object.clone(), refused.reason.clone()]),
     );
     for other in &plan.others {
-        println!("{other} is none of the operator's objects and was not looked at.");
+        crate::outln!("{other} is none of the operator's objects and was not looked at.");
     }
     if !nats_known && !forecast.switches.is_empty() {
-        println!(
+        crate::outln!(
             "The switches were not asked, since nobody said where NATS is: what they hold of others is not known."
         );
     }
     if forecast.objects.is_empty() && plan.refused.is_empty() {
-        println!("Nothing would change.");
+        crate::outln!("Nothing would change.");
     }
 }
 

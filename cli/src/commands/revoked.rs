@@ -133,7 +133,7 @@ pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
 
 fn show(answer: &Answer) {
     if answer.revoked.is_empty() {
-        return println!("every pod may use what its labels name");
+        return crate::outln!("every pod may use what its labels name");
     }
     let rows = answer.revoked.iter().map(|one| {
         let Revoked { namespace, pod, service_account, uses, .. } = one;

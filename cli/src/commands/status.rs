@@ -1,6 +1,9 @@
 //! `eno status`.
 
+use std::collections::BTreeMap;
+
 use eno_engine::forecast::{ClusterState, Key};
+use eno_schemas::Phase;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -77,10 +80,7 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
         let wanted =
             |key: &&Key| args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace));
         let objects = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
-        return args.output.print(&Rows { objects, left_out }, |rows| {
-            let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
-            table(["OBJECT", "PHASE", "MESSAGE"], rows.objects.iter().map(cells));
-        });
+        return args.output.print(&Rows { objects, left_out }, overview);
     }
     let key = parse_object(&args.object, namespace)?;
     let Some(source) = world.object(&key) else {
@@ -113,10 +113,26 @@ fn row(world: &ClusterState, key: &Key) -> Row {
     Row { object: key.to_string(), phase, message: status("message") }
 }
 
+/// What is not ready, and a count of the rest.
+fn overview(rows: &Rows) {
+    let is_ready = |row: &&Row| row.phase == Phase::Ready.as_str();
+    let unready = rows.objects.iter().filter(|row| !is_ready(row));
+    let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
+    table(["OBJECT", "PHASE", "MESSAGE"], unready.map(cells));
+    let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in rows.objects.iter().filter(is_ready) {
+        *ready.entry(row.object.split('/').next().unwrap_or_default()).or_default() += 1;
+    }
+    let count: usize = ready.values().sum();
+    let kinds: Vec<String> = ready.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
+    crate::outln!("{count} of {} objects are ready{kinds}", rows.objects.len());
+}
+
 fn tables(detail: &Detail) {
     let Row { object, phase, message } = &detail.row;
     let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-    println!("{object} is {phase}{message}\n");
+    crate::outln!("{object} is {phase}{message}\n");
     table(
         ["HOP", "STATUS", "REASON", "SINCE", "MESSAGE"],
         detail.conditions.iter().map(|condition| {

@@ -63,7 +63,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
             entries.iter().map(|entry| [entry.at.clone(), entry.what.clone(), entry.text.clone()]),
         );
         if entries.is_empty() {
-            println!("Nothing is known of {key}.");
+            crate::outln!("Nothing is known of {key}.");
         }
     })
 }

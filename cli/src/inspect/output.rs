@@ -21,8 +21,8 @@ impl Format {
     pub(crate) fn print<T: Serialize>(self, answer: &T, tables: impl FnOnce(&T)) -> anyhow::Result<()> {
         match self {
             Self::Table => tables(answer),
-            Self::Json => println!("{}", serde_json::to_string_pretty(answer)?),
-            Self::Yaml => print!("{}", serde_saphyr::to_string(answer)?),
+            Self::Json => crate::outln!("{}", serde_json::to_string_pretty(answer)?),
+            Self::Yaml => crate::screen::write(format_args!("{}", serde_saphyr::to_string(answer)?)),
         }
         Ok(())
     }
@@ -35,8 +35,8 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<I
     table.add_rows(rows);
     if table.row_count() > 0 {
         // The last column needs no padding.
-        table.to_string().lines().for_each(|line| println!("{}", line.trim_end()));
-        println!();
+        table.to_string().lines().for_each(|line| crate::outln!("{}", line.trim_end()));
+        crate::outln!();
     }
 }
 

@@ -70,14 +70,14 @@ pub struct BenchArgs {
 pub async fn run(args: BenchArgs, stop: CancellationToken) -> anyhow::Result<()> {
     tokio::select! {
         answers = measure_answers(&args), if args.only_answers => {
-            println!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
+            eno::outln!("{}", serde_json::to_string_pretty(&answers?).context("writing the figures as JSON")?);
             Ok(())
         }
         figures = measure(&args), if !args.only_answers => {
             let figures = figures?;
-            println!("{}", figures.table());
+            eno::outln!("{}", figures.table());
             let json = serde_json::to_string_pretty(&figures).context("writing the figures as JSON")?;
-            println!("{json}");
+            eno::outln!("{json}");
             if let Some(path) = &args.json {
                 std::fs::write(path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
             }

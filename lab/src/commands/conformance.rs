@@ -50,14 +50,16 @@ async fn check(args: ConformanceArgs, stop: CancellationToken) -> anyhow::Result
         bail!("no check has {:?} in its name", suite.only);
     }
     let failed = results.iter().filter(|result| matches!(result.outcome, CheckOutcome::Failed(_))).count();
-    println!("{} checks, {failed} failed", results.len());
+    eno::outln!("{} checks, {failed} failed", results.len());
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print(CheckResult { name, outcome }: &CheckResult) {
     match outcome {
-        CheckOutcome::Passed => println!("ok      {name}"),
-        CheckOutcome::Skipped(why) => println!("skipped {name}: {why}"),
-        CheckOutcome::Failed(finding) => println!("FAILED  {name}: {}", finding.replace('\n', "\n        ")),
+        CheckOutcome::Passed => eno::outln!("ok      {name}"),
+        CheckOutcome::Skipped(why) => eno::outln!("skipped {name}: {why}"),
+        CheckOutcome::Failed(finding) => {
+            eno::outln!("FAILED  {name}: {}", finding.replace('\n', "\n        "));
+        }
     }
 }

@@ -38,11 +38,11 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
     };
     let dir = args.dir.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path));
     let dir = dir.context("no directory")?;
-    println!("Starting a sandbox in {}", dir.display());
+    eno::outln!("Starting a sandbox in {}", dir.display());
     let mut options = SandboxOptions::new(dir, Parts::from_env()?)?;
-    options.report = Arc::new(|line| println!("  {line}"));
+    options.report = Arc::new(|line| eno::outln!("  {line}"));
     if args.no_nodes || !is_root() {
-        println!(
+        eno::outln!(
             "  without nodes that run pods: {}",
             if args.no_nodes { "as wanted" } else { "they need root" }
         );
@@ -57,7 +57,7 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
     let result = show(&sandbox, args.keep, &stop).await;
     if let (Err(_), Some(temporary)) = (&result, temporary) {
         // The logs are kept for debugging.
-        println!("logs are kept in {}", temporary.keep().join("logs").display());
+        eno::outln!("logs are kept in {}", temporary.keep().join("logs").display());
     }
     sandbox.stop().await;
     result
@@ -68,10 +68,10 @@ async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow
     let stopped = || anyhow::anyhow!("stopped");
     until_stopped(sandbox, stop, demo.apply()).await?.with_context(stopped)?;
     if keep {
-        println!("\nIt keeps running until you press Ctrl-C. In another terminal:");
+        eno::outln!("\nIt keeps running until you press Ctrl-C. In another terminal:");
         print_help(sandbox);
-        println!("            kubectl get net-attach-def -A");
-        println!("            kubectl delete l2serviceattachment -n cnf-a oam");
+        eno::outln!("            kubectl get net-attach-def -A");
+        eno::outln!("            kubectl delete l2serviceattachment -n cnf-a oam");
         until_stopped::<()>(sandbox, stop, std::future::pending()).await?;
         return Ok(());
     }
@@ -79,6 +79,6 @@ async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow
     if demo.has_nodes() {
         until_stopped(sandbox, stop, demo.pods()).await?.with_context(stopped)?;
     }
-    println!("\nThat was all. To keep it running: eno demo --keep");
+    eno::outln!("\nThat was all. To keep it running: eno demo --keep");
     Ok(())
 }

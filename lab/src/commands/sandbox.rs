@@ -52,7 +52,7 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
         () = stop.cancelled() => return Ok(()),
     };
     print_help(&sandbox);
-    println!("ready");
+    eno::outln!("ready");
     let ended = tokio::select! {
         ended = sandbox.supervise() => Some(ended),
         () = stop.cancelled() => None,
@@ -74,18 +74,18 @@ pub(super) fn topology(path: &Path) -> anyhow::Result<Topology> {
 /// Prints how to use a running sandbox.
 pub(super) fn print_help(sandbox: &Sandbox) {
     let info = sandbox.info();
-    println!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());
-    println!("            kubectl get eno -A");
-    println!("NATS:       export ENO_NATS_URL={}", info.nats_url);
-    println!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
-    println!("Switches:   {}", info.fabric.display());
+    eno::outln!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());
+    eno::outln!("            kubectl get eno -A");
+    eno::outln!("NATS:       export ENO_NATS_URL={}", info.nats_url);
+    eno::outln!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
+    eno::outln!("Switches:   {}", info.fabric.display());
     for process in &info.processes {
         if let Some(metrics) = &process.metrics {
-            println!("Metrics:    {metrics}  ({})", process.name);
+            eno::outln!("Metrics:    {metrics}  ({})", process.name);
         }
     }
     for node in &info.nodes {
-        println!("Node:       {} {}  (nsenter -t {} -a)", node.name, node.address, node.pid);
+        eno::outln!("Node:       {} {}  (nsenter -t {} -a)", node.name, node.address, node.pid);
     }
-    println!("Logs:       {}", sandbox.dir().join("logs").display());
+    eno::outln!("Logs:       {}", sandbox.dir().join("logs").display());
 }

@@ -86,9 +86,9 @@ impl<'a> Demo<'a> {
 
         screen.title("What the switch ports carry now");
         let vlans = checks::vlan_ids(&self.objects);
-        println!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
+        eno::outln!("{}", checks::ports(self.sandbox, &self.http, &vlans).await?);
         screen.title("NetworkAttachmentDefinitions");
-        println!("{}", checks::nads(&self.client, &self.objects).await?);
+        eno::outln!("{}", checks::nads(&self.client, &self.objects).await?);
         // Objects of the sandbox's fabric were ready before, so they have no callback.
         let (_, own) = self.split().await?;
         self.callbacks(&own, "ready", started).await
@@ -180,7 +180,7 @@ impl<'a> Demo<'a> {
         self.screen.title("Callbacks that came");
         let callbacks = self.receiver.callbacks();
         let recent: Vec<_> = callbacks.iter().filter(|callback| callback.at >= since).collect();
-        println!("{}", screen::callbacks(&recent, since));
+        eno::outln!("{}", screen::callbacks(&recent, since));
         Ok(())
     }
 

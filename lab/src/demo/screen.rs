@@ -23,7 +23,7 @@ impl Screen {
     }
 
     pub(super) fn title(&self, text: &str) {
-        if self.colours { println!("\n{BOLD}{text}{PLAIN}") } else { println!("\n{text}") }
+        if self.colours { eno::outln!("\n{BOLD}{text}{PLAIN}") } else { eno::outln!("\n{text}") }
     }
 
     pub(super) fn change(&self, after: Duration, object: &str, state: &State) {
@@ -35,12 +35,12 @@ impl Screen {
         };
         let line =
             format!("  {:6.2} s  {object:<40} {colour}{phase:<11}{plain} {message}", after.as_secs_f64());
-        println!("{}", line.trim_end());
+        eno::outln!("{}", line.trim_end());
     }
 }
 
 pub(super) fn line(text: &str) {
-    println!("  {text}");
+    eno::outln!("  {text}");
 }
 
 fn colour(phase: &str) -> &'static str {

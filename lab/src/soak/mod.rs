@@ -60,7 +60,7 @@ impl SharedTally {
 pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let seed = args.seed.unwrap_or_else(now);
-    println!("{}", args.command(seed));
+    eno::outln!("{}", args.command(seed));
     let dir = tempfile::Builder::new().prefix("eno-soak-").tempdir().context("making a directory")?;
     let tally = SharedTally::default();
     let mut options = SandboxOptions::new(dir.path().join("sandbox"), Parts::from_env()?)?;
@@ -88,7 +88,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
         sandbox = started => sandbox?,
         // Dropping the future kills the children.
         () = stop.cancelled() => {
-            println!("stopped before anything was done");
+            eno::outln!("stopped before anything was done");
             return Ok(());
         }
     };
@@ -128,7 +128,7 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
     let panics = panics(&sandbox);
     sandbox.stop().await;
     let tally = tally.get();
-    println!("{}\n{}", tally.table(), tally.processes());
+    eno::outln!("{}\n{}", tally.table(), tally.processes());
     let stopped = ended.is_none();
     let result = match ended.unwrap_or(Ok(())) {
         Ok(()) if !panics.is_empty() => Err(anyhow::anyhow!("panics in logs:\n  {}", panics.join("\n  "))),
@@ -140,10 +140,10 @@ pub async fn run(args: SoakArgs, stop: CancellationToken) -> anyhow::Result<()> 
         result => result,
     };
     if let Err(error) = result {
-        println!("logs are kept in {}", dir.keep().join("sandbox/logs").display());
+        eno::outln!("logs are kept in {}", dir.keep().join("sandbox/logs").display());
         return Err(error.context(format!("seed {seed} failed; again: {}", args.command(seed))));
     }
-    println!("{}", if stopped { "stopped early; nothing wrong until then" } else { "nothing wrong" });
+    eno::outln!("{}", if stopped { "stopped early; nothing wrong until then" } else { "nothing wrong" });
     Ok(())
 }
 

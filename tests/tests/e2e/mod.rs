@@ -11,6 +11,7 @@ mod fabric;
 mod idle;
 mod inspect_commands;
 mod main_path;
+mod output;
 mod ovs_fabric;
 mod process_crashes;
 mod reference_manifests;

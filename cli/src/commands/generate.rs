@@ -1,0 +1,36 @@
+//! `eno completion` and `eno man`: files for the shell, made of the command line's definition.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use super::Eno;
+
+/// Print the completion script of a shell.
+///
+/// For bash: source <(eno completion bash)
+#[derive(Debug, clap::Args)]
+pub(super) struct CompletionArgs {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Write the manual pages of all commands.
+#[derive(Debug, clap::Args)]
+pub(super) struct ManArgs {
+    /// The directory, such as /usr/local/share/man/man1.
+    directory: PathBuf,
+}
+
+pub(super) fn completion(args: &CompletionArgs) {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Eno::command(), "eno", &mut script);
+    crate::screen::write(format_args!("{}", String::from_utf8_lossy(&script)));
+}
+
+pub(super) fn man(args: &ManArgs) -> anyhow::Result<()> {
+    clap_mangen::generate_to(Eno::command(), &args.directory)
+        .with_context(|| format!("writing manual pages to {}", args.directory.display()))
+}
