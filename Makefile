@@ -12,7 +12,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 # Programs and the packages that they come from, which are installed only where the program is missing.
-NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl
+NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl:curl jq:jq
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
