@@ -196,6 +196,10 @@ async fn create_veth(
     peer: &str,
     namespace: &Path,
 ) -> Result<(), NetworkError> {
+    // The kernel removes the namespace of a killed node later than the process, and with it the former pair.
+    if let Ok(former) = link_index(handle, port).await {
+        let _ = handle.link().del(former).execute().await;
+    }
     let file = open_namespace(namespace)?;
     let end = LinkMessageBuilder::<LinkUnspec>::new().name(peer).setns_by_fd(file.as_raw_fd()).build();
     let message = LinkVeth::new(port, peer)
