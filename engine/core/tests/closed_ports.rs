@@ -74,6 +74,29 @@ fn closed_ports_are_restored_from_the_last_report() {
     assert_eq!(drift.map(|drift| drift.holds), Some(false));
 }
 
+/// The engine dies after leaf2 reports the removal, and before it writes what follows. NATS holds the command that the
+/// report leads to, so no other report comes.
+#[test]
+fn deleted_service_goes_when_a_report_completes_the_status() {
+    let (mut w, s, a) = ready_world();
+    w.delete_and_settle(&a);
+    let memory = w.statuses[&device_key("leaf2")].port_memory.clone();
+    assert!(!memory.closed.is_empty());
+    w.silent.insert(switch("leaf2"));
+    w.delete_and_settle(&s);
+    let (object, status) = (w.objects[&s].clone(), w.statuses[&s].clone());
+    assert_eq!(status.phase, Some(Phase::Terminating));
+    w.silent.clear();
+    w.settle();
+    assert!(!w.objects.contains_key(&s));
+    w.objects.insert(s.clone(), object);
+    w.statuses.insert(s.clone(), status);
+    assert_eq!(w.phases.get_mut(&s).unwrap().pop(), Some(Phase::Deleted));
+    w.statuses.get_mut(&device_key("leaf2")).unwrap().port_memory = memory;
+    w.restart_and_settle();
+    assert!(!w.objects.contains_key(&s), "{}", w.message(&s));
+}
+
 #[test]
 fn held_report_does_not_change_closed_ports() {
     let (mut w, ..) = ready_world();

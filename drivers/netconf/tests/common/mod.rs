@@ -279,9 +279,12 @@ pub fn vid(id: u16) -> VlanId {
     VlanId::new(id).expect("a VID")
 }
 
-/// The rejected items.
+/// The rejected items, none of which is rejected twice.
+#[track_caller]
 pub fn items(reconciled: &Reconciled) -> BTreeSet<Item> {
-    reconciled.rejected.iter().map(|rejection| rejection.item.clone()).collect()
+    let items: BTreeSet<Item> = reconciled.rejected.iter().map(|rejection| rejection.item.clone()).collect();
+    assert_eq!(items.len(), reconciled.rejected.len(), "{:?}", reconciled.rejected);
+    items
 }
 
 /// The desired state with the reported port memory, as in the engine's next command.

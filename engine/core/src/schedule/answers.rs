@@ -121,12 +121,12 @@ impl Schedule {
         if generation.term > self.term || (generation.term == self.term && !self.has_issued(generation)) {
             self.conflicting_term = self.conflicting_term.max(Some(generation.term));
         }
-        let accepted = self.accepts(target, report);
-        if !self.replace_foreign_command(target, generation, self.now) && self.driver(target).is_none() {
-            self.uncommanded.insert(target.clone(), report.driver.as_str().into());
-        }
-        if !accepted {
+        let replaced = self.replace_foreign_command(target, generation, self.now);
+        if replaced && matches!(report.outcome, Outcome::Failed(_)) {
             return Receipt::Ignored;
+        }
+        if !replaced && self.driver(target).is_none() {
+            self.uncommanded.insert(target.clone(), report.driver.as_str().into());
         }
         let answer = match report.outcome {
             Outcome::Progress { .. } => return Receipt::Observed,
