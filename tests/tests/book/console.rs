@@ -7,10 +7,10 @@ use std::time::Duration;
 use eno_control_plane::parts::{Part, Parts};
 use eno_lab::sandbox::SandboxOptions;
 use eno_simulator::Topology;
-use eno_tests::with_own_sandbox;
+use eno_tests::{poll, with_own_sandbox};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::blocks::{Step, steps};
 use super::output::is_as_shown;
@@ -18,8 +18,6 @@ use super::{pages, read, root};
 
 /// Time in which a command ends.
 const TIMEOUT: Duration = Duration::from_mins(2);
-/// Time in which a command that reads shows what the page shows.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The directory of the sandbox in the book.
 const SHOWN_DIR: &str = "/tmp/eno";
 /// The last line of each command.
@@ -77,20 +75,21 @@ impl Shell {
 async fn check(shell: &mut Shell, dir: &Path, step: &Step) -> Result<(), String> {
     let actual_dir = dir.display().to_string();
     let command = step.command.replace(SHOWN_DIR, &actual_dir);
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    let reads = READS.iter().any(|read| command.starts_with(read));
+    let mut last = String::new();
+    let attempt = async |last: &mut String, shell: &mut Shell| {
         let (output, code) = shell.run(&command).await;
-        if code == "0" && is_as_shown(&step.output, &output.replace(&actual_dir, SHOWN_DIR)) {
-            return Ok(());
-        }
-        if !READS.iter().any(|read| command.starts_with(read)) || Instant::now() > deadline {
-            return Err(format!(
-                "$ {command}\n{output}(exit code {code})\ninstead of\n{}",
-                step.output.join("\n")
-            ));
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        let output = output.replace(&actual_dir, SHOWN_DIR);
+        let is_right = code == "0" && is_as_shown(&step.output, &output);
+        *last = format!("$ {command}\n{output}(exit code {code})\ninstead of\n{}", step.output.join("\n"));
+        is_right.then_some(())
+    };
+    let shown = if reads {
+        poll(async || attempt(&mut last, shell).await).await
+    } else {
+        attempt(&mut last, shell).await
+    };
+    shown.ok_or(last)
 }
 
 fn like_the_tutorial(options: &mut SandboxOptions) {
