@@ -2,7 +2,7 @@
 # make test   what every change has to pass, after installing what the tests need
 # make lanes  what takes longer: all seeds and crash points, the VM, long waits for a takeover
 # make bench  how fast it is
-# make crds   writes deploy/crds, deploy/gitops, schemas/v1 and the reference of the kinds from the types
+# make crds   writes deploy/crds, deploy/gitops, schemas/v1 and the references of kinds and commands from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash
@@ -13,6 +13,8 @@ CARGO ?= cargo
 ARGS ?=
 # Programs and the packages that they come from, which are installed only where the program is missing.
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl:curl jq:jq
+# For the lanes, besides: a browser that looks at the book.
+NEEDED_FOR_LANES := chromium:chromium
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
@@ -46,6 +48,7 @@ OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
+lanes: NEEDED += $(NEEDED_FOR_LANES)
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	failed=(); \
@@ -64,6 +67,8 @@ bench: deps
 crds:
 	$(CARGO) run -p eno-nbi-crds --bin eno-crds
 	$(CARGO) run -p eno-schemas --bin eno-schemas
+	$(CARGO) build --workspace --locked
+	target/debug/eno-lab reference >docs/src/reference/commands.md
 
 deny:
 	if command -v cargo-deny >/dev/null; then cargo deny check; \

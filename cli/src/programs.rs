@@ -11,24 +11,24 @@ pub enum ProgramError {
     #[error("finding this program's own file: {0}")]
     Unknown(#[source] io::Error),
     /// Neither this program nor one beside it is `eno`.
-    #[error("no program eno in {} or the folder above it: build it with cargo build -p eno", folder.display())]
+    #[error("build eno with cargo build -p eno: it is neither in {} nor in the folder above", folder.display())]
     NoEno {
         /// The folder that was searched.
         folder: PathBuf,
     },
     /// It is neither beside `eno` nor in `PATH`.
     #[error(
-        "there is no program {program} beside eno or in PATH: build it with cargo build --workspace --bins"
+        "install {program}, or build it with cargo build --workspace --bins: it is neither beside eno nor in PATH"
     )]
     NoProgram {
         /// Its name.
         program: String,
     },
     /// A driver's name has a character that is not allowed.
-    #[error("{0:?} can't be a driver's name: only a-z, 0-9 and '-' are allowed")]
+    #[error("use only a-z, 0-9 and '-' in a driver's name: {0:?} is not one")]
     DriverName(String),
     /// No such driver is installed.
-    #[error("there is no driver {name}: {program} is neither beside this program nor in PATH")]
+    #[error("install {program}, the program of driver {name}: it is neither beside this program nor in PATH")]
     NoDriver {
         /// Its name.
         name: String,

@@ -14,6 +14,9 @@ use crate::inspect::ClusterArgs;
 ///
 /// It adds them to Adopt of the FabricDevice. Look first with `eno plan` and `eno blame`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno adopt leaf1 100 200-210
+  eno adopt leaf1 200 --undo")]
 pub(super) struct AdoptArgs {
     /// The FabricDevice.
     device: String,

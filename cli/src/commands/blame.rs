@@ -16,6 +16,8 @@ use crate::inspect::{ClusterArgs, NatsClientArgs, left_out};
 ///
 /// What the port carries beside what is wanted is known where NATS can be asked.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno blame leaf1 Ethernet1")]
 pub(super) struct BlameArgs {
     /// The FabricDevice.
     device: String,
@@ -57,7 +59,7 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
     let left_out = left_out(&world);
     let device = Key::cluster(Kind::FabricDevice, &args.device.as_str().into());
     if world.may_miss(&device) {
-        bail!("{device}: you may not read it");
+        bail!("bind ClusterRole eno-viewer: {device} may exist, and you may not read it");
     }
     let nats = args.messages.connect().await?;
     let wanted = fabric(&world, nats.as_ref()).await?;
@@ -67,7 +69,11 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
         .with_context(|| format!("there is no FabricDevice {}", args.device))?;
     if !fabric.ports.iter().any(|port| port.name == args.port) {
         let listed = fabric.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
-        bail!("FabricDevice {} does not list port {}; it lists {listed}", args.device, args.port);
+        bail!(
+            "name one of the ports {listed}: FabricDevice {} does not list port {}",
+            args.device,
+            args.port
+        );
     }
     let carried = match &nats {
         Some(nats) => {

@@ -9,9 +9,14 @@ use serde::Serialize;
 
 use crate::inspect::output::{Format, name, table};
 use crate::inspect::{ClusterArgs, NatsClientArgs, parse_object};
+use crate::screen::local_time;
 
 /// What became of callbacks: which were not taken, and what to do about them. It needs NATS.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno callbacks list
+  eno callbacks retry l2s/net-100
+  eno callbacks test --endpoint l2sa/oam -n cnf-a")]
 pub(super) struct CallbacksArgs {
     #[command(subcommand)]
     command: Command,
@@ -57,7 +62,7 @@ impl ObjectArgs {
         if self.namespace.is_some() || !is_namespaced(key.kind) {
             return Ok(key);
         }
-        let namespace = self.cluster.namespace().await.context("whose namespace? Name it with -n")?;
+        let namespace = self.cluster.namespace().await.context("name the namespace with -n")?;
         parse_object(&self.object, &namespace)
     }
 }
@@ -89,7 +94,7 @@ pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
         namespace: key.namespace().map(str::to_owned),
         name: key.name.to_string(),
     };
-    let answer = send_request(&nats, &request).await.context("is the engine running?")?;
+    let answer = send_request(&nats, &request).await.context("check that the engine runs")?;
     args.output.print(&answer, |answer| crate::outln!("{}", summary(&key, action, answer)))?;
     match answer.error {
         Some(error) => bail!("{key}: {error}"),
@@ -105,7 +110,7 @@ fn show(listed: &Listed) {
                 name(&one.kind, one.namespace.as_deref(), &one.name),
                 one.counter.to_string(),
                 one.attempts.to_string(),
-                one.next_try_at().unwrap_or_else(|| "given up".to_owned()),
+                one.next_try_at().map_or_else(|| "given up".to_owned(), |at| local_time(&at)),
                 one.error.clone(),
             ]
         }),
@@ -118,7 +123,7 @@ fn show(listed: &Listed) {
                 name(&transition.kind, transition.namespace.as_deref(), &transition.name),
                 transition.counter.to_string(),
                 transition.phase.to_string(),
-                letter.at.clone(),
+                local_time(&letter.at),
                 letter.attempts.to_string(),
                 letter.error.clone(),
             ]

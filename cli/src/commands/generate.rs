@@ -9,9 +9,10 @@ use clap_complete::Shell;
 use super::Eno;
 
 /// Print the completion script of a shell.
-///
-/// For bash: source <(eno completion bash)
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(eno completion bash)
+  eno completion zsh")]
 pub(super) struct CompletionArgs {
     /// The shell.
     shell: Shell,
@@ -19,6 +20,8 @@ pub(super) struct CompletionArgs {
 
 /// Write the manual pages of all commands.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno man /usr/local/share/man/man1")]
 pub(super) struct ManArgs {
     /// The directory, such as /usr/local/share/man/man1.
     directory: PathBuf,

@@ -1,6 +1,6 @@
 //! `eno import`: configuration of other implementations as manifests.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -11,6 +11,8 @@ use crate::import::ovs_plugin::{ImportOptions, import, yaml};
 
 /// Print the custom resources that say the same as the configuration of another implementation.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  eno import ovs-plugin links.yaml node-pools.yaml --address tcp:192.0.2.1:6640")]
 pub(super) struct ImportArgs {
     #[command(subcommand)]
     from: From,
@@ -41,12 +43,13 @@ pub(super) fn run(args: ImportArgs) -> anyhow::Result<()> {
     let From::OvsPlugin(args) = args.from;
     let is_tls = args.address.as_ref().is_some_and(|address| address.starts_with("ssl:"));
     if is_tls && args.secret.is_none() {
-        bail!("--address with ssl needs --secret, the name of the Secret with the certificates");
+        bail!("add --secret, the name of the Secret with the certificates: --address has ssl");
     }
     let sources = args.files.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
     let objects = import(&sources, &ImportOptions { address: args.address, secret: args.secret })?;
     let text = yaml(&objects).context("writing YAML")?;
-    std::io::stdout().write_all(text.as_bytes()).context("writing to standard output")
+    crate::screen::write(format_args!("{text}"));
+    Ok(())
 }
 
 fn read(path: &PathBuf) -> anyhow::Result<Source> {

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod addresses;
 mod adopt;
 mod blame;
 mod callbacks;
@@ -15,7 +16,7 @@ mod trace;
 use std::future::Future;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use eno_sbi::daemon::{LogFormat, TelemetryArgs, shutdown_on_signals};
 use tokio_util::sync::CancellationToken;
@@ -41,11 +42,17 @@ struct EngineCommand {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the engine.
+    #[command(after_help = "Examples:\n  eno engine --nats-url tls://nats.eno-system:4222")]
     Engine(Box<EngineCommand>),
     /// Run a southbound driver: eno-driver-NAME from beside this program or from PATH.
-    #[command(subcommand_value_name = "NAME", subcommand_help_heading = "Drivers")]
+    #[command(
+        subcommand_value_name = "NAME",
+        subcommand_help_heading = "Drivers",
+        after_help = "Examples:\n  eno driver netconf --help"
+    )]
     Driver(driver::DriverArgs),
     /// Run the agent of this node: eno-driver-node from beside this program or from PATH.
+    #[command(after_help = "Examples:\n  eno agent --help")]
     Agent(ExternalArgs),
     /// Run simulated switches that speak NETCONF.
     Simulator(ExternalArgs),
@@ -57,6 +64,7 @@ enum Command {
     Status(status::StatusArgs),
     Trace(trace::TraceArgs),
     Blame(blame::BlameArgs),
+    Addresses(addresses::AddressesArgs),
     Callbacks(callbacks::CallbacksArgs),
     Adopt(adopt::AdoptArgs),
     Revoked(revoked::RevokedArgs),
@@ -80,13 +88,14 @@ impl Eno {
 
     fn dispatch(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Plan(args) => return for_people(|_| plan::run(args)),
-            Command::Status(args) => for_people(|_| status::run(args)),
-            Command::Trace(args) => for_people(|_| trace::run(args)),
-            Command::Blame(args) => for_people(|_| blame::run(args)),
-            Command::Callbacks(args) => for_people(|_| callbacks::run(args)),
-            Command::Adopt(args) => for_people(|_| adopt::run(args)),
-            Command::Revoked(args) => for_people(|_| revoked::run(args)),
+            Command::Plan(args) => return for_user(plan::run(args)),
+            Command::Status(args) => for_user(status::run(args)),
+            Command::Trace(args) => for_user(trace::run(args)),
+            Command::Blame(args) => for_user(blame::run(args)),
+            Command::Addresses(args) => for_user(addresses::run(args)),
+            Command::Callbacks(args) => for_user(callbacks::run(args)),
+            Command::Adopt(args) => for_user(adopt::run(args)),
+            Command::Revoked(args) => for_user(revoked::run(args)),
             Command::Import(args) => import::run(args),
             Command::Completion(args) => {
                 generate::completion(&args);
@@ -119,6 +128,16 @@ pub fn exit_code(result: anyhow::Result<ExitCode>) -> ExitCode {
     })
 }
 
+/// Runs a command that a signal may end at any time.
+fn for_user<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    for_people(async |stop| {
+        tokio::select! {
+            result = command => result,
+            () = stop.cancelled() => bail!("stopped"),
+        }
+    })
+}
+
 /// Runs a command for users: it logs only warnings, and not the retries while a server starts.
 pub fn for_people<T, F: Future<Output = anyhow::Result<T>>>(
     command: impl FnOnce(CancellationToken) -> F,
@@ -145,6 +164,26 @@ mod tests {
     #[test]
     fn command_line_definition_is_valid() {
         Eno::command().debug_assert();
+    }
+
+    /// Every command that this program carries out itself has examples, and they are valid.
+    #[test]
+    fn examples_of_help_are_valid_command_lines() {
+        let external = ["simulator", "sandbox", "demo", "bench", "soak", "conformance"];
+        for command in Eno::command().get_subcommands().filter(|one| !external.contains(&one.get_name())) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<_> = help.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+            assert!(!examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                let line = example.trim_start_matches("source <(").trim_end_matches(')').split(' ');
+                let parsed = Eno::try_parse_from(line);
+                let is_valid = match &parsed {
+                    Ok(_) => true,
+                    Err(error) => error.kind() == clap::error::ErrorKind::DisplayHelp,
+                };
+                assert!(is_valid, "{example}: {parsed:?}");
+            }
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Error};
+use quick_xml::events::{BytesText, Event};
+use quick_xml::{Reader, Writer};
 use serde::Serialize;
 
 use crate::apply::{api_of, name_of, resource_of};
@@ -34,6 +36,10 @@ const EXIT_WOULD_FAIL: u8 = 2;
 ///
 /// The exit code is 2 when something would fail.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno plan -f network.yaml
+  eno plan -f network.yaml --delete
+  eno plan -f network.yaml -o xml")]
 pub(super) struct PlanArgs {
     /// Files or directories with manifests; - is standard input.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
@@ -169,7 +175,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         let lacking = plan.left_out.join(", ");
         ensure!(
             !matches!(args.output, Output::Xml),
-            "what the switches would get is not known, since you may not list {lacking}"
+            "bind ClusterRole eno-viewer: without {lacking}, what the switches would get is not known"
         );
         eprintln!("eno: what switches and nodes would get is not known, since you may not list {lacking}");
         plan.forecast.switches.clear();
@@ -282,8 +288,34 @@ async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Res
 fn print_edits(plan: &Plan) {
     for SwitchPreview { switch, preview } in &plan.previews {
         crate::outln!("<!-- {} -->", switch.replace("--", "- -"));
-        preview.edits.iter().for_each(|edit| crate::outln!("{edit}"));
+        preview.edits.iter().for_each(|edit| crate::outln!("{}", indented(edit)));
     }
+}
+
+/// An edit with a line for each element, if it is XML, or for each member, if it is JSON. Any other text stays as it is.
+fn indented(edit: &str) -> String {
+    if let Ok(value) = serde_json::from_str::<serde_json::Value>(edit) {
+        return format!("{value:#}");
+    }
+    indented_xml(edit).unwrap_or_else(|| edit.to_owned())
+}
+
+fn indented_xml(edit: &str) -> Option<String> {
+    let mut reader = Reader::from_str(edit);
+    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+    loop {
+        let event = match reader.read_event().ok()? {
+            Event::Eof => break,
+            // The writer would begin a line for it.
+            Event::GeneralRef(reference) => {
+                let name = reference.xml10_content();
+                Event::Text(BytesText::from_escaped(format!("&{name};")))
+            }
+            event => event,
+        };
+        writer.write_event(event).ok()?;
+    }
+    String::from_utf8(writer.into_inner()).ok()
 }
 
 fn tables(plan: &Plan, nats_known: bool) {
@@ -379,5 +411,19 @@ fn act(act: Action) -> &'static str {
         Action::Change => "change",
         Action::Delete => "delete",
         Action::None => "-",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_indented_by_their_form() {
+        let xml = "<config xmlns=\"urn:x\"><vlan><id>5</id><name>a &amp; b</name></vlan></config>";
+        let lines = "<config xmlns=\"urn:x\">\n  <vlan>\n    <id>5</id>\n    <name>a &amp; b</name>\n  </vlan>\n</config>";
+        assert_eq!(indented(xml), lines);
+        assert_eq!(indented("{\"a\":[1]}"), "{\n  \"a\": [\n    1\n  ]\n}");
+        assert_eq!(indented("set vlans 5"), "set vlans 5");
     }
 }

@@ -33,6 +33,9 @@ const MAX_CONCURRENT_REVIEWS: usize = 16;
 /// away. --end removes the label, the operator takes the network back, and an Event of the pod says so. To run it one
 /// needs to list namespaces and pods and to create subjectaccessreviews, and for --end to patch pods.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno revoked
+  eno revoked -n cnf-a --end")]
 pub(super) struct RevokedArgs {
     /// Take the networks from these pods.
     #[arg(long)]
@@ -126,7 +129,7 @@ pub(super) async fn run(args: RevokedArgs) -> anyhow::Result<()> {
     }
     args.output.print(&Answer { revoked: done, ended: args.end }, show)?;
     if !failures.is_empty() {
-        bail!("these keep what they have; run it again: {}", failures.join("; "));
+        bail!("run it again: some pods keep what they have: {}", failures.join("; "));
     }
     Ok(())
 }

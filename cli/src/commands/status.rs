@@ -1,18 +1,32 @@
 //! `eno status`.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
+use anyhow::{bail, ensure};
+use eno_engine::follow::{ObjectChange, changes};
 use eno_engine::forecast::{ClusterState, Key};
+use eno_sbi::nats::Connection;
 use eno_schemas::Phase;
+use futures::StreamExt as _;
+use kube::Client;
+use kube::api::DynamicObject;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Hop, fabric, hops, networks};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
+use crate::screen::age;
 
 /// Show how the operator's objects are, or of one object every hop of its way.
+///
+/// Without an object, those that are not ready come first, and the others are counted; -o wide lists them too.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno status
+  eno status -o wide --watch
+  eno status l2sa/oam -n cnf-a")]
 pub(super) struct StatusArgs {
     /// One object, as KIND/NAME; absent: all.
     #[arg(value_name = "OBJECT", num_args = 0..=2)]
@@ -23,18 +37,24 @@ pub(super) struct StatusArgs {
     /// How it is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    /// Go on, and show each change as it comes.
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     messages: NatsClientArgs,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Row {
     object: String,
     phase: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     message: String,
+    /// The time of the last change of the condition Ready, RFC 3339.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    since: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -75,17 +95,98 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
     let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
     let world = ClusterState::read(&client, namespace).await?;
-    let left_out = left_out(&world);
     if args.object.is_empty() {
-        let wanted =
-            |key: &&Key| args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace));
-        let objects = world.keys().filter(wanted).map(|key| row(&world, key)).collect();
-        return args.output.print(&Rows { objects, left_out }, overview);
+        return all(&args, &client, namespace, &world).await;
     }
     let key = parse_object(&args.object, namespace)?;
-    let Some(source) = world.object(&key) else {
-        anyhow::ensure!(!world.may_miss(&key), "{key}: you may not read it");
-        anyhow::bail!("{key} does not exist")
+    let nats = args.messages.connect().await?;
+    args.output.print(&detail(&world, &key, nats.as_ref()).await?, tables)?;
+    if !args.watch {
+        return Ok(());
+    }
+    let mut changes = pin!(changes(&client, namespace, &world));
+    let mut last = world.object(&key).map(|object| row(&key, object));
+    while let Some(change) = changes.next().await {
+        match change {
+            ObjectChange::Is(changed, object) if changed == key => {
+                let now = row(&key, &object);
+                if last.as_ref() != Some(&now) {
+                    last = Some(now);
+                    let world = ClusterState::read(&client, namespace).await?;
+                    args.output.print(&detail(&world, &key, nats.as_ref()).await?, tables)?;
+                }
+            }
+            ObjectChange::Gone(gone) if gone == key => bail!("{key} is gone"),
+            other => report_failure(&other),
+        }
+    }
+    Ok(())
+}
+
+/// Shows all objects, and then their changes.
+async fn all(
+    args: &StatusArgs,
+    client: &Client,
+    namespace: &str,
+    world: &ClusterState,
+) -> anyhow::Result<()> {
+    let is_wanted =
+        |key: &Key| args.namespace.as_deref().is_none_or(|namespace| key.namespace() == Some(namespace));
+    let mut rows: BTreeMap<Key, Row> = BTreeMap::new();
+    for key in world.keys().filter(|key| is_wanted(key)) {
+        rows.extend(world.object(key).map(|object| (key.clone(), row(key, object))));
+    }
+    let listed = Rows { objects: rows.values().cloned().collect(), left_out: left_out(world) };
+    let is_wide = args.output == Format::Wide;
+    args.output.print(&listed, |listed| overview(listed, is_wide))?;
+    if !args.watch {
+        return Ok(());
+    }
+    let mut changes = pin!(changes(client, namespace, world));
+    while let Some(change) = changes.next().await {
+        let row = match change {
+            ObjectChange::Is(key, object) if is_wanted(&key) => {
+                let row = row(&key, &object);
+                if rows.insert(key, row.clone()).as_ref() == Some(&row) {
+                    continue;
+                }
+                row
+            }
+            ObjectChange::Gone(key) if is_wanted(&key) => {
+                rows.remove(&key);
+                Row {
+                    object: key.to_string(),
+                    phase: "gone".into(),
+                    message: String::new(),
+                    since: String::new(),
+                }
+            }
+            other => {
+                report_failure(&other);
+                continue;
+            }
+        };
+        args.output.print(&row, |row| {
+            let line = format!("{:<48} {:<12} {}", row.object, row.phase, row.message);
+            crate::outln!("{}", line.trim_end());
+        })?;
+    }
+    Ok(())
+}
+
+fn report_failure(change: &ObjectChange) {
+    if let ObjectChange::Failed(kind, error) = change {
+        eprintln!("eno: following {kind}: {error}; it is tried again");
+    }
+}
+
+async fn detail(world: &ClusterState, key: &Key, nats: Option<&Connection>) -> anyhow::Result<Detail> {
+    let Some(source) = world.object(key) else {
+        ensure!(
+            !world.may_miss(key),
+            "bind ClusterRole eno-viewer: {key} may exist, and you may not read it"
+        );
+        bail!("{key} does not exist")
     };
     let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
     let conditions = source.data.pointer("/status/conditions").and_then(Value::as_array);
@@ -96,29 +197,38 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
         message: text(condition, "message"),
         since: text(condition, "lastTransitionTime"),
     });
-    let nats = args.messages.connect().await?;
-    let networks = networks(&world, &key);
-    let fabric = fabric(&world, nats.as_ref()).await?;
-    let switches = hops(&fabric, &networks, nats.as_ref()).await?;
-    let detail = Detail { row: row(&world, &key), left_out, conditions: conditions.collect(), switches };
-    args.output.print(&detail, tables)
+    let fabric = fabric(world, nats).await?;
+    let switches = hops(&fabric, &networks(world, key), nats).await?;
+    Ok(Detail {
+        row: row(key, source),
+        left_out: left_out(world),
+        conditions: conditions.collect(),
+        switches,
+    })
 }
 
-fn row(world: &ClusterState, key: &Key) -> Row {
-    let status = |field: &str| {
-        let value = world.object(key).and_then(|object| object.data.pointer(&format!("/status/{field}")));
-        value.and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
+fn row(key: &Key, object: &DynamicObject) -> Row {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let status = |field: &str| text(object.data.pointer(&format!("/status/{field}")));
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
     let phase = Some(status("phase")).filter(|phase| !phase.is_empty()).unwrap_or_else(|| "-".into());
-    Row { object: key.to_string(), phase, message: status("message") }
+    let since = text(ready.and_then(|ready| ready.get("lastTransitionTime")));
+    Row { object: key.to_string(), phase, message: status("message"), since }
 }
 
-/// What is not ready, and a count of the rest.
-fn overview(rows: &Rows) {
+/// What is not ready, and a count of the rest; wide: all rows.
+fn overview(rows: &Rows, is_wide: bool) {
     let is_ready = |row: &&Row| row.phase == Phase::Ready.as_str();
     let unready = rows.objects.iter().filter(|row| !is_ready(row));
-    let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
-    table(["OBJECT", "PHASE", "MESSAGE"], unready.map(cells));
+    if is_wide {
+        let all = unready.chain(rows.objects.iter().filter(is_ready));
+        let cells = |row: &Row| [row.object.clone(), row.phase.clone(), age(&row.since), row.message.clone()];
+        table(["OBJECT", "PHASE", "SINCE", "MESSAGE"], all.map(cells));
+    } else {
+        let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
+        table(["OBJECT", "PHASE", "MESSAGE"], unready.map(cells));
+    }
     let mut ready: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows.objects.iter().filter(is_ready) {
         *ready.entry(row.object.split('/').next().unwrap_or_default()).or_default() += 1;
@@ -130,14 +240,14 @@ fn overview(rows: &Rows) {
 }
 
 fn tables(detail: &Detail) {
-    let Row { object, phase, message } = &detail.row;
+    let Row { object, phase, message, .. } = &detail.row;
     let message = if message.is_empty() { String::new() } else { format!(": {message}") };
     crate::outln!("{object} is {phase}{message}\n");
     table(
         ["HOP", "STATUS", "REASON", "SINCE", "MESSAGE"],
         detail.conditions.iter().map(|condition| {
             let Condition { kind, status, reason, message, since } = condition;
-            [kind, status, reason, since, message].map(Clone::clone)
+            [kind.clone(), status.clone(), reason.clone(), age(since), message.clone()]
         }),
     );
     table(

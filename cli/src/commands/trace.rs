@@ -8,10 +8,14 @@ use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Fabric, fabric, networks, vlans_and_ports};
 use crate::inspect::timeline::{Entry, is_within, of_delivery, of_report, of_transition, unsettled_periods};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
+use crate::screen::local_time;
 
 /// Show what happened to an object in the last 7 days: its phases, what drivers did on its way meanwhile, and its
 /// callbacks. It needs NATS.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno trace l2sa/oam -n cnf-a
+  eno trace fd/leaf1 -o json")]
 pub(super) struct TraceArgs {
     /// The object, as KIND/NAME. It may be gone.
     #[arg(value_name = "OBJECT", num_args = 1..=2, required = true)]
@@ -60,7 +64,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     args.output.print(&Trace { entries, left_out }, |Trace { entries, .. }| {
         table(
             ["AT", "WHAT", ""],
-            entries.iter().map(|entry| [entry.at.clone(), entry.what.clone(), entry.text.clone()]),
+            entries.iter().map(|entry| [local_time(&entry.at), entry.what.clone(), entry.text.clone()]),
         );
         if entries.is_empty() {
             crate::outln!("Nothing is known of {key}.");

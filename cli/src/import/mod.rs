@@ -2,8 +2,6 @@
 
 pub mod ovs_plugin;
 mod read;
-#[cfg(test)]
-mod tests;
 
 pub use read::{Input, Link, Pool, PoolInterface, Source};
 

@@ -59,7 +59,7 @@ fn parse(text: &str, objects: &mut Vec<DynamicObject>) -> anyhow::Result<()> {
         for item in items {
             let object = DynamicObject::deserialize(item).context("a document is no Kubernetes object")?;
             if object.types.is_none() || object.metadata.name.is_none() {
-                bail!("an object lacks apiVersion, kind or metadata.name");
+                bail!("give each object an apiVersion, a kind and a metadata.name: one lacks them");
             }
             objects.push(object);
         }

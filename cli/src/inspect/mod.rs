@@ -1,5 +1,6 @@
 //! User-facing commands on a running operator: access to the cluster and NATS, and output.
 
+pub(crate) mod addresses;
 pub(crate) mod manifests;
 pub(crate) mod output;
 pub(crate) mod path;
@@ -33,7 +34,8 @@ pub struct ClusterArgs {
 impl ClusterArgs {
     /// A client of the API server.
     pub async fn client(&self) -> anyhow::Result<Client> {
-        Client::try_from(self.config().await?).context("preparing the way to the API server")
+        Client::try_from(self.config().await?)
+            .context("check --kubeconfig and --context: there is no way to the API server")
     }
 
     /// The namespace of the kubeconfig's context.
@@ -84,7 +86,7 @@ impl NatsClientArgs {
         match tokio::time::timeout(NATS_TIMEOUT, connect(&args, "eno-cli", &stop)).await {
             Ok(connection) => Ok(Some(connection?)),
             Err(_) => bail!(
-                "NATS did not let us in within {} s: check --nats-url and --nats-credentials",
+                "check --nats-url and --nats-credentials: NATS did not let this client in within {} s",
                 NATS_TIMEOUT.as_secs()
             ),
         }
@@ -93,7 +95,7 @@ impl NatsClientArgs {
     /// Connects for a command that needs NATS; an error when no URL is given.
     pub async fn connect_required(&self) -> anyhow::Result<Connection> {
         let connection = self.connect().await?;
-        connection.context("only NATS knows this: say where it is with --nats-url or ENO_NATS_URL")
+        connection.context("give --nats-url or ENO_NATS_URL: only NATS has the answer")
     }
 }
 
@@ -104,7 +106,9 @@ pub fn parse_object(arguments: &[String], namespace: &str) -> anyhow::Result<Key
         [kind, name] => (kind.as_str(), name.as_str()),
         _ => bail!("name one object, as KIND/NAME"),
     };
-    let kind = kind(kind_text).with_context(|| format!("there is no kind {kind_text:?} of the operator"))?;
+    let kind = kind(kind_text).with_context(|| {
+        format!("name a kind such as l2s, l2sa or fd: the operator has no kind {kind_text:?}")
+    })?;
     let name = Name::from(name);
     Ok(if is_namespaced(kind) {
         Key::namespaced(kind, &namespace.into(), &name)

@@ -1,8 +1,8 @@
 //! Output for users and programs.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
+
+pub(crate) use crate::screen::print_table as table;
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -10,6 +10,8 @@ pub enum Format {
     /// For people.
     #[default]
     Table,
+    /// For people, with more columns and rows where there are any.
+    Wide,
     /// JSON.
     Json,
     /// YAML.
@@ -20,23 +22,11 @@ impl Format {
     /// Prints `answer`, as tables by `tables`.
     pub(crate) fn print<T: Serialize>(self, answer: &T, tables: impl FnOnce(&T)) -> anyhow::Result<()> {
         match self {
-            Self::Table => tables(answer),
+            Self::Table | Self::Wide => tables(answer),
             Self::Json => crate::outln!("{}", serde_json::to_string_pretty(answer)?),
             Self::Yaml => crate::screen::write(format_args!("{}", serde_saphyr::to_string(answer)?)),
         }
         Ok(())
-    }
-}
-
-/// Prints a table, if it has rows.
-pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
-    table.add_rows(rows);
-    if table.row_count() > 0 {
-        // The last column needs no padding.
-        table.to_string().lines().for_each(|line| crate::outln!("{}", line.trim_end()));
-        crate::outln!();
     }
 }
 

@@ -20,6 +20,6 @@ mod watch;
 
 pub use args::EngineArgs;
 pub use callbacks::CallbackArgs;
-pub use inspect::{forecast, trace};
+pub use inspect::{follow, forecast, trace};
 pub use leader::lease;
 pub use run::run;

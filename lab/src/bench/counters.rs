@@ -87,19 +87,22 @@ const PARTS: [&str; 9] = [
 ];
 
 /// Seconds on CPUs, by part; `client` is this process.
-pub(super) type Cpu = BTreeMap<&'static str, f64>;
+pub(super) type Cpu = BTreeMap<String, f64>;
 
 /// The CPU time of each part so far.
 pub(super) fn cpu(sandbox: &Sandbox) -> anyhow::Result<Cpu> {
     let running = PARTS.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
     let all = running.chain([("client", std::process::id())]);
-    all.map(|(part, pid)| Ok((part, usage::cpu_seconds(pid)?))).collect()
+    all.map(|(part, pid)| Ok((part.to_owned(), usage::cpu_seconds(pid)?))).collect()
 }
 
 /// The CPU time of each part since `before`, without negligible ones.
 pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
     now.into_iter()
-        .map(|(part, seconds)| (part, seconds - before.get(part).copied().unwrap_or_default()))
+        .map(|(part, seconds)| {
+            let earlier = before.get(&part).copied().unwrap_or_default();
+            (part, seconds - earlier)
+        })
         .filter(|(_, seconds)| *seconds >= 0.05)
         .collect()
 }

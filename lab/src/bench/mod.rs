@@ -30,6 +30,9 @@ use report::{CpuSeconds, Figures, percentile};
 
 /// Measures how fast and how big the operator is, in sandboxes of its own.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno bench
+  eno bench --size 4000 --leaves 48 --spines 16 --nodes 480 --json figures.json")]
 pub struct BenchArgs {
     /// How many attachments, each with an L2Service of its own (from 4,000 on they share them).
     #[arg(long, default_value_t = 1000, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
@@ -64,6 +67,12 @@ pub struct BenchArgs {
     /// Write the figures to this file as JSON too.
     #[arg(long)]
     json: Option<PathBuf>,
+}
+
+/// The table of the figures that `--json` wrote, in Markdown.
+pub fn markdown(json: &str) -> anyhow::Result<String> {
+    let figures: Figures = serde_json::from_str(json).context("reading the figures of eno bench --json")?;
+    Ok(figures.markdown())
 }
 
 /// Measures, and prints the figures; an error when a target is missed by more than twice.

@@ -39,7 +39,7 @@ const CLIENT: (&str, &str, &str) = ("asking", "node1", "1000001");
 const PEER: (&str, &str, &str) = ("peer", "node2", "1000002");
 
 /// Times from the write of a pod's label to its first reply over the network, in milliseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answers {
     pub(super) tries: usize,

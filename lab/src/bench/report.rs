@@ -3,15 +3,14 @@
 use std::collections::BTreeMap;
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::counters::Cpu;
 use super::pod_latency::Answers;
 use super::restart::Restart;
 
 /// All figures. Times are in seconds, unless their name says otherwise.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Figures {
     /// Number of attachments.
@@ -65,21 +64,21 @@ pub(super) struct Figures {
 }
 
 /// CPU seconds of each part.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct CpuSeconds {
     /// From the first create to the last `ready`.
     pub(super) creating: Cpu,
     /// From the first delete until nothing is left.
     pub(super) deleting: Cpu,
-    #[serde(skip_serializing_if = "Cpu::is_empty")]
+    #[serde(default, skip_serializing_if = "Cpu::is_empty")]
     pub(super) bare_creating: Cpu,
-    #[serde(skip_serializing_if = "Cpu::is_empty")]
+    #[serde(default, skip_serializing_if = "Cpu::is_empty")]
     pub(super) bare_deleting: Cpu,
 }
 
 /// Single changes between two racks. Medians, in milliseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BetweenRacks {
     /// Nothing else changes.
@@ -119,12 +118,21 @@ impl Row {
 
 impl Figures {
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY).set_header(["figure", "measured", "aim"]);
+        let mut table = eno::screen::bordered_table(&["figure", "measured", "aim"]);
         for Row { figure, measured, target } in self.rows() {
             table.add_row([figure, &measured, target.map_or("", |target| target.text)]);
         }
         table
+    }
+
+    /// The figures as a table in Markdown.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = "| figure | measured | aim |\n|---|---|---|\n".to_owned();
+        for Row { figure, measured, target } in self.rows() {
+            let aim = target.map_or("", |target| target.text);
+            text.extend(["| ", figure, " | ", &measured, " | ", aim, " |\n"]);
+        }
+        text
     }
 
     /// The figures that miss their target by more than twice.

@@ -15,7 +15,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The cost of a start.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Restart {
     /// Seconds from the start of the process until all is read, computed and published.

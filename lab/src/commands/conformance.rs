@@ -12,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 /// Checks a driver that is a program, in any language: what it says on NATS, and what it does to a device. A fixture starts
 /// it, and shows and changes the device without it. docs/src/how-to/write-a-driver.md has its protocol.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno conformance --driver json-file --fixture examples/drivers/json-file/fixture.py")]
 pub(super) struct ConformanceArgs {
     /// The name of the driver, as it announces itself.
     #[arg(long, value_name = "NAME")]

@@ -18,6 +18,9 @@ const NODES: usize = 2;
 
 /// Applies the shipped example in a sandbox, shows what becomes of it, and takes it away again.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno demo
+  eno demo --keep")]
 pub(super) struct DemoArgs {
     /// Where the sandbox is kept; a temporary directory, removed at the end, when absent.
     #[arg(long)]

@@ -2,10 +2,12 @@
 
 mod conformance;
 mod demo;
+mod reference;
 mod sandbox;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use eno::commands::{exit_code, for_people, run};
 use eno_sbi::daemon::TelemetryArgs;
@@ -29,6 +31,7 @@ struct SimulatorCommand {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run simulated switches that speak NETCONF.
+    #[command(after_help = "Examples:\n  eno simulator --dir /tmp/switches")]
     Simulator(SimulatorCommand),
     /// Run everything on this machine: a control plane, a simulated fabric, the engine and its drivers.
     Sandbox(sandbox::SandboxArgs),
@@ -39,6 +42,15 @@ enum Command {
     /// Have networks come, change and go at random in a sandbox for as long as wanted, with faults, and check every layer.
     Soak(crate::soak::SoakArgs),
     Conformance(conformance::ConformanceArgs),
+    /// Print the reference of all commands as Markdown.
+    #[command(hide = true)]
+    Reference,
+    /// Print the table of figures that `eno bench --json` wrote, as Markdown.
+    #[command(hide = true)]
+    Figures {
+        /// The file.
+        file: std::path::PathBuf,
+    },
 }
 
 impl Lab {
@@ -53,6 +65,13 @@ impl Lab {
             Command::Demo(args) => for_people(|stop| demo::run(args, stop)),
             Command::Bench(args) => for_people(|stop| crate::bench::run(args, stop)),
             Command::Soak(args) => for_people(|stop| crate::soak::run(args, stop)),
+            Command::Reference => {
+                reference::markdown().map(|page| eno::screen::write(format_args!("{page}")))
+            }
+            Command::Figures { file } => std::fs::read_to_string(&file)
+                .with_context(|| format!("reading {}", file.display()))
+                .and_then(|json| crate::bench::markdown(&json))
+                .map(|table| eno::screen::write(format_args!("{table}"))),
             Command::Conformance(args) => return exit_code(conformance::run_suite(args)),
         };
         exit_code(result.map(|()| ExitCode::SUCCESS))
@@ -68,5 +87,18 @@ mod tests {
     #[test]
     fn command_line_definition_is_valid() {
         Lab::command().debug_assert();
+    }
+
+    #[test]
+    fn examples_of_help_are_valid_command_lines() {
+        for command in Lab::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples: Vec<_> = help.lines().filter_map(|line| line.strip_prefix("  ")).collect();
+            assert!(!examples.is_empty(), "{} has no example", command.get_name());
+            for example in examples {
+                let parsed = Lab::try_parse_from(example.split(' '));
+                assert!(parsed.is_ok(), "{example}: {parsed:?}");
+            }
+        }
     }
 }

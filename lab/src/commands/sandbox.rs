@@ -12,6 +12,9 @@ use crate::sandbox::{Sandbox, SandboxOptions};
 
 /// Runs everything on this machine until it is stopped.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno sandbox --dir /tmp/eno
+  eno sandbox --dir /tmp/eno --nodes 2")]
 pub(super) struct SandboxArgs {
     /// Where everything is kept; used again, it is the same cluster and the same switches.
     #[arg(long)]

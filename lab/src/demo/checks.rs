@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use comfy_table::Table;
+use eno::screen::bordered_table;
 use eno_nbi_crds::FabricDevice;
 use eno_simulator::{View, VlanSet};
 use futures::future::try_join_all;
@@ -12,7 +13,6 @@ use kube::api::{DynamicObject, ListParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
-use super::screen;
 use crate::sandbox::Sandbox;
 use crate::switch;
 use eno::apply::{nad_resource, name_of};
@@ -38,7 +38,7 @@ pub(super) async fn ports(
 ) -> anyhow::Result<Table> {
     let devices: Api<FabricDevice> = Api::all(sandbox.client());
     let devices = devices.list(&ListParams::default()).await.context("listing FabricDevices")?;
-    let mut table = screen::table(&["switch", "port", "leads to", "VLANs", "named"]);
+    let mut table = bordered_table(&["switch", "port", "leads to", "VLANs", "named"]);
     let mut differences = Vec::new();
     for device in devices {
         let name = device.name_any();
@@ -85,7 +85,7 @@ async fn all_nads(client: &Client) -> anyhow::Result<BTreeMap<String, DynamicObj
 /// A table of the attachments' NetworkAttachmentDefinitions and their configurations.
 pub(super) async fn nads(client: &Client, objects: &[DynamicObject]) -> anyhow::Result<Table> {
     let nads = all_nads(client).await?;
-    let mut table = screen::table(&["name", "configuration"]);
+    let mut table = bordered_table(&["name", "configuration"]);
     for attachment in objects.iter().filter(|object| kind_of(object) == "L2ServiceAttachment") {
         let name = name_of(attachment);
         let nad =

@@ -1,11 +1,10 @@
 //! Output of the demo: lines and tables, with colours on a terminal only.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use comfy_table::presets::UTF8_BORDERS_ONLY;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::Table;
+use eno::screen::{bordered_table, has_colours};
 
 use super::objects::State;
 use crate::receiver::Callback;
@@ -19,7 +18,7 @@ pub(super) struct Screen {
 
 impl Screen {
     pub(super) fn new() -> Self {
-        Self { colours: std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+        Self { colours: has_colours() }
     }
 
     pub(super) fn title(&self, text: &str) {
@@ -63,14 +62,6 @@ pub(super) fn sentence(object: &str, state: &State) -> String {
     }
 }
 
-/// A table with this heading.
-pub(super) fn table(heading: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(heading.iter().copied());
-    table
-}
-
 /// A table of callbacks by kind and phase, with their count and the time of the last one.
 pub(super) fn callbacks(callbacks: &[&Callback], since: Instant) -> Table {
     let mut rows: BTreeMap<(&str, &str), (usize, Duration)> = BTreeMap::new();
@@ -80,7 +71,7 @@ pub(super) fn callbacks(callbacks: &[&Callback], since: Instant) -> Table {
         row.0 += 1;
         row.1 = row.1.max(callback.at.duration_since(since));
     }
-    let mut table = table(&["kind", "phase", "callbacks", "the last after"]);
+    let mut table = bordered_table(&["kind", "phase", "callbacks", "the last after"]);
     for ((kind, phase), (count, last)) in rows {
         table.add_row([kind, phase, &count.to_string(), &format!("{:.2} s", last.as_secs_f64())]);
     }

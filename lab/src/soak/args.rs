@@ -12,6 +12,9 @@ const NODES_PER_LEAF: usize = 2;
 
 /// Creates, changes and deletes networks at random in a sandbox of its own, with faults, and checks every layer.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Examples:
+  eno soak --for 30m
+  eno soak --for 40s --seed 7 --faults engine-killed,switch-reboots")]
 pub struct SoakArgs {
     /// For how long, such as 40s, 30m or 8h; what has begun by then is still finished and checked.
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = duration)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use comfy_table::Table;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
+use eno::screen::bordered_table;
 
 use super::growth::Growth;
 use crate::receiver::Posts;
@@ -34,8 +34,7 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_BORDERS_ONLY).set_header(["what", "figure"]);
+        let mut table = bordered_table(&["what", "figure"]);
         let mut row = |what: &str, figure: String| {
             table.add_row([what, &figure]);
         };
@@ -66,7 +65,6 @@ impl Tally {
     }
 
     pub(super) fn processes(&self) -> Table {
-        let mut table = Table::new();
         let header = [
             "process",
             "starts",
@@ -79,7 +77,7 @@ impl Tally {
             "grew by",
             "evaluated by",
         ];
-        table.load_style(UTF8_BORDERS_ONLY).set_header(header);
+        let mut table = bordered_table(&header);
         for grown in self.growth.evaluate() {
             let mib = |kib: u64| format!("{}.{}", kib / 1024, kib % 1024 * 10 / 1024);
             let by = grown.by.map_or_else(String::new, |(kib, files)| {

@@ -143,6 +143,3 @@ pub fn fabric(vids: impl IntoIterator<Item = u16>) -> Desired {
         ports: Vec::new(),
     })
 }
-
-#[cfg(test)]
-mod tests;

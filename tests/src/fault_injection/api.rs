@@ -149,7 +149,7 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
             proxy.counter.record_injected(what);
             future::pending().await
         }
-        Fault::FinalizerEarly => {
+        Fault::EarlyFinalizerRemoval => {
             let object = parts.uri.path().trim_end_matches("/status");
             let removal = merge_patch(object, &json!({"metadata": {"finalizers": null}}));
             // The object may be deleted already.
@@ -158,12 +158,12 @@ async fn pass(State(proxy): State<Proxy>, request: Request) -> Response {
             proxy.counter.record_injected(what);
             answer
         }
-        Fault::Frozen | Fault::StatusFirst => {
+        Fault::Frozen | Fault::StatusBeforeOutbox => {
             let answer = proxy.forward(parts, body).await;
             proxy.counter.record_injected(what);
             answer
         }
-        Fault::Swallowed => {
+        Fault::WriteLost => {
             proxy.counter.record_injected(what);
             let mut read = Request::get(parts.uri.path()).body(()).expect("a request").into_parts().0;
             read.headers = parts.headers;

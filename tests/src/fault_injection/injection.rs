@@ -152,9 +152,9 @@ impl FaultInjectionTest<'_> {
         };
         let injected = counter.until_injected().await;
         match fault {
-            Fault::KilledBefore | Fault::KilledAfter | Fault::StatusFirst => {
+            Fault::KilledBefore | Fault::KilledAfter | Fault::StatusBeforeOutbox => {
                 sandbox.kill_child(ENGINE).await.expect("an engine to kill");
-                if fault == Fault::StatusFirst {
+                if fault == Fault::StatusBeforeOutbox {
                     self.write_status(&injected).await;
                 }
                 self.release_lease().await;

@@ -88,7 +88,7 @@ async fn forward(client: TcpStream, server: TcpStream, counter: Arc<WriteCounter
                 }
                 _ => {}
             }
-            counter.record_injected(if fault == Fault::StatusFirst { frame.text() } else { what });
+            counter.record_injected(if fault == Fault::StatusBeforeOutbox { frame.text() } else { what });
             if fault.kills() {
                 return discard_input(from_client).await;
             }

@@ -99,7 +99,7 @@ impl FaultInjectionTest<'_> {
         for mutant in Fault::MUTANTS {
             let mut noticed = false;
             for at in 1..=TRIES {
-                let injection = if mutant == Fault::StatusFirst {
+                let injection = if mutant == Fault::StatusBeforeOutbox {
                     Injection::Nats(mutant, at)
                 } else {
                     Injection::Api(mutant, at)

@@ -24,11 +24,11 @@ pub enum Fault {
     /// From this write on, watches deliver nothing until the recovery; then they end with 410 Gone.
     Frozen,
     /// Mutant: the process removes the object's finalizer along with this write.
-    FinalizerEarly,
+    EarlyFinalizerRemoval,
     /// Mutant: the process considers this written, and it is not.
-    Swallowed,
+    WriteLost,
     /// Mutant: the process writes a transition's status before it publishes the transition. It is killed in between.
-    StatusFirst,
+    StatusBeforeOutbox,
 }
 
 impl Fault {
@@ -46,11 +46,11 @@ impl Fault {
     pub const OF_NATS: [Self; 4] = [Self::KilledBefore, Self::KilledAfter, Self::CutBefore, Self::CutAfter];
 
     /// Simulated bugs of the process itself, which the test must detect.
-    pub const MUTANTS: [Self; 3] = [Self::FinalizerEarly, Self::Swallowed, Self::StatusFirst];
+    pub const MUTANTS: [Self; 3] = [Self::EarlyFinalizerRemoval, Self::WriteLost, Self::StatusBeforeOutbox];
 
     /// Whether the fault kills the process.
     pub fn kills(self) -> bool {
-        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::StatusFirst)
+        matches!(self, Self::KilledBefore | Self::KilledAfter | Self::StatusBeforeOutbox)
     }
 }
 

@@ -23,8 +23,15 @@ const SHOWN_DIR: &str = "/tmp/eno";
 /// The last line of each command.
 const END: &str = "--- end of the command, exit code ";
 /// Commands that only read, and may be repeated until the state is reached.
-const READS: [&str; 6] =
-    ["kubectl get", "kubectl -n cnf-a get", "curl -s $", "eno status", "eno blame", "eno plan"];
+const READS: [&str; 7] = [
+    "kubectl get",
+    "kubectl -n cnf-a get",
+    "curl -s $",
+    "eno status",
+    "eno blame",
+    "eno plan",
+    "eno addresses",
+];
 
 struct Shell {
     stdin: ChildStdin,

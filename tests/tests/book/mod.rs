@@ -8,7 +8,7 @@ mod output;
 use std::path::{Path, PathBuf};
 
 /// The repository.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository")
 }
 
@@ -17,7 +17,7 @@ fn read(path: &Path) -> String {
 }
 
 /// The pages of the book in the order of its summary.
-fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let source = root().join("docs/src");
     let summary = read(&source.join("SUMMARY.md"));
     links::targets(&summary).into_iter().map(|target| source.join(target)).collect()

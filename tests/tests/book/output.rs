@@ -8,6 +8,7 @@ use regex::Regex;
 static VARIABLE: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let patterns = [
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+        (r"\b[A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d\.\d{3}\b", "TIME"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
         (r"\b\d+(\.\d+)? ?(ms|s|m|h|d)(\d+s)?(\s|$)", "AGE "),
         // Newer versions of kubectl name the namespace.

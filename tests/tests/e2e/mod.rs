@@ -11,7 +11,6 @@ mod fabric;
 mod idle;
 mod inspect_commands;
 mod main_path;
-mod output;
 mod ovs_fabric;
 mod process_crashes;
 mod reference_manifests;

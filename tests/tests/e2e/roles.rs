@@ -189,6 +189,7 @@ impl CommandRunner<'_> {
         self.plan().await;
         let trace = self.works(&["trace", "l2sa/a"], "").await;
         assert!(trace["entries"].as_array().is_some_and(|entries| !entries.is_empty()), "{trace:#}");
+        self.addresses().await;
         self.blame().await;
         self.adopt().await;
     }
@@ -207,7 +208,10 @@ impl CommandRunner<'_> {
         );
         if !self.role.reads("l2serviceattachments") {
             return self
-                .refused(&["status", "l2sa/a"], "L2ServiceAttachment/roles/a: you may not read it")
+                .refused(
+                    &["status", "l2sa/a"],
+                    "L2ServiceAttachment/roles/a may exist, and you may not read it",
+                )
                 .await;
         }
         // Without `-n` the command uses the kubeconfig's namespace.
@@ -260,10 +264,17 @@ impl CommandRunner<'_> {
         }
     }
 
+    async fn addresses(&self) {
+        let found = self.works(&["addresses"], "").await;
+        let holders = &found["vlanHolders"][VID.to_string()];
+        let expected = self.role.reads("l2services").then(|| json!(["L2Service/roles-a"]));
+        assert_eq!(holders, &expected.unwrap_or(Value::Null), "{}: {found:#}", self.role.name);
+    }
+
     async fn blame(&self) {
         let command = ["blame", "leaf1", "Ethernet1"];
         if !self.role.reads("fabricdevices") {
-            return self.refused(&command, "FabricDevice/leaf1: you may not read it").await;
+            return self.refused(&command, "FabricDevice/leaf1 may exist, and you may not read it").await;
         }
         let blame = self.works(&command, "").await;
         let line = blame["vlans"].as_array().expect("a list").iter().find(|line| line["vlan"] == VID);

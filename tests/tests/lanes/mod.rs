@@ -1,5 +1,6 @@
-//! Slow tests, which `make lanes` runs and `make test` skips: takeovers, crash points and large loads.
+//! Slow tests, which `make lanes` runs and `make test` skips: takeovers, crash points, large loads and the rendered book.
 
+mod book;
 mod crash;
 mod ha;
 mod soak;

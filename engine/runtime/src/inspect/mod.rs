@@ -1,4 +1,5 @@
-//! What `eno plan`, `status`, `trace` and `blame` show.
+//! What `eno plan`, `status`, `trace`, `blame` and `addresses` show.
 
+pub mod follow;
 pub mod forecast;
 pub mod trace;

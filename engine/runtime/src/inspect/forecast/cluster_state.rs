@@ -12,6 +12,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 
 use crate::api;
+use crate::inspect::follow::ListScope;
 use crate::nodes::node_labels;
 use crate::watch::ingest;
 use crate::watch::slim_objects::{self, SlimNode, SlimPod};
@@ -124,6 +125,15 @@ impl ClusterState {
     /// The resources that could not be listed.
     pub fn left_out(&self) -> &[Unlisted] {
         &self.left_out
+    }
+
+    /// Where the objects of a kind could be listed.
+    pub fn scope_of(&self, kind: Kind) -> ListScope {
+        match self.left_out.iter().find(|left| left.kind == Some(kind)) {
+            None => ListScope::Cluster,
+            Some(Unlisted { except: Some(_), .. }) => ListScope::Namespace,
+            Some(Unlisted { except: None, .. }) => ListScope::Nothing,
+        }
     }
 
     /// True when the object may exist although it was not listed.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use eno_schemas::{Applied, Desired, Failure, Item, PayloadKind, Rejection, VlanId, VlanSet};
 use futures::Stream;
 
-use super::{DriverFixture, fabric};
+use eno_conformance::{DriverFixture, fabric};
 use eno_sbi::{Driver, HOLD, HoldOutcome, Identity, Intent, Reconciled, Work};
 
 #[derive(Default)]
@@ -187,7 +187,7 @@ impl DriverFixture for Memory {
     }
 }
 
-crate::conformance_tests!(Memory::default());
+eno_conformance::conformance_tests!(Memory::default());
 
 /// The suite detects a driver that writes without reading first.
 #[tokio::test]
@@ -246,5 +246,5 @@ async fn driver_that_always_writes_fails_the_suite() {
             self.0.names(item, found)
         }
     }
-    super::checks::reconcile_without_drift_writes_nothing(&Careless::default()).await;
+    eno_conformance::checks::reconcile_without_drift_writes_nothing(&Careless::default()).await;
 }

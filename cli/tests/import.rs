@@ -3,8 +3,8 @@
 use eno_nbi_crds::{ConnectionPoint, FabricDevice, NodePool};
 use serde_json::{Value, json};
 
-use super::Source;
-use super::ovs_plugin::{DEFAULT_ADDRESS, ImportOptions, Object, import, yaml};
+use eno::import::Source;
+use eno::import::ovs_plugin::{DEFAULT_ADDRESS, ImportOptions, Object, import, yaml};
 
 const LINKS: &str = "
 - {hostname: master0, interfaceName: ens26, switchName: br-fabric, switchPort: vport7}

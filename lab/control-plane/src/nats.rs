@@ -7,7 +7,7 @@ use crate::directory::{DirectoryError, write_private};
 
 /// The authorization of `deploy/nats`. It refers to public keys by the environment variables of
 /// [`NatsUser::variable`].
-pub const AUTHORIZATION: &str = include_str!("../../deploy/nats/authorization.conf");
+pub const AUTHORIZATION: &str = include_str!("../../../deploy/nats/authorization.conf");
 
 /// A user of [`AUTHORIZATION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,11 +1,12 @@
-//! The output of commands that need no cluster.
+//! The program, where it needs no cluster.
+
+mod import;
 
 use std::process::{Command, Stdio};
 
 #[test]
 fn closed_output_ends_a_command_silently() {
-    let eno = eno::programs::eno().expect("the program: cargo build --workspace --bins");
-    let mut command = Command::new(eno);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_eno"));
     command.args(["completion", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("eno starts");
     drop(child.stdout.take());

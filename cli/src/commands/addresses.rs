@@ -1,0 +1,126 @@
+//! `eno addresses`.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use eno_engine::forecast::ClusterState;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+
+use crate::inspect::addresses::{Addresses, PoolOwner, addresses};
+use crate::inspect::output::{Format, table};
+use crate::inspect::{ClusterArgs, left_out};
+
+/// Pods per page of a list.
+const PAGE_SIZE: u32 = 500;
+
+/// Show the pools of addresses, the free VLAN IDs and, with -o wide, the addresses of pods; or who has one address.
+///
+/// The addresses that the engine hands out are in the statuses of its objects. Those of an IPAM plugin are known where
+/// Multus writes them on the pods.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno addresses
+  eno addresses 10.1.2.3
+  eno addresses -o wide")]
+pub(super) struct AddressesArgs {
+    /// Show only who has this address.
+    address: Option<IpAddr>,
+    /// How it is written.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
+    let client = args.cluster.client().await?;
+    let world = ClusterState::read(&client, client.default_namespace()).await?;
+    let mut left_out = left_out(&world);
+    let pods = pods(&client).await?;
+    if pods.is_none() && !left_out.iter().any(|what| what == "pods") {
+        left_out.push("pods".to_owned());
+    }
+    let mut found = Addresses { left_out, ..addresses(&world, &pods.unwrap_or_default()) };
+    if let Some(address) = args.address {
+        let lines = found.about(address);
+        found.leases.retain(|lease| lease.address == address);
+        let contains = |network: ipnet::IpNet| network.contains(&address);
+        found.subnets.retain(|subnet| subnet.network.is_some_and(contains));
+        found.vlans.clear();
+        found.vlan_holders.clear();
+        return args.output.print(&found, |_| lines.iter().for_each(|line| crate::outln!("{line}")));
+    }
+    let is_wide = args.output == Format::Wide;
+    args.output.print(&found, |found| show(found, is_wide))
+}
+
+/// The metadata of all pods; of those in the client's namespace without the right to list all. `None`: the user may list
+/// none.
+async fn pods(client: &Client) -> anyhow::Result<Option<Vec<PartialObjectMeta<Pod>>>> {
+    for pods in [Api::all(client.clone()), Api::default_namespaced(client.clone())] {
+        match list(&pods).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            result => return result.map(Some).context("listing pods"),
+        }
+    }
+    Ok(None)
+}
+
+async fn list(pods: &Api<Pod>) -> kube::Result<Vec<PartialObjectMeta<Pod>>> {
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    let mut found = Vec::new();
+    loop {
+        let page = pods.list_metadata(&params).await?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|next| !next.is_empty()) {
+            Some(next) => params = params.continue_token(&next),
+            None => return Ok(found),
+        }
+    }
+}
+
+fn show(found: &Addresses, is_wide: bool) {
+    let Addresses { subnets, vlans, leases, vlan_holders, .. } = found;
+    let pools = subnets.iter().flat_map(|subnet| {
+        subnet.pools.iter().map(|pool| {
+            [
+                subnet.subnet.clone(),
+                match pool.by {
+                    PoolOwner::Ipam => subnet.ipam.clone(),
+                    PoolOwner::Engine => "engine".to_owned(),
+                },
+                format!("{}-{}", pool.start, pool.end),
+                pool.size.map_or_else(|| "over 2^64".to_owned(), |size| size.to_string()),
+                pool.held.to_string(),
+                subnet.services.join(" "),
+            ]
+        })
+    });
+    table(["SUBNET", "BY", "POOL", "SIZE", "HELD", "L2SERVICES"], pools);
+    let vlans = vlans.iter().map(|vlans| {
+        let counted = |ids: &eno_schemas::VlanSet| match ids.len() {
+            0 => "none".to_owned(),
+            count => format!("{count}: {ids}"),
+        };
+        [vlans.physical_network.clone(), counted(&vlans.used), counted(&vlans.free)]
+    });
+    table(["PHYSICAL NETWORK", "VLAN IDS IN USE", "FREE"], vlans);
+    if is_wide {
+        let holders = vlan_holders.iter().map(|(id, holders)| [id.to_string(), holders.join(" ")]);
+        table(["VLAN ID", "NAMED BY"], holders);
+        let rows = leases.iter().map(|lease| {
+            [
+                lease.address.to_string(),
+                lease.pod.clone(),
+                lease.interface.clone(),
+                lease.given_by.clone(),
+                lease.subnet.clone().unwrap_or_default(),
+            ]
+        });
+        table(["ADDRESS", "POD", "INTERFACE", "GIVEN BY", "SUBNET"], rows);
+    }
+    crate::outln!("{} addresses of pods are known", leases.len());
+}

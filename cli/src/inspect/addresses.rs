@@ -1,0 +1,388 @@
+//! Who has which address and which VLAN ID, computed of the objects of a cluster and the annotations of its pods.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use eno_engine::forecast::{ClusterState, Key, Kind};
+use eno_nbi_crds::{
+    IpPool, L2BridgeDomain, L2Service, L2ServiceAttachment, Lease, PhysicalNetwork, Subnet, SubnetSpec,
+};
+use eno_schemas::{VlanId, VlanSet};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::PartialObjectMeta;
+use kube::{Resource, ResourceExt as _};
+use serde::{Deserialize, Serialize};
+
+/// The annotation in which Multus writes the addresses of a pod (Network Plumbing Working Group, multi-net-spec 4.1.2).
+const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+
+/// The pools, leases and VLAN IDs of a cluster.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Addresses {
+    /// Every Subnet, by name.
+    pub subnets: Vec<SubnetUse>,
+    /// Every PhysicalNetwork, by name.
+    pub vlans: Vec<VlanUse>,
+    /// Every VLAN ID that an object names, with these objects.
+    pub vlan_holders: BTreeMap<VlanId, Vec<String>>,
+    /// Every known address of a pod, in ascending order.
+    pub leases: Vec<Held>,
+    /// Resources that could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+}
+
+/// A Subnet and its pools.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct SubnetUse {
+    /// The name of the Subnet.
+    pub subnet: String,
+    /// Its network; absent: it is invalid.
+    pub network: Option<IpNet>,
+    /// The IPAM plugin.
+    pub ipam: String,
+    /// The L2Services that name it.
+    pub services: Vec<String>,
+    /// Its ranges of addresses.
+    pub pools: Vec<Pool>,
+}
+
+/// A range of addresses.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pool {
+    /// Who hands them out.
+    pub by: PoolOwner,
+    /// The first address.
+    pub start: IpAddr,
+    /// The last address.
+    pub end: IpAddr,
+    /// How many there are; absent if they are more than 64 bits can count.
+    pub size: Option<u64>,
+    /// How many of them pods are known to have.
+    pub held: usize,
+}
+
+/// Who hands out the addresses of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum PoolOwner {
+    /// The IPAM plugin: AllocationPool, or the whole network where it is absent.
+    Ipam,
+    /// The engine: HotPlugPool.
+    Engine,
+}
+
+/// The VLAN IDs of a PhysicalNetwork.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VlanUse {
+    /// The name of the PhysicalNetwork.
+    pub physical_network: String,
+    /// Its SegmentationIDs.
+    pub ids: VlanSet,
+    /// Those that an object names, whether it leads to this network or not.
+    pub used: VlanSet,
+    /// Those that no object names.
+    pub free: VlanSet,
+}
+
+/// An address that a pod has.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Held {
+    /// The address.
+    pub address: IpAddr,
+    /// The pod, as `Pod/NAMESPACE/NAME`.
+    pub pod: String,
+    /// The link as the object names it, or the interface in the pod.
+    pub interface: String,
+    /// The object that gave it, as `KIND/NAMESPACE/NAME`.
+    pub given_by: String,
+    /// The Subnet that it is of; absent: of none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+}
+
+/// An entry of the annotation [`NETWORK_STATUS`].
+#[derive(Debug, Deserialize)]
+struct NetworkStatus {
+    name: String,
+    #[serde(default)]
+    interface: String,
+    #[serde(default)]
+    ips: Vec<String>,
+}
+
+/// The addresses and VLAN IDs of a cluster. Pure. Objects that can't be parsed are left out.
+pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -> Addresses {
+    let services: Vec<L2Service> = all(world, Kind::L2Service);
+    let subnets: Vec<Subnet> = all(world, Kind::Subnet);
+    let attachments: Vec<L2ServiceAttachment> = all(world, Kind::L2ServiceAttachment);
+    let subnets_of = |attachment: &str| -> BTreeSet<&str> {
+        let named = attachments.iter().filter(|one| key_text(one) == attachment);
+        let named = named.flat_map(|one| &one.spec.l2_services);
+        named
+            .filter_map(|name| services.iter().find(|service| service.name_any() == *name))
+            .flat_map(|service| service.spec.subnets.iter().map(String::as_str))
+            .collect()
+    };
+    let subnet_of = |given_by: &str, address: IpAddr| {
+        let names = subnets_of(given_by);
+        let contains = |subnet: &&Subnet| network(&subnet.spec).is_some_and(|net| net.contains(&address));
+        let own = subnets.iter().filter(|subnet| names.contains(subnet.name_any().as_str()));
+        own.clone().find(contains).map(kube::ResourceExt::name_any)
+    };
+    let held = |address: IpAddr, pod: String, interface: &str, given_by: String| Held {
+        subnet: subnet_of(&given_by, address),
+        address,
+        pod,
+        interface: interface.to_owned(),
+        given_by,
+    };
+    let mut leases: BTreeSet<Held> = BTreeSet::new();
+    for (key, lease) in leases_of_engine(world) {
+        let pod = format!("Pod/{}/{}", key.namespace().unwrap_or_default(), lease.pod);
+        let found = lease.addresses.iter().filter_map(|text| text.parse::<IpNet>().ok());
+        leases.extend(found.map(|net| held(net.addr(), pod.clone(), &lease.link, key.to_string())));
+    }
+    for pod in pods {
+        let name = format!("Pod/{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+        for status in network_statuses(pod) {
+            let given_by = format!("L2ServiceAttachment/{}", status.name);
+            if !attachments.iter().any(|attachment| key_text(attachment) == given_by) {
+                continue;
+            }
+            let found = status.ips.iter().filter_map(|text| text.parse().ok());
+            leases.extend(
+                found.map(|address| held(address, name.clone(), &status.interface, given_by.clone())),
+            );
+        }
+    }
+    let leases: Vec<Held> = leases.into_iter().collect();
+    let vlan_holders = vlan_holders(&services, &all(world, Kind::L2BridgeDomain));
+    Addresses {
+        subnets: subnets.iter().map(|subnet| subnet_use(subnet, &services, &leases)).collect(),
+        vlans: all(world, Kind::PhysicalNetwork)
+            .iter()
+            .map(|network| vlan_use(network, &vlan_holders))
+            .collect(),
+        vlan_holders,
+        leases,
+        left_out: Vec::new(),
+    }
+}
+
+/// The objects of a kind.
+fn all<K: Resource + serde::de::DeserializeOwned>(world: &ClusterState, kind: Kind) -> Vec<K> {
+    let objects = world.keys().filter(|key| key.kind == kind).filter_map(|key| world.object(key));
+    objects.filter_map(|object| object.clone().try_parse().ok()).collect()
+}
+
+/// An attachment as the owner of leases names it.
+fn key_text(attachment: &L2ServiceAttachment) -> String {
+    let namespace = attachment.namespace().unwrap_or_default();
+    format!("L2ServiceAttachment/{namespace}/{}", attachment.name_any())
+}
+
+/// The leases in statuses.
+fn leases_of_engine(world: &ClusterState) -> impl Iterator<Item = (&Key, Lease)> {
+    world.keys().flat_map(|key| {
+        let value = world.object(key).and_then(|object| object.data.pointer("/status/addresses"));
+        // Of a PodNetwork it is a text.
+        let leases = value.and_then(|value| Vec::<Lease>::deserialize(value).ok());
+        leases.into_iter().flatten().map(move |lease| (key, lease))
+    })
+}
+
+/// What Multus wrote on a pod.
+fn network_statuses(pod: &PartialObjectMeta<Pod>) -> Vec<NetworkStatus> {
+    let text = pod.annotations().get(NETWORK_STATUS);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// The network of a Subnet.
+fn network(spec: &SubnetSpec) -> Option<IpNet> {
+    IpNet::new(spec.address.parse().ok()?, spec.mask).ok().map(|network| network.trunc())
+}
+
+fn subnet_use(subnet: &Subnet, services: &[L2Service], leases: &[Held]) -> SubnetUse {
+    let name = subnet.name_any();
+    let network = network(&subnet.spec);
+    let own: Vec<IpAddr> = leases
+        .iter()
+        .filter(|lease| lease.subnet.as_ref() == Some(&name))
+        .map(|lease| lease.address)
+        .collect();
+    let pool = |by, start: IpAddr, end: IpAddr| {
+        let held = own.iter().filter(|address| (start..=end).contains(*address)).count();
+        Pool { by, start, end, size: size(start, end), held }
+    };
+    let parse = |by, range: &IpPool| Some(pool(by, range.start.parse().ok()?, range.end.parse().ok()?));
+    let SubnetSpec { allocation_pool, hot_plug_pool, .. } = &subnet.spec;
+    let mut pools: Vec<Pool> =
+        allocation_pool.iter().filter_map(|range| parse(PoolOwner::Ipam, range)).collect();
+    if let Some(network) = network.filter(|_| allocation_pool.is_empty()) {
+        let (first, last) = hosts(network);
+        pools.push(pool(PoolOwner::Ipam, first, last));
+    }
+    pools.extend(hot_plug_pool.iter().filter_map(|range| parse(PoolOwner::Engine, range)));
+    let users = services.iter().filter(|service| service.spec.subnets.contains(&name));
+    SubnetUse {
+        network,
+        ipam: subnet.spec.ipam.to_string(),
+        services: users.map(kube::ResourceExt::name_any).collect(),
+        pools,
+        subnet: name,
+    }
+}
+
+/// The first and the last address of a network that a host can have.
+fn hosts(network: IpNet) -> (IpAddr, IpAddr) {
+    let first = network.hosts().next().unwrap_or(network.network());
+    match network {
+        IpNet::V4(network) if network.prefix_len() < 31 => {
+            (first, Ipv4Addr::from_bits(network.broadcast().to_bits() - 1).into())
+        }
+        network => (first, network.broadcast()),
+    }
+}
+
+/// How many addresses a range has.
+fn size(start: IpAddr, end: IpAddr) -> Option<u64> {
+    let number = |address| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    u64::try_from(number(end).checked_sub(number(start))?).ok()?.checked_add(1)
+}
+
+/// The objects that name each VLAN ID.
+fn vlan_holders(services: &[L2Service], domains: &[L2BridgeDomain]) -> BTreeMap<VlanId, Vec<String>> {
+    let services =
+        services.iter().map(|one| (one.spec.segmentation_id, format!("L2Service/{}", one.name_any())));
+    let domains = domains.iter().map(|one| (one.spec.vlan, format!("L2BridgeDomain/{}", one.name_any())));
+    let mut holders: BTreeMap<VlanId, Vec<String>> = BTreeMap::new();
+    for (id, holder) in services.chain(domains) {
+        if let Ok(id) = VlanId::new(id) {
+            holders.entry(id).or_default().push(holder);
+        }
+    }
+    holders
+}
+
+fn vlan_use(network: &PhysicalNetwork, holders: &BTreeMap<VlanId, Vec<String>>) -> VlanUse {
+    let ids: VlanSet = network.spec.segmentation_ids.join(",").parse().unwrap_or(VlanSet::EMPTY);
+    let used = ids.intersection(&holders.keys().copied().collect());
+    VlanUse { physical_network: network.name_any(), free: ids.difference(&used), used, ids }
+}
+
+impl Addresses {
+    /// What is known of an address, in sentences: who has it, and of which Subnets it is.
+    pub(crate) fn about(&self, address: IpAddr) -> Vec<String> {
+        let holders = self.leases.iter().filter(|lease| lease.address == address);
+        let mut lines: Vec<String> = holders
+            .map(|lease| {
+                let Held { pod, interface, given_by, .. } = lease;
+                format!("{address} is of {pod}, interface {interface}, by {given_by}")
+            })
+            .collect();
+        if lines.is_empty() {
+            lines.push(format!("No pod is known to have {address}."));
+        }
+        for subnet in &self.subnets {
+            if !subnet.network.is_some_and(|network| network.contains(&address)) {
+                continue;
+            }
+            let pool = subnet.pools.iter().find(|pool| (pool.start..=pool.end).contains(&address));
+            let handed_out = match pool.map(|pool| pool.by) {
+                Some(PoolOwner::Engine) => "the engine hands it out (HotPlugPool)".to_owned(),
+                Some(PoolOwner::Ipam) => format!("{} hands it out", subnet.ipam),
+                None => "it is in none of its pools".to_owned(),
+            };
+            lines.push(format!("It is in Subnet/{}: {handed_out}.", subnet.subnet));
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn subnet(spec: &serde_json::Value) -> Subnet {
+        serde_json::from_value(json!({
+            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "Subnet", "metadata": { "name": "s" }, "spec": spec,
+        }))
+        .expect("a Subnet")
+    }
+
+    #[test]
+    fn pools_count_their_addresses_and_leases() {
+        let subnet = subnet(&json!({
+            "Ipam": "whereabouts", "Address": "10.0.0.0", "Mask": 24, "Type": "v4",
+            "HotPlugPool": [{ "Start": "10.0.0.200", "End": "10.0.0.209" }],
+        }));
+        let lease = |address: &str| Held {
+            address: address.parse().expect("an address"),
+            pod: "Pod/ns/p".into(),
+            interface: "net1".into(),
+            given_by: "L2ServiceAttachment/ns/a".into(),
+            subnet: Some("s".into()),
+        };
+        let leases = [lease("10.0.0.7"), lease("10.0.0.200")];
+        let SubnetUse { pools, .. } = subnet_use(&subnet, &[], &leases);
+        let counts: Vec<_> = pools
+            .iter()
+            .map(|pool| (pool.start.to_string(), pool.end.to_string(), pool.size, pool.held))
+            .collect();
+        let expected = [
+            ("10.0.0.1".to_owned(), "10.0.0.254".to_owned(), Some(254), 2),
+            ("10.0.0.200".to_owned(), "10.0.0.209".to_owned(), Some(10), 1),
+        ];
+        assert_eq!(counts, expected);
+        let known = Addresses {
+            subnets: vec![subnet_use(&subnet, &[], &leases)],
+            leases: leases.into(),
+            ..Addresses::default()
+        };
+        let about = known.about("10.0.0.7".parse().expect("an address"));
+        assert_eq!(
+            about,
+            [
+                "10.0.0.7 is of Pod/ns/p, interface net1, by L2ServiceAttachment/ns/a",
+                "It is in Subnet/s: whereabouts hands it out."
+            ]
+        );
+        assert_eq!(known.about("192.0.2.1".parse().expect("an address")).len(), 1, "it is in no Subnet");
+    }
+
+    #[test]
+    fn size_of_a_range_fits_64_bits_or_is_absent() {
+        let size = |start: &str, end: &str| {
+            size(start.parse().expect("an address"), end.parse().expect("an address"))
+        };
+        assert_eq!(size("10.0.0.1", "10.0.0.1"), Some(1));
+        assert_eq!(size("10.0.0.2", "10.0.0.1"), None, "it ends before it starts");
+        assert_eq!(size("2001:db8::", "2001:db8::ff"), Some(256));
+        assert_eq!(size("::", "ffff::"), None);
+    }
+
+    #[test]
+    fn vlan_ids_that_an_object_names_are_not_free() {
+        let network: PhysicalNetwork = serde_json::from_value(json!({
+            "apiVersion": "eno.k8s.io/v1alpha1", "kind": "PhysicalNetwork", "metadata": { "name": "dc" },
+            "spec": { "SegmentationIDs": ["100-103", "200"] },
+        }))
+        .expect("a PhysicalNetwork");
+        let id = |id| VlanId::new(id).expect("a VLAN ID");
+        let holders = [(id(101), vec!["L2Service/a".to_owned()]), (id(300), Vec::new())].into();
+        let VlanUse { used, free, .. } = vlan_use(&network, &holders);
+        assert_eq!((used.to_string(), free.to_string()), ("101".to_owned(), "100,102-103,200".to_owned()));
+    }
+}
