@@ -68,7 +68,8 @@ crds:
 	$(CARGO) run -p eno-nbi-crds --bin eno-crds
 	$(CARGO) run -p eno-schemas --bin eno-schemas
 	$(CARGO) build --workspace --locked
-	target/debug/eno-lab reference >docs/src/reference/commands.md
+	target/debug/eno-lab reference >target/commands.md
+	mv target/commands.md docs/src/reference/commands.md
 
 deny:
 	if command -v cargo-deny >/dev/null; then cargo deny check; \

@@ -52,7 +52,8 @@ pub fn bordered_table(header: &[&str]) -> Table {
 pub(crate) fn print_table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(header);
-    table.set_content_arrangement(if table.is_tty() {
+    let is_tty = table.is_tty();
+    table.set_content_arrangement(if is_tty {
         ContentArrangement::Dynamic
     } else {
         ContentArrangement::Disabled
@@ -61,7 +62,8 @@ pub(crate) fn print_table<const N: usize>(header: [&str; N], rows: impl IntoIter
     for row in rows {
         table.add_row(Row::from(row.map(|text| {
             let colour = colour(&text).filter(|_| colours);
-            let cell = Cell::new(text);
+            // A program reads one line for each row.
+            let cell = Cell::new(if is_tty { text } else { text.replace('\n', " ") });
             if let Some(colour) = colour { cell.fg(colour) } else { cell }
         })));
     }
@@ -72,7 +74,7 @@ pub(crate) fn print_table<const N: usize>(header: [&str; N], rows: impl IntoIter
     }
 }
 
-/// The colour of a cell that is nothing but a phase, a status or a change.
+/// The colour of a cell that is nothing but the word of a phase, a status or a change.
 fn colour(text: &str) -> Option<Color> {
     match text {
         "ready" | "configured" | "confirmed" | "True" | "create" => Some(Color::Green),

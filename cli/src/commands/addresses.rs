@@ -38,12 +38,8 @@ pub(super) struct AddressesArgs {
 pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
     let client = args.cluster.client().await?;
     let world = ClusterState::read(&client, client.default_namespace()).await?;
-    let mut left_out = left_out(&world);
-    let pods = pods(&client).await?;
-    if pods.is_none() && !left_out.iter().any(|what| what == "pods") {
-        left_out.push("pods".to_owned());
-    }
-    let mut found = Addresses { left_out, ..addresses(&world, &pods.unwrap_or_default()) };
+    let left_out = left_out(&world);
+    let mut found = Addresses { left_out, ..addresses(&world, &pods(&client).await?) };
     if let Some(address) = args.address {
         let lines = found.about(address);
         found.leases.retain(|lease| lease.address == address);
@@ -57,20 +53,21 @@ pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
     args.output.print(&found, |found| show(found, is_wide))
 }
 
-/// The metadata of all pods; of those in the client's namespace without the right to list all. `None`: the user may list
-/// none.
-async fn pods(client: &Client) -> anyhow::Result<Option<Vec<PartialObjectMeta<Pod>>>> {
+/// The metadata of all pods; without the right to list all, of those in the client's namespace; else of none.
+async fn pods(client: &Client) -> anyhow::Result<Vec<PartialObjectMeta<Pod>>> {
     for pods in [Api::all(client.clone()), Api::default_namespaced(client.clone())] {
         match list(&pods).await {
             Err(kube::Error::Api(status)) if status.code == 403 => {}
-            result => return result.map(Some).context("listing pods"),
+            result => return result.context("listing pods"),
         }
     }
-    Ok(None)
+    Ok(Vec::new())
 }
 
 async fn list(pods: &Api<Pod>) -> kube::Result<Vec<PartialObjectMeta<Pod>>> {
     let mut params = ListParams::default().limit(PAGE_SIZE);
+    // A pod that has ended has no address any more, and keeps its annotation.
+    params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
     let mut found = Vec::new();
     loop {
         let page = pods.list_metadata(&params).await?;
@@ -107,7 +104,7 @@ fn show(found: &Addresses, is_wide: bool) {
         };
         [vlans.physical_network.clone(), counted(&vlans.used), counted(&vlans.free)]
     });
-    table(["PHYSICAL NETWORK", "VLAN IDS IN USE", "FREE"], vlans);
+    table(["PHYSICAL NETWORK", "VLAN IDS NAMED", "FREE"], vlans);
     if is_wide {
         let holders = vlan_holders.iter().map(|(id, holders)| [id.to_string(), holders.join(" ")]);
         table(["VLAN ID", "NAMED BY"], holders);
@@ -122,5 +119,5 @@ fn show(found: &Addresses, is_wide: bool) {
         });
         table(["ADDRESS", "POD", "INTERFACE", "GIVEN BY", "SUBNET"], rows);
     }
-    crate::outln!("{} addresses of pods are known", leases.len());
+    crate::outln!("known addresses of pods: {}", leases.len());
 }

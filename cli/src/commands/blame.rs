@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::trace;
 use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
@@ -69,6 +69,7 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
         .with_context(|| format!("there is no FabricDevice {}", args.device))?;
     if !fabric.ports.iter().any(|port| port.name == args.port) {
         let listed = fabric.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+        ensure!(!listed.is_empty(), "add the port to Ports of FabricDevice {}: it lists none", args.device);
         bail!(
             "name one of the ports {listed}: FabricDevice {} does not list port {}",
             args.device,

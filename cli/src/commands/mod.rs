@@ -89,6 +89,10 @@ impl Eno {
     fn dispatch(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Plan(args) => return for_user(plan::run(args)),
+            // The end of a watch.
+            Command::Status(args) if args.watch => for_people(async |stop| {
+                tokio::select! { result = status::run(args) => result, () = stop.cancelled() => Ok(()) }
+            }),
             Command::Status(args) => for_user(status::run(args)),
             Command::Trace(args) => for_user(trace::run(args)),
             Command::Blame(args) => for_user(blame::run(args)),

@@ -9,6 +9,7 @@ use eno_engine::forecast::{ClusterState, Key};
 use eno_sbi::nats::Connection;
 use eno_schemas::Phase;
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::DynamicObject;
 use serde::Serialize;
@@ -17,7 +18,7 @@ use serde_json::Value;
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Hop, fabric, hops, networks};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
-use crate::screen::age;
+use crate::screen::{age, local_time};
 
 /// Show how the operator's objects are, or of one object every hop of its way.
 ///
@@ -39,7 +40,7 @@ pub(super) struct StatusArgs {
     output: Format,
     /// Go on, and show each change as it comes.
     #[arg(short, long)]
-    watch: bool,
+    pub(super) watch: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -100,24 +101,46 @@ pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
     }
     let key = parse_object(&args.object, namespace)?;
     let nats = args.messages.connect().await?;
-    args.output.print(&detail(&world, &key, nats.as_ref()).await?, tables)?;
-    if !args.watch {
-        return Ok(());
-    }
-    let mut changes = pin!(changes(&client, namespace, &world));
-    let mut last = world.object(&key).map(|object| row(&key, object));
+    let left_out = left_out(&world);
+    let detail = detail(&world, &key, &left_out, nats.as_ref()).await?;
+    args.output.print(&detail, tables)?;
+    if args.watch { watch_one(&args, &client, namespace, &world, &key, nats.as_ref()).await } else { Ok(()) }
+}
+
+/// Shows an object again after each change of its status, until it is gone.
+async fn watch_one(
+    args: &StatusArgs,
+    client: &Client,
+    namespace: &str,
+    world: &ClusterState,
+    key: &Key,
+    nats: Option<&Connection>,
+) -> anyhow::Result<()> {
+    let left_out: Vec<String> = world.left_out().iter().map(ToString::to_string).collect();
+    let status = |object: &DynamicObject| object.data.get("status").cloned();
+    let mut last = world.object(key).map(status);
+    let mut changes = pin!(changes(client, namespace, world, Some(key)));
     while let Some(change) = changes.next().await {
         match change {
-            ObjectChange::Is(changed, object) if changed == key => {
-                let now = row(&key, &object);
-                if last.as_ref() != Some(&now) {
-                    last = Some(now);
-                    let world = ClusterState::read(&client, namespace).await?;
-                    args.output.print(&detail(&world, &key, nats.as_ref()).await?, tables)?;
+            ObjectChange::Is(_, object) => {
+                let now = Some(status(&object));
+                if last == now {
+                    continue;
+                }
+                last = now;
+                let shown = async {
+                    let world = ClusterState::read(client, namespace).await?;
+                    detail(&world, key, &left_out, nats).await
+                };
+                match shown.await {
+                    Ok(detail) => args.output.print_next(&detail, tables)?,
+                    Err(error) => eprintln!("eno: {error:#}"),
                 }
             }
-            ObjectChange::Gone(gone) if gone == key => bail!("{key} is gone"),
-            other => report_failure(&other),
+            ObjectChange::Gone(_) => {
+                return args.output.print_next(&gone(key), |row| crate::outln!("{} is gone", row.object));
+            }
+            failed @ ObjectChange::Failed(..) => report_failure(&failed),
         }
     }
     Ok(())
@@ -142,7 +165,7 @@ async fn all(
     if !args.watch {
         return Ok(());
     }
-    let mut changes = pin!(changes(client, namespace, world));
+    let mut changes = pin!(changes(client, namespace, world, None));
     while let Some(change) = changes.next().await {
         let row = match change {
             ObjectChange::Is(key, object) if is_wanted(&key) => {
@@ -154,24 +177,25 @@ async fn all(
             }
             ObjectChange::Gone(key) if is_wanted(&key) => {
                 rows.remove(&key);
-                Row {
-                    object: key.to_string(),
-                    phase: "gone".into(),
-                    message: String::new(),
-                    since: String::new(),
-                }
+                gone(&key)
             }
             other => {
                 report_failure(&other);
                 continue;
             }
         };
-        args.output.print(&row, |row| {
-            let line = format!("{:<48} {:<12} {}", row.object, row.phase, row.message);
-            crate::outln!("{}", line.trim_end());
+        args.output.print_next(&row, |row| {
+            let at = if is_wide { local_time(&Timestamp::now().to_string()) + "  " } else { String::new() };
+            let line = format!("{at}{:<48} {:<12} {}", row.object, row.phase, row.message);
+            crate::outln!("{}", line.replace('\n', " ").trim_end());
         })?;
     }
     Ok(())
+}
+
+/// The row of an object that is deleted.
+fn gone(key: &Key) -> Row {
+    Row { object: key.to_string(), phase: "gone".into(), message: String::new(), since: String::new() }
 }
 
 fn report_failure(change: &ObjectChange) {
@@ -180,7 +204,12 @@ fn report_failure(change: &ObjectChange) {
     }
 }
 
-async fn detail(world: &ClusterState, key: &Key, nats: Option<&Connection>) -> anyhow::Result<Detail> {
+async fn detail(
+    world: &ClusterState,
+    key: &Key,
+    left_out: &[String],
+    nats: Option<&Connection>,
+) -> anyhow::Result<Detail> {
     let Some(source) = world.object(key) else {
         ensure!(
             !world.may_miss(key),
@@ -201,7 +230,7 @@ async fn detail(world: &ClusterState, key: &Key, nats: Option<&Connection>) -> a
     let switches = hops(&fabric, &networks(world, key), nats).await?;
     Ok(Detail {
         row: row(key, source),
-        left_out: left_out(world),
+        left_out: left_out.to_vec(),
         conditions: conditions.collect(),
         switches,
     })

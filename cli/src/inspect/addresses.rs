@@ -1,7 +1,7 @@
 //! Who has which address and which VLAN ID, computed of the objects of a cluster and the annotations of its pods.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_nbi_crds::{
@@ -11,7 +11,7 @@ use eno_schemas::{VlanId, VlanSet};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
-use kube::{Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 /// The annotation in which Multus writes the addresses of a pod (Network Plumbing Working Group, multi-net-spec 4.1.2).
@@ -54,7 +54,7 @@ pub(crate) struct SubnetUse {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Pool {
-    /// Who hands them out.
+    /// Who hands them out. An IPAM plugin leaves out the engine's pools and the next hops of Routes.
     pub by: PoolOwner,
     /// The first address.
     pub start: IpAddr,
@@ -62,7 +62,7 @@ pub(crate) struct Pool {
     pub end: IpAddr,
     /// How many there are; absent if they are more than 64 bits can count.
     pub size: Option<u64>,
-    /// How many of them pods are known to have.
+    /// How many of them pods are known to have. Those in a pool of the engine count there only.
     pub held: usize,
 }
 
@@ -122,26 +122,15 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     let services: Vec<L2Service> = all(world, Kind::L2Service);
     let subnets: Vec<Subnet> = all(world, Kind::Subnet);
     let attachments: Vec<L2ServiceAttachment> = all(world, Kind::L2ServiceAttachment);
-    let subnets_of = |attachment: &str| -> BTreeSet<&str> {
-        let named = attachments.iter().filter(|one| key_text(one) == attachment);
-        let named = named.flat_map(|one| &one.spec.l2_services);
-        named
-            .filter_map(|name| services.iter().find(|service| service.name_any() == *name))
-            .flat_map(|service| service.spec.subnets.iter().map(String::as_str))
-            .collect()
-    };
-    let subnet_of = |given_by: &str, address: IpAddr| {
-        let names = subnets_of(given_by);
-        let contains = |subnet: &&Subnet| network(&subnet.spec).is_some_and(|net| net.contains(&address));
-        let own = subnets.iter().filter(|subnet| names.contains(subnet.name_any().as_str()));
-        own.clone().find(contains).map(kube::ResourceExt::name_any)
-    };
-    let held = |address: IpAddr, pod: String, interface: &str, given_by: String| Held {
-        subnet: subnet_of(&given_by, address),
-        address,
-        pod,
-        interface: interface.to_owned(),
-        given_by,
+    let subnets_of: BTreeMap<String, Vec<&Subnet>> = attachments
+        .iter()
+        .map(|attachment| (key_text(attachment), subnets_of(attachment, &services, &subnets)))
+        .collect();
+    let held = |address: IpAddr, pod: String, interface: &str, given_by: String| {
+        let own = subnets_of.get(&given_by).into_iter().flatten();
+        let contains = |subnet: &&&Subnet| network(&subnet.spec).is_some_and(|net| net.contains(&address));
+        let subnet = own.copied().find(|subnet| contains(&subnet)).map(ResourceExt::name_any);
+        Held { subnet, address, pod, interface: interface.to_owned(), given_by }
     };
     let mut leases: BTreeSet<Held> = BTreeSet::new();
     for (key, lease) in leases_of_engine(world) {
@@ -153,13 +142,12 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
         let name = format!("Pod/{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         for status in network_statuses(pod) {
             let given_by = format!("L2ServiceAttachment/{}", status.name);
-            if !attachments.iter().any(|attachment| key_text(attachment) == given_by) {
-                continue;
+            if subnets_of.contains_key(&given_by) {
+                let found = status.ips.iter().filter_map(|text| text.parse().ok());
+                leases.extend(
+                    found.map(|address| held(address, name.clone(), &status.interface, given_by.clone())),
+                );
             }
-            let found = status.ips.iter().filter_map(|text| text.parse().ok());
-            leases.extend(
-                found.map(|address| held(address, name.clone(), &status.interface, given_by.clone())),
-            );
         }
     }
     let leases: Vec<Held> = leases.into_iter().collect();
@@ -174,6 +162,18 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
         leases,
         left_out: Vec::new(),
     }
+}
+
+/// The Subnets of an attachment's L2Services.
+fn subnets_of<'a>(
+    attachment: &L2ServiceAttachment,
+    services: &[L2Service],
+    subnets: &'a [Subnet],
+) -> Vec<&'a Subnet> {
+    let is_own = |service: &&L2Service| attachment.spec.l2_services.contains(&service.name_any());
+    let named: BTreeSet<&String> =
+        services.iter().filter(is_own).flat_map(|service| &service.spec.subnets).collect();
+    subnets.iter().filter(|subnet| named.contains(&subnet.name_any())).collect()
 }
 
 /// The objects of a kind.
@@ -212,42 +212,57 @@ fn network(spec: &SubnetSpec) -> Option<IpNet> {
 fn subnet_use(subnet: &Subnet, services: &[L2Service], leases: &[Held]) -> SubnetUse {
     let name = subnet.name_any();
     let network = network(&subnet.spec);
-    let own: Vec<IpAddr> = leases
+    // With host-local, pods on different nodes may have the same address.
+    let own: BTreeSet<IpAddr> = leases
         .iter()
         .filter(|lease| lease.subnet.as_ref() == Some(&name))
         .map(|lease| lease.address)
         .collect();
-    let pool = |by, start: IpAddr, end: IpAddr| {
-        let held = own.iter().filter(|address| (start..=end).contains(*address)).count();
-        Pool { by, start, end, size: size(start, end), held }
-    };
-    let parse = |by, range: &IpPool| Some(pool(by, range.start.parse().ok()?, range.end.parse().ok()?));
     let SubnetSpec { allocation_pool, hot_plug_pool, .. } = &subnet.spec;
-    let mut pools: Vec<Pool> =
-        allocation_pool.iter().filter_map(|range| parse(PoolOwner::Ipam, range)).collect();
-    if let Some(network) = network.filter(|_| allocation_pool.is_empty()) {
-        let (first, last) = hosts(network);
-        pools.push(pool(PoolOwner::Ipam, first, last));
+    let parse = |range: &IpPool| Some((range.start.parse().ok()?, range.end.parse().ok()?));
+    let of_engine: Vec<(IpAddr, IpAddr)> = hot_plug_pool.iter().filter_map(parse).collect();
+    let is_engines = |address: &IpAddr| of_engine.iter().any(|(start, end)| (start..=end).contains(&address));
+    let mut of_ipam: Vec<(IpAddr, IpAddr)> = allocation_pool.iter().filter_map(parse).collect();
+    if allocation_pool.is_empty() {
+        of_ipam.extend(network.map(hosts));
     }
-    pools.extend(hot_plug_pool.iter().filter_map(|range| parse(PoolOwner::Engine, range)));
+    let ipam = of_ipam.into_iter().map(|(start, end)| {
+        let is_held = |address: &&IpAddr| (start..=end).contains(*address) && !is_engines(address);
+        Pool {
+            by: PoolOwner::Ipam,
+            start,
+            end,
+            size: size(start, end),
+            held: own.iter().filter(is_held).count(),
+        }
+    });
+    let engine = of_engine.iter().map(|&(start, end)| {
+        let held = own.iter().filter(|address| (start..=end).contains(*address)).count();
+        Pool { by: PoolOwner::Engine, start, end, size: size(start, end), held }
+    });
     let users = services.iter().filter(|service| service.spec.subnets.contains(&name));
     SubnetUse {
         network,
         ipam: subnet.spec.ipam.to_string(),
-        services: users.map(kube::ResourceExt::name_any).collect(),
-        pools,
+        services: users.map(ResourceExt::name_any).collect(),
+        pools: ipam.chain(engine).collect(),
         subnet: name,
     }
 }
 
 /// The first and the last address of a network that a host can have.
 fn hosts(network: IpNet) -> (IpAddr, IpAddr) {
-    let first = network.hosts().next().unwrap_or(network.network());
     match network {
         IpNet::V4(network) if network.prefix_len() < 31 => {
-            (first, Ipv4Addr::from_bits(network.broadcast().to_bits() - 1).into())
+            let bits = |address: Ipv4Addr| address.to_bits();
+            let (first, last) = (bits(network.network()) + 1, bits(network.broadcast()) - 1);
+            (Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into())
         }
-        network => (first, network.broadcast()),
+        // The first address is the anycast address of the routers (RFC 4291, 2.6.1).
+        IpNet::V6(network) if network.prefix_len() < 127 => {
+            (Ipv6Addr::from_bits(network.network().to_bits() + 1).into(), network.broadcast().into())
+        }
+        network => (network.network(), network.broadcast()),
     }
 }
 
@@ -286,8 +301,9 @@ impl Addresses {
         let holders = self.leases.iter().filter(|lease| lease.address == address);
         let mut lines: Vec<String> = holders
             .map(|lease| {
-                let Held { pod, interface, given_by, .. } = lease;
-                format!("{address} is of {pod}, interface {interface}, by {given_by}")
+                let Held { pod, interface, given_by, subnet, .. } = lease;
+                let subnet = subnet.as_ref().map_or_else(String::new, |name| format!(", of Subnet/{name}"));
+                format!("{address} is of {pod}, interface {interface}, by {given_by}{subnet}")
             })
             .collect();
         if lines.is_empty() {
@@ -297,7 +313,8 @@ impl Addresses {
             if !subnet.network.is_some_and(|network| network.contains(&address)) {
                 continue;
             }
-            let pool = subnet.pools.iter().find(|pool| (pool.start..=pool.end).contains(&address));
+            // The engine's pools are the last ones. They may lie in that of the IPAM plugin, which leaves them out.
+            let pool = subnet.pools.iter().rfind(|pool| (pool.start..=pool.end).contains(&address));
             let handed_out = match pool.map(|pool| pool.by) {
                 Some(PoolOwner::Engine) => "the engine hands it out (HotPlugPool)".to_owned(),
                 Some(PoolOwner::Ipam) => format!("{} hands it out", subnet.ipam),
@@ -342,7 +359,7 @@ mod tests {
             .map(|pool| (pool.start.to_string(), pool.end.to_string(), pool.size, pool.held))
             .collect();
         let expected = [
-            ("10.0.0.1".to_owned(), "10.0.0.254".to_owned(), Some(254), 2),
+            ("10.0.0.1".to_owned(), "10.0.0.254".to_owned(), Some(254), 1),
             ("10.0.0.200".to_owned(), "10.0.0.209".to_owned(), Some(10), 1),
         ];
         assert_eq!(counts, expected);
@@ -355,11 +372,26 @@ mod tests {
         assert_eq!(
             about,
             [
-                "10.0.0.7 is of Pod/ns/p, interface net1, by L2ServiceAttachment/ns/a",
+                "10.0.0.7 is of Pod/ns/p, interface net1, by L2ServiceAttachment/ns/a, of Subnet/s",
                 "It is in Subnet/s: whereabouts hands it out."
             ]
         );
+        let of_engine = known.about("10.0.0.205".parse().expect("an address"));
+        assert_eq!(of_engine[1], "It is in Subnet/s: the engine hands it out (HotPlugPool).");
         assert_eq!(known.about("192.0.2.1".parse().expect("an address")).len(), 1, "it is in no Subnet");
+    }
+
+    #[test]
+    fn hosts_leave_out_the_addresses_of_networks() {
+        for (network, first, last) in [
+            ("10.0.0.0/30", "10.0.0.1", "10.0.0.2"),
+            ("10.0.0.0/31", "10.0.0.0", "10.0.0.1"),
+            ("2001:db8::/126", "2001:db8::1", "2001:db8::3"),
+            ("2001:db8::/127", "2001:db8::", "2001:db8::1"),
+        ] {
+            let (start, end) = hosts(network.parse().expect("a network"));
+            assert_eq!((start.to_string().as_str(), end.to_string().as_str()), (first, last));
+        }
     }
 
     #[test]

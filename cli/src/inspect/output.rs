@@ -28,6 +28,14 @@ impl Format {
         }
         Ok(())
     }
+
+    /// [`Self::print`] for an answer that follows another one: a further document.
+    pub(crate) fn print_next<T: Serialize>(self, answer: &T, tables: impl FnOnce(&T)) -> anyhow::Result<()> {
+        if self == Self::Yaml {
+            crate::outln!("---");
+        }
+        self.print(answer, tables)
+    }
 }
 
 /// `[namespace/]name` after its kind.

@@ -48,8 +48,9 @@ fn section(page: &mut String, command: &mut clap::Command) {
     }
 }
 
-/// Appends a section with this help. The version of a program and trailing blanks are left out.
+/// Appends a section with this help, without trailing blanks and the empty values of environment variables.
 fn push(page: &mut String, name: &str, help: &str) {
+    let help = help.replace("=]\n", "]\n");
     let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();
     page.extend(["\n## `", name, "`\n```text\n", &help.join("\n"), "\n```\n"]);
 }

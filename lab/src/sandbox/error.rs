@@ -30,7 +30,7 @@ pub enum SandboxError {
         there: usize,
     },
     /// The program `eno-sandbox-node` is not beside `eno`.
-    #[error("no program {}: build it with cargo build --workspace --bins", path.display())]
+    #[error("build it with cargo build --workspace --bins: there is no program {}", path.display())]
     NoHolder {
         /// The expected path.
         path: PathBuf,

@@ -36,7 +36,7 @@ pub enum ReadError {
     },
     /// The user has no rights. A retry can't help.
     #[error(
-        "you may list none of the operator's kinds, neither in the whole cluster nor in namespace {0}; the ClusterRole eno-viewer gives that right"
+        "bind ClusterRole eno-viewer: you may list none of the operator's kinds, neither in the whole cluster nor in namespace {0}"
     )]
     Nothing(String),
 }

@@ -10,40 +10,33 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 //! 6. [`crate::schedule`]: the commands of targets that may be published now are issued.
 
-use std::collections::{BTreeSet, HashMap};
+mod commands;
+mod objects;
+mod reports;
+
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eno_schemas::{Desired, Device, Drift, Phase, Report, VlanId};
+use eno_schemas::{Drift, Phase, Report};
+
+use reports::Startup;
 
 use crate::TransactionGroup;
 use crate::fabric::Fabric;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
+use crate::node::Nodes;
 use crate::node::state::HostStates;
 use crate::node::target::NodeChanges;
-use crate::node::{NODE_DRIVER, Nodes};
 use crate::pods::state::PodStates;
 use crate::pods::{self, Pods};
-use crate::schedule::{Moment, Participant, PendingCommand, Receipt, Reconciled, Schedule, StoredCommand};
-use crate::spec::Spec;
+use crate::schedule::Schedule;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
-use crate::store::record::Record;
-use crate::store::{Store, Update};
+use crate::store::Store;
 use crate::validate::{Validation, Validator, Verdict, subnets};
 use crate::vlan::{Vlans, is_network};
 use crate::work::Work;
-use crate::{Config, Effect, Event, Key, Kind, Name, Object, Status, Target};
-
-/// What came before the first [`Engine::settle`].
-#[derive(Debug, Default)]
-struct Startup {
-    /// The first [`Engine::settle`] is over.
-    pub is_over: bool,
-    /// Reports of drivers.
-    pub early_reports: Vec<(Target, Report)>,
-    /// Commands of the former leader, found on NATS.
-    pub stored_commands: Vec<StoredCommand>,
-}
+use crate::{Config, Effect, Event, Key, Kind, Name, Status, Target};
 
 /// The state of the cluster as far as it is known, and what follows from it. Its parts settle in this order.
 #[derive(Debug)]
@@ -241,167 +234,6 @@ impl Engine {
             && self.pods.is_idle())
     }
 
-    /// The driver and the complete desired state of a target. `None`: there is no such target.
-    pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
-        match target {
-            Target::Fabric(name) => self.fabric.desired(&self.config, &self.schedule.live_drivers, name),
-            Target::Nad(namespace, name) => {
-                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
-            }
-            Target::Node(name) => Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?)),
-        }
-    }
-
-    /// The driver and the desired state of a target that is commanded now, with the state's hash. `None`: there is no
-    /// such target. It may leave work for [`Self::settle`]: a state that the target has already reported gets no new
-    /// report.
-    pub fn issue(&mut self, target: &Target) -> Option<(Name, Desired, String)> {
-        let Some((driver, desired)) = self.desired(target) else {
-            if let Target::Nad(namespace, name) = target {
-                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                self.nad.mark_unpublished(&key);
-            }
-            return None;
-        };
-        let hash = desired.hash();
-        match target {
-            Target::Fabric(name) => {
-                let alive = &self.schedule.live_drivers;
-                if self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work) {
-                    // No report follows on which deleted networks would be evaluated.
-                    self.status.reevaluate_removed();
-                }
-            }
-            Target::Node(name) => {
-                if self.node.record_issued(name, &hash) {
-                    let changes = self.node.changes(name, &mut self.work);
-                    self.change_node(name, changes);
-                }
-            }
-            Target::Nad(..) => {}
-        }
-        self.distribute();
-        Some((driver, desired, hash))
-    }
-
-    /// Works out all that follows from the events since the last call: effects, and the commands that may be published
-    /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
-    pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
-        self.advance(now.elapsed);
-        let mut result = Reconciled::default();
-        loop {
-            for effect in self.settle(&now.at) {
-                match &effect {
-                    Effect::Publish(target) => self.schedule.mark_dirty(target.clone(), now.elapsed),
-                    Effect::Forget(target) => {
-                        let driver = self.schedule.remove_target(target, now.elapsed);
-                        result.removed.extend(driver.map(|driver| (target.clone(), driver)));
-                    }
-                    _ => {}
-                }
-                result.effects.push(effect);
-            }
-            self.issue_ready(now, &mut result);
-            if !self.is_unsettled() {
-                break;
-            }
-        }
-        for (target, driver) in self.schedule.take_uncommanded() {
-            if self.desired(&target).is_none() {
-                self.schedule.remove_unknown(&target);
-                result.removed.push((target, driver));
-            }
-        }
-        result.republished = self.schedule.take_republished();
-        (result.waiting, result.outstanding) = self.schedule.counts();
-        result
-    }
-
-    /// Issues all commands that may be published now.
-    fn issue_ready(&mut self, moment: &Moment, result: &mut Reconciled) {
-        let now = moment.elapsed;
-        if self.startup.is_over {
-            let fabric = &self.fabric;
-            self.schedule.release_inherited(|participant| {
-                is_same_endpoint(fabric, &participant.target, &participant.driver, &participant.desired)
-            });
-        }
-        let (mut ready, switches) = self.schedule.collect_ready(now);
-        if let Some(switches) = switches {
-            self.schedule.add_groups(self.transaction_groups(&switches), now, &mut ready);
-        }
-        result.next = ready.next;
-        for target in ready.decisions {
-            if let Some(command) = self.schedule.issue_decision(&target, now) {
-                self.add_command(command, result);
-            }
-        }
-        for target in ready.single {
-            if let Target::Fabric(name) = &target
-                && self.schedule.is_silent(&target, now)
-            {
-                self.handle(Event::MissedDeadline(name.clone()));
-            }
-            if let Some(participant) = self.issue_participant(target) {
-                self.issue_single(participant, now, result);
-            }
-        }
-        for targets in ready.joint {
-            self.issue_transaction(targets, moment, result);
-        }
-        for ended in self.schedule.take_decided() {
-            for target in &ended.late {
-                if let Target::Fabric(name) = target {
-                    self.handle(Event::MissedDeadline(name.clone()));
-                }
-            }
-            result.decided.push(ended);
-        }
-    }
-
-    /// [`Self::issue`] for a target with a change; without a desired state, the change is dropped.
-    fn issue_participant(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired, hash)) = self.issue(&target) else {
-            self.schedule.discard_change(&target);
-            return None;
-        };
-        Some(Participant { target, driver, desired, hash })
-    }
-
-    fn issue_single(&mut self, participant: Participant, now: Duration, result: &mut Reconciled) {
-        let Participant { target, driver, hash, .. } = &participant;
-        match self.schedule.issue_if_changed(target, driver, hash.clone(), now) {
-            Some(command) => self.add_command((participant, command), result),
-            None => result.unchanged += 1,
-        }
-    }
-
-    /// Issues one transaction of all targets whose desired state changed.
-    fn issue_transaction(&mut self, targets: Vec<Target>, moment: &Moment, result: &mut Reconciled) {
-        let now = moment.elapsed;
-        let all: Vec<Participant> =
-            targets.into_iter().filter_map(|target| self.issue_participant(target)).collect();
-        let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
-            !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
-        });
-        for participant in same {
-            self.issue_single(participant, now, result);
-        }
-        if part.len() < 2 {
-            return part.into_iter().for_each(|participant| self.issue_single(participant, now, result));
-        }
-        for command in self.schedule.open_transaction(part, moment.deadline.clone(), now) {
-            self.add_command(command, result);
-        }
-    }
-
-    fn add_command(&mut self, command: (Participant, PendingCommand), result: &mut Reconciled) {
-        let (participant, pending) = &command;
-        self.handle(Event::CommandIssued(participant.target.clone(), pending.generation.clone()));
-        result.commands.push(command);
-    }
-
     /// True if a report counts: it is of the target's present driver, and no failure of a command that was replaced.
     pub fn accepts_report(&self, target: &Target, report: &Report) -> bool {
         self.schedule.accepts(target, report)
@@ -426,11 +258,6 @@ impl Engine {
     /// The drift policy of a switch.
     pub fn drift_policy(&self, device: &Name) -> Drift {
         self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
-    }
-
-    /// True when a target that was commanded `desired` still has the same endpoint and driver.
-    pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
-        is_same_endpoint(&self.fabric, target, driver, desired)
     }
 
     /// The current status of an object.
@@ -592,181 +419,6 @@ impl Engine {
         self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
     }
 
-    /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
-    /// the reports that have come so far.
-    fn start(&mut self) {
-        let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
-        let stored = std::mem::take(&mut self.startup.stored_commands);
-        let commands: Vec<(Target, Desired)> =
-            stored.into_iter().filter_map(|stored| Some((stored.target, stored.command?.desired))).collect();
-        let commanded: HashMap<&Target, String> =
-            commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
-        for (target, report) in &mut self.startup.early_reports {
-            // Another state was commanded since and may be in progress: only a new report counts.
-            if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
-                report.generation.hash.clear();
-            }
-        }
-        for (target, desired) in commands {
-            self.schedule.restore_command(target.clone(), desired.hash());
-            match (&target, desired) {
-                (Target::Fabric(name), Desired::Fabric(desired)) => {
-                    match self.fabric.restore_command(&self.store, name, &desired) {
-                        Some(here) => had.extend(here),
-                        None => self.work.effects.push(Effect::Forget(target)),
-                    }
-                }
-                (Target::Node(name), _) if self.node.node(name).is_none() => {
-                    self.work.effects.push(Effect::Forget(target));
-                }
-                (Target::Nad(namespace, name), Desired::Nad(desired)) => {
-                    let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                    self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
-                }
-                _ => {}
-            }
-        }
-        self.fabric.start(&self.config, &self.store, had);
-        for (name, _) in self.store.nodes() {
-            if let Some(desired) = self.node.render(name, &self.config.cluster) {
-                self.node.record_issued(name, &desired.hash());
-            }
-        }
-        for (target, report) in std::mem::take(&mut self.startup.early_reports) {
-            self.report(&target, report);
-        }
-        self.pods.forget_idle();
-        self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
-    }
-
-    /// Takes in a report of a driver.
-    fn receive(&mut self, target: Target, mut report: Box<Report>) {
-        let fabric = &self.fabric;
-        let refuses = |report: &Report| matches!(&target, Target::Fabric(name) if fabric.rejects_planned_change(name, report));
-        match (self.schedule.receive(&target, &mut report, refuses), &target) {
-            (Receipt::Ignored, _) => return,
-            (Receipt::Refused, Target::Fabric(name)) => {
-                self.fabric.withhold_rejected(&self.store, name, &report, &mut self.work);
-            }
-            _ => {}
-        }
-        if self.startup.is_over {
-            self.report(&target, *report);
-        } else {
-            self.startup.early_reports.push((target, *report));
-        }
-    }
-
-    fn report(&mut self, target: &Target, mut report: Report) {
-        if self.schedule.is_outdated(target, &report.generation) {
-            report.generation.hash.clear();
-        }
-        match target {
-            Target::Fabric(name) => {
-                self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
-                self.status.reevaluate_removed();
-            }
-            Target::Nad(namespace, name) => {
-                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
-                self.nad.report(&self.store, &key, report, &mut self.work);
-            }
-            Target::Node(name) => {
-                if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
-                    self.change_node(name, changes);
-                }
-            }
-        }
-    }
-
-    fn upsert(&mut self, object: Box<Object>) {
-        let key = object.key.clone();
-        match self.store.update(object) {
-            Update::Unchanged => {}
-            Update::Changed { forget } => {
-                if key.kind == Kind::FabricDevice && forget {
-                    self.fabric.touch_topology();
-                }
-                self.changed(&key);
-            }
-            Update::Unknown(object) => {
-                self.remove(&key);
-                self.add(*object);
-            }
-        }
-    }
-
-    fn add(&mut self, object: Object) {
-        let (key, record) = Record::new(object);
-        if self.config.nodes {
-            self.pods.add_object(&key, &record.status);
-        }
-        if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
-            && let Spec::BridgeDomain(spec) = &**spec
-        {
-            self.fabric.bridge_domain_seen(&key.name, spec.clone());
-        }
-        self.store.insert(key.clone(), record);
-        self.changed(&key);
-    }
-
-    /// Requests all work that follows from a changed manifest.
-    fn changed(&mut self, key: &Key) {
-        self.update_references(key);
-        self.validate.update_trunk_index(&self.store, key);
-        self.fabric.update_usage(&mut self.store, key, &mut self.work);
-        self.work.validate.insert(key.clone());
-        self.work.evaluate.insert(key.clone());
-        subnets::revalidate_routes(&self.store, key, &mut self.work);
-        if is_network(key) {
-            self.work.claim.insert(key.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &Key) {
-        let Some(references) = self.store.clear_specs(key) else { return };
-        self.fabric.update_usage(&mut self.store, key, &mut self.work);
-        let record = self.store.remove(key);
-        let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
-        self.pods.change_point(&self.store, key, &change, &mut self.work);
-        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
-        for reference in references {
-            self.store.remove_referrer(&reference, key, &mut self.work);
-            self.reference_removed(&reference);
-        }
-        self.store.revalidate_referrers(key, &mut self.work);
-        self.validate.update_trunk_index(&self.store, key);
-        self.work.trunks = true;
-        self.distribute();
-        self.validate.forget(key);
-        self.status.forget(key);
-        self.vlan.drop_work(key);
-        self.fabric.drop_work(key);
-        self.fabric.placements.forget_left(key);
-        match key.kind {
-            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
-            Kind::L2Service | Kind::L2BridgeDomain => {
-                self.work.claim.insert(key.clone());
-                self.work.place.insert(key.clone());
-            }
-            Kind::L2ServiceAttachment => {
-                if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
-                    self.nad.withdraw(key, &record.uid, &mut self.work);
-                }
-            }
-            Kind::NodePool
-            | Kind::PhysicalNetwork
-            | Kind::Route
-            | Kind::Subnet
-            | Kind::Bridge
-            | Kind::PodNetworkConfig
-            | Kind::PodConfig => {}
-            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
-        }
-        if key.kind == Kind::L2BridgeDomain {
-            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
-        }
-    }
-
     fn update_drivers(&mut self, alive: BTreeSet<Name>) {
         let changed: BTreeSet<Name> =
             self.schedule.live_drivers.symmetric_difference(&alive).cloned().collect();
@@ -780,36 +432,7 @@ impl Engine {
         self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
     }
 
-    /// Updates the indices of what an object names.
-    fn update_references(&mut self, key: &Key) {
-        self.pods.update_bridge_index(&self.store, key, &mut self.work);
-        for reference in self.store.update_references(key, &mut self.work) {
-            self.reference_removed(&reference);
-        }
-    }
-
-    /// An object does not name another any more.
-    fn reference_removed(&mut self, reference: &Key) {
-        subnets::revalidate_invalid_route(&self.store, reference, &mut self.work);
-        sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
-    }
-
     fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
         self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
     }
-}
-
-/// [`Engine::is_same_endpoint`] among these switches.
-fn is_same_endpoint(fabric: &Fabric, target: &Target, driver: &Name, desired: &Desired) -> bool {
-    match (target, desired) {
-        (Target::Fabric(name), Desired::Fabric(desired)) => fabric.device(name).is_some_and(|device| {
-            device.driver == *driver && is_same_access(device.access(), &desired.device)
-        }),
-        _ => false,
-    }
-}
-
-/// True when two endpoints differ at most in their audit interval.
-fn is_same_access(one: &Device, other: &Device) -> bool {
-    *one == Device { audit_interval: one.audit_interval, ..other.clone() }
 }

@@ -1,0 +1,195 @@
+//! The desired states of targets, and the commands that may be published now.
+
+use std::time::Duration;
+
+use eno_schemas::{Desired, Device};
+
+use super::Engine;
+use crate::fabric::Fabric;
+use crate::nad::NAD_DRIVER;
+use crate::node::NODE_DRIVER;
+use crate::schedule::{Moment, Participant, PendingCommand, Reconciled};
+use crate::{Effect, Event, Key, Kind, Name, Target};
+
+impl Engine {
+    /// The driver and the complete desired state of a target. `None`: there is no such target.
+    pub fn desired(&self, target: &Target) -> Option<(Name, Desired)> {
+        match target {
+            Target::Fabric(name) => self.fabric.desired(&self.config, &self.schedule.live_drivers, name),
+            Target::Nad(namespace, name) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                Some((NAD_DRIVER.into(), self.nad.desired(&self.store, self.pods.ipam(), &key)?))
+            }
+            Target::Node(name) => Some((NODE_DRIVER.into(), self.node.render(name, &self.config.cluster)?)),
+        }
+    }
+
+    /// The driver and the desired state of a target that is commanded now, with the state's hash. `None`: there is no
+    /// such target. It may leave work for [`Self::settle`]: a state that the target has already reported gets no new
+    /// report.
+    pub fn issue(&mut self, target: &Target) -> Option<(Name, Desired, String)> {
+        let Some((driver, desired)) = self.desired(target) else {
+            if let Target::Nad(namespace, name) = target {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                self.nad.mark_unpublished(&key);
+            }
+            return None;
+        };
+        let hash = desired.hash();
+        match target {
+            Target::Fabric(name) => {
+                let alive = &self.schedule.live_drivers;
+                if self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work) {
+                    // No report follows on which deleted networks would be evaluated.
+                    self.status.reevaluate_removed();
+                }
+            }
+            Target::Node(name) => {
+                if self.node.record_issued(name, &hash) {
+                    let changes = self.node.changes(name, &mut self.work);
+                    self.change_node(name, changes);
+                }
+            }
+            Target::Nad(..) => {}
+        }
+        self.distribute();
+        Some((driver, desired, hash))
+    }
+
+    /// Works out all that follows from the events since the last call: effects, and the commands that may be published
+    /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
+    pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
+        self.advance(now.elapsed);
+        let mut result = Reconciled::default();
+        loop {
+            for effect in self.settle(&now.at) {
+                match &effect {
+                    Effect::Publish(target) => self.schedule.mark_dirty(target.clone(), now.elapsed),
+                    Effect::Forget(target) => {
+                        let driver = self.schedule.remove_target(target, now.elapsed);
+                        result.removed.extend(driver.map(|driver| (target.clone(), driver)));
+                    }
+                    _ => {}
+                }
+                result.effects.push(effect);
+            }
+            self.issue_ready(now, &mut result);
+            if !self.is_unsettled() {
+                break;
+            }
+        }
+        for (target, driver) in self.schedule.take_uncommanded() {
+            if self.desired(&target).is_none() {
+                self.schedule.remove_unknown(&target);
+                result.removed.push((target, driver));
+            }
+        }
+        result.republished = self.schedule.take_republished();
+        (result.waiting, result.outstanding) = self.schedule.counts();
+        result
+    }
+
+    /// Issues all commands that may be published now.
+    fn issue_ready(&mut self, moment: &Moment, result: &mut Reconciled) {
+        let now = moment.elapsed;
+        if self.startup.is_over {
+            let fabric = &self.fabric;
+            self.schedule.release_inherited(|participant| {
+                is_same_endpoint(fabric, &participant.target, &participant.driver, &participant.desired)
+            });
+        }
+        let (mut ready, switches) = self.schedule.collect_ready(now);
+        if let Some(switches) = switches {
+            self.schedule.add_groups(self.transaction_groups(&switches), now, &mut ready);
+        }
+        result.next = ready.next;
+        for target in ready.decisions {
+            if let Some(command) = self.schedule.issue_decision(&target, now) {
+                self.add_command(command, result);
+            }
+        }
+        for target in ready.single {
+            if let Target::Fabric(name) = &target
+                && self.schedule.is_silent(&target, now)
+            {
+                self.handle(Event::MissedDeadline(name.clone()));
+            }
+            if let Some(participant) = self.issue_participant(target) {
+                self.issue_single(participant, now, result);
+            }
+        }
+        for targets in ready.joint {
+            self.issue_transaction(targets, moment, result);
+        }
+        for ended in self.schedule.take_decided() {
+            for target in &ended.late {
+                if let Target::Fabric(name) = target {
+                    self.handle(Event::MissedDeadline(name.clone()));
+                }
+            }
+            result.decided.push(ended);
+        }
+    }
+
+    /// [`Self::issue`] for a target with a change; without a desired state, the change is dropped.
+    fn issue_participant(&mut self, target: Target) -> Option<Participant> {
+        let Some((driver, desired, hash)) = self.issue(&target) else {
+            self.schedule.discard_change(&target);
+            return None;
+        };
+        Some(Participant { target, driver, desired, hash })
+    }
+
+    fn issue_single(&mut self, participant: Participant, now: Duration, result: &mut Reconciled) {
+        let Participant { target, driver, hash, .. } = &participant;
+        match self.schedule.issue_if_changed(target, driver, hash.clone(), now) {
+            Some(command) => self.add_command((participant, command), result),
+            None => result.unchanged += 1,
+        }
+    }
+
+    /// Issues one transaction of all targets whose desired state changed.
+    fn issue_transaction(&mut self, targets: Vec<Target>, moment: &Moment, result: &mut Reconciled) {
+        let now = moment.elapsed;
+        let all: Vec<Participant> =
+            targets.into_iter().filter_map(|target| self.issue_participant(target)).collect();
+        let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
+            !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
+        });
+        for participant in same {
+            self.issue_single(participant, now, result);
+        }
+        if part.len() < 2 {
+            return part.into_iter().for_each(|participant| self.issue_single(participant, now, result));
+        }
+        for command in self.schedule.open_transaction(part, moment.deadline.clone(), now) {
+            self.add_command(command, result);
+        }
+    }
+
+    fn add_command(&mut self, command: (Participant, PendingCommand), result: &mut Reconciled) {
+        let (participant, pending) = &command;
+        self.handle(Event::CommandIssued(participant.target.clone(), pending.generation.clone()));
+        result.commands.push(command);
+    }
+
+    /// True when a target that was commanded `desired` still has the same endpoint and driver.
+    pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
+        is_same_endpoint(&self.fabric, target, driver, desired)
+    }
+}
+
+/// [`Engine::is_same_endpoint`] among these switches.
+fn is_same_endpoint(fabric: &Fabric, target: &Target, driver: &Name, desired: &Desired) -> bool {
+    match (target, desired) {
+        (Target::Fabric(name), Desired::Fabric(desired)) => fabric.device(name).is_some_and(|device| {
+            device.driver == *driver && is_same_access(device.access(), &desired.device)
+        }),
+        _ => false,
+    }
+}
+
+/// True when two endpoints differ at most in their audit interval.
+fn is_same_access(one: &Device, other: &Device) -> bool {
+    *one == Device { audit_interval: one.audit_interval, ..other.clone() }
+}

@@ -1,0 +1,115 @@
+//! Objects that come, change and go.
+
+use super::Engine;
+use crate::nad::sharing;
+use crate::spec::Spec;
+use crate::store::Update;
+use crate::store::record::Record;
+use crate::validate::subnets;
+use crate::vlan::is_network;
+use crate::{Key, Kind, Object};
+
+impl Engine {
+    pub(super) fn upsert(&mut self, object: Box<Object>) {
+        let key = object.key.clone();
+        match self.store.update(object) {
+            Update::Unchanged => {}
+            Update::Changed { forget } => {
+                if key.kind == Kind::FabricDevice && forget {
+                    self.fabric.touch_topology();
+                }
+                self.changed(&key);
+            }
+            Update::Unknown(object) => {
+                self.remove(&key);
+                self.add(*object);
+            }
+        }
+    }
+
+    fn add(&mut self, object: Object) {
+        let (key, record) = Record::new(object);
+        if self.config.nodes {
+            self.pods.add_object(&key, &record.status);
+        }
+        if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
+            && let Spec::BridgeDomain(spec) = &**spec
+        {
+            self.fabric.bridge_domain_seen(&key.name, spec.clone());
+        }
+        self.store.insert(key.clone(), record);
+        self.changed(&key);
+    }
+
+    /// Requests all work that follows from a changed manifest.
+    fn changed(&mut self, key: &Key) {
+        self.update_references(key);
+        self.validate.update_trunk_index(&self.store, key);
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        self.work.validate.insert(key.clone());
+        self.work.evaluate.insert(key.clone());
+        subnets::revalidate_routes(&self.store, key, &mut self.work);
+        if is_network(key) {
+            self.work.claim.insert(key.clone());
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: &Key) {
+        let Some(references) = self.store.clear_specs(key) else { return };
+        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        let record = self.store.remove(key);
+        let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
+        self.pods.change_point(&self.store, key, &change, &mut self.work);
+        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
+        for reference in references {
+            self.store.remove_referrer(&reference, key, &mut self.work);
+            self.reference_removed(&reference);
+        }
+        self.store.revalidate_referrers(key, &mut self.work);
+        self.validate.update_trunk_index(&self.store, key);
+        self.work.trunks = true;
+        self.distribute();
+        self.validate.forget(key);
+        self.status.forget(key);
+        self.vlan.drop_work(key);
+        self.fabric.drop_work(key);
+        self.fabric.placements.forget_left(key);
+        match key.kind {
+            Kind::FabricDevice => self.fabric.remove_device(&key.name, &mut self.work),
+            Kind::L2Service | Kind::L2BridgeDomain => {
+                self.work.claim.insert(key.clone());
+                self.work.place.insert(key.clone());
+            }
+            Kind::L2ServiceAttachment => {
+                if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
+                    self.nad.withdraw(key, &record.uid, &mut self.work);
+                }
+            }
+            Kind::NodePool
+            | Kind::PhysicalNetwork
+            | Kind::Route
+            | Kind::Subnet
+            | Kind::Bridge
+            | Kind::PodNetworkConfig
+            | Kind::PodConfig => {}
+            Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
+        }
+        if key.kind == Kind::L2BridgeDomain {
+            self.fabric.bridge_domain_gone(&key.name, &mut self.work);
+        }
+    }
+
+    /// Updates the indices of what an object names.
+    pub(super) fn update_references(&mut self, key: &Key) {
+        self.pods.update_bridge_index(&self.store, key, &mut self.work);
+        for reference in self.store.update_references(key, &mut self.work) {
+            self.reference_removed(&reference);
+        }
+    }
+
+    /// An object does not name another any more.
+    fn reference_removed(&mut self, reference: &Key) {
+        subnets::revalidate_invalid_route(&self.store, reference, &mut self.work);
+        sharing::reevaluate_last_on_subnet(&self.store, reference, &mut self.work);
+    }
+}

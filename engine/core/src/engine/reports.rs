@@ -1,0 +1,108 @@
+//! The reports of drivers, and the start with those of the former leader's time.
+
+use std::collections::{BTreeSet, HashMap};
+
+use eno_schemas::{Desired, Report, VlanId};
+
+use super::Engine;
+use crate::schedule::{Receipt, StoredCommand};
+use crate::{Effect, Key, Kind, Target};
+
+/// What came before the first [`Engine::settle`].
+#[derive(Debug, Default)]
+pub(super) struct Startup {
+    /// The first [`Engine::settle`] is over.
+    pub is_over: bool,
+    /// Reports of drivers.
+    pub early_reports: Vec<(Target, Report)>,
+    /// Commands of the former leader, found on NATS.
+    pub stored_commands: Vec<StoredCommand>,
+}
+
+impl Engine {
+    /// Runs once. Restores the commands of the former leader, cleans up targets that no longer exist, and processes
+    /// the reports that have come so far.
+    pub(super) fn start(&mut self) {
+        let mut had: BTreeSet<(Key, VlanId)> = BTreeSet::new();
+        let stored = std::mem::take(&mut self.startup.stored_commands);
+        let commands: Vec<(Target, Desired)> =
+            stored.into_iter().filter_map(|stored| Some((stored.target, stored.command?.desired))).collect();
+        let commanded: HashMap<&Target, String> =
+            commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
+        for (target, report) in &mut self.startup.early_reports {
+            // Another state was commanded since and may be in progress: only a new report counts.
+            if commanded.get(target).is_some_and(|hash| *hash != report.generation.hash) {
+                report.generation.hash.clear();
+            }
+        }
+        for (target, desired) in commands {
+            self.schedule.restore_command(target.clone(), desired.hash());
+            match (&target, desired) {
+                (Target::Fabric(name), Desired::Fabric(desired)) => {
+                    match self.fabric.restore_command(&self.store, name, &desired) {
+                        Some(here) => had.extend(here),
+                        None => self.work.effects.push(Effect::Forget(target)),
+                    }
+                }
+                (Target::Node(name), _) if self.node.node(name).is_none() => {
+                    self.work.effects.push(Effect::Forget(target));
+                }
+                (Target::Nad(namespace, name), Desired::Nad(desired)) => {
+                    let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                    self.nad.restore(&self.store, self.pods.ipam(), &key, desired, &mut self.work);
+                }
+                _ => {}
+            }
+        }
+        self.fabric.start(&self.config, &self.store, had);
+        for (name, _) in self.store.nodes() {
+            if let Some(desired) = self.node.render(name, &self.config.cluster) {
+                self.node.record_issued(name, &desired.hash());
+            }
+        }
+        for (target, report) in std::mem::take(&mut self.startup.early_reports) {
+            self.report(&target, report);
+        }
+        self.pods.forget_idle();
+        self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));
+    }
+
+    /// Takes in a report of a driver.
+    pub(super) fn receive(&mut self, target: Target, mut report: Box<Report>) {
+        let fabric = &self.fabric;
+        let refuses = |report: &Report| matches!(&target, Target::Fabric(name) if fabric.rejects_planned_change(name, report));
+        match (self.schedule.receive(&target, &mut report, refuses), &target) {
+            (Receipt::Ignored, _) => return,
+            (Receipt::Refused, Target::Fabric(name)) => {
+                self.fabric.withhold_rejected(&self.store, name, &report, &mut self.work);
+            }
+            _ => {}
+        }
+        if self.startup.is_over {
+            self.report(&target, *report);
+        } else {
+            self.startup.early_reports.push((target, *report));
+        }
+    }
+
+    fn report(&mut self, target: &Target, mut report: Report) {
+        if self.schedule.is_outdated(target, &report.generation) {
+            report.generation.hash.clear();
+        }
+        match target {
+            Target::Fabric(name) => {
+                self.fabric.report(&self.store, &self.vlan, name, report, &mut self.work);
+                self.status.reevaluate_removed();
+            }
+            Target::Nad(namespace, name) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
+                self.nad.report(&self.store, &key, report, &mut self.work);
+            }
+            Target::Node(name) => {
+                if let Some(changes) = self.node.report(&self.store, name, report, &mut self.work) {
+                    self.change_node(name, changes);
+                }
+            }
+        }
+    }
+}
