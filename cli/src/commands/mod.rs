@@ -89,7 +89,7 @@ impl Eno {
     fn dispatch(self) -> anyhow::Result<ExitCode> {
         match self.command {
             Command::Plan(args) => return for_user(plan::run(args)),
-            // The end of a watch.
+            // Ctrl-C is the normal end of a watch.
             Command::Status(args) if args.watch => for_people(async |stop| {
                 tokio::select! { result = status::run(args) => result, () = stop.cancelled() => Ok(()) }
             }),

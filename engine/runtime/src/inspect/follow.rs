@@ -85,7 +85,7 @@ impl Watch {
     fn changes(&mut self, event: watcher::Result<Event<DynamicObject>>) -> Vec<ObjectChange> {
         let event = match event {
             Ok(event) => event,
-            // A failure is tried again and again, and told once.
+            // The watcher tries again after each failure. The first one is reported.
             Err(error) => {
                 let is_new = !std::mem::replace(&mut self.failed, true);
                 return is_new
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(event(Ok(Event::Apply(service("b")))), ["is L2Service/b"]);
         let broken = || Err(watcher::Error::NoResourceVersion);
         assert_eq!(event(broken()), ["failed L2Service"]);
-        assert!(event(broken()).is_empty(), "a failure is told once");
+        assert!(event(broken()).is_empty(), "a failure is reported once");
         assert!(event(Ok(Event::Init)).is_empty());
         assert_eq!(event(Ok(Event::InitApply(service("b")))), ["is L2Service/b"]);
         assert_eq!(event(Ok(Event::InitDone)), ["gone L2Service/a"]);
