@@ -2,7 +2,8 @@
 # make test   what every change has to pass, after installing what the tests need
 # make lanes  what takes longer: all seeds and crash points, the VM, long waits for a takeover
 # make bench  how fast it is
-# make crds   writes deploy/crds, deploy/gitops, schemas/v1 and the references of kinds and commands from the types
+# make image  the container images of the operator and of NATS, without a container daemon: target/image
+# make crds   writes deploy/crds, deploy/gitops, deploy/rendered, schemas/v1 and the references of kinds and commands from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
 SHELL := /bin/bash
@@ -13,14 +14,16 @@ CARGO ?= cargo
 ARGS ?=
 # Programs and the packages that they come from, which are installed only where the program is missing.
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl:curl jq:jq
+# For the tests, besides: the images of tests contain busybox, and skopeo and umoci look at them.
+NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static
 # For the lanes, besides: a browser that looks at the book.
 NEEDED_FOR_LANES := chromium:chromium
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
-.PHONY: demo test lanes bench crds deny supply fmt lint build tests parts deps
-.SILENT: deps deny supply
+.PHONY: demo test lanes bench image programs crds deny supply fmt lint build tests parts deps
+.SILENT: deps deny supply programs image
 
 demo: deps build
 	target/debug/eno demo $(ARGS)
@@ -36,6 +39,7 @@ AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --include-ignored)
 
 # Modules called `lanes` hold what `make lanes` runs.
 test: export PROPTEST_CASES ?= 256
+test: NEEDED += $(NEEDED_FOR_TESTS)
 test: deps lint supply parts
 	$(TEST) -- --test-threads $(THREADS) --skip lanes:: $(AS_ROOT)
 	echo "Tests in lanes were not run. To run them: make lanes"
@@ -48,7 +52,7 @@ OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
-lanes: NEEDED += $(NEEDED_FOR_LANES)
+lanes: NEEDED += $(NEEDED_FOR_TESTS) $(NEEDED_FOR_LANES)
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	failed=(); \
@@ -64,9 +68,56 @@ bench: deps
 	$(CARGO) build --release --locked -p eno -p eno-lab -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
+# The architecture of the images: amd64 or arm64.
+ARCH ?= amd64
+ifeq ($(ARCH),arm64)
+MUSL := aarch64-unknown-linux-musl
+NEEDED_FOR_IMAGE := aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu aarch64-linux-gnu-ar:binutils-aarch64-linux-gnu
+programs: export CC_aarch64_unknown_linux_musl = aarch64-linux-gnu-gcc
+programs: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER = aarch64-linux-gnu-gcc
+else
+MUSL := x86_64-unknown-linux-musl
+NEEDED_FOR_IMAGE := musl-gcc:musl-tools
+programs: export CC_x86_64_unknown_linux_musl = musl-gcc
+endif
+PROGRAMS := -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri
+# In a checkout the commit is known; elsewhere, as in deploy/images/Containerfile, it is given.
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo -modified)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+TAG ?= dev
+# The names under which `eno install` finds the images, if they are given: ENO_IMAGE=registry.example.com/eno:v1.
+programs: export ENO_IMAGE := $(or $(ENO_IMAGE),eno:$(TAG))
+programs: export ENO_NATS_IMAGE := $(or $(ENO_NATS_IMAGE),eno-nats:$(TAG))
+IMAGES := target/image
+NATS_MODULE := lab/control-plane/go/nats
+
+# Statically linked programs. Paths of this machine are not in them, so the same commit and the same compilers give the
+# same bytes.
+programs: NEEDED := cc:gcc $(NEEDED_FOR_IMAGE)
+programs: NEEDED_AS_ROOT :=
+programs: export ENO_VERSION = $(VERSION) ($(COMMIT))
+programs: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=/eno --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo -C strip=symbols
+programs: deps
+	rustc --print target-libdir --target $(MUSL) | xargs test -d || rustup target add $(MUSL)
+	RUSTFLAGS="$(RUSTFLAGS)" $(CARGO) build --release --locked --target $(MUSL) $(PROGRAMS)
+	mkdir -p $(IMAGES)
+	cd $(NATS_MODULE) && GOFLAGS= GOWORK=off CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -mod=readonly -trimpath -buildvcs=false \
+	  -ldflags "-s -w" -o $(CURDIR)/$(IMAGES)/nats-server github.com/nats-io/nats-server/v2
+
+image: programs
+	$(CARGO) build --locked -p eno-image
+	about=(--out $(IMAGES) --tag $(TAG) --version $(VERSION) --commit $(COMMIT) --time $(SOURCE_DATE_EPOCH) --target $(MUSL)); \
+	target/debug/eno-image "$${about[@]}" eno --programs target/$(MUSL)/release --workspace .; \
+	target/debug/eno-image "$${about[@]}" nats --server $(IMAGES)/nats-server
+
 crds:
 	$(CARGO) run -p eno-nbi-crds --bin eno-crds
 	$(CARGO) run -p eno-schemas --bin eno-schemas
+	kubectl=$$($(CARGO) run -q -p eno-control-plane --bin eno-get-parts kubectl); \
+	"$$kubectl" kustomize deploy >deploy/rendered/operator.yaml; \
+	"$$kubectl" kustomize --load-restrictor LoadRestrictionsNone deploy/nats-cluster-install \
+	  >deploy/rendered/operator-nats-cluster.yaml
 	$(CARGO) build --workspace --locked
 	target/debug/eno-lab reference >target/commands.md
 	mv target/commands.md docs/src/reference/commands.md

@@ -16,15 +16,23 @@ pub enum ApplyError {
     #[error("an object to be applied lacks its type or name")]
     Unnamed,
     /// The API server refused it or was unreachable; see [`kube::Error`].
-    #[error("applying {kind} {name}: {source}")]
+    #[error("applying {kind} {name}: {}", reason(cause))]
     Refused {
         /// Its kind.
         kind: String,
         /// Its name, with the namespace if it has one.
         name: String,
         /// Why.
-        source: Box<kube::Error>,
+        cause: Box<kube::Error>,
     },
+}
+
+/// What went wrong with a request, for people: the API server's own message, or that of the client.
+pub fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Converts a typed object to a dynamic one.
@@ -78,10 +86,10 @@ pub async fn apply(
     let api = api_of(client, object)?;
     let name = object.metadata.name.as_deref().ok_or(ApplyError::Unnamed)?;
     let params = PatchParams::apply(manager).force();
-    api.patch(name, &params, &Patch::Apply(object)).await.map_err(|source| ApplyError::Refused {
+    api.patch(name, &params, &Patch::Apply(object)).await.map_err(|cause| ApplyError::Refused {
         kind: object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default(),
         name: name_of(object),
-        source: Box::new(source),
+        cause: Box::new(cause),
     })
 }
 

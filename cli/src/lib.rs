@@ -2,8 +2,11 @@
 #![deny(clippy::print_stdout, reason = "`outln!` ends the program when its reader is gone")]
 
 pub mod apply;
+pub mod check;
 pub mod commands;
 pub mod import;
 mod inspect;
+pub mod install;
 pub mod programs;
 pub mod screen;
+mod sysdump;

@@ -84,10 +84,10 @@ fn colour(text: &str) -> Option<Color> {
     }
 }
 
-/// The time since `at`, an RFC 3339 time, such as `12s`, `5m`, `3h` or `4d`; `at` itself if it is not one.
-pub(crate) fn age(at: &str) -> String {
+/// The time from `at`, an RFC 3339 time, to `now`, such as `12s`, `5m`, `3h` or `4d`; `at` itself if it is not one.
+pub(crate) fn age(at: &str, now: Timestamp) -> String {
     match at.parse::<Timestamp>() {
-        Ok(time) => short(Timestamp::now().duration_since(time)),
+        Ok(time) => short(now.duration_since(time)),
         Err(_) => at.to_owned(),
     }
 }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn text_that_is_no_time_is_kept() {
-        assert_eq!((age("now"), local_time("")), ("now".to_owned(), String::new()));
+        assert_eq!((age("now", Timestamp::UNIX_EPOCH), local_time("")), ("now".to_owned(), String::new()));
         assert!(local_time("2026-11-24T10:12:08.12Z").ends_with(":08.120"), "milliseconds are shown");
     }
 }

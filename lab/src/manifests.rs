@@ -34,6 +34,11 @@ pub fn crds() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::CRDS.iter().chain(embedded::NAD_CRD))
 }
 
+/// The CustomResourceDefinition of NetworkAttachmentDefinitions, which Multus brings.
+pub fn nad_crd() -> Result<Vec<DynamicObject>, ManifestError> {
+    read(embedded::NAD_CRD)
+}
+
 /// The namespaces of the operator and of the switches' logins.
 pub fn namespace() -> Result<Vec<DynamicObject>, ManifestError> {
     read(embedded::NAMESPACE)

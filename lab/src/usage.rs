@@ -12,6 +12,12 @@ pub(crate) fn resident_kib(pid: u32) -> anyhow::Result<u64> {
     status.vmrss.with_context(|| format!("process {pid} has no memory"))
 }
 
+/// The largest resident memory since its start, in KiB.
+pub(crate) fn peak_kib(pid: u32) -> anyhow::Result<u64> {
+    let status = process(pid)?.status().with_context(|| format!("reading what process {pid} uses"))?;
+    status.vmhwm.with_context(|| format!("process {pid} has no memory"))
+}
+
 /// CPU time of all threads so far, in seconds.
 pub(crate) fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     let stat = process(pid)?.stat().with_context(|| format!("reading what process {pid} uses"))?;
@@ -57,6 +63,7 @@ mod tests {
         assert!(open_files(pid, other).unwrap() > open_files(pid, one).unwrap() + 30);
         drop(connections);
         assert!(resident_kib(pid).unwrap() > 1000);
+        assert!(peak_kib(pid).unwrap() > 1000);
         assert!(cpu_seconds(pid).unwrap() < 3600.0);
     }
 }

@@ -15,6 +15,7 @@ mod work;
 pub use baseline::{Baseline, BaselineGuard};
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
+pub use eno_program::VERSION;
 pub use host::Ownership;
 pub use random::random;
 pub use secret_name::is_secret_name;

@@ -1,6 +1,7 @@
 //! A receiver of callbacks, like an NFVO's.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,7 +33,7 @@ pub struct Callback {
 
 type Seen = Arc<watch::Sender<Vec<Callback>>>;
 
-/// Listens on a loopback port until it is dropped.
+/// Listens until it is dropped.
 pub struct Receiver {
     url: String,
     seen: Seen,
@@ -40,9 +41,14 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts listening.
+    /// Starts listening on the loopback interface.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a loopback port");
+        Self::start_at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// Starts listening at an address of this machine.
+    pub async fn start_at(address: Ipv4Addr) -> Self {
+        let listener = TcpListener::bind((address, 0)).await.expect("a free port");
         let url = format!("http://{}/callbacks", listener.local_addr().expect("its address"));
         let seen = Seen::new(watch::Sender::new(Vec::new()));
         let router = Router::new().route("/callbacks", post(receive)).with_state(Arc::clone(&seen));

@@ -13,11 +13,15 @@ impl System {
     pub async fn eno(&self, arguments: &[&str], input: &str) -> Output {
         let info = self.sandbox.info();
         let program = eno::programs::eno().expect("the program: cargo build --workspace --bins");
-        let mut child = Command::new(program)
-            .args(arguments)
-            .env("KUBECONFIG", &info.kubeconfig)
-            .env("ENO_NATS_URL", &info.nats_url)
-            .env("ENO_NATS_CREDENTIALS", &info.nats_credentials)
+        let mut command = Command::new(program);
+        command.args(arguments).env("KUBECONFIG", &info.kubeconfig);
+        match &info.contexts {
+            Some(contexts) => command.env("ENO_HOME", contexts),
+            None => command
+                .env("ENO_NATS_URL", &info.nats_url)
+                .env("ENO_NATS_CREDENTIALS", &info.nats_credentials),
+        };
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

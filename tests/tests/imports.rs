@@ -6,20 +6,22 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
-    ("eno-sbi", &["eno-schemas", "eno-queue"]),
+    ("eno-program", &[]),
+    ("eno-image", &[]),
+    ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
     ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi"]),
     ("eno-simulator", &[]),
     ("eno-ovsdb", &[]),
-    ("eno-cri", &[]),
+    ("eno-cri", &["eno-program"]),
     ("eno-vm-lane", &[]),
-    ("eno-control-plane", &[]),
-    ("eno", &["eno-engine", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
+    ("eno-control-plane", &["eno-image"]),
+    ("eno", &["eno-engine", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
     (
         "eno-lab",
         &[
@@ -29,6 +31,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "eno-nbi-crds",
             "eno-simulator",
             "eno-control-plane",
+            "eno-image",
             "eno-conformance",
         ],
     ),

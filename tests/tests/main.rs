@@ -5,6 +5,7 @@ mod book;
 mod deploy;
 mod e2e;
 mod imports;
+mod install;
 mod lanes;
 mod nats;
 mod nodes;

@@ -2,19 +2,10 @@
 
 use std::net::IpAddr;
 
-use anyhow::Context as _;
-use eno_engine::forecast::ClusterState;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
-use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
-
 use crate::inspect::addresses::{Addresses, PoolOwner, addresses};
 use crate::inspect::output::{Format, table};
+use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::{ClusterArgs, left_out};
-
-/// Pods per page of a list.
-const PAGE_SIZE: u32 = 500;
 
 /// Show the pools of addresses, the free VLAN IDs and, with -o wide, the addresses of pods; or who has one address.
 ///
@@ -32,14 +23,16 @@ pub(super) struct AddressesArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    from: FromArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
 }
 
 pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
-    let client = args.cluster.client().await?;
-    let world = ClusterState::read(&client, client.default_namespace()).await?;
+    let source = Source::open(&args.from, &args.cluster).await?;
+    let world = source.cluster_state(source.namespace()).await?;
     let left_out = left_out(&world);
-    let mut found = Addresses { left_out, ..addresses(&world, &pods(&client).await?) };
+    let mut found = Addresses { left_out, ..addresses(&world, &source.pods().await?) };
     if let Some(address) = args.address {
         let lines = found.about(address);
         found.leases.retain(|lease| lease.address == address);
@@ -51,32 +44,6 @@ pub(super) async fn run(args: AddressesArgs) -> anyhow::Result<()> {
     }
     let is_wide = args.output == Format::Wide;
     args.output.print(&found, |found| show(found, is_wide))
-}
-
-/// The metadata of all pods; without the right to list all, of those in the client's namespace; else of none.
-async fn pods(client: &Client) -> anyhow::Result<Vec<PartialObjectMeta<Pod>>> {
-    for pods in [Api::all(client.clone()), Api::default_namespaced(client.clone())] {
-        match list(&pods).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => {}
-            result => return result.context("listing pods"),
-        }
-    }
-    Ok(Vec::new())
-}
-
-async fn list(pods: &Api<Pod>) -> kube::Result<Vec<PartialObjectMeta<Pod>>> {
-    let mut params = ListParams::default().limit(PAGE_SIZE);
-    // A pod that has ended has no address any more, and keeps its annotation.
-    params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
-    let mut found = Vec::new();
-    loop {
-        let page = pods.list_metadata(&params).await?;
-        found.extend(page.items);
-        match page.metadata.continue_.filter(|next| !next.is_empty()) {
-            Some(next) => params = params.continue_token(&next),
-            None => return Ok(found),
-        }
-    }
 }
 
 fn show(found: &Addresses, is_wide: bool) {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail, ensure};
-use eno_engine::forecast::{ClusterState, Key, Kind};
+use eno_engine::forecast::{Key, Kind};
 use eno_engine::trace;
 use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
+use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out};
 
 /// Say for each VLAN on a port of a switch which objects want it, or that it is foreign.
@@ -26,6 +27,8 @@ pub(super) struct BlameArgs {
     /// How it is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    #[command(flatten)]
+    from: FromArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -54,15 +57,15 @@ struct Line {
 }
 
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
-    let client = args.cluster.client().await?;
-    let world = ClusterState::read(&client, client.default_namespace()).await?;
+    let source = Source::open(&args.from, &args.cluster).await?;
+    let world = source.cluster_state(source.namespace()).await?;
     let left_out = left_out(&world);
     let device = Key::cluster(Kind::FabricDevice, &args.device.as_str().into());
     if world.may_miss(&device) {
         bail!("bind ClusterRole eno-viewer: {device} may exist, and you may not read it");
     }
-    let nats = args.messages.connect().await?;
-    let wanted = fabric(&world, nats.as_ref()).await?;
+    let messages = source.messages(&args.messages).await?;
+    let wanted = fabric(&world, messages.as_ref()).await?;
     let (driver, fabric) = wanted
         .switches
         .get(&args.device)
@@ -76,9 +79,9 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
             args.port
         );
     }
-    let carried = match &nats {
-        Some(nats) => {
-            match trace::report(nats, driver, &args.device).await?.and_then(|report| report.applied) {
+    let carried = match &messages {
+        Some(messages) => {
+            match trace::report(messages, driver, &args.device).await?.and_then(|report| report.applied) {
                 Some(Applied::Fabric { carried, .. }) => {
                     Some(carried.get(&args.port).cloned().unwrap_or_default())
                 }

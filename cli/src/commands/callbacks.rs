@@ -30,7 +30,10 @@ pub(super) struct CallbacksArgs {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the objects with a callback that was not taken, and the callbacks that were given up.
-    List,
+    List {
+        #[command(flatten)]
+        cluster: ClusterArgs,
+    },
     /// Deliver the callbacks of an object that were given up, then try at once what waits.
     Retry(ObjectArgs),
     /// Send the object to its CallbackURL as it is, as a message of its own; with --endpoint, GET it, which has to be
@@ -42,6 +45,15 @@ enum Command {
         #[arg(long)]
         endpoint: bool,
     },
+}
+
+impl Command {
+    fn cluster(&self) -> &ClusterArgs {
+        match self {
+            Self::List { cluster } => cluster,
+            Self::Retry(object_args) | Self::Test { object_args, .. } => &object_args.cluster,
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -76,9 +88,11 @@ struct Listed {
 }
 
 pub(super) async fn run(args: CallbacksArgs) -> anyhow::Result<()> {
-    let nats = args.messages.connect_required().await?;
+    // With the URL of NATS, the answer needs no access to the cluster.
+    let client = args.command.cluster().client().await.ok();
+    let nats = args.messages.connect_required(client.as_ref()).await?;
     let (object_args, action) = match args.command {
-        Command::List => {
+        Command::List { .. } => {
             let listed =
                 Listed { undelivered: undelivered(&nats).await?, dead_letters: dead_letters(&nats).await? };
             return args.output.print(&listed, show);

@@ -4,28 +4,33 @@ mod addresses;
 mod adopt;
 mod blame;
 mod callbacks;
+mod check;
 mod driver;
 mod external;
 mod generate;
 mod import;
+mod install;
 mod plan;
 mod revoked;
 mod status;
+mod sysdump;
 mod trace;
 
 use std::future::Future;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use eno_sbi::daemon::{LogFormat, TelemetryArgs, shutdown_on_signals};
+use jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
 use external::ExternalArgs;
 
 /// The external network operator: from custom resources to switch ports and pod interfaces.
 #[derive(Debug, Parser)]
-#[command(name = "eno", version, propagate_version = true)]
+#[command(name = "eno", version = eno_program::VERSION, propagate_version = true)]
 pub struct Eno {
     #[command(subcommand)]
     command: Command,
@@ -60,6 +65,7 @@ enum Command {
     Sandbox(ExternalArgs),
     /// Show in a sandbox how custom resources reach switches, pods and callbacks, and go again.
     Demo(ExternalArgs),
+    Check(check::CheckArgs),
     Plan(plan::PlanArgs),
     Status(status::StatusArgs),
     Trace(trace::TraceArgs),
@@ -68,7 +74,9 @@ enum Command {
     Callbacks(callbacks::CallbacksArgs),
     Adopt(adopt::AdoptArgs),
     Revoked(revoked::RevokedArgs),
+    Sysdump(sysdump::SysdumpArgs),
     Import(import::ImportArgs),
+    Install(install::InstallArgs),
     Completion(generate::CompletionArgs),
     Man(generate::ManArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
@@ -88,6 +96,7 @@ impl Eno {
 
     fn dispatch(self) -> anyhow::Result<ExitCode> {
         match self.command {
+            Command::Check(args) => return for_user(check::run(args)),
             Command::Plan(args) => return for_user(plan::run(args)),
             // Ctrl-C is the normal end of a watch.
             Command::Status(args) if args.watch => for_people(async |stop| {
@@ -100,7 +109,9 @@ impl Eno {
             Command::Callbacks(args) => for_user(callbacks::run(args)),
             Command::Adopt(args) => for_user(adopt::run(args)),
             Command::Revoked(args) => for_user(revoked::run(args)),
+            Command::Sysdump(args) => for_user(sysdump::run(args)),
             Command::Import(args) => import::run(args),
+            Command::Install(args) => for_user(install::run(args)),
             Command::Completion(args) => {
                 generate::completion(&args);
                 Ok(())
@@ -159,6 +170,14 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     runtime.block_on(async { command(shutdown_on_signals()).await })
 }
 
+/// A positive duration such as `90s`, `1h` or `1h 30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration =
+        text.parse().map_err(|_| "write a duration such as 90s, 5m or 1h".to_owned())?;
+    let duration = Duration::try_from(duration).map_err(|_| "it must not be negative".to_owned())?;
+    if duration.is_zero() { Err("it must be longer than 0".to_owned()) } else { Ok(duration) }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -205,6 +224,17 @@ mod tests {
             let line = ["eno", "driver", "netconf"].into_iter().chain(arguments.clone());
             let Command::Driver(driver) = Eno::parse_from(line).command else { panic!("not a driver") };
             assert_eq!(driver.name_and_arguments()[1..], arguments);
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        for (text, seconds) in [("90s", 90), ("5m", 300), ("1h", 3_600), ("1h 30m", 5_400), ("2h30m", 9_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "5", "-1h", "0s", "h"] {
+            assert!(duration(text).is_err(), "{text}");
         }
     }
 }

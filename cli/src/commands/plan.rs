@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use eno_engine::forecast::{
-    self, Action, Change, ClusterState, Evaluation, Forecast, ObjectForecast, SwitchForecast, is_namespaced,
-    key_of,
+    self, Action, Change, Evaluation, Forecast, ObjectForecast, SwitchForecast, is_namespaced, key_of,
 };
-use eno_engine::trace;
+use eno_engine::trace::{self, Messages};
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Desired, Generation, Preview};
 use k8s_openapi::api::authorization::v1::{
@@ -23,7 +22,9 @@ use serde::Serialize;
 use crate::apply::{api_of, name_of, resource_of};
 use crate::inspect::output::{Format, name, table};
 use crate::inspect::schema::Schemas;
+use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, manifests};
+use crate::sysdump::redact;
 
 /// The exit code when something would fail.
 const EXIT_WOULD_FAIL: u8 = 2;
@@ -53,6 +54,8 @@ pub(super) struct PlanArgs {
     /// How it is written.
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
+    #[command(flatten)]
+    from: FromArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -120,13 +123,19 @@ impl Plan {
 
 pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
     let mut objects = manifests::read(&args.files)?;
-    let client = args.cluster.client().await?;
-    let nats = match args.output {
-        Output::Xml => Some(args.messages.connect_required().await?),
-        _ => args.messages.connect().await?,
+    let source = Source::open(&args.from, &args.cluster).await?;
+    let nats = match (&source, args.output) {
+        (Source::Dump(_), Output::Xml) => {
+            bail!(
+                "leave out --from: only the driver of a switch knows its edits, and it reads the switch for them"
+            )
+        }
+        (Source::Dump(_), _) => None,
+        (Source::Live(client), Output::Xml) => Some(args.messages.connect_required(client).await?),
+        (Source::Live(client), _) => args.messages.connect(client).await?,
     };
-    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
-    let world = ClusterState::read(&client, namespace).await?;
+    let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
+    let world = source.cluster_state(namespace).await?;
     let mut plan = Plan { left_out: left_out(&world), ..Plan::default() };
     let schemas = Schemas::new()?;
     let mut changes = Vec::new();
@@ -149,13 +158,19 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             changes.push(Change::Delete(key));
             continue;
         }
-        let checked = match dry_run_apply(&client, object).await {
-            Err(Unchecked::MayNotWrite) => {
-                plan.checked_by_schema.push(key.to_string());
-                schemas.check(key.kind, object, world.object(&key))
-            }
-            Err(Unchecked::Refused(reason)) => Err(reason),
-            Ok(object) => Ok(object),
+        let checked = match &source {
+            // Compared with a dump's object, it is redacted as that one is.
+            Source::Dump(_) => redact::object(object)
+                .map_err(|error| error.to_string())
+                .and_then(|object| schemas.check(key.kind, &object, world.object(&key))),
+            Source::Live(client) => match dry_run_apply(client, object).await {
+                Err(Unchecked::MayNotWrite) => {
+                    plan.checked_by_schema.push(key.to_string());
+                    schemas.check(key.kind, object, world.object(&key))
+                }
+                Err(Unchecked::Refused(reason)) => Err(reason),
+                Ok(object) => Ok(object),
+            },
         };
         match checked {
             Ok(object) => changes.push(Change::Apply(key, Box::new(object))),
@@ -167,6 +182,12 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
             "eno: you may not write {}: checked by the schemas of the CRDs that this eno carries; CEL rules, admission \
              policies and quotas were not checked",
             plan.checked_by_schema.join(", ")
+        );
+    }
+    if let Source::Dump(_) = source {
+        eprintln!(
+            "eno: checked by the schemas of the CRDs that this eno carries; CEL rules, admission policies and quotas were \
+             not checked, and no driver was asked what it would send or refuse"
         );
     }
     plan.forecast = forecast::forecast(&world, &changes);
@@ -184,7 +205,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         plan.previews = previews(nats, &plan.forecast.switches).await?;
     }
     match args.output {
-        Output::Table => tables(&plan, nats.is_some()),
+        Output::Table => tables(&plan, nats.is_some() || matches!(source, Source::Dump(_))),
         Output::Json => Format::Json.print(&plan, |_| ())?,
         Output::Yaml => Format::Yaml.print(&plan, |_| ())?,
         Output::Xml => print_edits(&plan),
@@ -256,12 +277,13 @@ async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unch
 
 /// Requests previews from the drivers of the switches that change.
 async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Result<Vec<SwitchPreview>> {
+    let messages = Messages::Nats(Box::new(nats.clone()));
     let mut previews_found = Vec::new();
     for switch in switches {
         let Some(mut desired) = switch.desired.clone() else { continue };
         // Only the engine knows the cluster's identifier on switches; a switch without a command has none of its VLANs.
         if let Some(Command { desired: Desired::Fabric(last), .. }) =
-            trace::command(nats, &switch.driver, &switch.name).await?
+            trace::command(&messages, &switch.driver, &switch.name).await?
         {
             (desired.cluster, desired.cluster_uid) = (last.cluster, last.cluster_uid);
         }

@@ -6,7 +6,7 @@ use std::pin::pin;
 use anyhow::{bail, ensure};
 use eno_engine::follow::{ObjectChange, changes};
 use eno_engine::forecast::{ClusterState, Key};
-use eno_sbi::nats::Connection;
+use eno_engine::trace::Messages;
 use eno_schemas::Phase;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Hop, fabric, hops, networks};
+use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 use crate::screen::{age, local_time};
 
@@ -39,8 +40,10 @@ pub(super) struct StatusArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     /// Go on, and show each change as it comes.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "from")]
     pub(super) watch: bool,
+    #[command(flatten)]
+    from: FromArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -93,18 +96,23 @@ struct Condition {
 }
 
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
-    let client = args.cluster.client().await?;
-    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
-    let world = ClusterState::read(&client, namespace).await?;
+    let source = Source::open(&args.from, &args.cluster).await?;
+    let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
+    let world = source.cluster_state(namespace).await?;
     if args.object.is_empty() {
-        return all(&args, &client, namespace, &world).await;
+        return all(&args, &source, namespace, &world).await;
     }
     let key = parse_object(&args.object, namespace)?;
-    let nats = args.messages.connect().await?;
+    let messages = source.messages(&args.messages).await?;
     let left_out = left_out(&world);
-    let detail = detail(&world, &key, &left_out, nats.as_ref()).await?;
-    args.output.print(&detail, tables)?;
-    if args.watch { watch_one(&args, &client, namespace, &world, &key, nats.as_ref()).await } else { Ok(()) }
+    let detail = detail(&world, &key, &left_out, messages.as_ref()).await?;
+    args.output.print(&detail, |detail| tables(detail, source.now()))?;
+    match &source {
+        Source::Live(client) if args.watch => {
+            watch_one(&args, client, namespace, &world, &key, messages.as_ref()).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Shows an object again after each change of its status, until it is gone.
@@ -114,7 +122,7 @@ async fn watch_one(
     namespace: &str,
     world: &ClusterState,
     key: &Key,
-    nats: Option<&Connection>,
+    messages: Option<&Messages>,
 ) -> anyhow::Result<()> {
     let left_out: Vec<String> = world.left_out().iter().map(ToString::to_string).collect();
     let status = |object: &DynamicObject| object.data.get("status").cloned();
@@ -130,10 +138,12 @@ async fn watch_one(
                 last = now;
                 let shown = async {
                     let world = ClusterState::read(client, namespace).await?;
-                    detail(&world, key, &left_out, nats).await
+                    detail(&world, key, &left_out, messages).await
                 };
                 match shown.await {
-                    Ok(detail) => args.output.print_next(&detail, tables)?,
+                    Ok(detail) => {
+                        args.output.print_next(&detail, |detail| tables(detail, Timestamp::now()))?;
+                    }
                     Err(error) => eprintln!("eno: {error:#}"),
                 }
             }
@@ -149,7 +159,7 @@ async fn watch_one(
 /// Shows all objects, and then their changes.
 async fn all(
     args: &StatusArgs,
-    client: &Client,
+    source: &Source,
     namespace: &str,
     world: &ClusterState,
 ) -> anyhow::Result<()> {
@@ -161,7 +171,8 @@ async fn all(
     }
     let listed = Rows { objects: rows.values().cloned().collect(), left_out: left_out(world) };
     let is_wide = args.output == Format::Wide;
-    args.output.print(&listed, |listed| overview(listed, is_wide))?;
+    args.output.print(&listed, |listed| overview(listed, is_wide, source.now()))?;
+    let Source::Live(client) = source else { return Ok(()) };
     if !args.watch {
         return Ok(());
     }
@@ -208,7 +219,7 @@ async fn detail(
     world: &ClusterState,
     key: &Key,
     left_out: &[String],
-    nats: Option<&Connection>,
+    messages: Option<&Messages>,
 ) -> anyhow::Result<Detail> {
     let Some(source) = world.object(key) else {
         ensure!(
@@ -226,8 +237,8 @@ async fn detail(
         message: text(condition, "message"),
         since: text(condition, "lastTransitionTime"),
     });
-    let fabric = fabric(world, nats).await?;
-    let switches = hops(&fabric, &networks(world, key), nats).await?;
+    let fabric = fabric(world, messages).await?;
+    let switches = hops(&fabric, &networks(world, key), messages).await?;
     Ok(Detail {
         row: row(key, source),
         left_out: left_out.to_vec(),
@@ -247,12 +258,13 @@ fn row(key: &Key, object: &DynamicObject) -> Row {
 }
 
 /// What is not ready, and a count of the rest; wide: all rows.
-fn overview(rows: &Rows, is_wide: bool) {
+fn overview(rows: &Rows, is_wide: bool, now: Timestamp) {
     let is_ready = |row: &&Row| row.phase == Phase::Ready.as_str();
     let unready = rows.objects.iter().filter(|row| !is_ready(row));
     if is_wide {
         let all = unready.chain(rows.objects.iter().filter(is_ready));
-        let cells = |row: &Row| [row.object.clone(), row.phase.clone(), age(&row.since), row.message.clone()];
+        let cells =
+            |row: &Row| [row.object.clone(), row.phase.clone(), age(&row.since, now), row.message.clone()];
         table(["OBJECT", "PHASE", "SINCE", "MESSAGE"], all.map(cells));
     } else {
         let cells = |row: &Row| [row.object.clone(), row.phase.clone(), row.message.clone()];
@@ -268,7 +280,7 @@ fn overview(rows: &Rows, is_wide: bool) {
     crate::outln!("{count} of {} objects are ready{kinds}", rows.objects.len());
 }
 
-fn tables(detail: &Detail) {
+fn tables(detail: &Detail, now: Timestamp) {
     let Row { object, phase, message, .. } = &detail.row;
     let message = if message.is_empty() { String::new() } else { format!(": {message}") };
     crate::outln!("{object} is {phase}{message}\n");
@@ -276,7 +288,7 @@ fn tables(detail: &Detail) {
         ["HOP", "STATUS", "REASON", "SINCE", "MESSAGE"],
         detail.conditions.iter().map(|condition| {
             let Condition { kind, status, reason, message, since } = condition;
-            [kind.clone(), status.clone(), reason.clone(), age(since), message.clone()]
+            [kind.clone(), status.clone(), reason.clone(), age(since, now), message.clone()]
         }),
     );
     table(

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::{Fabric, fabric, networks, vlans_and_ports};
+use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::timeline::{Entry, is_within, of_delivery, of_report, of_transition, unsettled_periods};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 use crate::screen::local_time;
@@ -27,6 +28,8 @@ pub(super) struct TraceArgs {
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
     #[command(flatten)]
+    from: FromArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     messages: NatsClientArgs,
@@ -42,20 +45,32 @@ struct Trace {
 }
 
 pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
-    let client = args.cluster.client().await?;
-    let namespace = args.namespace.as_deref().unwrap_or(client.default_namespace());
+    let source = Source::open(&args.from, &args.cluster).await?;
+    let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
     let key = parse_object(&args.object, namespace)?;
-    let nats = args.messages.connect_required().await?;
+    let messages = source.messages_required(&args.messages).await?;
     let subject = ObjectRef { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
-    let transitions = trace::transitions(&nats, subject).await?;
+    let transitions = trace::transitions(&messages, subject).await?;
     let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
-    entries.extend(trace::deliveries(&nats, subject).await?.iter().map(of_delivery));
-    let world = ClusterState::read(&client, namespace).await?;
-    let left_out = left_out(&world);
-    let fabric = fabric(&world, Some(&nats)).await?;
+    entries.extend(trace::deliveries(&messages, subject).await?.iter().map(of_delivery));
+    let (world, left_out) = match source.cluster_state(namespace).await {
+        // NATS alone has the object's own history.
+        Err(error) if matches!(source, Source::Dump(_)) => {
+            eprintln!("eno: what drivers did is left out: {error:#}");
+            let world = ClusterState::unknown();
+            let left_out = world.left_out().iter().map(ToString::to_string).collect();
+            (world, left_out)
+        }
+        world => {
+            let world = world?;
+            let left_out = left_out(&world);
+            (world, left_out)
+        }
+    };
+    let fabric = fabric(&world, Some(&messages)).await?;
     let periods = unsettled_periods(&transitions);
     for (driver, target) in targets(&world, &fabric, &key) {
-        let reports = trace::reports(&nats, &driver, &target).await?;
+        let reports = trace::reports(&messages, &driver, &target).await?;
         let whole = key.kind == Kind::FabricDevice;
         let meanwhile = reports.iter().filter(|report| whole || is_within(&report.at, &periods));
         entries.extend(meanwhile.filter_map(of_report));

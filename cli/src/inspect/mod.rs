@@ -1,10 +1,12 @@
 //! User-facing commands on a running operator: access to the cluster and NATS, and output.
 
 pub(crate) mod addresses;
+mod forward;
 pub(crate) mod manifests;
 pub(crate) mod output;
 pub(crate) mod path;
 pub(crate) mod schema;
+pub(crate) mod source;
 pub(crate) mod timeline;
 
 use std::path::PathBuf;
@@ -16,6 +18,9 @@ use eno_sbi::nats::{Connection, NatsArgs, connect};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio_util::sync::CancellationToken;
+
+use crate::install::cluster;
+use crate::install::context::{CA, ContextStore, INSPECT_SEED};
 
 /// Maximum wait for a connection to NATS.
 const NATS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,6 +48,11 @@ impl ClusterArgs {
         Ok(self.config().await?.default_namespace)
     }
 
+    /// The URL of the API server.
+    pub(crate) async fn server(&self) -> anyhow::Result<String> {
+        Ok(self.config().await?.cluster_url.to_string().trim_end_matches('/').to_owned())
+    }
+
     async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         Ok(match &self.kubeconfig {
@@ -61,7 +71,8 @@ impl ClusterArgs {
 #[derive(Clone, Debug, clap::Args)]
 #[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub struct NatsClientArgs {
-    /// URLs of the NATS servers, separated by commas; absent: what only NATS knows is left out.
+    /// URLs of the NATS servers, separated by commas; absent: those of the cluster, if `eno install` left their keys on
+    /// this disk, or else what only NATS knows is left out.
     #[arg(long, env = "ENO_NATS_URL", value_name = "URL")]
     nats_url: Option<String>,
     /// A file with the credentials, as the engine takes it.
@@ -73,15 +84,17 @@ pub struct NatsClientArgs {
 }
 
 impl NatsClientArgs {
-    /// Connects; `None`: no URL is given.
-    pub async fn connect(&self) -> anyhow::Result<Option<Connection>> {
-        let Some(url) = &self.nats_url else { return Ok(None) };
-        let args = NatsArgs {
-            nats_url: url.clone(),
-            nats_credentials: self.nats_credentials.clone(),
-            nats_ca: self.nats_ca.clone(),
-            nats_replicas: 1,
+    /// Connects; `None`: no URL is given, and this disk has no keys of the client's cluster.
+    pub async fn connect<'a>(
+        &self,
+        client: impl Into<Option<&'a Client>>,
+    ) -> anyhow::Result<Option<Connection>> {
+        let args = match (self.given(), client.into()) {
+            (Some(args), _) => Some(args),
+            (None, Some(client)) => of_context(client).await?,
+            (None, None) => None,
         };
+        let Some(args) = args else { return Ok(None) };
         let stop = CancellationToken::new();
         match tokio::time::timeout(NATS_TIMEOUT, connect(&args, "eno-cli", &stop)).await {
             Ok(connection) => Ok(Some(connection?)),
@@ -92,11 +105,39 @@ impl NatsClientArgs {
         }
     }
 
-    /// Connects for a command that needs NATS; an error when no URL is given.
-    pub async fn connect_required(&self) -> anyhow::Result<Connection> {
-        let connection = self.connect().await?;
+    /// Connects for a command that needs NATS; an error when no URL is known.
+    pub async fn connect_required<'a>(
+        &self,
+        client: impl Into<Option<&'a Client>>,
+    ) -> anyhow::Result<Connection> {
+        let connection = self.connect(client).await?;
         connection.context("give --nats-url or ENO_NATS_URL: only NATS has the answer")
     }
+
+    fn given(&self) -> Option<NatsArgs> {
+        Some(NatsArgs {
+            nats_url: self.nats_url.clone()?,
+            nats_credentials: self.nats_credentials.clone(),
+            nats_ca: self.nats_ca.clone(),
+            nats_replicas: 1,
+        })
+    }
+}
+
+/// The way to NATS in the cluster, with the keys that `eno install` left on this disk.
+async fn of_context(client: &Client) -> anyhow::Result<Option<NatsArgs>> {
+    let Some(store) = ContextStore::of_user().filter(ContextStore::has_clusters) else { return Ok(None) };
+    // Who may not read its uid has not installed on this cluster.
+    let Ok(uid) = cluster::uid(client).await else { return Ok(None) };
+    let context = store.cluster(&uid);
+    let Some(seed) = context.file(INSPECT_SEED) else { return Ok(None) };
+    let address = forward::to_nats(client.clone()).await?;
+    Ok(Some(NatsArgs {
+        nats_url: format!("tls://localhost:{}", address.port()),
+        nats_credentials: Some(seed),
+        nats_ca: context.file(CA),
+        nats_replicas: 1,
+    }))
 }
 
 /// Parses `KIND/NAME`, or `KIND` and `NAME` as two arguments, as kubectl does.

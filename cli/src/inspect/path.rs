@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
-use eno_engine::trace;
-use eno_sbi::nats::Connection;
+use eno_engine::trace::{self, Messages};
 use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
@@ -85,14 +84,14 @@ pub(crate) struct Fabric {
 
 /// Computes the desired state of the switches. If not all inputs could be read, it is the engine's last command, if
 /// NATS is available.
-pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> anyhow::Result<Fabric> {
+pub(crate) async fn fabric(world: &ClusterState, messages: Option<&Messages>) -> anyhow::Result<Fabric> {
     let mut fabric = Fabric { switches: desired_state(world).switches, incomplete: BTreeSet::new() };
     if world.decides_switches() {
         return Ok(fabric);
     }
     for (switch, (driver, desired)) in &mut fabric.switches {
-        let command = match nats {
-            Some(nats) => trace::command(nats, driver, switch).await?,
+        let command = match messages {
+            Some(messages) => trace::command(messages, driver, switch).await?,
             None => None,
         };
         match command {
@@ -107,7 +106,7 @@ pub(crate) async fn fabric(world: &ClusterState, nats: Option<&Connection>) -> a
 pub(crate) async fn hops(
     fabric: &Fabric,
     networks: &BTreeSet<String>,
-    nats: Option<&Connection>,
+    messages: Option<&Messages>,
 ) -> anyhow::Result<Vec<Hop>> {
     let mut hops = Vec::new();
     for (switch, (driver, fabric)) in &fabric.switches {
@@ -115,9 +114,9 @@ pub(crate) async fn hops(
         if vlans.is_empty() {
             continue;
         }
-        let (state, message) = match nats {
-            Some(nats) => {
-                let report = trace::report(nats, driver, switch).await?;
+        let (state, message) = match messages {
+            Some(messages) => {
+                let report = trace::report(messages, driver, switch).await?;
                 report.map_or((State::Waiting, "its driver has said nothing yet".into()), |report| {
                     evaluate(&report, fabric, &vlans)
                 })

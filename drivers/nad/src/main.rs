@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let about = DriverAbout {
         program: "eno-driver-nad",
         description: "Realises L2ServiceAttachments as NetworkAttachmentDefinitions",
-        version: env!("CARGO_PKG_VERSION"),
+        version: eno_sbi::VERSION,
         ownership: Ownership::WholeDriver,
         threads: None,
     };

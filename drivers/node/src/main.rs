@@ -16,7 +16,7 @@ use eno_sbi::{DriverAbout, Ownership, driver_main};
 const ABOUT: DriverAbout = DriverAbout {
     program: "eno-driver-node",
     description: "Realises the networks of a node, and what its running pods are given",
-    version: env!("CARGO_PKG_VERSION"),
+    version: eno_sbi::VERSION,
     ownership: Ownership::PerTarget,
     // Long work runs on threads of its own, and the allocator keeps memory for each runtime thread.
     threads: NonZeroUsize::new(1),

@@ -13,7 +13,7 @@ use eno_sbi::{DriverAbout, Ownership, driver_main};
 const ABOUT: DriverAbout = DriverAbout {
     program: "eno-driver-ovs-fabric",
     description: "Configures ports of Open vSwitch bridges over OVSDB",
-    version: env!("CARGO_PKG_VERSION"),
+    version: eno_sbi::VERSION,
     ownership: Ownership::PerTarget,
     threads: None,
 };

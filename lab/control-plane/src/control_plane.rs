@@ -149,7 +149,8 @@ impl ControlPlane {
         let mut last = control_plane.directory.read_json(PORTS_FILE);
         for attempt in 1.. {
             let ports = Ports::pick(address, last).map_err(ControlPlaneError::Ports)?;
-            let started = control_plane.start_programs(&programs, &options, ports).await;
+            // Boxed to keep the callers' futures small.
+            let started = Box::pin(control_plane.start_programs(&programs, &options, ports)).await;
             match started {
                 Ok(()) => break,
                 Err(ControlPlaneError::Exited(exited))
@@ -216,7 +217,8 @@ impl ControlPlane {
         let certificate = authority.server(&self.directory.join("pki"), node.name(), &names)?;
         let user = format!("system:node:{}", node.name());
         let kubeconfig = self.kubeconfig_for(&user, Some("system:nodes"))?;
-        Ok(nodes.configure(node, &authority.path, &certificate, &kubeconfig)?)
+        let proxy = self.kubeconfig_for("system:kube-proxy", None)?;
+        Ok(nodes.configure(node, &authority.path, &certificate, &kubeconfig, &proxy)?)
     }
 
     /// Recreates a machine that has ended, with new namespaces and empty directories, and starts its programs.
@@ -334,6 +336,10 @@ impl ControlPlane {
 
     /// Stops all child processes in reverse order of their start. The directory remains.
     pub async fn stop(self) {
+        if self.nodes.as_ref().is_some_and(Nodes::have_services) {
+            // It would wait for its clients in pods, which end with their nodes. Etcd has all that it acknowledged.
+            let _ = self.supervisor.kill_child(Part::KubeApiserver.program()).await;
+        }
         self.supervisor.stop().await;
     }
 
@@ -387,6 +393,7 @@ impl ControlPlane {
             address: self.address(),
             audit,
             kubelet_client,
+            services: self.nodes.as_ref().is_some_and(Nodes::have_services),
             scheduler_kubeconfig: self.kubeconfig_for("system:kube-scheduler", None)?,
             etcd_server: etcd_authority.server(&pki, "etcd-server", &[])?,
             etcd_client: etcd_authority.client_files(&pki, "etcd-client", None)?,

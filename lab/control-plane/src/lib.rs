@@ -32,4 +32,5 @@ pub use nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
 pub use node::{Node, NodeError, Nodes, NodesOptions};
 pub use pki::PkiError;
 pub use ports::pick_port;
+pub use programs::SERVICE_NETWORK;
 pub use supervisor::{Exited, SuperviseError, Supervisor};

@@ -9,6 +9,9 @@ use crate::nats::NatsUser;
 use crate::pki::CertificateFiles;
 use crate::ports::Ports;
 
+/// The addresses of Services.
+pub const SERVICE_NETWORK: &str = "10.0.0.0/24";
+
 /// Paths of the audit policy and the audit log.
 pub(crate) struct AuditFiles {
     pub(crate) policy: PathBuf,
@@ -23,6 +26,8 @@ pub(crate) struct Files {
     pub(crate) audit: Option<AuditFiles>,
     /// The API server's client certificate for kubelets, if there are nodes.
     pub(crate) kubelet_client: Option<CertificateFiles>,
+    /// Whether Services work, also that of the API server.
+    pub(crate) services: bool,
     /// Kubeconfig of kube-scheduler.
     pub(crate) scheduler_kubeconfig: PathBuf,
     /// Data directory of etcd.
@@ -113,11 +118,13 @@ pub(crate) fn api_server(program: &Path, files: &Files, ports: Ports) -> Command
         server.args([flag("audit-policy-file", &audit.policy), flag("audit-log-path", &audit.log)]);
     }
     server.arg(flag("bind-address", files.address.to_string()));
-    server.args([
+    if !files.services {
         // The service `kubernetes` can't have a loopback address as its endpoint, so it has none.
-        "--endpoint-reconciler-type=none",
+        server.arg("--endpoint-reconciler-type=none");
+    }
+    server.arg(flag("service-cluster-ip-range", SERVICE_NETWORK));
+    server.args([
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-        "--service-cluster-ip-range=10.0.0.0/24",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",

@@ -107,6 +107,15 @@ pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
         .collect()
 }
 
+/// The parts whose memory limits in `deploy/` come from this benchmark.
+const LIMITED: [&str; 5] = ["nats-server", "engine", "driver-nad", "driver-netconf", "driver-ovs-fabric"];
+
+/// The largest resident memory of each part since its start, in MiB.
+pub(super) fn peak_memory_mib(sandbox: &Sandbox) -> anyhow::Result<BTreeMap<String, u64>> {
+    let running = LIMITED.into_iter().filter_map(|part| Some((part, sandbox.pid(part)?)));
+    running.map(|(part, pid)| Ok((part.to_owned(), usage::peak_kib(pid)? / 1024))).collect()
+}
+
 /// Resident memory of a child, in KiB.
 pub(super) fn resident_kib(sandbox: &Sandbox, child: &str) -> anyhow::Result<u64> {
     usage::resident_kib(sandbox.pid(child).with_context(|| format!("{child} does not run"))?)

@@ -228,6 +228,7 @@ async fn measure_operator(args: &BenchArgs, sandbox: &Sandbox) -> anyhow::Result
         between_racks_ms: racks,
         engine_memory_mib: engine_memory as f64 / 1024.0,
         driver_memory_mib: driver_memory as f64 / 1024.0,
+        peak_memory_mib: counters::peak_memory_mib(sandbox)?,
         delete_to_nothing: delete_to_nothing.as_secs_f64(),
         answers: None,
     })

@@ -54,6 +54,8 @@ pub(super) struct Figures {
     pub(super) engine_memory_mib: f64,
     /// The netconf driver's resident memory, in MiB.
     pub(super) driver_memory_mib: f64,
+    /// The largest resident memory of each part since its start, in MiB. The engine was started anew in between.
+    pub(super) peak_memory_mib: BTreeMap<String, u64>,
     /// From the first delete until no object, no NetworkAttachmentDefinition and no VLAN is left.
     pub(super) delete_to_nothing: f64,
     /// All writes to the API server in that time.
@@ -225,6 +227,9 @@ impl Figures {
             ]);
         }
         let memory = self.engine_memory_mib;
+        let largest: Vec<_> =
+            self.peak_memory_mib.iter().map(|(part, memory)| format!("{part} {memory}")).collect();
+        let largest = largest.join(", ");
         let delete = self.delete_to_nothing;
         rows.extend([
             Row::at_most(
@@ -235,6 +240,7 @@ impl Figures {
                 "under 100 MB at 10,000",
             ),
             Row::plain("netconf driver memory", format!("{:.0} MiB", self.driver_memory_mib)),
+            Row::plain("largest memory, MiB", largest),
             Row::at_most(
                 "delete to nothing left",
                 format!("{delete:.2} s"),
@@ -305,6 +311,7 @@ mod tests {
             between_racks_ms: None,
             engine_memory_mib: 90.0,
             driver_memory_mib: 20.0,
+            peak_memory_mib: BTreeMap::new(),
             delete_to_nothing: 90.0,
             deleting_writes: BTreeMap::new(),
             answers: None,

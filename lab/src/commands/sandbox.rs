@@ -8,13 +8,14 @@ use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
 use tokio_util::sync::CancellationToken;
 
-use crate::sandbox::{Sandbox, SandboxOptions};
+use crate::sandbox::{InCluster, OperatorImages, Sandbox, SandboxOptions};
 
 /// Runs everything on this machine until it is stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   eno sandbox --dir /tmp/eno
-  eno sandbox --dir /tmp/eno --nodes 2")]
+  eno sandbox --dir /tmp/eno --nodes 2
+  eno sandbox --dir /tmp/eno --nodes 2 --in-cluster")]
 pub(super) struct SandboxArgs {
     /// Where everything is kept; used again, it is the same cluster and the same switches.
     #[arg(long)]
@@ -31,6 +32,13 @@ pub(super) struct SandboxArgs {
     /// May be repeated.
     #[arg(long = "alias-image", value_name = "NAME")]
     alias_images: Vec<String>,
+    /// Run NATS, the engine, the drivers and the agents as pods, installed as `eno install` does it. Services, names and
+    /// volumes work as on any cluster. Needs --nodes.
+    #[arg(long)]
+    in_cluster: bool,
+    /// With --in-cluster: the directory that `make image` wrote. Without it, the images contain the programs beside eno.
+    #[arg(long, value_name = "DIR", requires = "in_cluster")]
+    images: Option<PathBuf>,
     /// Start neither the engine nor the drivers, for running them by hand.
     #[arg(long)]
     bare: bool,
@@ -48,6 +56,10 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
     options.agents = !args.bare;
     options.engine = !args.bare;
     options.drivers = !args.bare;
+    options.in_cluster = args.in_cluster.then(|| InCluster {
+        images: args.images.map_or(OperatorImages::Programs, OperatorImages::Layouts),
+        ..InCluster::default()
+    });
     options.report = Arc::new(|line| eprintln!("{line}"));
     let sandbox = tokio::select! {
         sandbox = Sandbox::start(options) => sandbox?,
@@ -79,8 +91,12 @@ pub(super) fn print_help(sandbox: &Sandbox) {
     let info = sandbox.info();
     eno::outln!("Kubernetes: export KUBECONFIG={}", info.kubeconfig.display());
     eno::outln!("            kubectl get eno -A");
-    eno::outln!("NATS:       export ENO_NATS_URL={}", info.nats_url);
-    eno::outln!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
+    if let Some(contexts) = &info.contexts {
+        eno::outln!("NATS:       export ENO_HOME={}", contexts.display());
+    } else {
+        eno::outln!("NATS:       export ENO_NATS_URL={}", info.nats_url);
+        eno::outln!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
+    }
     eno::outln!("Switches:   {}", info.fabric.display());
     for process in &info.processes {
         if let Some(metrics) = &process.metrics {

@@ -29,6 +29,18 @@ pub enum SandboxError {
         /// Nodes of the topology.
         there: usize,
     },
+    /// The operator shall run in pods, but there are no nodes.
+    #[error("an operator in the cluster needs nodes: add --nodes 2")]
+    NoNodes,
+    /// The operator can't be installed.
+    #[error(transparent)]
+    Install(Box<eno::install::InstallError>),
+    /// A value of the installation is invalid.
+    #[error("the values of the installation: {0}")]
+    Values(eno::install::values::ValuesError),
+    /// A part can't be obtained.
+    #[error(transparent)]
+    Parts(#[from] eno_control_plane::parts::PartsError),
     /// The program `eno-sandbox-node` is not beside `eno`.
     #[error("build it with cargo build --workspace --bins: there is no program {}", path.display())]
     NoHolder {
@@ -116,5 +128,11 @@ impl SandboxError {
     pub(super) fn file(operation: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { operation, path, source }
+    }
+}
+
+impl From<eno::install::InstallError> for SandboxError {
+    fn from(error: eno::install::InstallError) -> Self {
+        Self::Install(Box::new(error))
     }
 }

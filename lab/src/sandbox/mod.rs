@@ -11,6 +11,7 @@ mod children;
 mod error;
 mod exec;
 mod fabric;
+mod in_cluster;
 mod nodes;
 mod options;
 mod process_control;
@@ -45,7 +46,7 @@ pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
-pub use options::{AgentMode, ProcessOverrides, SandboxOptions};
+pub use options::{AgentMode, InCluster, OperatorImages, ProcessOverrides, SandboxOptions};
 pub use process_control::StoppedPart;
 pub use state::{ProcessInfo, SandboxInfo};
 
@@ -84,7 +85,7 @@ impl Sandbox {
             audit: options.audit,
             ..ControlPlaneOptions::new(&options.dir, options.parts.clone())
         };
-        if let Some(nodes) = nodes::options(&options)? {
+        if let Some(nodes) = nodes::options(&options).await? {
             control_plane = control_plane.with_nodes(nodes);
         }
         let since = unix_time();
@@ -143,11 +144,23 @@ impl Sandbox {
             Ok(switches)
         };
         let cluster = async {
+            if self.options.in_cluster.is_some() {
+                apply_all(&self.client, MANAGER, &manifests::nad_crd()?).await?;
+                tokio::try_join!(self.apply_nodes(), in_cluster::prepare(self))?;
+                step("name service and volumes applied");
+                return Ok(());
+            }
             self.prepare_cluster(deadline).await?;
             step("manifests of the operator applied");
             self.start_operator().await
         };
         let (switches, (), ()) = tokio::try_join!(fabric, cluster, self.await_nodes(deadline, since, step))?;
+        if self.options.in_cluster.is_some() {
+            if !self.options.engine {
+                return Ok(switches);
+            }
+            in_cluster::install_operator(self).await?;
+        }
         let (devices, ()) =
             tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
         if self.options.has_agents() {
@@ -507,6 +520,7 @@ impl Sandbox {
             server: self.control_plane.server().to_owned(),
             nats_url: self.control_plane.nats().url.clone(),
             nats_credentials: self.control_plane.nats().seed_of(NatsUser::Inspect),
+            contexts: self.options.in_cluster.as_ref().map(|_| self.dir().join(in_cluster::CONTEXTS)),
             fabric: self.dir().join(simulator::FABRIC),
             cluster_id: self.options.cluster_id.clone(),
             processes,

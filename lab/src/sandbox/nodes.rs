@@ -5,13 +5,13 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;
 
-use eno_control_plane::node::{CONTAINERD_SOCKET, Machine, Node, Nodes, OVSDB_SOCKET, Service};
+use eno_control_plane::node::{CONTAINERD_SOCKET, Machine, Node, NodeImage, Nodes, OVSDB_SOCKET, Service};
 use eno_control_plane::{NatsUser, NodesOptions};
 use eno_simulator::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::wait::{self, Deadline};
-use super::{Sandbox, SandboxError, SandboxOptions, agent_pods};
+use super::{Sandbox, SandboxError, SandboxOptions, agent_pods, in_cluster};
 use crate::manifests::NAMESPACE;
 use eno::programs;
 
@@ -80,9 +80,9 @@ impl NodeProcess {
 }
 
 /// The options of the nodes: the first machines of the topology, and its networks as gateways.
-pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, SandboxError> {
+pub(super) async fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, SandboxError> {
     if options.nodes == 0 {
-        return Ok(None);
+        return if options.in_cluster.is_some() { Err(SandboxError::NoNodes) } else { Ok(None) };
     }
     let nodes = &options.topology.nodes;
     if nodes.len() < options.nodes {
@@ -101,7 +101,11 @@ pub(super) fn options(options: &SandboxOptions) -> Result<Option<NodesOptions>, 
     }
     made.aliases.extend(options.image_aliases.iter().cloned());
     if options.has_agent_pods() {
-        made.images.push(agent_pods::image()?);
+        made.images.push(NodeImage::Programs(agent_pods::image()?));
+    }
+    if let Some(in_cluster) = &options.in_cluster {
+        made.services = true;
+        made.images.extend(in_cluster::images(in_cluster, &options.parts).await?);
     }
     Ok(Some(made))
 }

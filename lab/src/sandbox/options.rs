@@ -1,5 +1,6 @@
 //! Options of a sandbox.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,6 +24,25 @@ pub enum AgentMode {
     Processes,
     /// As the pods of `deploy/agent`, with an image built from the programs beside `eno`.
     Pods,
+}
+
+/// Where the images of the operator come from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum OperatorImages {
+    /// Built from the programs beside `eno` and the part nats-server.
+    #[default]
+    Programs,
+    /// The layouts `eno` and `eno-nats` in the directory that `make image` writes.
+    Layouts(PathBuf),
+}
+
+/// An operator that runs as the pods of `deploy/`, on a cluster with Services, names and volumes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InCluster {
+    /// Its images.
+    pub images: OperatorImages,
+    /// Values of the installation that differ from the sandbox's, by their names in a values file.
+    pub values: BTreeMap<String, serde_json::Value>,
 }
 
 /// Endpoints of a process that differ from the sandbox's, such as those of proxies.
@@ -55,6 +75,8 @@ pub struct SandboxOptions {
     pub agents: bool,
     /// How the agents run.
     pub agent_mode: AgentMode,
+    /// Run the engine, the drivers, the agents and NATS as pods; needs nodes. `engine`: whether they are installed.
+    pub in_cluster: Option<InCluster>,
     /// Additional interfaces that the agents may use as masters and parents of pods' interfaces.
     pub agent_interfaces: Vec<String>,
     /// Further image names, without tags, for which the nodes get the test image.
@@ -89,6 +111,7 @@ impl SandboxOptions {
             nodes: 0,
             agents: true,
             agent_mode: AgentMode::default(),
+            in_cluster: None,
             agent_interfaces: Vec::new(),
             image_aliases: Vec::new(),
             engine: true,
@@ -102,9 +125,9 @@ impl SandboxOptions {
         })
     }
 
-    /// Whether agents run.
+    /// Whether the sandbox runs agents.
     pub(super) fn has_agents(&self) -> bool {
-        self.nodes > 0 && self.agents
+        self.nodes > 0 && self.agents && self.in_cluster.is_none()
     }
 
     /// Whether agents are processes of the sandbox.
@@ -118,6 +141,9 @@ impl SandboxOptions {
     }
 
     pub(super) fn runs(&self, role: Role) -> bool {
+        if self.in_cluster.is_some() {
+            return false;
+        }
         match role {
             Role::Engine => self.engine,
             Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNad => self.drivers,

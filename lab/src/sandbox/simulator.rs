@@ -30,7 +30,14 @@ pub(super) async fn start(sandbox: &Sandbox, deadline: Deadline) -> Result<Vec<S
     let folder = dir.join(FOLDER);
     fs::create_dir_all(&folder).await.map_err(SandboxError::file("making the directory", &folder))?;
     let path = dir.join(TOPOLOGY);
-    let json = serde_json::to_vec_pretty(&sandbox.options.topology)
+    let mut topology = sandbox.options.topology.clone();
+    if sandbox.options.in_cluster.is_some() {
+        // The drivers' pods don't reach the loopback interface of the host.
+        for switch in &mut topology.switches {
+            switch.listen.set_ip(sandbox.control_plane.address().into());
+        }
+    }
+    let json = serde_json::to_vec_pretty(&topology)
         .map_err(|source| SandboxError::Json { path: path.clone(), source })?;
     fs::write(&path, json).await.map_err(SandboxError::file("writing", &path))?;
     // A file of an earlier run would be mistaken for the new one.

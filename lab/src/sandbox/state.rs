@@ -21,6 +21,9 @@ pub struct SandboxInfo {
     pub nats_url: String,
     /// The file with the nkey seed of NATS's read-only user.
     pub nats_credentials: PathBuf,
+    /// With an operator in the cluster, the directory of the admin's contexts (`ENO_HOME`); NATS is then reached by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contexts: Option<PathBuf>,
     /// The file with the endpoints of the simulated switches.
     pub fabric: PathBuf,
     /// The identifier in the names of VLANs.

@@ -19,7 +19,7 @@ pub struct DriverAbout {
     pub program: &'static str,
     /// One line for `--help`.
     pub description: &'static str,
-    /// Its version: `env!("CARGO_PKG_VERSION")`.
+    /// Its version: [`crate::VERSION`] for the drivers of this project.
     pub version: &'static str,
     /// How instances share the work.
     pub ownership: Ownership,

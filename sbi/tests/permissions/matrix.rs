@@ -180,7 +180,8 @@ fn may_publish(user: NatsUser) -> Set {
     match user {
         NatsUser::Admin => publishes(),
         NatsUser::Inspect => {
-            all_of([reads(), set(&["eno.v1.callbacks"]), of_drivers(|driver| [preview(driver)].into())])
+            let previews = of_drivers(|driver| [preview(driver)].into());
+            all_of([reads(), on_streams("CONSUMER.LIST"), set(&["eno.v1.callbacks"]), previews])
         }
         NatsUser::Engine => all_of([
             reads(),

@@ -20,8 +20,8 @@ use super::{pages, read, root};
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// The directory of the sandbox in the book.
 const SHOWN_DIR: &str = "/tmp/eno";
-/// The last line of each command.
-const END: &str = "--- end of the command, exit code ";
+/// The last line of a command, before its number and its exit code.
+const END: &str = "--- end of command ";
 /// Commands that only read, and may be repeated until the state is reached.
 const READS: [&str; 7] = [
     "kubectl get",
@@ -36,6 +36,8 @@ const READS: [&str; 7] = [
 struct Shell {
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
+    /// Number of commands so far.
+    count: usize,
     _child: Child,
 }
 
@@ -57,12 +59,14 @@ impl Shell {
             .expect("bash");
         let stdin = child.stdin.take().expect("a pipe");
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        Self { stdin, lines, _child: child }
+        Self { stdin, lines, count: 0, _child: child }
     }
 
-    /// The output of a command, and its exit code.
+    /// The output of a command, and its exit code. The output of an earlier command that was given up is skipped.
     async fn run(&mut self, command: &str) -> (String, String) {
-        let script = format!("{{ {command}\n}} 2>&1 < /dev/null\necho; echo '{END}'$?\n");
+        self.count += 1;
+        let end = format!("{END}{}: ", self.count);
+        let script = format!("{{ {command}\n}} 2>&1 < /dev/null\necho; echo '{end}'$?\n");
         self.stdin.write_all(script.as_bytes()).await.expect("the shell reads");
         let mut output = String::new();
         loop {
@@ -70,8 +74,9 @@ impl Shell {
             let line = line.unwrap_or_else(|_| panic!("`{command}` does not end: {output}"));
             let line =
                 line.expect("UTF-8").unwrap_or_else(|| panic!("`{command}` ended the shell: {output}"));
-            match line.strip_prefix(END) {
+            match line.strip_prefix(&end) {
                 Some(code) => return (output, code.to_owned()),
+                None if line.starts_with(END) => output.clear(),
                 None => output.extend([&line, "\n"]),
             }
         }

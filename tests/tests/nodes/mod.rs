@@ -4,6 +4,7 @@
 mod agent_crashes;
 mod daemon_set;
 mod hot_plug;
+mod in_cluster;
 mod pod_configs;
 mod sandbox_nodes;
 mod scheduling;

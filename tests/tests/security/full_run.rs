@@ -1,6 +1,7 @@
 //! A full run of the operator with all features, many failures, and canary secrets. It records all requests to the API
 //! server and everything that the operator wrote anywhere.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -19,6 +20,7 @@ use eno_tests::{
     Receiver, System, attachment, connection_point, deployment, object, service, subnet, two_nodes,
     with_own_sandbox,
 };
+use flate2::read::MultiGzDecoder;
 use futures::StreamExt as _;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, Scope, verbs};
@@ -269,6 +271,7 @@ async fn run_all_features(system: &System, canaries: Canaries) -> RunRecord {
     repeat_errors(system).await;
     create_bridge_domain(system).await;
     record_commands(system, &network, &mut record).await;
+    record_dump(system, &mut record).await;
     record_objects_and_metrics(system, "while all was there", &mut record).await;
 
     // The engine crashes and continues with what is stored.
@@ -369,6 +372,22 @@ async fn record_commands(system: &System, network: &str, record: &mut RunRecord)
             let bytes = [output.stdout, output.stderr].concat();
             record.texts.push(RecordedText { source: format!("eno {}", command.join(" ")), bytes });
         }
+    }
+}
+
+/// Records each file of a dump.
+async fn record_dump(system: &System, record: &mut RunRecord) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("dump.tar.gz");
+    let output = system.eno(&["sysdump", "-o", file.to_str().expect("UTF-8")], "").await;
+    assert!(output.status.success(), "{output:?}");
+    let mut archive = tar::Archive::new(MultiGzDecoder::new(std::fs::File::open(&file).expect("the dump")));
+    for entry in archive.entries().expect("an archive") {
+        let mut entry = entry.expect("an entry");
+        let source = format!("dump/{}", entry.path().expect("a path").display());
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).expect("a file");
+        record.texts.push(RecordedText { source, bytes });
     }
 }
 

@@ -32,7 +32,7 @@ const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Tells the network namespaces of pods, over a socket of its own.
 #[derive(Debug, Parser)]
-#[command(name = "eno-cri-resolver", version)]
+#[command(name = "eno-cri-resolver", version = eno_program::VERSION)]
 struct Args {
     /// Socket to listen at; mode 0660, its group is the first of --allow-gid.
     #[arg(long, env = "ENO_CRI_SOCKET", value_name = "PATH", default_value = eno_cri::DEFAULT_SOCKET)]

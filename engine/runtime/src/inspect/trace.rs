@@ -1,5 +1,7 @@
-//! Reads the history of objects and targets from NATS.
+//! Reads the history of objects and targets from NATS, or from messages that were stored.
 
+use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::DeliverPolicy;
@@ -7,13 +9,55 @@ use eno_sbi::nats::Connection;
 use eno_schemas::{
     Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject,
 };
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use crate::stream_reader;
 
 /// Timeout of a preview; the driver reads the switch before it answers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// NATS could not be read. A retry may help.
+/// The streams of ENO, with those behind its buckets.
+pub const STREAMS: [&str; 8] = [
+    subject::COMMANDS,
+    subject::RESULTS,
+    subject::TRANSITIONS,
+    subject::HISTORY,
+    subject::DEAD_LETTERS,
+    "KV_ENO_DRIVERS",
+    "KV_ENO_OWNERS",
+    "KV_ENO_CALLBACKS",
+];
+
+/// Where messages are read.
+#[derive(Clone, Debug)]
+pub enum Messages {
+    /// In the streams of NATS, as they are now.
+    Nats(Box<Connection>),
+    /// Where they were stored before.
+    Stored(Arc<dyn StoredMessages>),
+}
+
+/// Messages of streams that were read before.
+pub trait StoredMessages: Debug + Send + Sync {
+    /// The payloads of a stream on one subject, the oldest first.
+    fn payloads(&self, stream: &str, subject: &str) -> Result<Vec<Vec<u8>>, async_nats::Error>;
+}
+
+/// A message of a stream.
+#[derive(Clone, Debug)]
+pub struct StreamMessage<'a> {
+    /// Its subject.
+    pub subject: &'a str,
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// When the server stored it, RFC 3339.
+    pub time: String,
+    /// Its payload; empty for a deleted key of a bucket.
+    pub payload: &'a [u8],
+}
+
+/// Messages could not be read. A retry may help.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} {subject}: {source}")]
 pub struct TraceError {
@@ -40,28 +84,28 @@ pub struct ObjectRef<'a> {
 }
 
 /// The transitions of an object, the oldest first.
-pub async fn transitions(nats: &Connection, of: ObjectRef<'_>) -> Result<Vec<Transition>, TraceError> {
-    all(nats, subject::TRANSITIONS, Subject::transition(of.kind, of.namespace, of.name).to_string()).await
+pub async fn transitions(messages: &Messages, of: ObjectRef<'_>) -> Result<Vec<Transition>, TraceError> {
+    all(messages, subject::TRANSITIONS, Subject::transition(of.kind, of.namespace, of.name).to_string()).await
 }
 
 /// The attempts to post its callbacks, the oldest first.
-pub async fn deliveries(nats: &Connection, of: ObjectRef<'_>) -> Result<Vec<Delivery>, TraceError> {
-    all(nats, subject::HISTORY, Subject::delivery(of.kind, of.namespace, of.name).to_string()).await
+pub async fn deliveries(messages: &Messages, of: ObjectRef<'_>) -> Result<Vec<Delivery>, TraceError> {
+    all(messages, subject::HISTORY, Subject::delivery(of.kind, of.namespace, of.name).to_string()).await
 }
 
 /// The reports on a target, the oldest first.
-pub async fn reports(nats: &Connection, driver: &str, target: &str) -> Result<Vec<Report>, TraceError> {
-    all(nats, subject::HISTORY, Subject::history(driver, target).to_string()).await
+pub async fn reports(messages: &Messages, driver: &str, target: &str) -> Result<Vec<Report>, TraceError> {
+    all(messages, subject::HISTORY, Subject::history(driver, target).to_string()).await
 }
 
 /// The last report on a target.
-pub async fn report(nats: &Connection, driver: &str, target: &str) -> Result<Option<Report>, TraceError> {
-    last(nats, subject::RESULTS, &Subject::result(driver, target).to_string()).await
+pub async fn report(messages: &Messages, driver: &str, target: &str) -> Result<Option<Report>, TraceError> {
+    last(messages, subject::RESULTS, &Subject::result(driver, target).to_string()).await
 }
 
 /// The last command of a target.
-pub async fn command(nats: &Connection, driver: &str, target: &str) -> Result<Option<Command>, TraceError> {
-    last(nats, subject::COMMANDS, &Subject::command(driver, target).to_string()).await
+pub async fn command(messages: &Messages, driver: &str, target: &str) -> Result<Option<Command>, TraceError> {
+    last(messages, subject::COMMANDS, &Subject::command(driver, target).to_string()).await
 }
 
 /// Asks a driver for a preview of a command. Nothing is changed.
@@ -75,21 +119,97 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
     decode(&answer.payload).map_err(|error| failed(error.into()))
 }
 
-/// All stored messages of a subject. A message that breaks the schema is omitted: it is of another version.
-async fn all<T: Message>(nats: &Connection, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
-    let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
-    let mut found = Vec::new();
-    stream_reader::for_each_message(&nats.jetstream, stream, DeliverPolicy::All, &subject, |message, _| {
-        found.extend(decode(&message.payload).ok());
+/// Visits all stored messages of a stream, the oldest first.
+pub async fn each_message(
+    nats: &Connection,
+    stream: &str,
+    mut visit: impl FnMut(StreamMessage<'_>),
+) -> Result<(), TraceError> {
+    stream_reader::for_each_message(&nats.jetstream, stream, DeliverPolicy::All, "", |message, info| {
+        visit(StreamMessage {
+            subject: &message.subject,
+            sequence: info.stream_sequence,
+            time: Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())
+                .map(|time| time.to_string())
+                .unwrap_or_default(),
+            payload: &message.payload,
+        });
     })
     .await
-    .map_err(failed)?;
+    .map_err(|source| TraceError::new("reading", stream, source))
+}
+
+/// The configuration and state of a stream, as the server answers (`STREAM.INFO` of JetStream's API).
+pub async fn stream_info(nats: &Connection, stream: &str) -> Result<Value, TraceError> {
+    api(nats, format!("STREAM.INFO.{stream}"), &json!({})).await
+}
+
+/// The consumers of a stream, as the server answers (`CONSUMER.LIST` of JetStream's API).
+pub async fn consumers(nats: &Connection, stream: &str) -> Result<Vec<Value>, TraceError> {
+    let mut found = Vec::new();
+    loop {
+        let offset = json!({ "offset": found.len() });
+        let mut page = api(nats, format!("CONSUMER.LIST.{stream}"), &offset).await?;
+        let Some(Value::Array(consumers)) = page.get_mut("consumers").map(Value::take) else { break };
+        if consumers.is_empty() {
+            break;
+        }
+        found.extend(consumers);
+        if page["total"].as_u64().is_none_or(|total| found.len() as u64 >= total) {
+            break;
+        }
+    }
     Ok(found)
 }
 
-async fn last<T: Message>(nats: &Connection, stream: &str, subject: &str) -> Result<Option<T>, TraceError> {
+/// A request to JetStream's API.
+async fn api(nats: &Connection, request: String, body: &Value) -> Result<Value, TraceError> {
+    let answer: Result<Value, _> = nats.jetstream.request(request.clone(), body).await;
+    let failed = |source: async_nats::Error| TraceError::new("asking NATS for", &request, source);
+    let answer = answer.map_err(|error| failed(error.into()))?;
+    match answer.pointer("/error/description").and_then(Value::as_str) {
+        Some(error) => Err(failed(error.to_owned().into())),
+        None => Ok(answer),
+    }
+}
+
+/// All messages of a subject. A message that breaks the schema is omitted: it is of another version.
+async fn all<T: Message>(messages: &Messages, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
+    let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
+    let mut found = Vec::new();
+    match messages {
+        Messages::Nats(nats) => {
+            stream_reader::for_each_message(
+                &nats.jetstream,
+                stream,
+                DeliverPolicy::All,
+                &subject,
+                |message, _| {
+                    found.extend(decode(&message.payload).ok());
+                },
+            )
+            .await
+            .map_err(failed)?;
+        }
+        Messages::Stored(stored) => {
+            let payloads = stored.payloads(stream, &subject).map_err(failed)?;
+            found.extend(payloads.iter().filter_map(|payload| decode(payload).ok()));
+        }
+    }
+    Ok(found)
+}
+
+async fn last<T: Message>(messages: &Messages, stream: &str, subject: &str) -> Result<Option<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", subject, source);
-    let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
-    let last = stream_reader::last(&stream, subject).await.map_err(failed)?;
-    Ok(last.and_then(|message| decode(&message.payload).ok()))
+    match messages {
+        Messages::Nats(nats) => {
+            let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
+            let last = stream_reader::last(&stream, subject).await.map_err(failed)?;
+            Ok(last.and_then(|message| decode(&message.payload).ok()))
+        }
+        Messages::Stored(stored) => {
+            let payloads = stored.payloads(stream, subject).map_err(failed)?;
+            Ok(payloads.last().and_then(|payload| decode(payload).ok()))
+        }
+    }
 }

@@ -82,6 +82,42 @@ pub(super) fn pod_network(network: Ipv4Net) -> Value {
     })
 }
 
+/// The network of all nodes' pods.
+pub const POD_NETWORK: &str = "10.244.0.0/16";
+/// The address of the Service of the name service, in [`crate::SERVICE_NETWORK`].
+pub const DNS_ADDRESS: &str = "10.0.0.10";
+/// The domain of the names of Services.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// Rules of nftables: pods reach what is outside of the cluster under their node's address.
+pub(super) fn masquerade() -> String {
+    format!(
+        "table ip cluster {{
+           chain postrouting {{
+             type nat hook postrouting priority srcnat;
+             ip saddr {POD_NETWORK} ip daddr != {POD_NETWORK} masquerade
+           }}
+         }}"
+    )
+}
+
+/// The `KubeProxyConfiguration` (v1alpha1).
+pub(super) fn kube_proxy(node: &str, address: Ipv4Addr) -> Value {
+    json!({
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "clientConnection": {"kubeconfig": super::machine::PROXY_KUBECONFIG},
+        "clusterCIDR": POD_NETWORK,
+        "hostnameOverride": node,
+        "healthzBindAddress": format!("{address}:10256"),
+        "metricsBindAddress": format!("{address}:10249"),
+        "nodePortAddresses": [format!("{address}/32")],
+        // The kernel's parameters are those of the host.
+        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+    })
+}
+
 /// Parameters of a kubelet's configuration.
 pub(super) struct KubeletParameters<'a> {
     pub(super) address: Ipv4Addr,
@@ -89,11 +125,13 @@ pub(super) struct KubeletParameters<'a> {
     pub(super) authority: &'a Path,
     pub(super) certificate: &'a Path,
     pub(super) key: &'a Path,
+    /// Whether the cluster has Services and a name service.
+    pub(super) services: bool,
 }
 
 /// The `KubeletConfiguration` (v1beta1).
 pub(super) fn kubelet(kubelet: &KubeletParameters<'_>) -> Value {
-    json!({
+    let mut configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": kubelet.address,
@@ -132,7 +170,12 @@ pub(super) fn kubelet(kubelet: &KubeletParameters<'_>) -> Value {
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "nodeStatusUpdateFrequency": "4s",
-    })
+    });
+    if kubelet.services {
+        configuration["clusterDNS"] = json!([DNS_ADDRESS]);
+        configuration["clusterDomain"] = json!(CLUSTER_DOMAIN);
+    }
+    configuration
 }
 
 #[cfg(test)]

@@ -1,28 +1,18 @@
 //! Builds container images: the pause image, a test image with a shell and network tools (busybox, and ping of
 //! iputils), and images with programs of this machine and their shared libraries.
-//!
-//! `tar` writes the layers. `oci-spec` would add ten crates for the two JSON objects around them; `ocidir` (which needs
-//! OpenSSL) and `oci-tar-builder` write directories and archives, and the registry serves from memory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
-use sha2::{Digest, Sha256};
-
-use super::programs::is_static;
+use eno_image::release::{self, BIN, is_static};
+use eno_image::{Config, Image, LayerBuilder, PackError};
 
 /// Name of the image of pod sandboxes.
 pub(crate) const PAUSE: &str = "eno.k8s.io/pause:latest";
 /// Name of the test image with a shell.
 pub const TEST: &str = "eno.k8s.io/test:latest";
-
-const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
 /// The busybox applets of the test image: network tools and commands for scripts.
 const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chown cp cut date dd df diff dirname \
@@ -36,13 +26,14 @@ const APPLETS: &str = "[ arp arping ash awk base64 basename brctl cat chmod chow
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// A file can't be packed.
-    #[error("packing {} into an image: {source}", path.display())]
-    Pack {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// The layout of an image can't be read.
+    #[error(transparent)]
+    Layout(#[from] eno_image::LayoutError),
+    /// A program can't be read.
+    #[error("reading a program: {0}")]
+    Program(anyhow::Error),
     /// The image has no programs, or one is not a file.
     #[error("{} is no program that an image could have", path.display())]
     NoProgram {
@@ -72,198 +63,90 @@ pub struct ProgramsImage {
     pub programs: Vec<PathBuf>,
 }
 
-/// Directory of programs in an image.
-const PROGRAMS: &str = "usr/local/bin";
-
-/// A blob of an image with its digest.
-#[derive(Debug, Clone)]
-pub(crate) struct Blob {
-    pub(crate) digest: String,
-    pub(crate) media_type: &'static str,
-    pub(crate) bytes: axum::body::Bytes,
+/// Builds an image of programs without signal handlers. As first process they would ignore SIGTERM until the end of the
+/// grace period, so the stop signal is SIGKILL.
+fn without_signal_handlers(
+    layer: LayerBuilder,
+    entrypoint: &[&str],
+    command: &[&str],
+) -> Result<Image, ImageError> {
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+    let config = Config {
+        env: texts(&["PATH=/bin"]),
+        entrypoint: texts(entrypoint),
+        cmd: texts(command),
+        working_dir: "/".to_owned(),
+        stop_signal: "SIGKILL".to_owned(),
+        ..Config::default()
+    };
+    Ok(Image::new(layer, &config)?)
 }
 
-impl Blob {
-    fn new(media_type: &'static str, bytes: Vec<u8>) -> Self {
-        let digest = Sha256::digest(&bytes).iter().fold("sha256:".to_owned(), |text, byte| {
-            use std::fmt::Write as _;
-            let mut text = text;
-            let _ = write!(text, "{byte:02x}");
-            text
-        });
-        Self { digest, media_type, bytes: bytes.into() }
-    }
-
-    fn descriptor(&self) -> serde_json::Value {
-        json!({"mediaType": self.media_type, "digest": self.digest, "size": self.bytes.len()})
-    }
+/// Builds the pause image.
+pub(crate) fn pause() -> Result<Image, ImageError> {
+    let program = pause_program().ok_or(ImageError::Architecture)?;
+    let mut layer = LayerBuilder::default();
+    layer.file("pause", 0o755, &program)?;
+    without_signal_handlers(layer, &["/pause"], &[])
 }
 
-/// An image of one layer (OCI image specification 1.0).
-#[derive(Debug, Clone)]
-pub(crate) struct Image {
-    pub(crate) manifest: Blob,
-    pub(crate) config: Blob,
-    pub(crate) layer: Blob,
+/// Builds the test image from a statically linked busybox and this machine's ping. The ping of busybox needs raw
+/// sockets and so NET_RAW. Blocks: it runs `ldd`.
+pub(crate) fn test(busybox: &Path, ping: &Path) -> Result<Image, ImageError> {
+    let mut layer = LayerBuilder::default();
+    for directory in ["bin", "etc", "root", "tmp", "usr", "var"] {
+        layer.directory(directory, if directory == "tmp" { 0o1777 } else { 0o755 })?;
+    }
+    layer.copy("bin/busybox", busybox)?;
+    for applet in APPLETS.split_whitespace() {
+        layer.link(&format!("bin/{applet}"), "busybox")?;
+    }
+    // The copy has no file capabilities, which a pod without NET_RAW could not execute.
+    layer.copy("bin/ping", ping)?;
+    layer.link("bin/ping6", "ping")?;
+    add_libraries(&mut layer, &libraries_of(ping)?.into_iter().collect())?;
+    // busybox has no applet `bash`.
+    layer.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
+    layer.link("usr/bin", "../bin")?;
+    layer.link("sbin", "bin")?;
+    layer.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
+    layer.file("etc/group", 0o644, b"root:x:0:\n")?;
+    without_signal_handlers(layer, &[], &["sleep", "2147483647"])
 }
 
-impl Image {
-    /// Builds an image. `config` is the field `config` of the OCI image configuration.
-    fn new(layer: Vec<u8>, config: &serde_json::Value) -> Self {
-        let layer = Blob::new(LAYER, layer);
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        };
-        let config = json!({
-            "architecture": architecture,
-            "os": "linux",
-            "config": config,
-            "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
-        });
-        let config = Blob::new(CONFIG, config.to_string().into_bytes());
-        let manifest = json!({
-            "schemaVersion": 2,
-            "mediaType": MANIFEST,
-            "config": config.descriptor(),
-            "layers": [layer.descriptor()],
-        });
-        Self { manifest: Blob::new(MANIFEST, manifest.to_string().into_bytes()), config, layer }
+/// Builds an image with programs. Blocks: it reads large files and runs `ldd`.
+pub(crate) fn programs(image: &ProgramsImage) -> Result<Image, ImageError> {
+    let mut layer = LayerBuilder::default();
+    let mut libraries = BTreeSet::new();
+    let mut entrypoint = None;
+    for program in &image.programs {
+        let name = program.file_name().and_then(OsStr::to_str);
+        let name = name.ok_or_else(|| ImageError::NoProgram { path: program.clone() })?;
+        let path = format!("{BIN}/{name}");
+        layer.copy(&path, program)?;
+        entrypoint.get_or_insert(format!("/{path}"));
+        libraries.extend(libraries_of(program)?);
     }
-
-    /// Builds an image of programs without signal handlers. As first process they would ignore SIGTERM until the end of
-    /// the grace period, so the stop signal is SIGKILL.
-    fn without_signal_handlers(layer: Vec<u8>, entrypoint: &[&str], command: &[&str]) -> Self {
-        let config = json!({
-            "Env": ["PATH=/bin"],
-            "Entrypoint": entrypoint,
-            "Cmd": command,
-            "WorkingDir": "/",
-            "StopSignal": "SIGKILL",
-        });
-        Self::new(layer, &config)
-    }
-
-    /// Builds the pause image.
-    pub(crate) fn pause() -> Result<Self, ImageError> {
-        let program = pause_program().ok_or(ImageError::Architecture)?;
-        let mut layer = LayerBuilder::new();
-        layer.file("pause", 0o755, &program)?;
-        Ok(Self::without_signal_handlers(layer.finish()?, &["/pause"], &[]))
-    }
-
-    /// Builds the test image from a statically linked busybox and this machine's ping. The ping of busybox needs raw
-    /// sockets and so NET_RAW. Blocks: it runs `ldd`.
-    pub(crate) fn test(busybox: &Path, ping: &Path) -> Result<Self, ImageError> {
-        let failed = |source| ImageError::Pack { path: busybox.to_owned(), source };
-        let program = std::fs::read(busybox).map_err(failed)?;
-        let mut layer = LayerBuilder::new();
-        for directory in ["bin", "etc", "root", "tmp", "usr", "var"] {
-            layer.directory(directory, if directory == "tmp" { 0o1777 } else { 0o755 })?;
-        }
-        layer.file("bin/busybox", 0o755, &program)?;
-        for applet in APPLETS.split_whitespace() {
-            layer.link(&format!("bin/{applet}"), "busybox")?;
-        }
-        // The copy has no file capabilities, which a pod without NET_RAW could not execute.
-        layer.copy("bin/ping", ping)?;
-        layer.link("bin/ping6", "ping")?;
-        layer.libraries(&libraries_of(ping)?.into_iter().collect())?;
-        // busybox has no applet `bash`.
-        layer.file("bin/bash", 0o755, b"#!/bin/sh\nexec /bin/busybox sh \"$@\"\n")?;
-        layer.link("usr/bin", "../bin")?;
-        layer.link("sbin", "bin")?;
-        layer.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n")?;
-        layer.file("etc/group", 0o644, b"root:x:0:\n")?;
-        Ok(Self::without_signal_handlers(layer.finish()?, &[], &["sleep", "2147483647"]))
-    }
-
-    /// Builds an image with programs. Blocks: it reads large files and runs `ldd`.
-    pub(crate) fn programs(image: &ProgramsImage) -> Result<Self, ImageError> {
-        let mut layer = LayerBuilder::new();
-        let mut libraries = BTreeSet::new();
-        let mut entrypoint = None;
-        for program in &image.programs {
-            let name = program.file_name().and_then(OsStr::to_str);
-            let name = name.ok_or_else(|| ImageError::NoProgram { path: program.clone() })?;
-            let path = format!("{PROGRAMS}/{name}");
-            layer.copy(&path, program)?;
-            entrypoint.get_or_insert(format!("/{path}"));
-            libraries.extend(libraries_of(program)?);
-        }
-        layer.libraries(&libraries)?;
-        let config = json!({
-            "Env": [format!("PATH=/{PROGRAMS}")],
-            "Entrypoint": [entrypoint.ok_or_else(|| ImageError::NoProgram { path: PathBuf::new() })?],
-            "WorkingDir": "/",
-            "User": "65532:65532",
-        });
-        Ok(Self::new(layer.finish()?, &config))
-    }
+    add_libraries(&mut layer, &libraries)?;
+    release::add_certificates(&mut layer)?;
+    let config = Config {
+        env: vec![format!("PATH=/{BIN}")],
+        entrypoint: vec![entrypoint.ok_or_else(|| ImageError::NoProgram { path: PathBuf::new() })?],
+        working_dir: "/".to_owned(),
+        user: "65532:65532".to_owned(),
+        ..Config::default()
+    };
+    Ok(Image::new(layer, &config)?)
 }
 
-/// Builds a layer.
-struct LayerBuilder(tar::Builder<Vec<u8>>);
-
-impl LayerBuilder {
-    fn new() -> Self {
-        Self(tar::Builder::new(Vec::new()))
-    }
-
-    fn add(
-        &mut self,
-        path: &str,
-        kind: tar::EntryType,
-        mode: u32,
-        target: Option<&str>,
-        content: &[u8],
-    ) -> Result<(), ImageError> {
-        let mut add = || {
-            let mut header = tar::Header::new_ustar();
-            header.set_entry_type(kind);
-            header.set_mode(mode);
-            header.set_size(content.len() as u64);
-            match target {
-                Some(target) => self.0.append_link(&mut header, path, target),
-                None => self.0.append_data(&mut header, path, content),
-            }
-        };
-        add().map_err(|source| ImageError::Pack { path: path.into(), source })
-    }
-
-    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<(), ImageError> {
-        self.add(path, tar::EntryType::Regular, mode, None, content)
-    }
-
-    /// Adds an executable file of this machine.
-    fn copy(&mut self, path: &str, from: &Path) -> Result<(), ImageError> {
-        let read = std::fs::read(from);
-        let content = read.map_err(|source| ImageError::Pack { path: from.to_owned(), source })?;
-        self.file(path, 0o755, &content)
-    }
-
-    /// Adds shared libraries under the paths that the loader uses; symbolic links are followed.
-    fn libraries(&mut self, paths: &BTreeSet<String>) -> Result<(), ImageError> {
-        paths.iter().try_for_each(|path| self.copy(path.trim_start_matches('/'), Path::new(path)))
-    }
-
-    fn directory(&mut self, path: &str, mode: u32) -> Result<(), ImageError> {
-        self.add(path, tar::EntryType::Directory, mode, None, &[])
-    }
-
-    fn link(&mut self, path: &str, target: &str) -> Result<(), ImageError> {
-        self.add(path, tar::EntryType::Symlink, 0o777, Some(target), &[])
-    }
-
-    fn finish(self) -> Result<Vec<u8>, ImageError> {
-        self.0.into_inner().map_err(|source| ImageError::Pack { path: "layer".into(), source })
-    }
+/// Adds shared libraries under the paths that the loader uses; symbolic links are followed.
+fn add_libraries(layer: &mut LayerBuilder, paths: &BTreeSet<String>) -> Result<(), PackError> {
+    paths.iter().try_for_each(|path| layer.copy(path.trim_start_matches('/'), Path::new(path)))
 }
 
 /// Returns the paths of a program's shared libraries and loader; none for a statically linked program.
 fn libraries_of(program: &Path) -> Result<Vec<String>, ImageError> {
-    if is_static(program) {
+    if is_static(program).map_err(ImageError::Program)? {
         return Ok(Vec::new());
     }
     let failed = |message: String| ImageError::Libraries { program: program.to_owned(), message };
@@ -371,22 +254,22 @@ mod tests {
     fn programs_image_contains_programs_and_libraries() {
         let this = std::env::current_exe().unwrap();
         let image = ProgramsImage { name: "this".to_owned(), programs: vec![this.clone()] };
-        let packed = Image::programs(&image).unwrap();
+        let packed = programs(&image).unwrap();
         let mut layer = tar::Archive::new(&packed.layer.bytes[..]);
         let paths: Vec<_> =
             layer.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into_owned()).collect();
-        assert_eq!(paths[0], Path::new(PROGRAMS).join(this.file_name().unwrap()));
+        assert_eq!(paths[3], Path::new(BIN).join(this.file_name().unwrap()));
         assert!(paths.iter().any(|path| path.to_string_lossy().contains("libc.so")), "{paths:?}");
         let config: serde_json::Value = serde_json::from_slice(&packed.config.bytes).unwrap();
-        assert_eq!(config["config"]["Entrypoint"][0], format!("/{}", paths[0].display()));
+        assert_eq!(config["config"]["Entrypoint"][0], format!("/{}", paths[3].display()));
 
         let none = ProgramsImage { name: "none".to_owned(), programs: Vec::new() };
-        assert!(matches!(Image::programs(&none), Err(ImageError::NoProgram { .. })));
+        assert!(matches!(programs(&none), Err(ImageError::NoProgram { .. })));
     }
 
     #[test]
     fn manifest_references_config_and_layer() {
-        let image = Image::pause().unwrap();
+        let image = pause().unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&image.manifest.bytes).unwrap();
         assert_eq!(manifest["config"]["digest"], image.config.digest.as_str());
         assert_eq!(manifest["layers"][0]["size"], image.layer.bytes.len());

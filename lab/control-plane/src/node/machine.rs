@@ -16,6 +16,8 @@ use crate::supervisor::Supervisor;
 
 pub(super) const KUBELET_CONFIGURATION: &str = "/var/lib/kubelet/config.yaml";
 pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+pub(super) const PROXY_CONFIGURATION: &str = "/var/lib/kube-proxy/config.yaml";
+pub(super) const PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 pub(super) const CONTAINERD_CONFIGURATION: &str = "/var/lib/containerd.toml";
 const DATABASE: &str = "/run/openvswitch/conf.db";
 
@@ -30,11 +32,14 @@ pub enum Service {
     Containerd,
     /// kubelet.
     Kubelet,
+    /// kube-proxy, on nodes of clusters with Services.
+    KubeProxy,
 }
 
 impl Service {
     /// All services in start order.
-    pub const ALL: [Self; 4] = [Self::Ovsdb, Self::Vswitchd, Self::Containerd, Self::Kubelet];
+    pub const ALL: [Self; 5] =
+        [Self::Ovsdb, Self::Vswitchd, Self::Containerd, Self::Kubelet, Self::KubeProxy];
 
     /// The suffix of its process name, after the machine's name.
     pub const fn name(self) -> &'static str {
@@ -43,11 +48,12 @@ impl Service {
             Self::Vswitchd => "vswitchd",
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
+            Self::KubeProxy => "kube-proxy",
         }
     }
 
     pub(super) const fn is_for_pods(self) -> bool {
-        matches!(self, Self::Containerd | Self::Kubelet)
+        matches!(self, Self::Containerd | Self::Kubelet | Self::KubeProxy)
     }
 
     /// Path of its socket inside the machine; it listens when it is ready.
@@ -55,7 +61,7 @@ impl Service {
         match self {
             Self::Ovsdb => Some(OVSDB_SOCKET),
             Self::Containerd => Some(CONTAINERD_SOCKET),
-            Self::Vswitchd | Self::Kubelet => None,
+            Self::Vswitchd | Self::Kubelet | Self::KubeProxy => None,
         }
     }
 }
@@ -194,6 +200,19 @@ pub(super) async fn create_ovs_database(machine: &Machine, programs: &Programs) 
     Ok(())
 }
 
+/// Adds rules of nftables on a machine.
+pub(super) async fn add_rules(machine: &Machine, rules: &str) -> Result<(), NodeError> {
+    let mut nft = machine.command("nft");
+    nft.arg(rules).stdin(Stdio::null());
+    let output = tokio::process::Command::from(nft).kill_on_drop(true).output().await;
+    let output = output.map_err(NodeError::file("running", Path::new("nft")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(NodeError::Program { program: "nft".to_owned(), message })
+}
+
 pub(super) fn ovsdb(machine: &Machine, programs: &Programs) -> Command {
     let mut command = machine.command(&programs.ovsdb_server);
     command.arg(DATABASE).arg(flag("remote", format!("punix:{OVSDB_SOCKET}")));
@@ -225,5 +244,11 @@ pub(super) fn kubelet(machine: &Machine, kubelet: &Path, address: Ipv4Addr) -> C
         flag("root-dir", "/var/lib/kubelet"),
     ];
     command.args(flags);
+    command
+}
+
+pub(super) fn kube_proxy(machine: &Machine, program: &Path) -> Command {
+    let mut command = machine.command(program);
+    command.arg(flag("config", PROXY_CONFIGURATION));
     command
 }

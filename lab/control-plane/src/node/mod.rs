@@ -30,11 +30,13 @@ use crate::parts::{Part, Parts, PartsError};
 use crate::pki::CertificateFiles;
 use crate::supervisor::{SuperviseError, Supervisor};
 use configuration::KubeletParameters;
-use image::Image;
 use network::ClusterNetwork;
 use registry::{Images, Registry};
 
-pub use configuration::{CNI_BIN, CNI_CONFIGURATION, CONTAINERD_SOCKET, OVSDB_SOCKET, POD_BRIDGE};
+pub use configuration::{
+    CLUSTER_DOMAIN, CNI_BIN, CNI_CONFIGURATION, CONTAINERD_SOCKET, DNS_ADDRESS, OVSDB_SOCKET, POD_BRIDGE,
+    POD_NETWORK,
+};
 pub use image::{ImageError, ProgramsImage, TEST as TEST_IMAGE};
 pub use machine::{Machine, Service};
 pub use network::{NODE_INTERFACE, NetworkError};
@@ -137,8 +139,25 @@ pub struct NodesOptions {
     pub gateways: Vec<String>,
     /// Image names without tags under which the registry also serves [`TEST_IMAGE`].
     pub aliases: Vec<String>,
-    /// Further images to build.
-    pub images: Vec<ProgramsImage>,
+    /// Further images.
+    pub images: Vec<NodeImage>,
+    /// Whether Services work: kube-proxy runs on every node, and pods reach the API server and what is outside of the
+    /// cluster. The name service at [`DNS_ADDRESS`] is up to the caller.
+    pub services: bool,
+}
+
+/// An image for the nodes.
+#[derive(Debug, Clone)]
+pub enum NodeImage {
+    /// One to build.
+    Programs(ProgramsImage),
+    /// An OCI layout in a directory.
+    Layout {
+        /// Name in manifests; the tag is ignored.
+        name: String,
+        /// The directory.
+        directory: PathBuf,
+    },
 }
 
 impl NodesOptions {
@@ -150,6 +169,7 @@ impl NodesOptions {
             gateways: Vec::new(),
             aliases: ["nicolaka/netshoot", "busybox", "alpine"].map(str::to_owned).to_vec(),
             images: Vec::new(),
+            services: false,
         }
     }
 
@@ -224,6 +244,8 @@ pub struct Nodes {
     registry: Registry,
     /// Path of kubelet.
     kubelet: PathBuf,
+    /// Path of kube-proxy, if Services work.
+    proxy: Option<PathBuf>,
     /// Paths of the CNI plugins.
     plugins: Vec<PathBuf>,
     /// Paths of the installed programs.
@@ -248,21 +270,25 @@ impl Nodes {
         }
         let programs = programs::Programs::find()?;
         let kubelet = parts.get(Part::Kubelet).await?;
+        let proxy = if options.services { Some(parts.get(Part::KubeProxy).await?) } else { None };
         let mut plugins = Vec::new();
         for part in Part::ALL.into_iter().filter(|part| part.is_plugin()) {
             plugins.push(parts.get(part).await?);
         }
         let mut images = Images::default();
-        images.add(image::PAUSE, &Image::pause()?);
+        images.add(image::PAUSE, &image::pause()?);
         let (busybox, ping) = (programs.busybox.clone(), programs.ping.clone());
-        let test = build_image(move || Image::test(&busybox, &ping)).await?;
+        let test = build_image(move || image::test(&busybox, &ping)).await?;
         images.add(TEST_IMAGE, &test);
         for alias in &options.aliases {
             images.add(alias, &test);
         }
         for wanted in options.images.clone() {
-            let name = wanted.name.clone();
-            let image = build_image(move || Image::programs(&wanted)).await?;
+            let (name, image) = build_image(move || match wanted {
+                NodeImage::Programs(wanted) => Ok((wanted.name.clone(), image::programs(&wanted)?)),
+                NodeImage::Layout { name, directory } => Ok((name, eno_image::read_layout(&directory)?)),
+            })
+            .await?;
             images.add(&name, &image);
         }
 
@@ -299,6 +325,7 @@ impl Nodes {
             cluster_network,
             registry,
             kubelet,
+            proxy,
             plugins,
             programs,
             snapshotter,
@@ -317,9 +344,17 @@ impl Nodes {
             return Ok(network::set_loopback_up(&namespace).await?);
         };
         let others = self.all.iter().filter(|other| other.name() != machine.name());
-        let others: Vec<_> = others.map(|other| (other.pods, other.address)).collect();
+        let mut routes: Vec<_> = others.map(|other| (other.pods, other.address)).collect();
+        if self.proxy.is_some() {
+            // Without a route to a Service's address, the node's own programs can't reach it.
+            routes.push((Ipv4Net::default(), self.machine_address()));
+        }
         let address = self.cluster_network.subnet().node(u8::try_from(index).unwrap_or_default());
-        Ok(self.cluster_network.connect_node(&format!("node{index}"), &namespace, address, &others).await?)
+        self.cluster_network.connect_node(&format!("node{index}"), &namespace, address, &routes).await?;
+        if self.proxy.is_some() {
+            machine::add_rules(machine, &configuration::masquerade()).await?;
+        }
+        Ok(())
     }
 
     /// Recreates and connects an ended machine. Starts no services.
@@ -353,6 +388,11 @@ impl Nodes {
         self.machines().find(|machine| machine.name() == name)
     }
 
+    /// Whether Services work.
+    pub(crate) fn have_services(&self) -> bool {
+        self.proxy.is_some()
+    }
+
     /// The address of the host on the network of the nodes.
     pub fn machine_address(&self) -> Ipv4Addr {
         self.cluster_network.subnet().machine()
@@ -365,6 +405,7 @@ impl Nodes {
         authority: &Path,
         certificate: &CertificateFiles,
         kubeconfig: &Path,
+        proxy_kubeconfig: &Path,
     ) -> Result<(), NodeError> {
         let machine = &node.machine;
         let write = |path: &str, text: &str| {
@@ -381,9 +422,13 @@ impl Nodes {
             authority,
             certificate: &certificate.certificate,
             key: &certificate.key,
+            services: self.proxy.is_some(),
         });
         write(machine::KUBELET_CONFIGURATION, &kubelet.to_string())?;
         write(machine::KUBELET_KUBECONFIG, &read(kubeconfig)?)?;
+        let proxy = configuration::kube_proxy(node.name(), node.address);
+        write(machine::PROXY_CONFIGURATION, &proxy.to_string())?;
+        write(machine::PROXY_KUBECONFIG, &read(proxy_kubeconfig)?)?;
         write(machine::CONTAINERD_CONFIGURATION, &configuration::containerd(self.snapshotter))?;
         let registries = format!("{}/_default/hosts.toml", configuration::REGISTRY_CONFIGURATION);
         write(&registries, &configuration::registry(&self.registry.url))?;
@@ -413,7 +458,11 @@ impl Nodes {
     ) -> Result<(), NodeError> {
         let pods = self.get(machine.name()).is_some();
         machine::create_ovs_database(machine, &self.programs).await?;
-        for service in Service::ALL.into_iter().filter(|service| pods || !service.is_for_pods()) {
+        let runs = |service: Service| match service {
+            Service::KubeProxy => pods && self.proxy.is_some(),
+            other => pods || !other.is_for_pods(),
+        };
+        for service in Service::ALL.into_iter().filter(|service| runs(*service)) {
             self.start_service(supervisor, machine.name(), service).await?;
         }
         Ok(())
@@ -436,6 +485,7 @@ impl Nodes {
                 let node = self.get(name).ok_or_else(unknown)?;
                 machine::kubelet(machine, &self.kubelet, node.address)
             }
+            Service::KubeProxy => machine::kube_proxy(machine, self.proxy.as_ref().ok_or_else(unknown)?),
         };
         supervisor.spawn(&machine.child(service), command).await?;
         if let Some(socket) = service.socket() {
@@ -449,9 +499,9 @@ impl Nodes {
 }
 
 /// Builds an image on a blocking thread; this takes about a second.
-async fn build_image(
-    make: impl FnOnce() -> Result<Image, ImageError> + Send + 'static,
-) -> Result<Image, NodeError> {
+async fn build_image<T: Send + 'static>(
+    make: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, NodeError> {
     let built = tokio::task::spawn_blocking(make).await;
     let lost = |error: tokio::task::JoinError| NodeError::Program {
         program: "packing an image".to_owned(),

@@ -158,20 +158,20 @@ impl ClusterNetwork {
         &self.subnet
     }
 
-    /// Connects a node by its namespace. `others` are the pod subnets of the other nodes with the nodes' addresses.
+    /// Connects a node by its namespace. `routes` are networks with the addresses of their next hops.
     pub(crate) async fn connect_node(
         &self,
         name: &str,
         namespace: &Path,
         address: Ipv4Addr,
-        others: &[(Ipv4Net, Ipv4Addr)],
+        routes: &[(Ipv4Net, Ipv4Addr)],
     ) -> Result<(), NetworkError> {
         create_veth(&self.handle, name, self.bridge, NODE_INTERFACE, namespace).await?;
         let node = open_netlink(namespace).await?;
         set_up(&node, "lo").await?;
         add_address(&node, NODE_INTERFACE, address).await?;
         set_up(&node, NODE_INTERFACE).await?;
-        for (network, via) in others {
+        for (network, via) in routes {
             let route = RouteMessageBuilder::<Ipv4Addr>::new()
                 .destination_prefix(network.network(), network.prefix_len())
                 .gateway(*via)

@@ -90,18 +90,9 @@ pub(super) fn path() -> OsString {
     env::join_paths(all).unwrap_or(given)
 }
 
-/// Whether a file is a statically linked program: a 64-bit ELF file without `PT_INTERP`.
-pub(super) fn is_static(path: &Path) -> bool {
-    let Ok(elf) = std::fs::read(path) else { return false };
-    let number = |at: usize, size: usize| {
-        let bytes = elf.get(at..at + size)?;
-        usize::try_from(bytes.iter().rev().fold(0_u64, |value, byte| value << 8 | u64::from(*byte))).ok()
-    };
-    let headers = || {
-        let (begin, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-        (0..count).map(|index| number(begin + index * size, 4)).collect::<Option<Vec<_>>>()
-    };
-    elf.starts_with(b"\x7fELF\x02\x01") && headers().is_some_and(|types| !types.contains(&3))
+/// Whether a program needs no dynamic loader.
+fn is_static(path: &Path) -> bool {
+    eno_image::release::is_static(path).unwrap_or(false)
 }
 
 #[cfg(test)]

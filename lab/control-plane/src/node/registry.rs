@@ -11,10 +11,9 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use eno_image::{Blob, Image};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
-
-use super::image::{Blob, Image};
 
 const DIGEST: HeaderName = HeaderName::from_static("docker-content-digest");
 
@@ -97,7 +96,7 @@ async fn serve_blob(
     let registry = query.get("ns").map_or("docker.io", String::as_str);
     match images.find(registry, &path) {
         Some(blob) => {
-            let headers = [(header::CONTENT_TYPE, blob.media_type), (DIGEST, blob.digest.as_str())];
+            let headers = [(header::CONTENT_TYPE, blob.media_type.as_str()), (DIGEST, blob.digest.as_str())];
             (headers, blob.bytes.clone()).into_response()
         }
         None => StatusCode::NOT_FOUND.into_response(),
@@ -124,7 +123,7 @@ mod tests {
 
     #[test]
     fn images_are_found_by_tag_and_digest() {
-        let image = Image::pause().unwrap();
+        let image = super::super::image::pause().unwrap();
         let mut images = Images::default();
         images.add("nicolaka/netshoot", &image);
         let manifest = &image.manifest.digest;

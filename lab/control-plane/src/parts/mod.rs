@@ -51,6 +51,10 @@ pub enum Part {
     KubeScheduler,
     /// The agent that runs the pods of a node.
     Kubelet,
+    /// Directs the addresses of Services to pods, on a node.
+    KubeProxy,
+    /// Resolves the names of Services.
+    Coredns,
     /// Prints the status that GitOps tools compute for objects.
     GitopsVerdict,
 }
@@ -71,7 +75,7 @@ struct Recipe {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -88,6 +92,8 @@ impl Part {
         Self::Loopback,
         Self::KubeScheduler,
         Self::Kubelet,
+        Self::KubeProxy,
+        Self::Coredns,
         Self::GitopsVerdict,
     ];
 
@@ -97,7 +103,7 @@ impl Part {
 
     /// Whether only root can run it.
     pub fn needs_root(self) -> bool {
-        matches!(self, Self::Kubelet | Self::KubeScheduler)
+        matches!(self, Self::Kubelet | Self::KubeProxy | Self::KubeScheduler | Self::Coredns)
     }
 
     /// Whether it is a CNI plugin.
@@ -166,6 +172,14 @@ impl Part {
             },
             Self::KubeScheduler => node("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
             Self::Kubelet => node("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+            Self::KubeProxy => node("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+            // An installed one may be linked with libraries that its image lacks.
+            Self::Coredns => Recipe {
+                program: "coredns",
+                module: &module::COREDNS,
+                package: "github.com/coredns/coredns",
+                installed: None,
+            },
             Self::Cnitool => cni("cnitool", "github.com/containernetworking/cni/cnitool"),
             Self::Bridge => cni("bridge", "github.com/containernetworking/plugins/plugins/main/bridge"),
             Self::Macvlan => cni("macvlan", "github.com/containernetworking/plugins/plugins/main/macvlan"),
@@ -222,7 +236,7 @@ mod tests {
                 recipe.package
             );
         }
-        assert!("kube-proxy".parse::<Part>().is_err());
+        assert!("kube-dns".parse::<Part>().is_err());
     }
 
     #[test]

@@ -66,6 +66,15 @@ pub(super) static CNI: Module = Module {
     main: "github.com/containernetworking/plugins",
 };
 
+pub(super) static COREDNS: Module = Module {
+    name: "coredns",
+    go_mod: include_str!("../../go/coredns/go.mod"),
+    go_sum: include_str!("../../go/coredns/go.sum"),
+    sources: &[],
+    definitions: &[],
+    main: "github.com/coredns/coredns",
+};
+
 pub(super) static GITOPS: Module = Module {
     name: "gitops",
     go_mod: include_str!("../../go/gitops/go.mod"),

@@ -133,8 +133,9 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
     // A crash before the attempt is recorded repeats the dead letter, which is stored once.
     try_once(&context, &object, 1, 9, true, &payload).await;
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
+    let messages = crate::inspect::trace::Messages::Nats(Box::new(bench.connection.clone()));
     let deliveries = crate::inspect::trace::deliveries(
-        &bench.connection,
+        &messages,
         crate::inspect::trace::ObjectRef { kind: "L2Service", namespace: None, name: "a" },
     );
     let deliveries = deliveries.await.unwrap();

@@ -1,4 +1,4 @@
-//! The state of the cluster, read once instead of watched.
+//! The state of the cluster, read once instead of watched. It can be stored part by part, and made of its parts again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,6 +10,9 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::api;
 use crate::inspect::follow::ListScope;
@@ -41,6 +44,22 @@ pub enum ReadError {
     Nothing(String),
 }
 
+/// Stored objects don't make a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// An object is not of its type.
+    #[error("one of the stored {what} is not valid: {source}")]
+    Object {
+        /// The resource, in the plural.
+        what: String,
+        /// Error of the parser.
+        source: serde_json::Error,
+    },
+    /// Nothing was read when they were stored.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
 impl ReadError {
     fn is_forbidden(&self) -> bool {
         matches!(self, Self::Listing { source, .. }
@@ -58,6 +77,13 @@ pub struct Unlisted {
     except: Option<Name>,
 }
 
+impl Unlisted {
+    /// The namespace in which they could be listed.
+    pub fn namespace(&self) -> Option<&str> {
+        self.except.as_deref()
+    }
+}
+
 impl fmt::Display for Unlisted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.except {
@@ -67,8 +93,65 @@ impl fmt::Display for Unlisted {
     }
 }
 
-/// The listed objects, and what could not be listed of them.
-type Listed<K> = (Vec<K>, Option<Unlisted>);
+/// One list of which a [`ClusterState`] consists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The objects of one of the operator's kinds.
+    Objects(Kind),
+    /// The nodes.
+    Nodes,
+    /// The metadata of the namespaces.
+    Namespaces,
+    /// The pods that have not ended, with the fields that the operator reads.
+    Pods,
+}
+
+impl Part {
+    /// All parts.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Kind::ALL.into_iter().map(Self::Objects).chain([Self::Nodes, Self::Namespaces, Self::Pods])
+    }
+
+    /// The name of the resource, in the plural.
+    pub fn name(self) -> String {
+        match self {
+            Self::Objects(kind) => api::resource(kind).plural,
+            Self::Nodes => NODES.to_owned(),
+            Self::Namespaces => NAMESPACES.to_owned(),
+            Self::Pods => PODS.to_owned(),
+        }
+    }
+
+    /// What is not known of it; `except`: but for this namespace.
+    pub fn unlisted(self, except: Option<&str>) -> Unlisted {
+        let kind = match self {
+            Self::Objects(kind) => Some(kind),
+            Self::Nodes | Self::Namespaces | Self::Pods => None,
+        };
+        Unlisted { what: self.name(), kind, except: except.map(Name::from) }
+    }
+
+    /// Lists the part as far as the user may, and visits each object. Objects that can't be listed in the whole cluster
+    /// are listed in `namespace`. It returns what could not be listed.
+    pub async fn list(
+        self,
+        client: &Client,
+        namespace: &str,
+        mut visit: impl FnMut(Value),
+    ) -> Result<Option<Unlisted>, ReadError> {
+        match self {
+            Self::Objects(kind) => objects(client, namespace, kind, to_value(&mut visit)).await,
+            Self::Nodes => nodes(client, namespace, to_value(&mut visit)).await,
+            Self::Namespaces => namespaces(client, to_value(&mut visit)).await,
+            Self::Pods => pods(client, namespace, to_value(&mut visit)).await,
+        }
+    }
+}
+
+/// A visitor that gets an object as JSON. All types of objects here can be written as JSON.
+fn to_value<K: Serialize>(visit: &mut impl FnMut(Value)) -> impl FnMut(K) {
+    |object| serde_json::to_value(object).into_iter().for_each(&mut *visit)
+}
 
 /// A cluster, as its API server shows it.
 #[derive(Clone, Debug, Default)]
@@ -87,39 +170,73 @@ impl ClusterState {
         let kinds: FuturesUnordered<_> = Kind::ALL
             .into_iter()
             .map(|kind| async move {
-                let resource = api::resource(kind);
-                let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-                let inside = super::is_namespaced(kind)
-                    .then(|| Api::namespaced_with(client.clone(), namespace, &resource));
-                let what = Unlisted { what: resource.plural, kind: Some(kind), except: None };
-                let found = find(all, inside, namespace, what, ListParams::default()).await?;
-                Ok::<_, ReadError>((kind, found))
+                let mut found = Vec::new();
+                let left_out = objects(client, namespace, kind, |object| found.push(object)).await?;
+                Ok::<_, ReadError>((kind, found, left_out))
             })
             .collect();
-        let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
-        let of = |what: &str| Unlisted { what: what.into(), kind: None, except: None };
-        let nodes = Api::all_with(client.clone(), &slim_objects::nodes());
-        let pods = Api::all_with(client.clone(), &slim_objects::pods());
-        let pods_inside = Some(Api::namespaced_with(client.clone(), namespace, &slim_objects::pods()));
-        let (kinds, (nodes, no_nodes), (namespaces, no_namespaces), (pods, no_pods)) = futures::try_join!(
+        let mut cluster = Self::default();
+        let Self { nodes: all_nodes, namespaces: all_namespaces, pods: all_pods, .. } = &mut cluster;
+        let (kinds, no_nodes, no_namespaces, no_pods) = futures::try_join!(
             kinds.try_collect::<Vec<_>>(),
-            find(nodes, None, namespace, of(NODES), ListParams::default()),
-            namespaces(client, of(NAMESPACES)),
-            find(pods, pods_inside, namespace, of(PODS), unfinished),
+            nodes(client, namespace, |node| all_nodes.push(node)),
+            namespaces(client, |namespace| all_namespaces.push(namespace)),
+            pods(client, namespace, |pod| all_pods.push(pod)),
         )?;
-        let mut cluster = Self { nodes, namespaces, pods, ..Self::default() };
-        for (kind, (found, left_out)) in kinds {
-            let keyed =
-                found.into_iter().filter_map(|object| Some((ingest::key(kind, &object.metadata)?, object)));
-            cluster.objects.extend(keyed);
-            cluster.left_out.extend(left_out);
+        let mut left_out = Vec::new();
+        for (kind, found, unlisted) in kinds {
+            for object in found {
+                cluster.insert(kind, object);
+            }
+            left_out.extend(unlisted);
         }
-        if cluster.left_out.iter().filter(|left| left.except.is_none()).count() == Kind::ALL.len() {
+        left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
+        cluster.leave_out(left_out, namespace)
+    }
+
+    /// A cluster of which nothing is known.
+    pub fn unknown() -> Self {
+        Self { left_out: Part::all().map(|part| part.unlisted(None)).collect(), ..Self::default() }
+    }
+
+    /// The cluster of stored objects, as [`Part::list`] gave them. `left_out`: what it returned. `namespace`: that of the
+    /// user who listed them. An error of the conversion names no object: the caller knows it.
+    pub fn stored(
+        objects: impl IntoIterator<Item = (Part, Value)>,
+        left_out: Vec<Unlisted>,
+        namespace: &str,
+    ) -> Result<Self, StoredError> {
+        let mut cluster = Self::default();
+        for (part, value) in objects {
+            match part {
+                Part::Objects(kind) => cluster.insert(kind, parse(part, value)?),
+                Part::Nodes => cluster.nodes.push(parse(part, value)?),
+                Part::Namespaces => cluster.namespaces.push(parse(part, value)?),
+                Part::Pods => cluster.pods.push(parse(part, value)?),
+            }
+        }
+        Ok(cluster.leave_out(left_out, namespace)?)
+    }
+
+    fn insert(&mut self, kind: Kind, object: DynamicObject) {
+        if let Some(key) = ingest::key(kind, &object.metadata) {
+            self.objects.insert(key, object);
+        }
+    }
+
+    fn leave_out(mut self, mut left_out: Vec<Unlisted>, namespace: &str) -> Result<Self, ReadError> {
+        let whole_kinds = left_out.iter().filter(|left| left.kind.is_some() && left.except.is_none());
+        if whole_kinds.count() == Kind::ALL.len() {
             return Err(ReadError::Nothing(namespace.to_owned()));
         }
-        cluster.left_out.sort_by(|a, b| a.what.cmp(&b.what));
-        cluster.left_out.extend([no_namespaces, no_nodes, no_pods].into_iter().flatten());
-        Ok(cluster)
+        // Kinds by their names, then the others in this order.
+        let others = [NAMESPACES, NODES, PODS];
+        left_out.sort_by_key(|left| {
+            let other = others.iter().position(|other| left.kind.is_none() && left.what == *other);
+            (other, left.what.clone())
+        });
+        self.left_out = left_out;
+        Ok(self)
     }
 
     /// The resources that could not be listed.
@@ -202,16 +319,53 @@ impl ClusterState {
     }
 }
 
+async fn objects(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    visit: impl FnMut(DynamicObject),
+) -> Result<Option<Unlisted>, ReadError> {
+    let resource = api::resource(kind);
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let inside =
+        super::is_namespaced(kind).then(|| Api::namespaced_with(client.clone(), namespace, &resource));
+    find(all, inside, Part::Objects(kind), namespace, ListParams::default(), visit).await
+}
+
+async fn nodes(
+    client: &Client,
+    namespace: &str,
+    visit: impl FnMut(SlimNode),
+) -> Result<Option<Unlisted>, ReadError> {
+    let nodes = Api::all_with(client.clone(), &slim_objects::nodes());
+    find(nodes, None, Part::Nodes, namespace, ListParams::default(), visit).await
+}
+
+async fn pods(
+    client: &Client,
+    namespace: &str,
+    visit: impl FnMut(SlimPod),
+) -> Result<Option<Unlisted>, ReadError> {
+    let resource = slim_objects::pods();
+    let unfinished = ListParams::default().fields("status.phase!=Succeeded,status.phase!=Failed");
+    let all = Api::all_with(client.clone(), &resource);
+    let inside = Some(Api::namespaced_with(client.clone(), namespace, &resource));
+    find(all, inside, Part::Pods, namespace, unfinished, visit).await
+}
+
 async fn namespaces(
     client: &Client,
-    what: Unlisted,
-) -> Result<Listed<PartialObjectMeta<Namespace>>, ReadError> {
+    visit: impl FnMut(PartialObjectMeta<Namespace>),
+) -> Result<Option<Unlisted>, ReadError> {
     let namespaces = Api::<Namespace>::all(client.clone());
     match namespaces.list_metadata(&ListParams::default()).await {
-        Ok(list) => Ok((list.items, None)),
+        Ok(list) => {
+            list.items.into_iter().for_each(visit);
+            Ok(None)
+        }
         Err(source) => {
-            let error = ReadError::Listing { what: what.what.clone(), source: Box::new(source) };
-            if error.is_forbidden() { Ok((Vec::new(), Some(what))) } else { Err(error) }
+            let error = ReadError::Listing { what: NAMESPACES.into(), source: Box::new(source) };
+            if error.is_forbidden() { Ok(Some(Part::Namespaces.unlisted(None))) } else { Err(error) }
         }
     }
 }
@@ -220,40 +374,49 @@ async fn namespaces(
 async fn find<K>(
     all: Api<K>,
     inside: Option<Api<K>>,
+    part: Part,
     namespace: &str,
-    what: Unlisted,
     params: ListParams,
-) -> Result<Listed<K>, ReadError>
+    mut visit: impl FnMut(K),
+) -> Result<Option<Unlisted>, ReadError>
 where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: Clone + DeserializeOwned + fmt::Debug,
 {
-    match list(&all, &what.what, params.clone()).await {
+    match list(&all, part, params.clone(), &mut visit).await {
         Err(error) if error.is_forbidden() => {}
-        result => return Ok((result?, None)),
+        result => return result.map(|()| None),
     }
-    let Some(inside) = inside else { return Ok((Vec::new(), Some(what))) };
-    match list(&inside, &what.what, params).await {
-        Err(error) if error.is_forbidden() => Ok((Vec::new(), Some(what))),
-        result => Ok((result?, Some(Unlisted { except: Some(namespace.into()), ..what }))),
+    let Some(inside) = inside else { return Ok(Some(part.unlisted(None))) };
+    match list(&inside, part, params, &mut visit).await {
+        Err(error) if error.is_forbidden() => Ok(Some(part.unlisted(None))),
+        result => result.map(|()| Some(part.unlisted(Some(namespace)))),
     }
 }
 
-async fn list<K>(objects: &Api<K>, what: &str, params: ListParams) -> Result<Vec<K>, ReadError>
+async fn list<K>(
+    objects: &Api<K>,
+    part: Part,
+    params: ListParams,
+    visit: &mut impl FnMut(K),
+) -> Result<(), ReadError>
 where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    K: Clone + DeserializeOwned + fmt::Debug,
 {
-    let mut found = Vec::new();
     let mut params = params.limit(PAGE_SIZE);
     loop {
         let page = objects.list(&params).await;
         let page =
-            page.map_err(|source| ReadError::Listing { what: what.to_owned(), source: Box::new(source) })?;
-        found.extend(page.items);
+            page.map_err(|source| ReadError::Listing { what: part.name(), source: Box::new(source) })?;
+        page.items.into_iter().for_each(&mut *visit);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(found),
+            None => return Ok(()),
         }
     }
+}
+
+fn parse<K: DeserializeOwned>(part: Part, value: Value) -> Result<K, StoredError> {
+    serde_json::from_value(value).map_err(|source| StoredError::Object { what: part.name(), source })
 }
 
 /// Key of one of the operator's custom resources; `None`: it is of another kind or has no name.

@@ -12,7 +12,7 @@ use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
-pub use cluster_state::{ClusterState, ReadError, Unlisted, key_of};
+pub use cluster_state::{ClusterState, Part, ReadError, StoredError, Unlisted, key_of};
 pub use diff::{
     Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,
     SwitchForecast,

@@ -1,0 +1,199 @@
+//! Reads the facts from NATS.
+
+use std::collections::BTreeMap;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::context::GetStreamErrorKind;
+use eno_engine::callbacks::{dead_letters, undelivered};
+use eno_engine::trace::STREAMS;
+use eno_sbi::nats::Connection;
+use eno_schemas::{DriverHello, Subject, decode, subject};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+
+use super::gather::Gather;
+use super::nats::{
+    self as judge, Backlog, Login, Replica, Stream, Streams, judge_backlog, judge_login, judge_space,
+    judge_streams,
+};
+use super::objects::CallbackFacts;
+use super::{Check, Fact, Name, Unread};
+use crate::inspect::NatsClientArgs;
+use crate::inspect::output::name;
+
+/// Maximum concurrent reads of a bucket.
+const MAX_CONCURRENT_READS: usize = 16;
+/// Header with the size of a message whose content was left out.
+const MESSAGE_SIZE: &str = "Nats-Msg-Size";
+
+/// What NATS says. All but the login are unread without a login.
+pub(super) struct NatsFacts {
+    pub(super) login: Login,
+    server: Option<String>,
+    streams: Streams,
+    backlog: Fact<Backlog>,
+    pub(super) hellos: Fact<Vec<DriverHello>>,
+    /// `None`: without a login.
+    pub(super) callbacks: Option<Fact<CallbackFacts>>,
+}
+
+impl NatsFacts {
+    fn without(login: Login) -> Self {
+        let unread = || Unread::Forbidden("no access to NATS".to_owned());
+        Self {
+            login,
+            server: None,
+            streams: Err(unread()),
+            backlog: Err(unread()),
+            hellos: Err(unread()),
+            callbacks: None,
+        }
+    }
+
+    pub(super) fn checks(&self, now: Timestamp) -> Vec<Check> {
+        let login = judge_login(&self.login, self.server.as_deref());
+        let others = match self.login.obstacle() {
+            Some(why) => [Name::Streams, Name::StreamSpace, Name::CommandBacklog]
+                .map(|name| Check::skipped(name, "", why)),
+            None => {
+                [judge_streams(&self.streams), judge_space(&self.streams), judge_backlog(&self.backlog, now)]
+            }
+        };
+        [login].into_iter().chain(others).collect()
+    }
+}
+
+/// Connects and reads everything.
+pub(super) async fn nats(gather: &Gather, messages: &NatsClientArgs) -> NatsFacts {
+    let connecting = async {
+        messages.connect(&gather.client).await.map_err(|error| Unread::Failed(format!("{error:#}")))
+    };
+    let connection = match gather.within("connecting to NATS", connecting).await {
+        Ok(Some(connection)) => connection,
+        Ok(None) => return NatsFacts::without(Login::NotGiven),
+        Err(Unread::Failed(message) | Unread::Forbidden(message)) => {
+            return NatsFacts::without(Login::Refused(message));
+        }
+    };
+    let info = connection.client.server_info();
+    let (streams, backlog, hellos, callbacks) = tokio::join!(
+        gather.within("reading the streams", streams(&connection)),
+        gather.within("reading the last commands and reports", backlog(&connection)),
+        gather.within("reading which drivers are alive", hellos(&connection)),
+        gather.within("reading what is known of callbacks", callbacks(&connection)),
+    );
+    NatsFacts {
+        login: Login::In(info.version),
+        server: Some(format!("server {}", info.server_name)),
+        streams,
+        backlog,
+        hellos,
+        callbacks: Some(callbacks),
+    }
+}
+
+fn failed(what: &str, error: impl Into<async_nats::Error>) -> Unread {
+    Unread::Failed(format!("{what}: {}", error.into()))
+}
+
+async fn streams(connection: &Connection) -> Streams {
+    let found = STREAMS.map(async |name| Ok((name, stream_fact(connection, name).await?)));
+    futures::future::join_all(found).await.into_iter().collect()
+}
+
+async fn stream_fact(connection: &Connection, name: &str) -> Fact<Option<Stream>> {
+    let found = match connection.jetstream.get_stream(name).await {
+        Ok(found) => found,
+        Err(error)
+            if matches!(error.kind(), GetStreamErrorKind::JetStream(error)
+                if error.error_code() == ErrorCode::STREAM_NOT_FOUND) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(failed(&format!("reading the stream {name}"), error)),
+    };
+    let info = found.cached_info();
+    // A single server has no leader election.
+    let cluster = info.cluster.as_ref().filter(|_| info.config.num_replicas > 1);
+    let replica = |peer: &async_nats::jetstream::stream::PeerInfo| Replica {
+        server: peer.name.clone(),
+        is_current: peer.current,
+        is_offline: peer.offline,
+    };
+    Ok(Some(Stream {
+        name: name.to_owned(),
+        wanted_replicas: info.config.num_replicas,
+        has_leader: cluster.is_none_or(|cluster| cluster.leader.is_some()),
+        replicas: cluster.map(|cluster| cluster.replicas.iter().map(replica).collect()).unwrap_or_default(),
+        bytes: info.state.bytes,
+        max_bytes: u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0),
+    }))
+}
+
+async fn backlog(connection: &Connection) -> Fact<judge::Backlog> {
+    let (commands, reports) =
+        tokio::join!(times(connection, subject::COMMANDS), times(connection, subject::RESULTS));
+    Ok(Backlog { commands: commands?, reports: reports? })
+}
+
+/// The time of the last message of each target in a stream, without reading its content.
+async fn times(connection: &Connection, stream: &str) -> Fact<BTreeMap<(String, String), Timestamp>> {
+    let read = async {
+        let found = connection.jetstream.get_stream(stream).await?;
+        let config = pull::OrderedConfig {
+            deliver_policy: DeliverPolicy::LastPerSubject,
+            // The policy needs a filter.
+            filter_subject: found.cached_info().config.subjects.first().cloned().unwrap_or_default(),
+            headers_only: true,
+            ..pull::OrderedConfig::default()
+        };
+        let mut consumer = found.create_consumer(config).await?;
+        let mut left = consumer.info().await?.num_pending;
+        let mut messages = consumer.messages().await?;
+        let mut times = BTreeMap::new();
+        while left > 0 {
+            let Some(message) = messages.next().await else { break };
+            let message = message?;
+            let info = message.info()?;
+            left = info.pending;
+            let at = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())?;
+            // An empty message marks that the subject was purged.
+            let size = message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_SIZE));
+            if size.is_some_and(|size| size.as_str() == "0") {
+                continue;
+            }
+            if let Ok(Subject::Command(target) | Subject::Result(target)) = message.subject.parse() {
+                times.insert((target.driver.into_owned(), target.target.into_owned()), at);
+            }
+        }
+        Ok::<_, async_nats::Error>(times)
+    };
+    read.await.map_err(|error| failed(&format!("reading the stream {stream}"), error))
+}
+
+async fn hellos(connection: &Connection) -> Fact<Vec<DriverHello>> {
+    let read = async {
+        let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
+        let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
+        let values: Vec<_> = stream::iter(keys)
+            .map(async |key| bucket.get(key).await)
+            .buffer_unordered(MAX_CONCURRENT_READS)
+            .try_collect()
+            .await?;
+        // A hello that breaks the schema is of another version.
+        Ok::<_, async_nats::Error>(
+            values.into_iter().flatten().filter_map(|value| decode(&value).ok()).collect(),
+        )
+    };
+    read.await.map_err(|error| failed("reading which drivers are alive", error))
+}
+
+async fn callbacks(connection: &Connection) -> Fact<CallbackFacts> {
+    let (undelivered, letters) = tokio::join!(undelivered(connection), dead_letters(connection));
+    let undelivered = undelivered.map_err(|error| Unread::Failed(error.to_string()))?;
+    let letters = letters.map_err(|error| Unread::Failed(error.to_string()))?;
+    let undelivered =
+        undelivered.into_iter().map(|one| (name(&one.kind, one.namespace.as_deref(), &one.name), one.error));
+    Ok(CallbackFacts { undelivered: undelivered.collect(), dead_letters: letters.len() })
+}

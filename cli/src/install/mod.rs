@@ -1,0 +1,16 @@
+//! Installs the operator on a cluster, upgrades it, and takes it away.
+
+pub mod cluster;
+pub mod context;
+pub mod installer;
+pub mod render;
+pub mod requirements;
+pub mod rollout;
+pub mod secrets;
+pub mod values;
+
+pub use installer::{InstallError, Installed, Plan, install, plan};
+pub use values::Values;
+
+/// The field manager of what `eno install` applies.
+pub const MANAGER: &str = "eno-install";

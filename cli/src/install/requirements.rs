@@ -1,0 +1,324 @@
+//! What an installation needs of a cluster. Pure judgements of facts that were read before.
+
+use std::fmt;
+
+use super::values::Values;
+
+/// The oldest supported version of Kubernetes. The CRDs check addresses with `isIP` and `isCIDR`, which an API server
+/// accepts in new objects from this version on.
+pub const OLDEST_KUBERNETES: (u32, u32) = (1, 31);
+/// The oldest version with MutatingAdmissionPolicy v1.
+pub const OLDEST_FOR_ADMISSION: (u32, u32) = (1, 36);
+
+/// What was read of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Major and minor version of the API server; `None`: it gave none that can be read.
+    pub version: Option<(u32, u32)>,
+    /// The StorageClasses; `None`: they may not be listed.
+    pub storage_classes: Option<Vec<StorageClass>>,
+    /// Whether the volume of the first NATS server exists.
+    pub has_volume: bool,
+    /// The record of an earlier installation.
+    pub record: Option<Record>,
+    /// Namespaces of the operator that are being deleted.
+    pub terminating: Vec<String>,
+    /// Whether NetworkAttachmentDefinitions are defined.
+    pub has_nad_definition: bool,
+    /// Whether cert-manager's Certificates are defined.
+    pub has_cert_manager: bool,
+    /// What the caller may not do.
+    pub missing_permissions: Vec<Permission>,
+}
+
+/// A StorageClass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageClass {
+    /// Its name.
+    pub name: String,
+    /// Whether claims without a class get it.
+    pub is_default: bool,
+}
+
+/// The record that an installation leaves in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The version of the program that installed.
+    pub version: String,
+    /// The values.
+    pub values: Values,
+    /// Whether the installation came to its end.
+    pub is_complete: bool,
+}
+
+/// A right of the caller.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Permission {
+    /// Such as `patch`.
+    pub verb: &'static str,
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The plural of the kind, with `/SUBRESOURCE` if it has one.
+    pub resource: String,
+    /// The namespace; empty for all, or for kinds without.
+    pub namespace: String,
+    /// The name of the object; empty for all.
+    pub name: String,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if !self.name.is_empty() {
+            write!(f, " {}", self.name)?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in {}", self.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing is installed. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is missing.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.remedy)
+    }
+}
+
+/// All reasons why `values` of this `version` can't be installed.
+pub fn refusals(facts: &Facts, values: &Values, version: &str) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    let mut refuse = |what: String, remedy: &str| refusals.push(Refusal { what, remedy: remedy.to_owned() });
+    kubernetes(facts, values, &mut refuse);
+    storage(facts, values, &mut refuse);
+    if !facts.terminating.is_empty() {
+        refuse(
+            format!("the namespace {} is being deleted", facts.terminating.join(", ")),
+            "wait until it is gone, and install again",
+        );
+    }
+    if values.cert_manager && !facts.has_cert_manager {
+        refuse(
+            "cert-manager is not in the cluster: the API server does not serve cert-manager.io/v1".to_owned(),
+            "install cert-manager, or leave out --cert-manager and the value certManager",
+        );
+    }
+    if !facts.has_nad_definition && !values.nad_definition {
+        refuse(
+            "NetworkAttachmentDefinitions are not defined in the cluster".to_owned(),
+            "install Multus, or set the value nadDefinition to true for the definition alone",
+        );
+    }
+    if let Some(record) = &facts.record {
+        earlier(record, values, version, &mut refuse);
+    }
+    if !facts.missing_permissions.is_empty() {
+        let list: Vec<_> = facts.missing_permissions.iter().map(ToString::to_string).collect();
+        refuse(
+            format!("you may not {}", list.join(", ")),
+            "have a cluster admin bind the ClusterRole eno-installer of deploy/rbac-install to you",
+        );
+    }
+    refusals
+}
+
+fn kubernetes(facts: &Facts, values: &Values, refuse: &mut impl FnMut(String, &str)) {
+    let Some(version) = facts.version else { return };
+    let text = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    if version < OLDEST_KUBERNETES {
+        refuse(
+            format!("the cluster runs Kubernetes {}, which is too old", text(version)),
+            &format!("update it to {} or later", text(OLDEST_KUBERNETES)),
+        );
+    } else if values.admission && version < OLDEST_FOR_ADMISSION {
+        refuse(
+            format!(
+                "the value admission needs Kubernetes {}; this is {}",
+                text(OLDEST_FOR_ADMISSION),
+                text(version)
+            ),
+            "set it to false: the engine then writes finalizers itself",
+        );
+    }
+}
+
+fn storage(facts: &Facts, values: &Values, refuse: &mut impl FnMut(String, &str)) {
+    let Some(classes) = facts.storage_classes.as_ref().filter(|_| !facts.has_volume) else { return };
+    let names = || {
+        let names: Vec<_> = classes.iter().map(|class| class.name.as_str()).collect();
+        if names.is_empty() { "no StorageClass".to_owned() } else { names.join(", ") }
+    };
+    match &values.nats.storage_class {
+        Some(name) if !classes.iter().any(|class| class.name == name.to_string()) => refuse(
+            format!("nats.storageClass: there is no StorageClass {name}; the cluster has {}", names()),
+            "correct the value",
+        ),
+        None if !classes.iter().any(|class| class.is_default) => refuse(
+            format!("the cluster has no default StorageClass for the volume of NATS; it has {}", names()),
+            "name one in the value nats.storageClass, or mark one with the annotation \
+             storageclass.kubernetes.io/is-default-class=true",
+        ),
+        _ => {}
+    }
+}
+
+fn earlier(record: &Record, values: &Values, version: &str, refuse: &mut impl FnMut(String, &str)) {
+    let parse = |text: &str| semver::Version::parse(text).ok();
+    match (parse(&record.version), parse(version)) {
+        (Some(installed), Some(this)) if installed > this => refuse(
+            format!("the cluster has ENO {installed}, which is newer than this program, {this}"),
+            &format!("use eno {installed} or later: a downgrade is not supported"),
+        ),
+        (Some(installed), Some(this))
+            if installed.major != this.major || installed.minor + 1 < this.minor =>
+        {
+            refuse(
+                format!(
+                    "the cluster has ENO {installed}; this program, {this}, can't upgrade it in one step"
+                ),
+                "upgrade one minor version after the other",
+            );
+        }
+        (None, _) => refuse(
+            format!("ConfigMap eno-system/eno-install: {:?} is no version", record.version),
+            "correct its version to that of the installed program",
+        ),
+        _ => {}
+    }
+    let (before, after) = (&record.values.nats, &values.nats);
+    for (field, is_same) in [
+        ("nats.replicas", before.replicas == after.replicas),
+        ("nats.storageClass", before.storage_class == after.storage_class),
+        ("nats.storageSize", before.storage_size == after.storage_size),
+    ] {
+        if !is_same {
+            refuse(format!("{field} can't be changed after the installation"), "set it back");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Facts {
+        let class = StorageClass { name: "standard".into(), is_default: true };
+        Facts {
+            version: Some((1, 36)),
+            storage_classes: Some(vec![class]),
+            has_nad_definition: true,
+            ..Facts::default()
+        }
+    }
+
+    fn record(version: &str, values: &str) -> Record {
+        let values = Values::parse(values).expect("values");
+        Record { version: version.into(), values, is_complete: true }
+    }
+
+    #[test]
+    fn each_missing_requirement_is_refused_with_a_remedy() {
+        let permission = |verb, resource: &str, namespace: &str| Permission {
+            verb,
+            group: String::new(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            name: String::new(),
+        };
+        let class = |name: &str| StorageClass { name: name.into(), is_default: false };
+        for (values, facts, expected) in [
+            ("", good(), vec![]),
+            (
+                "",
+                Facts { version: Some((1, 30)), ..good() },
+                vec!["runs Kubernetes 1.30, which is too old; update it to 1.31"],
+            ),
+            (
+                "admission: true",
+                Facts { version: Some((1, 35)), ..good() },
+                vec!["needs Kubernetes 1.36; this is 1.35"],
+            ),
+            (
+                "",
+                Facts { storage_classes: Some(vec![]), ..good() },
+                vec!["no default StorageClass for the volume of NATS; it has no StorageClass"],
+            ),
+            ("", Facts { storage_classes: Some(vec![class("a")]), ..good() }, vec!["it has a; name one"]),
+            ("", Facts { storage_classes: Some(vec![]), has_volume: true, ..good() }, vec![]),
+            ("", Facts { storage_classes: None, ..good() }, vec![]),
+            (
+                "nats: {storageClass: b}",
+                good(),
+                vec!["nats.storageClass: there is no StorageClass b; the cluster has standard"],
+            ),
+            (
+                "",
+                Facts { terminating: vec!["eno-node".into()], ..good() },
+                vec!["the namespace eno-node is being deleted; wait"],
+            ),
+            ("certManager: true", good(), vec!["cert-manager is not in the cluster"]),
+            ("", Facts { has_nad_definition: false, ..good() }, vec!["install Multus"]),
+            ("nadDefinition: true", Facts { has_nad_definition: false, ..good() }, vec![]),
+            (
+                "",
+                Facts { record: Some(record("0.2.0", "")), ..good() },
+                vec!["newer than this program, 0.1.5; use eno 0.2.0 or later"],
+            ),
+            ("", Facts { record: Some(record("0.1.5", "")), ..good() }, vec![]),
+            ("", Facts { record: Some(record("0.0.9", "")), ..good() }, vec![]),
+            ("", Facts { record: Some(record("x", "")), ..good() }, vec!["\"x\" is no version"]),
+            (
+                "nats: {replicas: 3, storageSize: 9Gi}",
+                Facts { record: Some(record("0.1.5", "")), ..good() },
+                vec!["nats.replicas can't be changed", "nats.storageSize can't be changed"],
+            ),
+            (
+                "",
+                Facts {
+                    missing_permissions: vec![
+                        permission("patch", "secrets", "eno-system"),
+                        permission("bind", "clusterroles", ""),
+                    ],
+                    ..good()
+                },
+                vec!["you may not patch secrets in eno-system, bind clusterroles; have a cluster admin"],
+            ),
+        ] {
+            let values = Values::parse(values).expect(values);
+            let refusals = refusals(&facts, &values, "0.1.5");
+            assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
+            for (refusal, expected) in refusals.iter().zip(expected) {
+                assert!(refusal.to_string().contains(expected), "{refusal} lacks {expected:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn upgrades_skip_no_minor_version() {
+        let refused = |installed: &str, this: &str| {
+            let facts = Facts { record: Some(record(installed, "")), ..good() };
+            !refusals(&facts, &Values::default(), this).is_empty()
+        };
+        for (installed, this, expected) in [
+            ("0.1.0", "0.2.0", false),
+            ("0.1.9", "0.2.0", false),
+            ("0.1.0", "0.3.0", true),
+            ("0.9.0", "1.0.0", true),
+            ("1.2.0", "1.1.0", true),
+        ] {
+            assert_eq!(refused(installed, this), expected, "{installed} to {this}");
+        }
+    }
+}

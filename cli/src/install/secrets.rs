@@ -1,0 +1,353 @@
+//! The Secrets of an installation: keys of NATS users, and certificates.
+//!
+//! The key of a certificate authority signs one certificate and is then dropped. Renewal makes another authority.
+
+use std::collections::BTreeMap;
+
+use jiff::{Timestamp, ToSpan as _, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::values::{Replicas, Values};
+
+/// The data of a Secret. `Debug` of what contains it hides it.
+pub type Data = BTreeMap<String, Vec<u8>>;
+
+/// The keys of certificates in Secrets, as Kubernetes calls them.
+pub const CA: &str = "ca.crt";
+/// The certificate.
+pub const CERT: &str = "tls.crt";
+/// The private key of the certificate.
+pub const KEY: &str = "tls.key";
+/// The password of the routes between three NATS servers.
+pub const ROUTE_PASSWORD: &str = "route.password";
+
+/// The users of NATS whose seeds are in the Secret of eno-system.
+pub const SYSTEM_USERS: [&str; 4] = ["engine", "driver-netconf", "driver-ovs-fabric", "driver-nad"];
+/// The user of all agents.
+pub const AGENT: &str = "agent";
+/// The users whose seeds are on the admin's disk only.
+pub const PEOPLE: [&str; 2] = ["inspect", "admin"];
+
+/// Names in the certificate of NATS: the Service, the single servers, and a port-forward.
+pub const NATS_NAMES: [&str; 4] = ["eno-nats", "eno-nats.eno-system.svc", "*.eno-nats", "localhost"];
+
+/// How long certificates are valid, in years.
+const YEARS: i64 = 10;
+
+/// All users of NATS.
+pub fn users() -> impl Iterator<Item = &'static str> {
+    SYSTEM_USERS.into_iter().chain([AGENT]).chain(PEOPLE)
+}
+
+/// The Secrets of the operator. An empty one does not exist.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets {
+    /// `eno-system/eno-nats`: public keys of all users, and the seeds of the engine and the drivers.
+    pub nats: Data,
+    /// `eno-node/eno-nats`: the seed of the agents.
+    pub agent: Data,
+    /// `eno-system/eno-nats-tls`: the certificate of NATS, its key and its authority.
+    pub tls: Data,
+    /// `eno-node/eno-nats-tls`: the authority.
+    pub agent_tls: Data,
+    /// `eno-node/eno-metrics-tls`: the certificate of agents' metrics, its key, and the scrapers' authority.
+    pub metrics: Data,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secrets(…)")
+    }
+}
+
+/// Files for people, by name. `Debug` hides them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Files(pub BTreeMap<String, String>);
+
+impl std::fmt::Debug for Files {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// Secrets that are complete, what was made for that, and what people get of it.
+#[derive(Debug)]
+pub struct Completed {
+    /// The Secrets.
+    pub secrets: Secrets,
+    /// Files that are on the admin's disk only.
+    pub files: Files,
+    /// What was made, for people.
+    pub made: Vec<&'static str>,
+}
+
+/// A key or a certificate can't be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// A stored key is damaged.
+    #[error(
+        "Secret {secret}: {key} is no valid key; delete that key of the Secret and run eno install again"
+    )]
+    Damaged {
+        /// `namespace/name`.
+        secret: &'static str,
+        /// The key of the data.
+        key: String,
+    },
+    /// The crypto library failed.
+    #[error("making {what}: {source}")]
+    Crypto {
+        /// What could not be made.
+        what: &'static str,
+        /// The library's error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+fn crypto<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> SecretError {
+    move |source| SecretError::Crypto { what, source: Box::new(source) }
+}
+
+/// A pair of keys of a NATS user.
+pub struct UserKey {
+    /// The seed, `SU…`.
+    pub seed: String,
+    /// The public key, `U…`.
+    pub public: String,
+}
+
+/// Makes the keys of a user.
+pub fn user_key() -> Result<UserKey, SecretError> {
+    let pair = nkeys::KeyPair::new_user();
+    let seed = pair.seed().map_err(crypto("the key of a NATS user"))?;
+    Ok(UserKey { seed, public: pair.public_key() })
+}
+
+/// Completes the Secrets: makes what is missing and keeps what is there. With cert-manager it makes no certificate of
+/// NATS.
+pub fn complete(existing: &Secrets, values: &Values, now: Timestamp) -> Result<Completed, SecretError> {
+    let mut secrets = existing.clone();
+    let mut files = Files::default();
+    let mut made = Vec::new();
+    complete_keys(&mut secrets, &mut files, &mut made)?;
+    if values.nats.replicas == Replicas::Three && !secrets.nats.contains_key(ROUTE_PASSWORD) {
+        // 52 random letters and digits of a seed that nobody uses.
+        let password = user_key()?.seed.split_off(4);
+        secrets.nats.insert(ROUTE_PASSWORD.to_owned(), password.into_bytes());
+        made.push("the password of NATS's routes");
+    }
+    if !values.cert_manager && ![CA, CERT, KEY].iter().all(|key| secrets.tls.contains_key(*key)) {
+        let made_now = nats_certificate(now)?;
+        secrets.tls.extend(made_now);
+        made.push("the certificate of NATS");
+    }
+    if let Some(ca) = secrets.tls.get(CA) {
+        secrets.agent_tls = Data::from([(CA.to_owned(), ca.clone())]);
+        files.0.insert(CA.to_owned(), String::from_utf8_lossy(ca).into_owned());
+    }
+    if !values.node_metrics {
+        secrets.metrics = Data::new();
+    } else if ![CA, CERT, KEY].iter().all(|key| secrets.metrics.contains_key(*key)) {
+        let (data, scraper) = metrics_certificates(now)?;
+        secrets.metrics = data;
+        files.0.extend(scraper.0);
+        made.push("the certificates of node metrics");
+    }
+    Ok(Completed { secrets, files, made })
+}
+
+fn complete_keys(
+    secrets: &mut Secrets,
+    files: &mut Files,
+    made: &mut Vec<&'static str>,
+) -> Result<(), SecretError> {
+    let mut is_new = false;
+    for user in users() {
+        let (seed, public) = (format!("{user}.seed"), format!("{user}.pub"));
+        let is_person = PEOPLE.contains(&user);
+        let holder = if user == AGENT { &secrets.agent } else { &secrets.nats };
+        let key = match holder.get(&seed) {
+            Some(stored) if !is_person => {
+                let name = if user == AGENT { "eno-node/eno-nats" } else { "eno-system/eno-nats" };
+                let text = String::from_utf8_lossy(stored).trim().to_owned();
+                let pair = nkeys::KeyPair::from_seed(&text)
+                    .map_err(|_| SecretError::Damaged { secret: name, key: seed.clone() })?;
+                UserKey { seed: text, public: pair.public_key() }
+            }
+            _ if is_person && secrets.nats.contains_key(&public) => continue,
+            _ => {
+                is_new = true;
+                user_key()?
+            }
+        };
+        secrets.nats.insert(public, key.public.into_bytes());
+        if is_person {
+            files.0.insert(seed, key.seed);
+        } else if user == AGENT {
+            secrets.agent.insert(seed, key.seed.into_bytes());
+        } else {
+            secrets.nats.insert(seed, key.seed.into_bytes());
+        }
+    }
+    if is_new {
+        made.push("the keys of NATS users");
+    }
+    Ok(())
+}
+
+/// Makes an authority and the certificate of NATS.
+pub fn nats_certificate(now: Timestamp) -> Result<Data, SecretError> {
+    let authority = Authority::new("ENO NATS authority", now)?;
+    let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let (certificate, key) = authority.sign("eno-nats", &NATS_NAMES, &usages, now)?;
+    Ok(data([(CA, authority.certificate), (CERT, certificate), (KEY, key)]))
+}
+
+/// Makes an authority and two certificates: of agents' metrics, and of a scraper.
+pub fn metrics_certificates(now: Timestamp) -> Result<(Data, Files), SecretError> {
+    let authority = Authority::new("ENO metrics authority", now)?;
+    let server = authority.sign("eno-agent", &["eno-agent"], &[ExtendedKeyUsagePurpose::ServerAuth], now)?;
+    let scraper =
+        authority.sign("eno-scraper", &["eno-scraper"], &[ExtendedKeyUsagePurpose::ClientAuth], now)?;
+    let files = BTreeMap::from([
+        ("metrics-ca.crt".to_owned(), authority.certificate.clone()),
+        ("scraper.crt".to_owned(), scraper.0),
+        ("scraper.key".to_owned(), scraper.1),
+    ]);
+    Ok((data([(CA, authority.certificate), (CERT, server.0), (KEY, server.1)]), Files(files)))
+}
+
+fn data<const N: usize>(entries: [(&str, String); N]) -> Data {
+    entries.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect()
+}
+
+/// A certificate authority that lives as long as this value.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    fn new(name: &str, now: Timestamp) -> Result<Self, SecretError> {
+        let what = "a certificate authority";
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.remove(DnType::CommonName);
+        params.distinguished_name.push(DnType::CommonName, name);
+        set_validity(&mut params, now);
+        let key = KeyPair::generate().map_err(crypto(what))?;
+        let certificate = params.self_signed(&key).map_err(crypto(what))?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), certificate })
+    }
+
+    /// The PEM texts of a certificate and of its key.
+    fn sign(
+        &self,
+        name: &str,
+        names: &[&str],
+        usages: &[ExtendedKeyUsagePurpose],
+        now: Timestamp,
+    ) -> Result<(String, String), SecretError> {
+        let what = "a certificate";
+        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let mut params = CertificateParams::new(names).map_err(crypto(what))?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = usages.to_vec();
+        params.use_authority_key_identifier_extension = true;
+        set_validity(&mut params, now);
+        let key = KeyPair::generate().map_err(crypto(what))?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(crypto(what))?;
+        Ok((certificate.pem(), key.serialize_pem()))
+    }
+}
+
+/// From the day before, for clocks that differ, for [`YEARS`].
+fn set_validity(params: &mut CertificateParams, now: Timestamp) {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let date = |date: jiff::civil::Date| {
+        rcgen::date_time_ymd(
+            i32::from(date.year()),
+            u8::try_from(date.month()).unwrap_or(1),
+            u8::try_from(date.day()).unwrap_or(1),
+        )
+    };
+    params.not_before = date(today.saturating_sub(1.day()));
+    params.not_after = date(today.saturating_add(YEARS.years()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-24T12:00:00Z".parse().expect("a time")
+    }
+
+    fn values(text: &str) -> Values {
+        Values::parse(text).expect("valid values")
+    }
+
+    #[test]
+    fn new_installation_gets_all_and_keeps_it() {
+        let values = values("nats: {replicas: 3}\nnodeMetrics: true");
+        let first = complete(&Secrets::default(), &values, now()).expect("made");
+        assert_eq!(first.made.len(), 4);
+        let names: Vec<_> = first.files.0.keys().map(String::as_str).collect();
+        assert_eq!(
+            names,
+            ["admin.seed", "ca.crt", "inspect.seed", "metrics-ca.crt", "scraper.crt", "scraper.key"]
+        );
+        // Seeds of people are not in the cluster.
+        assert!(
+            !first.secrets.nats.contains_key("admin.seed") && !first.secrets.nats.contains_key("agent.seed")
+        );
+        assert_eq!(first.secrets.agent.keys().collect::<Vec<_>>(), ["agent.seed"]);
+        assert_eq!(first.secrets.agent_tls.keys().collect::<Vec<_>>(), [CA]);
+        let second = complete(&first.secrets, &values, now()).expect("kept");
+        assert_eq!((second.secrets, second.made), (first.secrets, Vec::new()));
+        assert_eq!(second.files.0.keys().collect::<Vec<_>>(), [CA]);
+    }
+
+    #[test]
+    fn missing_keys_are_added_and_public_keys_repaired() {
+        let values = Values::default();
+        let mut existing = complete(&Secrets::default(), &values, now()).expect("made").secrets;
+        let before = existing.clone();
+        existing.nats.remove("driver-nad.seed");
+        existing.nats.insert("engine.pub".into(), b"U".to_vec());
+        existing.nats.remove("inspect.pub");
+        let completed = complete(&existing, &values, now()).expect("completed");
+        let nats = &completed.secrets.nats;
+        assert_eq!(nats["engine.pub"], before.nats["engine.pub"]);
+        assert_ne!(nats["driver-nad.seed"], before.nats["driver-nad.seed"]);
+        assert_ne!(nats["driver-nad.pub"], before.nats["driver-nad.pub"]);
+        assert_eq!(completed.files.0.keys().collect::<Vec<_>>(), [CA, "inspect.seed"]);
+        existing.agent.insert("agent.seed".into(), b"nonsense".to_vec());
+        let error = complete(&existing, &values, now()).expect_err("damaged").to_string();
+        assert!(error.contains("eno-node/eno-nats: agent.seed") && !error.contains("nonsense"), "{error}");
+    }
+
+    #[test]
+    fn metrics_and_certificates_follow_the_values() {
+        let secrets =
+            complete(&Secrets::default(), &values("certManager: true"), now()).expect("made").secrets;
+        assert!(secrets.tls.is_empty() && secrets.agent_tls.is_empty() && secrets.metrics.is_empty());
+        let on = complete(&secrets, &values("nodeMetrics: true"), now()).expect("made").secrets;
+        assert_eq!(on.metrics.len(), 3);
+        let off = complete(&on, &Values::default(), now()).expect("made").secrets;
+        assert!(off.metrics.is_empty());
+    }
+
+    #[test]
+    fn debug_output_hides_secrets() {
+        let completed = complete(&Secrets::default(), &Values::default(), now()).expect("made");
+        let text = format!("{completed:?}");
+        assert!(!text.contains("SU") && !text.contains("PRIVATE"), "{text}");
+    }
+}

@@ -1,0 +1,420 @@
+//! The values of an installation: what an admin may choose.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The image of ENO that this program installs by default.
+const IMAGE: &str = match option_env!("ENO_IMAGE") {
+    Some(image) => image,
+    None => "eno:dev",
+};
+/// The image of nats-server that this program installs by default.
+const NATS_IMAGE: &str = match option_env!("ENO_NATS_IMAGE") {
+    Some(image) => image,
+    None => "eno-nats:dev",
+};
+
+/// What an admin chooses about an installation. A field that is left out has its default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[allow(clippy::struct_excessive_bools, reason = "they are switches of a values file")]
+pub struct Values {
+    /// The image with the programs of ENO.
+    pub image: Image,
+    /// The image with nats-server.
+    pub nats_image: Image,
+    /// When nodes pull the images.
+    pub image_pull_policy: PullPolicy,
+    /// Secrets of the type kubernetes.io/dockerconfigjson, in eno-system and in eno-node.
+    pub image_pull_secrets: Vec<Name>,
+    /// NATS.
+    pub nats: Nats,
+    /// The identifier of this cluster on switches, 1 to 8 characters of a-z and 0-9; absent: the engine keeps the one
+    /// in use, or derives one.
+    #[serde(rename = "clusterID")]
+    pub cluster_id: Option<ClusterId>,
+    /// Networks and hosts that callbacks may reach although they are refused otherwise.
+    pub callback_allow: Vec<Text>,
+    /// Networks that callbacks must not reach: those of the cluster's pods and services.
+    pub callback_deny: Vec<IpNet>,
+    /// Whether callbacks go to https URLs only.
+    pub callback_https_only: bool,
+    /// The HTTP proxy of callbacks.
+    pub callback_proxy: Option<Text>,
+    /// Whether the engine makes an L2BridgeDomain per L2Service in use.
+    pub bridge_domains: bool,
+    /// The networks of the nodes' addresses, for NetworkPolicies; empty: any address may be a node's.
+    #[serde(rename = "nodeCIDRs")]
+    pub node_cidrs: Vec<IpNet>,
+    /// The directory of the container runtime's socket on each node.
+    pub runtime_directory: Directory,
+    /// The directory of Open vSwitch's sockets on each node.
+    pub openvswitch_directory: Directory,
+    /// The image of PodConfigs' sample Deployments, with /bin/sh and sleep; absent: none are made.
+    pub sample_image: Option<Image>,
+    /// What all parts log: error, warn, info, debug, trace, or module=level pairs separated by commas.
+    pub log: Text,
+    /// The agents of nodes.
+    pub agent: Agent,
+    /// Whether agents serve metrics at port 9616 of the node's address, for clients with a certificate.
+    pub node_metrics: bool,
+    /// Whether cert-manager makes the certificates.
+    pub cert_manager: bool,
+    /// Whether the API server sets finalizers; from Kubernetes 1.36 on.
+    pub admission: bool,
+    /// Whether the definition of NetworkAttachmentDefinitions is installed, for clusters without Multus.
+    #[serde(rename = "nadDefinition")]
+    pub nad_definition: bool,
+}
+
+/// What an admin chooses about NATS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Nats {
+    /// The number of servers. It can't be changed later.
+    pub replicas: Replicas,
+    /// The StorageClass of the servers' volumes; absent: the cluster's default. It can't be changed later.
+    pub storage_class: Option<Name>,
+    /// The size of each server's volume. It can't be changed later.
+    pub storage_size: Quantity,
+    /// The memory limit of each server.
+    pub memory_limit: Quantity,
+}
+
+/// What an admin chooses about the agents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Agent {
+    /// Interfaces of nodes that pods' interfaces may be made on, besides those that ENO made.
+    pub allow_interfaces: Vec<Interface>,
+    /// The datapath of Open vSwitch bridges that ask for none in particular.
+    pub ovs_datapath: Datapath,
+    /// Further environment variables `ENO_…` of the agent's process.
+    pub env: BTreeMap<Variable, Text>,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            image: Image(IMAGE.to_owned()),
+            nats_image: Image(NATS_IMAGE.to_owned()),
+            image_pull_policy: PullPolicy::default(),
+            image_pull_secrets: Vec::new(),
+            nats: Nats::default(),
+            cluster_id: None,
+            callback_allow: Vec::new(),
+            callback_deny: Vec::new(),
+            callback_https_only: false,
+            callback_proxy: None,
+            bridge_domains: false,
+            node_cidrs: Vec::new(),
+            runtime_directory: Directory("/run/containerd".to_owned()),
+            openvswitch_directory: Directory("/run/openvswitch".to_owned()),
+            sample_image: None,
+            log: Text("info".to_owned()),
+            agent: Agent::default(),
+            node_metrics: false,
+            cert_manager: false,
+            admission: false,
+            nad_definition: false,
+        }
+    }
+}
+
+impl Default for Nats {
+    fn default() -> Self {
+        Self {
+            replicas: Replicas::One,
+            storage_class: None,
+            storage_size: Quantity("5Gi".to_owned()),
+            memory_limit: Quantity("512Mi".to_owned()),
+        }
+    }
+}
+
+/// The number of NATS servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub enum Replicas {
+    /// One server.
+    One,
+    /// Three servers on three nodes, each with a copy of every stream.
+    Three,
+}
+
+impl TryFrom<u8> for Replicas {
+    type Error = &'static str;
+
+    fn try_from(count: u8) -> Result<Self, Self::Error> {
+        match count {
+            1 => Ok(Self::One),
+            3 => Ok(Self::Three),
+            _ => Err("use 1 or 3"),
+        }
+    }
+}
+
+impl From<Replicas> for u8 {
+    fn from(replicas: Replicas) -> Self {
+        match replicas {
+            Replicas::One => 1,
+            Replicas::Three => 3,
+        }
+    }
+}
+
+/// When nodes pull an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PullPolicy {
+    /// At each start of a container.
+    Always,
+    /// If the node does not have it.
+    #[default]
+    IfNotPresent,
+    /// Never: the nodes have it.
+    Never,
+}
+
+/// A datapath of Open vSwitch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Datapath {
+    /// In the kernel.
+    #[default]
+    System,
+    /// In user space.
+    Netdev,
+}
+
+/// Defines a text that is checked when it is read.
+macro_rules! checked {
+    ($(#[doc = $doc:literal] $name:ident: $good:expr, $expected:literal;)*) => {$(
+        #[doc = $doc]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl TryFrom<String> for $name {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                let good: fn(&str) -> bool = $good;
+                if good(&text) { Ok(Self(text)) } else { Err(format!(concat!("{:?} is not ", $expected), text)) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> Self {
+                value.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+checked! {
+    /// A reference of an image.
+    Image: |text| !text.is_empty() && text.len() <= 512 && !text.contains("://")
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte)),
+        "an image such as registry.example.com/eno:v1";
+    /// The name of a Kubernetes object.
+    Name: |text| (1..=253).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)),
+        "the name of an object: a-z, 0-9, - and .";
+    /// The identifier of a cluster on switches.
+    ClusterId: |text| (1..=8).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()),
+        "1 to 8 characters of a-z and 0-9";
+    /// An absolute directory.
+    Directory: |text| text.starts_with('/') && text.len() > 1 && text.len() <= 4096
+        && !text.split('/').any(|part| part == "..") && !text.chars().any(|c| c.is_control() || c == ':'),
+        "an absolute directory such as /run/containerd";
+    /// A number of bytes, as Kubernetes writes it.
+    Quantity: is_quantity, "a size such as 512Mi or 5Gi";
+    /// The name of a network interface.
+    Interface: |text| (1..=15).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,:".contains(&byte)),
+        "the name of an interface: 1 to 15 characters";
+    /// The name of an environment variable.
+    Variable: |text| text.len() > 4 && text.starts_with("ENO_")
+        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_'),
+        "a variable that the agent reads: ENO_ and A-Z, 0-9 and _";
+    /// A line of text.
+    Text: |text| !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control),
+        "a line of text";
+}
+
+fn is_quantity(text: &str) -> bool {
+    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let count = text.len() - digits.len();
+    (1..=12).contains(&count)
+        && !text.starts_with('0')
+        && ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"].contains(&digits)
+}
+
+/// Values that can't be used. A retry does not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ValuesError {
+    /// The text is no YAML.
+    #[error("the values are not YAML: {0}")]
+    Syntax(String),
+    /// The text is no mapping.
+    #[error("the values are no mapping of names to values, such as `image: registry.example.com/eno:v1`")]
+    Form,
+    /// A key is unknown.
+    #[error("{path}: there is no such value; {hint}")]
+    Unknown {
+        /// The path of the key.
+        path: String,
+        /// The nearest known key, or all keys.
+        hint: String,
+    },
+    /// A value is invalid.
+    #[error("{path}: {problem}")]
+    Invalid {
+        /// The path of the value.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Two values don't fit each other.
+    #[error("{0}")]
+    Unfit(&'static str),
+}
+
+impl Values {
+    /// Reads values from YAML. Empty text has the defaults.
+    pub fn parse(text: &str) -> Result<Self, ValuesError> {
+        let value: Value =
+            serde_saphyr::from_str(text).map_err(|error| ValuesError::Syntax(error.to_string()))?;
+        let value = match value {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            Value::Object(_) => value,
+            _ => return Err(ValuesError::Form),
+        };
+        let known = serde_json::to_value(Self::default()).map_err(|_| ValuesError::Form)?;
+        check_keys("", &value, &known)?;
+        let values: Self = serde_path_to_error::deserialize(value).map_err(|error| ValuesError::Invalid {
+            path: error.path().to_string(),
+            problem: error.inner().to_string(),
+        })?;
+        values.check()?;
+        Ok(values)
+    }
+
+    /// The values as YAML, all fields written out.
+    pub fn to_yaml(&self) -> Result<String, ValuesError> {
+        serde_saphyr::to_string(self).map_err(|error| ValuesError::Syntax(error.to_string()))
+    }
+
+    fn check(&self) -> Result<(), ValuesError> {
+        if self.callback_proxy.as_ref().is_some_and(|url| !url.0.contains("://") || url.0.contains('@')) {
+            return Err(ValuesError::Unfit(
+                "callbackProxy: write a URL without a user, such as http://proxy.example.com:3128",
+            ));
+        }
+        let own = ["ENO_NODE", "ENO_INSTANCE", "ENO_NATS_URL", "ENO_NATS_CREDENTIALS", "ENO_NATS_CA"];
+        if self.agent.env.keys().any(|name| own.contains(&name.0.as_str())) {
+            return Err(ValuesError::Unfit(
+                "agent.env: ENO_NODE, ENO_INSTANCE and ENO_NATS_… are set by the installation; leave them out",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Checks that each key of `value` is one of `known`, whose objects have all keys of their level. An empty object
+/// permits any keys.
+fn check_keys(path: &str, value: &Value, known: &Value) -> Result<(), ValuesError> {
+    let (Value::Object(value), Value::Object(known)) = (value, known) else { return Ok(()) };
+    if known.is_empty() {
+        return Ok(());
+    }
+    for (key, value) in value {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match known.get(key) {
+            Some(known) => check_keys(&path, value, known)?,
+            None => {
+                return Err(ValuesError::Unknown { path, hint: hint(key, known.keys().map(String::as_str)) });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hint<'a>(key: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    /// Minimum similarity at which a key is taken for a misspelling.
+    const ALIKE: f64 = 0.6;
+    let alike = |known: &str| {
+        strsim::normalized_damerau_levenshtein(&known.to_ascii_lowercase(), &key.to_ascii_lowercase())
+    };
+    match known.clone().filter(|known| alike(known) >= ALIKE).max_by(|a, b| alike(a).total_cmp(&alike(b))) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_values_name_the_field_and_the_remedy() {
+        for (text, expected) in [
+            ("images: a", "images: there is no such value; did you mean image?"),
+            ("nats: {replica: 3}", "nats.replica: there is no such value; did you mean replicas?"),
+            (
+                "agent: {xyz: 3}",
+                "agent.xyz: there is no such value; there are allowInterfaces, env, ovsDatapath",
+            ),
+            ("nats: {replicas: 2}", "nats.replicas: use 1 or 3"),
+            ("nats: {replicas: x}", "nats.replicas: invalid type: string \"x\", expected u8"),
+            ("nats: {storageSize: 5 GB}", "nats.storageSize: \"5 GB\" is not a size such as 512Mi or 5Gi"),
+            ("clusterID: Site-A", "clusterID: \"Site-A\" is not 1 to 8 characters of a-z and 0-9"),
+            ("callbackDeny: [10.0.0.0]", "callbackDeny[0]: invalid IP address syntax"),
+            (
+                "runtimeDirectory: run",
+                "runtimeDirectory: \"run\" is not an absolute directory such as /run/containerd",
+            ),
+            ("image: 'a b'", "image: \"a b\" is not an image such as registry.example.com/eno:v1"),
+            (
+                "agent: {env: {PATH: x}}",
+                "agent.env.PATH: \"PATH\" is not a variable that the agent reads: ENO_ and A-Z, 0-9 and _",
+            ),
+            (
+                "agent: {env: {ENO_NODE: x}}",
+                "agent.env: ENO_NODE, ENO_INSTANCE and ENO_NATS_… are set by the installation; leave them out",
+            ),
+            (
+                "callbackProxy: 'http://u:p@proxy:3128'",
+                "callbackProxy: write a URL without a user, such as http://proxy.example.com:3128",
+            ),
+            (
+                "- a",
+                "the values are no mapping of names to values, such as `image: registry.example.com/eno:v1`",
+            ),
+        ] {
+            let error = Values::parse(text).expect_err(text);
+            assert_eq!(error.to_string(), expected, "{text}");
+        }
+        assert!(matches!(Values::parse("a: [").expect_err("no YAML"), ValuesError::Syntax(_)));
+    }
+
+    #[test]
+    fn values_survive_being_written() {
+        let text = "clusterID: lab1\nnats: {replicas: 3, storageClass: fast}\nagent: {env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}\n\
+                    callbackDeny: [10.244.0.0/16, 'fd00::/8']";
+        let values = Values::parse(text).expect("valid values");
+        assert_eq!(Values::parse(&values.to_yaml().expect("YAML")), Ok(values));
+        assert_eq!(Values::parse(""), Ok(Values::default()));
+    }
+}

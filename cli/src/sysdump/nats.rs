@@ -1,0 +1,116 @@
+//! What a dump takes from NATS, and from drivers over NATS.
+
+use eno_engine::trace::{self, STREAMS, StreamMessage};
+use eno_sbi::nats::Connection;
+use eno_schemas::{Command, Desired, decode, subject};
+use futures::StreamExt as _;
+use kube::Client;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::archive::Entry;
+use super::messages::MessageLine;
+use super::{Collector, redact, stream_path};
+use crate::inspect::NatsClientArgs;
+
+/// How many drivers are asked at a time. A driver answers for one device after another.
+const CONCURRENCY: usize = 4;
+
+/// Reads the streams and asks the drivers of switches for what they would change.
+pub(crate) async fn collect(collector: &Collector, args: &NatsClientArgs, client: Option<&Client>) {
+    let nats = match collector.part("NATS", Box::pin(args.connect(client))).await {
+        Some(Some(nats)) => nats,
+        Some(None) => {
+            return collector.not_read(
+                "NATS",
+                "no --nats-url or ENO_NATS_URL is given, and this disk has no keys of this cluster",
+            );
+        }
+        None => return,
+    };
+    server(collector, &nats);
+    let mut switches = Vec::new();
+    let mut may_list_consumers = true;
+    for stream in STREAMS {
+        state(collector, &nats, stream, &mut may_list_consumers).await;
+        Box::pin(messages(collector, &nats, stream, &mut switches)).await;
+    }
+    futures::stream::iter(&switches)
+        .for_each_concurrent(CONCURRENCY, |command| preview(collector, &nats, command))
+        .await;
+}
+
+/// The server that this client is connected to.
+fn server(collector: &Collector, nats: &Connection) {
+    let info = nats.client.server_info();
+    let mut entry = Entry::new("nats/server.jsonl");
+    entry.record(&json!({
+        "version": info.version, "name": info.server_name, "maxPayload": info.max_payload,
+        "authRequired": info.auth_required, "tlsRequired": info.tls_required, "servers": info.connect_urls.len(),
+    }));
+    collector.add("the server of NATS", entry);
+}
+
+/// The configuration and state of a stream and its consumers.
+async fn state(collector: &Collector, nats: &Connection, stream: &str, may_list_consumers: &mut bool) {
+    let what = format!("the state of NATS stream {stream}");
+    let Some(info) = collector.part(&what, trace::stream_info(nats, stream)).await else { return };
+    let mut entry = Entry::new(&format!("nats/{stream}.state.jsonl"));
+    entry.object(&info);
+    // Without the permission, the server does not answer.
+    if *may_list_consumers {
+        match collector.part("the consumers of NATS streams", trace::consumers(nats, stream)).await {
+            Some(consumers) => consumers.into_iter().for_each(|consumer| entry.object(&consumer)),
+            None => *may_list_consumers = false,
+        }
+    }
+    collector.add(&what, entry);
+}
+
+/// All messages of a stream. Of commands, the last one of each switch is kept.
+async fn messages(collector: &Collector, nats: &Connection, stream: &str, switches: &mut Vec<Command>) {
+    let what = format!("the messages of NATS stream {stream}");
+    let mut entry = Entry::new(&stream_path(stream));
+    let read = trace::each_message(nats, stream, |message| {
+        if !entry.has_room() {
+            return;
+        }
+        if stream == subject::COMMANDS
+            && let Ok(command @ Command { desired: Desired::Fabric(_), .. }) = decode(message.payload)
+        {
+            switches.push(command);
+        }
+        if let Ok(line) = line(&message) {
+            entry.record(&line);
+        }
+    });
+    let read = collector.long_part(&what, Box::pin(read)).await;
+    // A stream whose end is missing would answer questions wrongly. What there is of it is kept under another name.
+    if read.is_none() {
+        if entry.lines() == 0 {
+            return;
+        }
+        entry.rename(&format!("nats/{stream}.incomplete.jsonl"));
+    }
+    collector.add(&what, entry);
+}
+
+/// A message as a line, redacted.
+fn line(message: &StreamMessage<'_>) -> serde_json::Result<MessageLine> {
+    let mut payload = serde_json::from_slice::<Value>(message.payload)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(message.payload).into_owned()));
+    redact::value(&mut payload);
+    let payload = RawValue::from_string(payload.to_string())?;
+    let (subject, time) = (message.subject.to_owned(), message.time.clone());
+    Ok(MessageLine { subject, sequence: message.sequence, time, payload })
+}
+
+/// What the driver of a switch would change to fulfil its last command. It reads the switch for this.
+async fn preview(collector: &Collector, nats: &Connection, command: &Command) {
+    let Command { driver, target, .. } = command;
+    let what = format!("what driver {driver} would change on {target}");
+    let Some(preview) = collector.part(&what, trace::preview(nats, command)).await else { return };
+    let mut entry = Entry::new(&format!("devices/{}.jsonl", subject::key(driver, target)));
+    entry.object(&preview);
+    collector.add(&what, entry);
+}
