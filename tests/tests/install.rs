@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use eno::install::context::ContextStore;
 use eno::install::installer::{Change, InstallError, dry_run};
+use eno::install::removal::{Objects, Request};
+use eno::install::uninstaller::{self, UninstallError};
 use eno::install::{Installed, MANAGER, Values, install, plan, render};
 use eno_control_plane::parts::{Part, Parts};
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
@@ -17,7 +19,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::interval;
 
@@ -183,24 +185,12 @@ async fn installer_role_installs_repeats_upgrades_and_prunes() {
     let home = tempfile::tempdir().expect("a directory");
     let control_plane = control_plane(directory.path()).await;
     let admin = control_plane.client().await.expect("a client");
-    for object in kubectl_kustomize(&["deploy/rbac-install"]).await {
-        eno::apply::apply(&admin, "test", &object).await.expect("the role");
-    }
-    apply(
-        &admin,
-        "test",
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "installer"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eno-installer"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "installer"}]}),
-    )
-    .await;
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "none",
         "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}});
     apply(&admin, "test", class).await;
     let classes: Api<StorageClass> = Api::all(admin.clone());
     classes.get("standard").await.expect("the StorageClass");
-    let client = control_plane.client_for("installer", None).await.expect("a client");
+    let client = installer(&control_plane).await;
 
     let values = "nadDefinition: true\nadmission: true\nnodeMetrics: true";
     let before = changes(&client, values).await;
@@ -274,5 +264,122 @@ async fn half_installed_operator_is_finished_by_running_it_again() {
     installed(&client, &client, home.path(), text).await.expect("installed");
     assert_eq!(phase(maps.get("eno-install").await.expect("a record")), "installed");
     assert_eq!(context.file("inspect.seed").map(|path| std::fs::read_to_string(path).expect("a seed")), seed);
+    control_plane.stop().await;
+}
+
+/// The objects of a cluster that are of ENO, as `Kind name`.
+async fn left(client: &Client) -> Vec<String> {
+    let kinds = [
+        ("", "v1", "Namespace"),
+        ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+        ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+        ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding"),
+        ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding"),
+    ];
+    let mut left = Vec::new();
+    for (group, version, kind) in kinds {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let listed = api.list_metadata(&ListParams::default()).await.expect("a list").items;
+        let is_ours = |name: &str| {
+            ["eno-", "network-attachment-"].iter().any(|start| name.starts_with(start))
+                || [".eno.k8s.io", ".opdev.io"].iter().any(|end| name.ends_with(end))
+        };
+        let names = listed.iter().map(ResourceExt::name_any).filter(|name| is_ours(name));
+        // The role of who installs is not of the installation.
+        left.extend(names.filter(|name| name != "eno-installer").map(|name| format!("{kind} {name}")));
+    }
+    left
+}
+
+fn request(objects: Objects, forget: &[&str]) -> Request {
+    Request { objects, forget: forget.iter().map(|name| (*name).to_owned()).collect() }
+}
+
+async fn removed(client: &Client, home: &Path, request: &Request) -> Result<(), UninstallError> {
+    let removal = Box::pin(uninstaller::plan(client, request)).await?;
+    let context = ContextStore::at(home).cluster("test");
+    let report = |line: &str| eprintln!("{line}");
+    Box::pin(uninstaller::uninstall(client, request, &removal, Some(&context), WAIT, &report)).await
+}
+
+/// Binds the role of `deploy/rbac-install` to a user, and returns the user's client.
+async fn installer(control_plane: &ControlPlane) -> Client {
+    let admin = control_plane.client().await.expect("a client");
+    for object in kubectl_kustomize(&["deploy/rbac-install"]).await {
+        eno::apply::apply(&admin, "test", &object).await.expect("the role");
+    }
+    apply(
+        &admin,
+        "test",
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "installer"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "eno-installer"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "installer"}]}),
+    )
+    .await;
+    control_plane.client_for("installer", None).await.expect("a client")
+}
+
+/// Without an engine nothing is removed, unless the objects are kept or abandoned. Nothing else stays.
+#[tokio::test]
+async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let home = tempfile::tempdir().expect("a directory");
+    let control_plane = control_plane(directory.path()).await;
+    let admin = control_plane.client().await.expect("a client");
+    let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "none",
+        "metadata": {"name": "fast"}});
+    apply(&admin, "test", class).await;
+    let client = installer(&control_plane).await;
+    let values = "nadDefinition: true\nnodeMetrics: true\nnats: {storageClass: fast}";
+    let remove = request(Objects::Remove, &[]);
+    let nobody = control_plane.client_for("nobody", None).await.expect("a client");
+    let error = removed(&nobody, home.path(), &remove).await.expect_err("no rights").to_string();
+    for expected in ["nothing was removed", "delete namespaces", "patch nodes/status", "eno-installer"] {
+        assert!(error.contains(expected), "{error} lacks {expected:?}");
+    }
+    let nothing = uninstaller::plan(&client, &remove).await.expect("a plan");
+    assert!(nothing.inventory.is_empty());
+
+    installed(&client, &admin, home.path(), values).await.expect("installed");
+    let network = json!({"apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2Service",
+        "metadata": {"name": "blue", "finalizers": ["eno.k8s.io/engine", "example.org/other"]},
+        "spec": {"VlanType": "vlan", "SegmentationID": 100}});
+    apply(&admin, "test", network).await;
+    let error = removed(&client, home.path(), &remove).await.expect_err("no engine leads").to_string();
+    assert!(
+        error.contains("nothing was removed") && error.contains("no engine leads, and 1 objects"),
+        "{error}"
+    );
+
+    removed(&client, home.path(), &request(Objects::Keep, &[])).await.expect("removed without the objects");
+    let kept = left(&admin).await;
+    let is_expected =
+        |one: &String| one.starts_with("CustomResourceDefinition") || one == "Namespace eno-devices";
+    assert!(kept.len() == 15 && kept.iter().all(is_expected), "{kept:?}");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("eno.k8s.io", "v1alpha1", "L2Service"));
+    let networks: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
+    let blue = networks.get("blue").await.expect("the object");
+    assert!(blue.metadata.deletion_timestamp.is_none() && !home.path().join("clusters/test").exists());
+
+    installed(&client, &admin, home.path(), values).await.expect("installed again");
+    // Somebody else's finalizer keeps the object. The run that goes on after it needs no engine.
+    let abandon = request(Objects::Abandon, &[]);
+    let removal = Box::pin(uninstaller::plan(&client, &abandon)).await.expect("a plan");
+    let patience = Duration::from_secs(15);
+    let report = |line: &str| eprintln!("{line}");
+    let late = Box::pin(uninstaller::uninstall(&client, &abandon, &removal, None, patience, &report)).await;
+    let error = late.expect_err("an object stays").to_string();
+    assert!(error.contains("L2Service blue") && error.contains("run eno uninstall again"), "{error}");
+    let blue = networks.get("blue").await.expect("the object");
+    assert_eq!(blue.finalizers(), ["example.org/other"]);
+    let none = json!({"metadata": {"finalizers": null}});
+    networks.patch("blue", &PatchParams::default(), &Patch::Merge(none)).await.expect("patched");
+    removed(&client, home.path(), &abandon).await.expect("removed");
+    assert_eq!(left(&admin).await, Vec::<String>::new());
     control_plane.stop().await;
 }

@@ -15,6 +15,7 @@ mod revoked;
 mod status;
 mod sysdump;
 mod trace;
+mod uninstall;
 
 use std::future::Future;
 use std::process::ExitCode;
@@ -77,6 +78,7 @@ enum Command {
     Sysdump(sysdump::SysdumpArgs),
     Import(import::ImportArgs),
     Install(install::InstallArgs),
+    Uninstall(uninstall::UninstallArgs),
     Completion(generate::CompletionArgs),
     Man(generate::ManArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
@@ -112,6 +114,7 @@ impl Eno {
             Command::Sysdump(args) => for_user(sysdump::run(args)),
             Command::Import(args) => import::run(args),
             Command::Install(args) => for_user(install::run(args)),
+            Command::Uninstall(args) => for_user(uninstall::run(args)),
             Command::Completion(args) => {
                 generate::completion(&args);
                 Ok(())

@@ -161,6 +161,14 @@ pub async fn missing_permissions(
     client: &Client,
     objects: &[DynamicObject],
 ) -> Result<Vec<Permission>, ReadError> {
+    missing_of(client, needed_permissions(objects)).await
+}
+
+/// Those of these rights that the caller lacks.
+pub(super) async fn missing_of(
+    client: &Client,
+    needed: BTreeSet<Permission>,
+) -> Result<Vec<Permission>, ReadError> {
     let everything = Permission {
         verb: "*",
         group: "*".to_owned(),
@@ -171,7 +179,7 @@ pub async fn missing_permissions(
     if may(client, &everything).await? {
         return Ok(Vec::new());
     }
-    let refused = stream::iter(needed_permissions(objects))
+    let refused = stream::iter(needed)
         .map(|permission| async move { Ok::<_, ReadError>((may(client, &permission).await?, permission)) })
         .buffered(CONCURRENCY)
         .try_collect::<Vec<_>>()

@@ -101,7 +101,7 @@ pub enum InstallError {
     },
 }
 
-fn list(refusals: &[Refusal]) -> String {
+pub(super) fn list(refusals: &[Refusal]) -> String {
     let lines: Vec<_> = refusals.iter().map(ToString::to_string).collect();
     format!("\n  {}", lines.join("\n  "))
 }
@@ -266,7 +266,7 @@ pub async fn install(
     Ok(Installed { was_upgrade: plan.is_upgrade, made: plan.completed.made })
 }
 
-fn kind(object: &DynamicObject) -> &str {
+pub(super) fn kind(object: &DynamicObject) -> &str {
     object.types.as_ref().map_or("", |types| types.kind.as_str())
 }
 
@@ -274,8 +274,18 @@ fn kind(object: &DynamicObject) -> &str {
 async fn outdated(client: &Client, objects: &[DynamicObject]) -> Result<Vec<DynamicObject>, InstallError> {
     let id = |object: &DynamicObject| (kind(object).to_owned(), name_of(object));
     let wanted: BTreeSet<_> = objects.iter().map(id).collect();
+    let mut found = ours(client).await?;
+    // cert-manager may have taken over the certificate.
+    found.retain(|object| {
+        ![RECORD, NATS_TLS].contains(&object.name_any().as_str()) && !wanted.contains(&id(object))
+    });
+    Ok(found)
+}
+
+/// The objects of the pruned kinds that an installation applied.
+pub(super) async fn ours(client: &Client) -> Result<Vec<DynamicObject>, ReadError> {
     let params = ListParams::default().labels(&format!("{}={}", PART_OF.0, PART_OF.1));
-    let mut outdated = Vec::new();
+    let mut ours = Vec::new();
     for (group, kind, is_namespaced) in PRUNED {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         let is_optional = group == "cert-manager.io" || kind.starts_with("Mutating");
@@ -292,20 +302,17 @@ async fn outdated(client: &Client, objects: &[DynamicObject]) -> Result<Vec<Dyna
                 Err(kube::Error::Api(status)) if status.is_forbidden() && is_optional => continue,
                 listed => listed.map_err(failed(format!("listing {}", resource.plural)))?,
             };
-            for mut found in listed.items {
-                found.types =
+            let is_ours = |object: &DynamicObject| {
+                object.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(MANAGER))
+            };
+            ours.extend(listed.items.into_iter().filter(is_ours).map(|mut object| {
+                object.types =
                     Some(TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() });
-                let is_ours =
-                    found.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(MANAGER));
-                // cert-manager may have taken over the certificate.
-                let is_kept = [RECORD, NATS_TLS].contains(&found.name_any().as_str());
-                if is_ours && !is_kept && !wanted.contains(&id(&found)) {
-                    outdated.push(found);
-                }
-            }
+                object
+            }));
         }
     }
-    Ok(outdated)
+    Ok(ours)
 }
 
 async fn delete(client: &Client, object: &DynamicObject) -> Result<(), InstallError> {
@@ -342,7 +349,7 @@ async fn certificate(client: &Client, deadline: Instant) -> Result<(), InstallEr
     until(api, NATS_TLS, &what, is_made, deadline).await
 }
 
-async fn until<K>(
+pub(super) async fn until<K>(
     api: Api<K>,
     name: &str,
     what: &str,
@@ -360,7 +367,7 @@ where
 }
 
 /// Waits until an engine renews its Lease, and returns its name. Clocks are not compared: they may differ.
-async fn leader(client: &Client, deadline: Instant) -> Result<String, InstallError> {
+pub(super) async fn leader(client: &Client, deadline: Instant) -> Result<String, InstallError> {
     let api: Api<Lease> = Api::namespaced(client.clone(), SYSTEM);
     let holder = |lease: &Lease| {
         let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.clone());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use eno_core::Name;
 use eno_queue::DelayQueue;
-use kube::Client;
-use kube::api::{Api, ObjectMeta, Patch, PatchParams};
+use kube::api::{Api, ListParams, ObjectMeta, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
@@ -143,6 +143,22 @@ fn patches(desired: &DesiredLabels, current: &NodeState) -> (Option<Value>, Opti
         json!({ "metadata": { "uid": current.uid }, "status": { "capacity": resources, "allocatable": resources } })
     });
     (labels, status)
+}
+
+/// Removes the labels and extended resources that the engine wrote on any node. Returns the names of the changed nodes.
+/// No engine may run meanwhile. A retry goes on after an error.
+pub async fn unmark_nodes(client: Client) -> Result<Vec<String>, kube::Error> {
+    let nodes: Api<SlimNode> = Api::all_with(client, &slim_objects::nodes());
+    let mut changed = Vec::new();
+    for node in nodes.list(&ListParams::default()).await?.items {
+        let (labels, status) = patches(&DesiredLabels::default(), &slim_objects::node_state(&node));
+        if labels.is_some() || status.is_some() {
+            let name = node.name_any();
+            write(&nodes, &name, labels, status).await?;
+            changed.push(name);
+        }
+    }
+    Ok(changed)
 }
 
 /// Messages to the task that labels nodes.
