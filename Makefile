@@ -112,13 +112,13 @@ image: programs
 	target/debug/eno-image "$${about[@]}" nats --server $(IMAGES)/nats-server
 
 crds:
-	$(CARGO) run -p eno-nbi-crds --bin eno-crds
-	$(CARGO) run -p eno-schemas --bin eno-schemas
-	kubectl=$$($(CARGO) run -q -p eno-control-plane --bin eno-get-parts kubectl); \
+	$(CARGO) build --workspace --locked
+	target/debug/eno-crds
+	target/debug/eno-schemas
+	kubectl=$$(target/debug/eno-get-parts kubectl); \
 	"$$kubectl" kustomize deploy >deploy/rendered/operator.yaml; \
 	"$$kubectl" kustomize --load-restrictor LoadRestrictionsNone deploy/nats-cluster-install \
 	  >deploy/rendered/operator-nats-cluster.yaml
-	$(CARGO) build --workspace --locked
 	target/debug/eno-lab reference >target/commands.md
 	mv target/commands.md docs/src/reference/commands.md
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, desired_state};
+use eno_engine::forecast::{Change, ClusterState, DesiredState, Key, Kind, desired_state, forecast};
 use eno_schemas::VlanSet;
 use serde_json::Value;
 
@@ -115,6 +115,12 @@ pub fn refusals(inventory: &Inventory, request: &Request) -> Vec<Refusal> {
                 .to_owned(),
         );
     }
+    for (object, user) in in_use(inventory) {
+        refuse(
+            format!("{object} is {user}"),
+            "delete these pods, or take the network from their labels and annotations".to_owned(),
+        );
+    }
     let left = left_behind(inventory);
     for name in inventory.unreachable().filter(|name| !request.forget.contains(*name)) {
         let keeps = left.switches.get(name).map_or("no VLAN".to_owned(), ToString::to_string);
@@ -124,6 +130,20 @@ pub fn refusals(inventory: &Inventory, request: &Request) -> Vec<Refusal> {
         );
     }
     refusals
+}
+
+/// Objects that pods keep from being deleted, and the pods.
+fn in_use(inventory: &Inventory) -> Vec<(String, String)> {
+    let deletions: Vec<_> = inventory.cluster.keys().cloned().map(Change::Delete).collect();
+    let kinds = [Kind::L2ServiceAttachment, Kind::Bridge, Kind::PodNetworkConfig, Kind::PodConfig];
+    let is_for_pods = |kind: &str| kinds.iter().any(|one| one.as_str() == kind);
+    let objects = forecast(&inventory.cluster, &deletions).objects.into_iter();
+    let stays = objects.filter(|object| is_for_pods(object.kind)).filter_map(|object| {
+        let message = object.after?.message;
+        let namespace = object.namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        Some((format!("{} {namespace}{}", object.kind, object.name), message))
+    });
+    stays.collect()
 }
 
 /// The VLANs of one switch.
@@ -136,7 +156,7 @@ pub struct SwitchVlans {
 
 impl std::fmt::Display for SwitchVlans {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "VLANs {} (named eno-{}-ID)", self.vlans, self.cluster)?;
+        write!(f, "VLANs {} (named eno-{}-VLAN)", self.vlans, self.cluster)?;
         if !self.ports.is_empty() {
             write!(f, " on ports {}", listed(&self.ports))?;
         }
@@ -158,6 +178,10 @@ pub struct Left {
 /// What ENO's objects have on switches, on nodes and as NADs.
 pub fn left_behind(inventory: &Inventory) -> Left {
     let DesiredState { switches, network_attachment_definitions, nodes } = desired_state(&inventory.cluster);
+    // A forecast knows no identifier of the cluster.
+    let cluster = |data| Value::pointer(data, "/status/clusterID")?.as_str();
+    let clusters: BTreeMap<&str, &str> =
+        inventory.devices().filter_map(|(name, data)| Some((name, cluster(data)?))).collect();
     let switches = switches
         .into_iter()
         .filter(|(_, (_, desired))| !desired.vlans.is_empty())
@@ -165,7 +189,8 @@ pub fn left_behind(inventory: &Inventory) -> Left {
             let carries = |port: &&eno_schemas::FabricPort| !port.vlans.is_empty();
             let ports = desired.ports.iter().filter(carries).map(|port| port.name.clone()).collect();
             let vlans = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-            (name, SwitchVlans { cluster: desired.cluster, vlans, ports })
+            let cluster = clusters.get(&*name).copied().unwrap_or("ID").to_owned();
+            (name, SwitchVlans { cluster, vlans, ports })
         })
         .collect();
     Left { switches, nads: network_attachment_definitions, nodes }
@@ -246,11 +271,11 @@ mod tests {
     }
 
     /// A network from a node at one switch to a gateway at another, which does not answer.
-    fn inventory() -> Inventory {
+    fn objects() -> Vec<(Part, Value)> {
         let device = |name: &str, ports: Value, reachable: &str| {
             let status = json!({"phase": "ready", "clusterID": "k1",
                 "conditions": [{"type": "Reachable", "status": reachable, "message": "no answer"}]});
-            let spec = json!({"Driver": "netconf", "Address": "192.0.2.1:830", "Ports": ports});
+            let spec = json!({"Driver": "netconf", "Address": format!("{name}:830"), "Ports": ports});
             object(Kind::FabricDevice, name, &spec, &status)
         };
         let plain = |kind, name, spec| object(kind, name, &spec, &json!({}));
@@ -260,7 +285,7 @@ mod tests {
         let mut attachment = plain(Kind::L2ServiceAttachment, "oam", attachment);
         attachment.1["metadata"]["namespace"] = json!("cnf-a");
         let node = json!({"metadata": {"name": "n1", "labels": {"rack": "a"}}, "spec": {}, "status": {}});
-        let objects = [
+        vec![
             (Part::Nodes, node),
             device(
                 "leaf1",
@@ -272,14 +297,17 @@ mod tests {
                 json!([{"Name": "p2", "PhysicalNW": "dc"}, {"Name": "up", "Device": "leaf1", "Port": "up"}]),
                 "False",
             ),
-            plain(Kind::PhysicalNetwork, "dc", json!({})),
+            plain(Kind::PhysicalNetwork, "dc", json!({"SegmentationIDs": ["100-199"]})),
             plain(Kind::NodePool, "workers", json!({"NodeSelector": {"matchLabels": {"rack": "a"}}})),
             plain(Kind::ConnectionPoint, "data", point),
             plain(Kind::L2Service, "blue", json!({"SegmentationID": 100, "PhysicalNW": ["dc"]})),
             attachment,
-        ];
+        ]
+    }
+
+    fn inventory() -> Inventory {
         Inventory {
-            cluster: ClusterState::stored(objects, Vec::new(), "default").expect("a cluster"),
+            cluster: ClusterState::stored(objects(), Vec::new(), "default").expect("a cluster"),
             operator: vec!["Namespace eno-system".to_owned()],
             leader: Some("engine-1".to_owned()),
             ..Inventory::default()
@@ -296,8 +324,7 @@ mod tests {
 
     #[test]
     fn networks_that_nobody_would_remove_are_a_refusal() {
-        let keeps =
-            "FabricDevice leaf2 does not answer, and would keep VLANs 100 (named eno-k1-ID) on ports p2, up";
+        let keeps = "FabricDevice leaf2 does not answer, and would keep VLANs 100 (named eno-k1-VLAN) on ports p2, up";
         let right = Permission {
             verb: "delete",
             group: String::new(),
@@ -310,8 +337,14 @@ mod tests {
             inventory.cluster = ClusterState::default();
             inventory.leader = None;
         };
+        let pod = |inventory: &mut Inventory| {
+            let pod = json!({"metadata": {"name": "cnf-1", "namespace": "cnf-a", "uid": "u", "labels":
+                {"attach.eno.k8s.io/oam": "net1"}}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}});
+            let objects = objects().into_iter().chain([(Part::Pods, pod)]);
+            inventory.cluster = ClusterState::stored(objects, Vec::new(), "default").expect("a cluster");
+        };
         let no_right = move |inventory: &mut Inventory| inventory.missing_permissions = vec![right.clone()];
-        let cases: [(&dyn Fn(&mut Inventory), Request, &[&str]); 9] = [
+        let cases: [(&dyn Fn(&mut Inventory), Request, &[&str]); 10] = [
             (&|_| {}, request(Objects::Remove, &[]), &[keeps]),
             (&|_| {}, request(Objects::Remove, &["leaf2"]), &[]),
             (&|_| {}, request(Objects::Remove, &["leaf2", "x"]), &["no FabricDevice x"]),
@@ -320,6 +353,7 @@ mod tests {
             (&no_leader, request(Objects::Abandon, &[]), &[]),
             (&no_leader, request(Objects::Keep, &[]), &[]),
             (&no_objects, request(Objects::Remove, &[]), &[]),
+            (&pod, request(Objects::Remove, &["leaf2"]), &["L2ServiceAttachment cnf-a/oam is in use by pod"]),
             (&no_right, request(Objects::Abandon, &[]), &["you may not delete namespaces"]),
         ];
         for (change, request, expected) in cases {
@@ -359,7 +393,7 @@ mod tests {
                     "leaves on switch leaf1",
                     "leaves on switch leaf2",
                     "deletes Secrets of namespace eno-devices",
-                    "keeps the definition of NetworkAttachmentDefinitions: 2",
+                    "keeps the definition of NetworkAttachmentDefinitions: 1 of others",
                 ],
             ),
             (

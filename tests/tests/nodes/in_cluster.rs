@@ -1,12 +1,22 @@
 //! The whole operator as the pods that `eno install` makes: NATS on its volume, two engines, drivers and agents, with
 //! Services and names as on any cluster.
 
+use std::fmt::Debug;
+
 use eno_lab::sandbox::{InCluster, SandboxOptions};
 use eno_nbi_crds::{L2Service, Phase};
 use eno_tests::{Receiver, System, deployment, object, two_nodes, with_own_sandbox};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::ResourceExt as _;
+use kube::api::ListParams;
 use kube::runtime::watcher;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::nodes::hot_plug::{addresses, attachment, network};
@@ -51,13 +61,63 @@ fn operator_in_pods_connects_pods_across_the_fabric() {
         let trace = system.eno_json(&["trace", "l2sa/oam", "-n", NAME], "", 0).await;
         assert!(trace["entries"].as_array().is_some_and(|entries| !entries.is_empty()), "{trace}");
 
+        every_check_passes(system).await;
+        // Pods that use a network are a refusal.
+        let refused = uninstall(system, &["--yes"], false).await;
+        assert!(refused.contains("nothing was removed") && refused.contains("in use by"), "{refused}");
+        assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
         system.delete(&cnf).await;
-        system.delete(&oam).await;
-        system.delete(&network).await;
+        let shown = uninstall(system, &["--dry-run"], true).await;
+        assert!(shown.contains(&format!("switch leaf1: VLANs {VID}")), "{shown}");
+        uninstall(system, &["--yes"], true).await;
         system.until_without([VID]).await;
         receiver.until(&[format!("L2Service {NAME}")], "deleted").await;
-        every_check_passes(system).await;
+        nothing_is_left(system).await;
     });
+}
+
+/// What `eno uninstall` prints.
+async fn uninstall(system: &System, arguments: &[&str], succeeds: bool) -> String {
+    let output = system.eno(&[&["uninstall"], arguments].concat(), "").await;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert_eq!(output.status.success(), succeeds, "eno uninstall {arguments:?}: {text}");
+    text
+}
+
+/// Nothing of the operator is in the API server, on the nodes or on the admin's disk.
+async fn nothing_is_left(system: &System) {
+    let is_ours = |name: &String| name.contains("eno") || name.ends_with(".opdev.io");
+    let mut left: Vec<String> = Vec::new();
+    left.extend(names::<Namespace>(system).await);
+    left.extend(names::<CustomResourceDefinition>(system).await);
+    left.extend(names::<ClusterRole>(system).await);
+    left.extend(names::<ClusterRoleBinding>(system).await);
+    left.extend(names::<ValidatingAdmissionPolicy>(system).await);
+    left.extend(names::<ValidatingAdmissionPolicyBinding>(system).await);
+    left.retain(is_ours);
+    assert!(left.is_empty(), "{left:?}");
+    for node in system.all::<Node>().list(&ListParams::default()).await.expect("nodes") {
+        let labels = node.labels().keys().cloned();
+        let status = node.status.clone().unwrap_or_default();
+        let resources = status.capacity.into_iter().chain(status.allocatable).flatten().map(|(name, _)| name);
+        let is_ours = |name: &String| name.starts_with("cp.eno.k8s.io/") || name.contains("ovs-cni");
+        let marks: Vec<_> = labels.chain(resources).filter(is_ours).collect();
+        assert!(marks.is_empty(), "{}: {marks:?}", node.name_any());
+        let bridges = system.on_node(&node.name_any(), &["ovs-vsctl", "list-br"]).await;
+        assert!(!bridges.contains("br-data"), "{bridges}");
+    }
+    let contexts = system.sandbox.info().contexts.clone().expect("the directory of contexts");
+    let clusters = std::fs::read_dir(contexts.join("clusters")).expect("the directory of clusters");
+    assert_eq!(clusters.count(), 0);
+}
+
+async fn names<K>(system: &System) -> Vec<String>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let listed = system.all::<K>().list_metadata(&ListParams::default()).await.expect("a list");
+    listed.items.iter().map(|object| format!("{} {}", K::kind(&()), object.name_any())).collect()
 }
 
 /// `eno check` finds nothing wrong.
