@@ -348,7 +348,7 @@ async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
     installed(&client, &admin, home.path(), values).await.expect("installed");
     let network = json!({"apiVersion": "eno.k8s.io/v1alpha1", "kind": "L2Service",
         "metadata": {"name": "blue", "finalizers": ["eno.k8s.io/engine", "example.org/other"]},
-        "spec": {"VlanType": "vlan", "SegmentationID": 100}});
+        "spec": {"SegmentationID": 100}});
     apply(&admin, "test", network).await;
     let error = removed(&client, home.path(), &remove).await.expect_err("no engine leads").to_string();
     assert!(

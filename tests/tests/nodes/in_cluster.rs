@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 
 use eno_lab::sandbox::{InCluster, SandboxOptions};
-use eno_nbi_crds::{L2Service, Phase};
+use eno_nbi_crds::{FabricDevice, L2Service, Phase};
 use eno_tests::{Receiver, System, deployment, object, two_nodes, with_own_sandbox};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -68,9 +68,26 @@ fn operator_in_pods_connects_pods_across_the_fabric() {
         assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
         system.delete(&cnf).await;
         let shown = uninstall(system, &["--dry-run"], true).await;
-        assert!(shown.contains(&format!("switch leaf1: VLANs {VID}")), "{shown}");
-        uninstall(system, &["--yes"], true).await;
-        system.until_without([VID]).await;
+        assert!(shown.contains(&format!("removes from switch leaf1: VLANs {VID}")), "{shown}");
+        // A switch that does not answer is a refusal, and is given up on purpose.
+        system.fault("spine1", json!({"kind": "unreachable"})).await;
+        let is_unreachable = |device: &FabricDevice| {
+            let conditions = device.status.iter().flat_map(|status| &status.conditions);
+            conditions.into_iter().any(|one| one.type_ == "Reachable" && one.status == "False")
+        };
+        let watch = watcher::Config::default().fields("metadata.name=spine1");
+        system
+            .until(system.all::<FabricDevice>(), watch, "spine1 unreachable", |all| {
+                all.values().any(is_unreachable)
+            })
+            .await;
+        let refused = uninstall(system, &["--yes"], false).await;
+        let keeps = format!("FabricDevice spine1 does not answer, and would keep VLANs {VID}");
+        assert!(refused.contains(&keeps), "{refused}");
+        let shown = uninstall(system, &["--yes", "--forget", "spine1"], true).await;
+        assert!(shown.contains(&format!("leaves on switch spine1: VLANs {VID}")), "{shown}");
+        let left = system.ports_of(VID).await;
+        assert!(!left.is_empty() && left.iter().all(|(switch, _)| switch == "spine1"), "{left:?}");
         receiver.until(&[format!("L2Service {NAME}")], "deleted").await;
         nothing_is_left(system).await;
     });
