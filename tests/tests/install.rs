@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use eno::install::context::ContextStore;
 use eno::install::installer::{Change, InstallError, dry_run};
-use eno::install::removal::{Objects, Request};
-use eno::install::uninstaller::{self, UninstallError};
+use eno::install::uninstall::removal::{Objects, Request};
+use eno::install::uninstall::{self, UninstallError};
 use eno::install::{Installed, MANAGER, Values, install, plan, render};
 use eno_control_plane::parts::{Part, Parts};
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
@@ -300,10 +300,10 @@ fn request(objects: Objects, forget: &[&str]) -> Request {
 }
 
 async fn removed(client: &Client, home: &Path, request: &Request) -> Result<(), UninstallError> {
-    let removal = Box::pin(uninstaller::plan(client, request)).await?;
+    let removal = Box::pin(uninstall::plan(client, request)).await?;
     let context = ContextStore::at(home).cluster("test");
     let report = |line: &str| eprintln!("{line}");
-    Box::pin(uninstaller::uninstall(client, request, &removal, Some(&context), WAIT, &report)).await
+    Box::pin(uninstall::uninstall(client, request, &removal, Some(&context), WAIT, &report)).await
 }
 
 /// Binds the role of `deploy/rbac-install` to a user, and returns the user's client.
@@ -342,7 +342,7 @@ async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
     for expected in ["nothing was removed", "delete namespaces", "patch nodes/status", "eno-installer"] {
         assert!(error.contains(expected), "{error} lacks {expected:?}");
     }
-    let nothing = uninstaller::plan(&client, &remove).await.expect("a plan");
+    let nothing = uninstall::plan(&client, &remove).await.expect("a plan");
     assert!(nothing.inventory.is_empty());
 
     installed(&client, &admin, home.path(), values).await.expect("installed");
@@ -369,10 +369,10 @@ async fn uninstall_without_an_engine_is_refused_keeps_or_abandons() {
     installed(&client, &admin, home.path(), values).await.expect("installed again");
     // Somebody else's finalizer keeps the object. The run that goes on after it needs no engine.
     let abandon = request(Objects::Abandon, &[]);
-    let removal = Box::pin(uninstaller::plan(&client, &abandon)).await.expect("a plan");
+    let removal = Box::pin(uninstall::plan(&client, &abandon)).await.expect("a plan");
     let patience = Duration::from_secs(15);
     let report = |line: &str| eprintln!("{line}");
-    let late = Box::pin(uninstaller::uninstall(&client, &abandon, &removal, None, patience, &report)).await;
+    let late = Box::pin(uninstall::uninstall(&client, &abandon, &removal, None, patience, &report)).await;
     let error = late.expect_err("an object stays").to_string();
     assert!(error.contains("L2Service blue") && error.contains("run eno uninstall again"), "{error}");
     let blue = networks.get("blue").await.expect("the object");

@@ -9,8 +9,8 @@ use anyhow::bail;
 use crate::inspect::ClusterArgs;
 use crate::install::cluster;
 use crate::install::context::ContextStore;
-use crate::install::removal::{Objects, Request, summary};
-use crate::install::uninstaller::{plan, uninstall};
+use crate::install::uninstall::removal::{Objects, Request, summary};
+use crate::install::uninstall::{plan, uninstall};
 
 /// Take the operator away: all objects with their networks first, then the operator, its kinds, its data and the keys on
 /// this disk.
@@ -19,6 +19,7 @@ use crate::install::uninstaller::{plan, uninstall};
 /// before the operator goes. It removes nothing while no engine leads or a switch does not answer. Run again, it goes on
 /// where an earlier try stopped.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag")]
 #[command(after_help = "Examples:
   eno uninstall --dry-run
   eno uninstall --yes

@@ -3,12 +3,11 @@
 pub mod cluster;
 pub mod context;
 pub mod installer;
-pub mod removal;
 pub mod render;
 pub mod requirements;
 pub mod rollout;
 pub mod secrets;
-pub mod uninstaller;
+pub mod uninstall;
 pub mod values;
 
 pub use installer::{InstallError, Installed, Plan, install, plan};

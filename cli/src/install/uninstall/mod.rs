@@ -1,17 +1,16 @@
-//! Takes the operator away: the objects while an engine runs, then the operator, then its kinds.
+//! `eno uninstall` takes the operator away: the objects while an engine runs, then the operator, then its kinds.
+
+mod inventory;
+pub mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_engine::forecast::{ClusterState, Kind, Part, ReadError as ListError, StoredError};
+use eno_engine::forecast::{Kind, ReadError as ListError, StoredError};
 use eno_engine::{finalizer, resource, unmark_nodes};
 use futures::future::try_join_all;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams,
-};
+use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Patch, PatchParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::wait::conditions;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -19,17 +18,14 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::cluster::{self, ReadError, failed, is_missing};
+use self::removal::{Inventory, Objects, Request, refusals};
+use super::cluster::{ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
-use super::installer::{self, InstallError, kind, ours, until};
-use super::removal::{Inventory, Objects, Request, refusals};
-use super::render::{self, DEVICES, RenderError, SYSTEM, Stage};
-use super::requirements::{Permission, Refusal};
-use super::secrets::Secrets;
-use crate::apply::{ApplyError, api_of, nad_resource, name_of, resource_of};
+use super::installer::{self, InstallError, kind, until};
+use super::render::{DEVICES, RenderError, Stage};
+use super::requirements::Refusal;
+use crate::apply::{ApplyError, api_of, name_of};
 
-/// How long the Lease of a leading engine may stay without a renewal. An engine renews it every 2 s.
-const LEADER_PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum concurrent requests.
 const CONCURRENCY: usize = 16;
 /// Maximum number of objects in an error.
@@ -82,91 +78,9 @@ pub struct Removal {
 
 /// Reads the cluster, and plans what to remove. Refuses what would leave something behind without its being asked for.
 pub async fn plan(client: &Client, request: &Request) -> Result<Removal, UninstallError> {
-    let removal = read(client, request).await?;
+    let removal = inventory::read(client, request).await?;
     let refused = refusals(&removal.inventory, request);
     if refused.is_empty() { Ok(removal) } else { Err(UninstallError::Refused(refused)) }
-}
-
-async fn read(client: &Client, request: &Request) -> Result<Removal, UninstallError> {
-    let values = cluster::record(client).await?.map(|record| record.values);
-    let defines_nads = values.as_ref().is_some_and(|values| values.nad_definition);
-    let manifests = render::objects(&values.unwrap_or_default(), &Secrets::default())?;
-    let missing = cluster::missing_of(client, needed_permissions(&manifests, request)).await?;
-    if !missing.is_empty() {
-        let inventory = Inventory { missing_permissions: missing, ..Inventory::default() };
-        return Ok(Removal { inventory, operator: Vec::new(), kinds: Vec::new() });
-    }
-    let mut operator = present(client, manifests).await?;
-    let names: BTreeSet<_> = operator.iter().map(id).collect();
-    operator.extend(ours(client).await?.into_iter().filter(|object| !names.contains(&id(object))));
-    let nads = if defines_nads { nads(client).await? } else { None };
-    if nads.is_none_or(|count| count > 0) {
-        operator.retain(|object| object.name_any() != nad_definition());
-    }
-    let (kinds, cluster) = objects(client).await?;
-    let leader = if request.objects == Objects::Remove && cluster.keys().next().is_some() {
-        Box::pin(installer::leader(client, Instant::now() + LEADER_PATIENCE)).await.ok()
-    } else {
-        None
-    };
-    let inventory = Inventory {
-        cluster,
-        operator: operator.iter().map(|object| format!("{} {}", kind(object), name_of(object))).collect(),
-        logins: logins(client).await?,
-        claims: claims(client).await?,
-        nads,
-        leader,
-        missing_permissions: Vec::new(),
-    };
-    Ok(Removal { inventory, operator, kinds })
-}
-
-fn id(object: &DynamicObject) -> (String, String) {
-    (kind(object).to_owned(), name_of(object))
-}
-
-/// What an uninstall needs.
-pub fn needed_permissions(manifests: &[DynamicObject], request: &Request) -> BTreeSet<Permission> {
-    let mut needed = BTreeSet::new();
-    let mut need = |verbs: &[&'static str], resource: &ApiResource, subresource: &str, namespace: &str| {
-        for verb in verbs {
-            needed.insert(Permission {
-                verb,
-                group: resource.group.clone(),
-                resource: format!("{}{subresource}", resource.plural),
-                namespace: namespace.to_owned(),
-                name: String::new(),
-            });
-        }
-    };
-    for object in manifests {
-        let Ok(resource) = resource_of(object) else { continue };
-        let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        need(&["get", "list", "delete"], &resource, "", namespace);
-        if is_awaited(object) {
-            need(&["watch"], &resource, "", namespace);
-        }
-    }
-    for kind in Kind::ALL {
-        need(&["list"], &resource(kind), "", "");
-        if request.objects != Objects::Keep {
-            need(&["watch", "delete"], &resource(kind), "", "");
-        }
-        if request.objects == Objects::Abandon || kind == Kind::FabricDevice {
-            need(&["patch"], &resource(kind), "", "");
-        }
-    }
-    let node = ApiResource::erase::<Node>(&());
-    need(&["list"], &node, "", "");
-    if request.objects != Objects::Keep {
-        need(&["patch"], &node, "", "");
-        need(&["patch"], &node, "/status", "");
-    }
-    need(&["list"], &ApiResource::erase::<Pod>(&()), "", "");
-    need(&["list"], &ApiResource::erase::<Secret>(&()), "", DEVICES);
-    need(&["list"], &ApiResource::erase::<PersistentVolumeClaim>(&()), "", SYSTEM);
-    need(&["get", "list", "watch"], &ApiResource::erase::<Lease>(&()), "", SYSTEM);
-    needed
 }
 
 /// Whether the removal waits until an object is gone.
@@ -175,77 +89,6 @@ fn is_awaited(object: &DynamicObject) -> bool {
         Stage::of(object),
         Stage::Namespaces | Stage::Definitions | Stage::Engine | Stage::Drivers | Stage::Agents
     ) || kind(object) == "StatefulSet"
-}
-
-/// Those of these objects that exist.
-async fn present(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ReadError> {
-    let found = stream::iter(objects).map(async |object| {
-        let Ok(api) = api_of(client, &object) else { return Ok(None) };
-        match api.get_metadata_opt(&object.name_any()).await {
-            Err(error) if is_missing(&error) => Ok(None),
-            found => {
-                let found =
-                    found.map_err(failed(format!("reading {} {}", kind(&object), name_of(&object))))?;
-                Ok::<_, ReadError>(found.map(|_| object))
-            }
-        }
-    });
-    found.buffered(CONCURRENCY).try_filter_map(async |object| Ok(object)).try_collect().await
-}
-
-/// Number of NetworkAttachmentDefinitions; `None`: they are not defined.
-async fn nads(client: &Client) -> Result<Option<usize>, ReadError> {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &nad_resource());
-    match api.list_metadata(&ListParams::default()).await {
-        Err(error) if is_missing(&error) => Ok(None),
-        listed => Ok(Some(listed.map_err(failed("listing NetworkAttachmentDefinitions"))?.items.len())),
-    }
-}
-
-fn nad_definition() -> String {
-    let resource = nad_resource();
-    format!("{}.{}", resource.plural, resource.group)
-}
-
-/// The kinds of ENO that are defined, and their objects. An object that is being deleted counts as if it were not.
-async fn objects(client: &Client) -> Result<(Vec<Kind>, ClusterState), UninstallError> {
-    let read = Part::all().map(async |part| {
-        let mut values: Vec<(Part, Value)> = Vec::new();
-        let visit = |mut value: Value| {
-            if let Some(metadata) = value["metadata"].as_object_mut() {
-                metadata.remove("deletionTimestamp");
-            }
-            values.push((part, value));
-        };
-        match part.list(client, SYSTEM, visit).await {
-            Err(ListError::Listing { source, .. }) if is_missing(&source) => Ok(None),
-            Err(error) => Err(error),
-            Ok(_) => Ok(Some((part, values))),
-        }
-    });
-    let read: Vec<_> = try_join_all(read).await?.into_iter().flatten().collect();
-    let kinds = read.iter().filter_map(|(part, _)| match part {
-        Part::Objects(kind) => Some(*kind),
-        Part::Nodes | Part::Namespaces | Part::Pods => None,
-    });
-    let kinds = kinds.collect();
-    let values = read.into_iter().flat_map(|(_, values)| values);
-    Ok((kinds, ClusterState::stored(values, Vec::new(), SYSTEM)?))
-}
-
-/// The Secrets of the namespace of logins. None of them is the installation's.
-async fn logins(client: &Client) -> Result<Vec<String>, ReadError> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), DEVICES);
-    let listed = api.list_metadata(&ListParams::default()).await;
-    let listed = listed.map_err(failed(format!("listing Secrets of namespace {DEVICES}")))?;
-    Ok(listed.items.iter().map(|secret| secret.name_any()).collect())
-}
-
-async fn claims(client: &Client) -> Result<Vec<String>, ReadError> {
-    let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), SYSTEM);
-    let listed = api.list_metadata(&ListParams::default()).await;
-    let listed = listed.map_err(failed(format!("listing PersistentVolumeClaims of namespace {SYSTEM}")))?;
-    Ok(listed.items.iter().map(|claim| claim.name_any()).collect())
 }
 
 /// Removes what was planned. `report` receives a line per step.
@@ -492,7 +335,8 @@ async fn delete_all(
 async fn why_present(api: &Api<DynamicObject>, name: &str) -> String {
     let found = api.get(name).await.ok();
     let conditions = found.as_ref().and_then(|found| found.data.pointer("/status/conditions")?.as_array());
-    let holds = |condition: &&Value| condition["status"] == "True" && condition["message"].is_string();
+    let holds = |condition: &&Value| condition["status"] == "True";
     let messages = conditions.into_iter().flatten().filter(holds);
-    messages.map(|condition| format!(": {}", condition["message"].as_str().unwrap_or_default())).collect()
+    let messages: Vec<_> = messages.filter_map(|condition| condition["message"].as_str()).collect();
+    if messages.is_empty() { String::new() } else { format!(": {}", messages.join(", ")) }
 }

@@ -6,7 +6,7 @@ use eno_engine::forecast::{Change, ClusterState, DesiredState, Key, Kind, desire
 use eno_schemas::VlanSet;
 use serde_json::Value;
 
-use super::requirements::{Permission, Refusal};
+use crate::install::requirements::{Permission, Refusal};
 
 /// Maximum number of names in one line.
 const MAX_NAMES: usize = 8;
@@ -318,6 +318,9 @@ mod tests {
         Request { objects, forget: forget.iter().map(|name| (*name).to_owned()).collect() }
     }
 
+    /// A change of the inventory, a request, and what the refusals contain.
+    type Case<'a> = (&'a dyn Fn(&mut Inventory), Request, &'a [&'a str]);
+
     fn texts(inventory: &Inventory, request: &Request) -> String {
         refusals(inventory, request).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
     }
@@ -344,7 +347,7 @@ mod tests {
             inventory.cluster = ClusterState::stored(objects, Vec::new(), "default").expect("a cluster");
         };
         let no_right = move |inventory: &mut Inventory| inventory.missing_permissions = vec![right.clone()];
-        let cases: [(&dyn Fn(&mut Inventory), Request, &[&str]); 10] = [
+        let cases: [Case<'_>; 10] = [
             (&|_| {}, request(Objects::Remove, &[]), &[keeps]),
             (&|_| {}, request(Objects::Remove, &["leaf2"]), &[]),
             (&|_| {}, request(Objects::Remove, &["leaf2", "x"]), &["no FabricDevice x"]),
