@@ -419,7 +419,7 @@ fn tables(plan: &Plan, nats_known: bool) {
     }
     if !nats_known && !forecast.switches.is_empty() {
         crate::outln!(
-            "The switches were not asked, since nobody said where NATS is: what they hold of others is not known."
+            "The switches were not asked, since no URL of NATS is known: what they hold of others is not known."
         );
     }
     if forecast.objects.is_empty() && plan.refused.is_empty() {

@@ -117,7 +117,7 @@ pub(crate) async fn hops(
         let (state, message) = match messages {
             Some(messages) => {
                 let report = trace::report(messages, driver, switch).await?;
-                report.map_or((State::Waiting, "its driver has said nothing yet".into()), |report| {
+                report.map_or((State::Waiting, "its driver has reported nothing yet".into()), |report| {
                     evaluate(&report, fabric, &vlans)
                 })
             }

@@ -32,14 +32,14 @@ pub async fn update(client: &Client, bucket: &Store, object: &Name, notice: &Not
         Ok::<_, async_nats::Error>(())
     };
     if let Err(error) = saved.await {
-        warn!(object = &**object, %error, "what is said of callbacks can't be remembered");
+        warn!(object = &**object, %error, "the state of callbacks can't be stored");
         return WriteOutcome::Retry;
     }
     let outcome = write(client, notice).await;
     let finished =
         outcome == WriteOutcome::Gone || (outcome == WriteOutcome::Done && notice.recovered.is_some());
     if finished && let Err(error) = delete_key(bucket, &entry).await {
-        warn!(object = &**object, %error, "what is said of callbacks can't be forgotten");
+        warn!(object = &**object, %error, "the state of callbacks can't be removed");
         return WriteOutcome::Retry;
     }
     outcome

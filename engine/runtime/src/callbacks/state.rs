@@ -130,7 +130,7 @@ async fn notices(
 /// Decodes the record of an object's condition.
 fn undelivered(key: &str, value: &[u8]) -> Option<Undelivered> {
     let about = serde_json::from_slice(value);
-    about.inspect_err(|error| warn!(key, %error, "what was said of an object's callbacks can't be read")).ok()
+    about.inspect_err(|error| warn!(key, %error, "the state of an object's callbacks can't be read")).ok()
 }
 
 fn restore(notices: &mut Notices, key: &str, about: Undelivered, schedule: &Schedule, now: i64) {
