@@ -10,3 +10,5 @@ pub mod install;
 pub mod programs;
 pub mod screen;
 mod sysdump;
+
+pub use inspect::forward;

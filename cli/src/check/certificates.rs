@@ -18,7 +18,10 @@ const NATS_NAME: &str = "eno-nats.eno-system.svc";
 const CA: &str = "ca.crt";
 /// The server's certificate in a Secret.
 const CERTIFICATE: &str = "tls.crt";
-const REMEDY: &str = "renew it: delete the Secret and run eno install";
+/// The remedy while the certificate is valid.
+const ROTATE: &str = "renew it: eno rotate certificates";
+/// The remedy for others. A rotation waits for clients that reach NATS by the old certificate, so it can't help.
+const REPLACE: &str = "replace it: delete the Secret and run eno install";
 
 /// A Secret with certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,9 +149,9 @@ fn judge_one(secret: &CertificateSecret, data: &SecretData, now: Timestamp) -> O
     }
     let subject = first_end.map_or(subject.clone(), |end| format!("{subject}: valid until {}", day(end)));
     Some(if !failed.is_empty() {
-        Check::failed(name, subject, Problem::new(listed(failed), REMEDY))
+        Check::failed(name, subject, Problem::new(listed(failed), REPLACE))
     } else if !warnings.is_empty() {
-        Check::warning(name, subject, Problem::new(listed(warnings), REMEDY))
+        Check::warning(name, subject, Problem::new(listed(warnings), ROTATE))
     } else {
         Check::ok(name, subject)
     })
@@ -233,6 +236,11 @@ mod tests {
             (ByteString(b"nonsense".to_vec()), "failed: tls.crt: it has no certificate"),
         ] {
             assert_outcome(&check(nats, of(&certificate)), expected);
+        }
+        for (ends, remedy) in [(25, "eno rotate certificates"), (-2, "delete the Secret and run eno install")]
+        {
+            let found = check(nats, of(&pem(NATS_NAME, -340, ends)));
+            assert!(format!("{found:?}").contains(remedy), "{found:?}");
         }
         assert_outcome(&check(metrics, of(&pem("eno-agent", -10, 365))), "ok");
         assert_outcome(&check(nats, data(&[(CA, &good)])), "failed: it lacks tls.crt");

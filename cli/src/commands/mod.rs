@@ -12,6 +12,7 @@ mod import;
 mod install;
 mod plan;
 mod revoked;
+mod rotate;
 mod status;
 mod sysdump;
 mod trace;
@@ -79,6 +80,7 @@ enum Command {
     Import(import::ImportArgs),
     Install(install::InstallArgs),
     Uninstall(uninstall::UninstallArgs),
+    Rotate(rotate::RotateArgs),
     Completion(generate::CompletionArgs),
     Man(generate::ManArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
@@ -115,6 +117,7 @@ impl Eno {
             Command::Import(args) => import::run(args),
             Command::Install(args) => for_user(install::run(args)),
             Command::Uninstall(args) => for_user(uninstall::run(args)),
+            Command::Rotate(args) => for_user(rotate::run(args)),
             Command::Completion(args) => {
                 generate::completion(&args);
                 Ok(())

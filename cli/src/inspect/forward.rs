@@ -15,7 +15,7 @@ use crate::install::render::{NATS, SYSTEM};
 const PORT: u16 = 4222;
 
 /// Forwards a local port to a NATS server that is ready, as long as the process runs. Returns the local address.
-pub(super) async fn to_nats(client: Client) -> anyhow::Result<SocketAddr> {
+pub async fn to_nats(client: Client) -> anyhow::Result<SocketAddr> {
     let pods: Api<Pod> = Api::namespaced(client, SYSTEM);
     let params = ListParams::default().labels(&format!("app.kubernetes.io/name={NATS}"));
     let listed = pods.list(&params).await.with_context(|| format!("listing the pods of NATS in {SYSTEM}"))?;

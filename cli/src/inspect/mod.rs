@@ -1,7 +1,7 @@
 //! User-facing commands on a running operator: access to the cluster and NATS, and output.
 
 pub(crate) mod addresses;
-mod forward;
+pub mod forward;
 pub(crate) mod manifests;
 pub(crate) mod output;
 pub(crate) mod path;

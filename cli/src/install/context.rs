@@ -104,6 +104,16 @@ impl ClusterContext {
         Ok(())
     }
 
+    /// Renames a file, which replaces one of the new name.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), ContextError> {
+        let path = self.directory.join(to);
+        fs::rename(self.directory.join(from), &path).map_err(|source| ContextError {
+            operation: "writing",
+            path,
+            source,
+        })
+    }
+
     /// Removes the context. It is no error if there is none.
     pub fn remove(&self) -> Result<(), ContextError> {
         match fs::remove_dir_all(&self.directory) {

@@ -34,6 +34,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a part may take before its problem is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The parts in the order in which they start: each needs those before it.
+pub(super) const PARTS: [&[Stage]; 3] = [&[Stage::Nats], &[Stage::Engine], &[Stage::Drivers, Stage::Agents]];
 /// The Lease of the engines' leader election.
 const LEASE: &str = "eno-engine";
 /// The kinds that are deleted when the manifests have them no more: group, kind, and whether it has namespaces. Not among
@@ -249,8 +251,26 @@ pub async fn install(
         [] => "configuration; keys and certificates are kept".to_owned(),
         made => format!("configuration; made: {}", made.join(", ")),
     });
-    for stages in [&[Stage::Nats][..], &[Stage::Engine], &[Stage::Drivers, Stage::Agents]] {
-        let objects: Vec<_> = stages.iter().flat_map(|stage| of(&plan, *stage)).collect();
+    roll_out(client, &plan.objects, &PARTS, deadline, report).await?;
+    for object in &plan.pruned {
+        delete(client, object).await?;
+        report(&format!("deleted {} {} of an earlier version", kind(object), name_of(object)));
+    }
+    apply(client, MANAGER, &render::record(values, VERSION, true)?).await?;
+    Ok(Installed { was_upgrade: plan.is_upgrade, made: plan.completed.made })
+}
+
+/// Applies the parts of these stages, one group after the other, and waits until each is ready.
+pub(super) async fn roll_out(
+    client: &Client,
+    objects: &[DynamicObject],
+    groups: &[&[Stage]],
+    deadline: Instant,
+    report: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(), InstallError> {
+    for stages in groups {
+        let of_group = |object: &&DynamicObject| stages.contains(&Stage::of(object));
+        let objects: Vec<_> = objects.iter().filter(of_group).cloned().collect();
         apply_all(client, MANAGER, &objects).await?;
         let parts = objects.iter().map(|object| ready(client, object, deadline, report));
         futures::future::try_join_all(parts).await?;
@@ -258,12 +278,7 @@ pub async fn install(
             report(&format!("engine: {} leads", leader(client, deadline).await?));
         }
     }
-    for object in &plan.pruned {
-        delete(client, object).await?;
-        report(&format!("deleted {} {} of an earlier version", kind(object), name_of(object)));
-    }
-    apply(client, MANAGER, &render::record(values, VERSION, true)?).await?;
-    Ok(Installed { was_upgrade: plan.is_upgrade, made: plan.completed.made })
+    Ok(())
 }
 
 pub(super) fn kind(object: &DynamicObject) -> &str {

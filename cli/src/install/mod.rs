@@ -1,4 +1,4 @@
-//! Installs the operator on a cluster, upgrades it, and takes it away.
+//! Installs the operator on a cluster, upgrades it, exchanges its keys and certificates, and takes it away.
 
 pub mod cluster;
 pub mod context;
@@ -6,6 +6,8 @@ pub mod installer;
 pub mod render;
 pub mod requirements;
 pub mod rollout;
+pub mod rotation;
+pub mod rotator;
 pub mod secrets;
 pub mod uninstall;
 pub mod values;

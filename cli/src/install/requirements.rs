@@ -124,14 +124,16 @@ pub fn refusals(facts: &Facts, values: &Values, version: &str) -> Vec<Refusal> {
     if let Some(record) = &facts.record {
         earlier(record, values, version, &mut refuse);
     }
-    if !facts.missing_permissions.is_empty() {
-        let list: Vec<_> = facts.missing_permissions.iter().map(ToString::to_string).collect();
-        refuse(
-            format!("you may not {}", list.join(", ")),
-            "have a cluster admin bind the ClusterRole eno-installer of deploy/rbac-install to you",
-        );
-    }
+    refusals.extend(missing_permissions(&facts.missing_permissions));
     refusals
+}
+
+/// A refusal that names what the caller may not do; `None`: nothing is missing.
+pub fn missing_permissions(missing: &[Permission]) -> Option<Refusal> {
+    let list: Vec<_> = missing.iter().map(ToString::to_string).collect();
+    let remedy = "have a cluster admin bind the ClusterRole eno-installer of deploy/rbac-install to you";
+    (!missing.is_empty())
+        .then(|| Refusal { what: format!("you may not {}", list.join(", ")), remedy: remedy.to_owned() })
 }
 
 fn kubernetes(facts: &Facts, values: &Values, refuse: &mut impl FnMut(String, &str)) {

@@ -1,6 +1,7 @@
 //! The Secrets of an installation: keys of NATS users, and certificates.
 //!
-//! The key of a certificate authority signs one certificate and is then dropped. Renewal makes another authority.
+//! The key of a certificate authority signs one certificate and is then dropped. Another certificate needs another
+//! authority: see [`rotation`].
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use super::rotation;
 use super::values::{Replicas, Values};
 
 /// The data of a Secret. `Debug` of what contains it hides it.
@@ -21,6 +23,8 @@ pub const CA: &str = "ca.crt";
 pub const CERT: &str = "tls.crt";
 /// The private key of the certificate.
 pub const KEY: &str = "tls.key";
+/// The file of the authority of agents' metrics, for scrapers.
+pub const METRICS_CA: &str = "metrics-ca.crt";
 /// The password of the routes between three NATS servers.
 pub const ROUTE_PASSWORD: &str = "route.password";
 
@@ -130,6 +134,7 @@ pub fn user_key() -> Result<UserKey, SecretError> {
 /// NATS.
 pub fn complete(existing: &Secrets, values: &Values, now: Timestamp) -> Result<Completed, SecretError> {
     let mut secrets = existing.clone();
+    rotation::derive(&mut secrets);
     let mut files = Files::default();
     let mut made = Vec::new();
     complete_keys(&mut secrets, &mut files, &mut made)?;
@@ -213,7 +218,7 @@ pub fn metrics_certificates(now: Timestamp) -> Result<(Data, Files), SecretError
     let scraper =
         authority.sign("eno-scraper", &["eno-scraper"], &[ExtendedKeyUsagePurpose::ClientAuth], now)?;
     let files = BTreeMap::from([
-        ("metrics-ca.crt".to_owned(), authority.certificate.clone()),
+        (METRICS_CA.to_owned(), authority.certificate.clone()),
         ("scraper.crt".to_owned(), scraper.0),
         ("scraper.key".to_owned(), scraper.1),
     ]);

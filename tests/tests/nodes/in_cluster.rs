@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::nodes::hot_plug::{addresses, attachment, network};
 
 /// A sandbox with two nodes whose operator runs in pods.
-fn in_cluster(options: &mut SandboxOptions) {
+pub fn in_cluster(options: &mut SandboxOptions) {
     two_nodes(options);
     options.in_cluster = Some(InCluster::default());
 }
@@ -138,7 +138,7 @@ where
 }
 
 /// `eno check` finds nothing wrong.
-async fn every_check_passes(system: &System) {
+pub async fn every_check_passes(system: &System) {
     let report = system.eno_json(&["check"], "", 0).await;
     let checks = report["checks"].as_array().expect("checks");
     let failed: Vec<_> = checks.iter().filter(|check| check["outcome"] == "failed").collect();

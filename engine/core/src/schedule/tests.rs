@@ -480,7 +480,10 @@ fn transaction_is_aborted_on_refusal_and_retried_at_once() {
     assert_eq!(f.send_decisions().len(), 2);
     f.answer("leaf1", DriverAnswer::RolledBack);
     f.answer("leaf2", DriverAnswer::RolledBack);
-    assert!(!f.schedule.is_commanded(&switch("leaf1"), &"netconf".into(), "a"), "it has to be commanded again");
+    assert!(
+        !f.schedule.is_commanded(&switch("leaf1"), &"netconf".into(), "a"),
+        "it has to be commanded again"
+    );
     assert_eq!(f.open().len(), 2);
 }
 
