@@ -77,7 +77,7 @@ impl<R: Resolve> NodeDriver<R> {
         if !work.is_current() {
             return Err(HostError::Superseded);
         }
-        let desired_ovs = switch::desired_ovs(desired, &host, &pods);
+        let desired_ovs = switch::desired_ovs(desired, &host, &pods.ovs_ports);
         let observed = self.switch.reconcile(&desired_ovs).await;
         notes.append(&mut pods.notes);
         if let (true, Ok(Some(observed))) = (pods.awaiting_port, &observed) {

@@ -13,12 +13,15 @@ use crate::ovs::{
     AppliedPort, BridgeDesired, Datapath, Item as OvsItem, OvsApplied, OvsDesired, PortDesired, PortVlans,
     UplinkDesired,
 };
-use crate::pods::PodsApplied;
+use crate::pods::{OvsPort, PodsApplied};
 
 /// The desired state of Open vSwitch. A bridge whose uplink was refused gets none, unless its NICs are in use already:
-/// a working uplink stays. The ports of a pod that could not be read stay, too: a new agent may be there before its
-/// resolver is.
-pub fn desired_ovs(desired: &NodeDesired, host: &HostApplied, pods: &PodsApplied) -> OvsDesired {
+/// a working uplink stays.
+pub fn desired_ovs(
+    desired: &NodeDesired,
+    host: &HostApplied,
+    ports: &BTreeMap<String, OvsPort>,
+) -> OvsDesired {
     let bridges = desired.networks.iter().filter_map(|(name, network)| {
         let HostNetwork::Ovs { datapath, uplink, patch, vlans } = network else { return None };
         let refused = host.refused.contains_key(&ItemRef::Network(name.clone()));
@@ -42,27 +45,15 @@ pub fn desired_ovs(desired: &NodeDesired, host: &HostApplied, pods: &PodsApplied
         };
         Some((name.clone(), bridge))
     });
-    let unread = desired.pods.iter().filter(|(uid, _)| !pods.pods.contains_key(*uid));
-    let kept = unread.flat_map(|(uid, pod)| pod.links.iter().map(move |link| port_id(uid, &link.id)));
-    let ports = pods.ovs_ports.iter().map(|(interface, port)| {
+    let ports = ports.iter().map(|(interface, port)| {
         let vlans = match &port.vlans {
             eno_schemas::PortVlans::Access(vlan) => PortVlans::Access(vlan.get()),
             eno_schemas::PortVlans::Trunk(vlans) => PortVlans::Trunk(vids(vlans)),
         };
-        let id = port_id(&port.pod, &port.link);
+        let id = format!("{}/{}", port.pod, port.link);
         (interface.clone(), PortDesired { bridge: port.bridge.clone(), id, vlans, mtu: None })
     });
-    OvsDesired {
-        cluster: desired.cluster.clone(),
-        bridges: bridges.collect(),
-        ports: ports.collect(),
-        kept: kept.collect(),
-    }
-}
-
-/// The id of the port of a pod's link.
-fn port_id(pod: &str, link: &str) -> String {
-    format!("{pod}/{link}")
+    OvsDesired { cluster: desired.cluster.clone(), bridges: bridges.collect(), ports: ports.collect() }
 }
 
 /// The host ends of pods that are ports as desired.

@@ -1,7 +1,6 @@
 use super::*;
 use crate::host::guard::Refusal;
 use crate::ovs::{AppliedBridge, Rejected};
-use crate::pods::OvsPort;
 
 fn node() -> NodeDesired {
     let uplink = Uplink { interfaces: vec!["eth1".into(), "eth2".into()], mtu: Some(9000) };
@@ -21,14 +20,14 @@ fn ports() -> BTreeMap<String, OvsPort> {
     BTreeMap::from([("h1".to_owned(), port)])
 }
 
-fn pods() -> PodsApplied {
-    let links = BTreeMap::from([("net0".to_owned(), eno_schemas::AppliedLink::default())]);
-    let pods = BTreeMap::from([("uid".to_owned(), links)]);
-    PodsApplied { pods, ovs_ports: ports(), ..PodsApplied::default() }
-}
-
 fn applied(host: &HostApplied) -> NodeApplied {
-    NodeApplied { networks: host.networks.clone(), pods: pods(), ..NodeApplied::default() }
+    let links = BTreeMap::from([("net0".to_owned(), eno_schemas::AppliedLink::default())]);
+    let pods = PodsApplied {
+        pods: BTreeMap::from([("uid".to_owned(), links)]),
+        ovs_ports: ports(),
+        ..PodsApplied::default()
+    };
+    NodeApplied { networks: host.networks.clone(), pods, ..NodeApplied::default() }
 }
 
 fn host() -> HostApplied {
@@ -38,7 +37,7 @@ fn host() -> HostApplied {
 
 #[test]
 fn desired_contains_bonds_and_ports() {
-    let desired = desired_ovs(&node(), &host(), &pods());
+    let desired = desired_ovs(&node(), &host(), &ports());
     let uplink = desired.bridges["br0"].uplink.as_ref().unwrap();
     assert_eq!((uplink.port.as_str(), uplink.interfaces.len()), (Uplink::bond_name("br0").as_str(), 2));
     assert_eq!(desired.bridges["br0"].vlans, BTreeSet::from([10, 11, 12]));
@@ -48,27 +47,16 @@ fn desired_contains_bonds_and_ports() {
 }
 
 #[test]
-fn ports_of_unread_pods_stay() {
-    let link = serde_json::json!({"id": "net0", "revision": "1", "name": {"fixed": "net1"}, "kind": {"type": "veth"}, "up": true});
-    let pod = serde_json::json!({"namespace": "a", "name": "b", "container": "c", "links": [link]});
-    let pod: eno_schemas::NodePod = serde_json::from_value(pod).unwrap();
-    let desired = NodeDesired { pods: BTreeMap::from([("uid".to_owned(), pod)]), ..node() };
-    let unread = desired_ovs(&desired, &host(), &PodsApplied::default());
-    assert_eq!(unread.kept, BTreeSet::from(["uid/net0".to_owned()]));
-    assert_eq!(desired_ovs(&desired, &host(), &pods()).kept, BTreeSet::new());
-}
-
-#[test]
 fn refused_uplink_is_left_out() {
     let mut host = host();
     host.refused.insert(ItemRef::Network("br0".into()), Refusal::Missing { name: "eth1".into() });
-    let desired = desired_ovs(&node(), &host, &PodsApplied::default());
+    let desired = desired_ovs(&node(), &host, &BTreeMap::new());
     assert_eq!(desired.bridges["br0"].uplink, None);
 }
 
 #[test]
 fn missing_bridges_and_ports_are_rejected() {
-    let desired = desired_ovs(&node(), &host(), &pods());
+    let desired = desired_ovs(&node(), &host(), &ports());
     let bridge =
         |vlans: &[u16]| AppliedBridge { vlans: vlans.iter().copied().collect(), ..AppliedBridge::default() };
     let port = AppliedPort { bridge: "br0".into(), vlans: PortVlans::Access(10), mtu: None };
@@ -98,7 +86,7 @@ fn missing_bridges_and_ports_are_rejected() {
 
 #[test]
 fn unreachable_ovs_rejects_only_its_bridges_and_ports() {
-    let desired = desired_ovs(&node(), &host(), &pods());
+    let desired = desired_ovs(&node(), &host(), &ports());
     let mut applied = applied(&host());
     applied.networks.insert("pods".into(), AppliedNetwork::default());
     applied.add_failure(&desired, &OvsFailure { reason: "no answer", retryable: true, unreachable: true });

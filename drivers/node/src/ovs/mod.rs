@@ -46,8 +46,6 @@ pub struct OvsDesired {
     pub bridges: BTreeMap<String, BridgeDesired>,
     /// Ports of pods, by the name of the host's interface, which must exist.
     pub ports: BTreeMap<String, PortDesired>,
-    /// Ports that stay as they are, if they exist, by [`PortDesired::id`].
-    pub kept: BTreeSet<String>,
 }
 
 /// A desired bridge.

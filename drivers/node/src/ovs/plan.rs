@@ -315,8 +315,7 @@ impl<'a> Planner<'a> {
 
     fn remove_ports(&mut self) {
         for (uuid, port) in &self.view.ports {
-            let stays = port.external_ids.get(ID).is_some_and(|id| self.desired.kept.contains(id));
-            if !self.ours(&port.external_ids) || self.kept.contains(uuid) || stays {
+            if !self.ours(&port.external_ids) || self.kept.contains(uuid) {
                 continue;
             }
             let Some(place) = self.bridge_of_port.get(uuid).copied() else { continue };

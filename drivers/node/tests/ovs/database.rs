@@ -77,26 +77,6 @@ async fn bridges_and_ports_are_made_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn kept_ports_stay_until_they_are_known_again() {
-    let database = Database::start();
-    let _switch = FakeSwitch::start(&database);
-    let mut desired = full();
-    desired.ports.retain(|name, _| name == "pod1");
-    let ovs = database.ovs();
-    ovs.reconcile(&desired).await.unwrap();
-    let get = |args: &[&str]| database.vsctl(args);
-    let row = get(&["get", "port", "pod1", "_uuid", "tag"]);
-    let known = std::mem::take(&mut desired.ports);
-    desired.kept = BTreeSet::from([known["pod1"].id.clone()]);
-    let applied = database.ovs().reconcile(&desired).await.unwrap();
-    assert_eq!((applied.ports.len(), applied.rejected.len()), (0, 0));
-    assert_eq!(get(&["get", "port", "pod1", "_uuid", "tag"]), row);
-    desired.kept.clear();
-    ovs.reconcile(&desired).await.unwrap();
-    assert_eq!(get(&["--if-exists", "get", "port", "pod1", "tag"]), "");
-}
-
-#[tokio::test]
 async fn foreign_bridges_and_ports_stay() {
     let database = Database::start();
     let _switch = FakeSwitch::start(&database);
