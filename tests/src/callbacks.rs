@@ -77,6 +77,17 @@ impl Receiver {
         self.of(object).into_iter().map(|callback| callback.phase).collect()
     }
 
+    /// Checks that every callback of these objects came, in order, and returns their number.
+    pub fn assert_complete(&self, objects: &[String]) -> usize {
+        let of_object = |object: &String| {
+            let numbers: Vec<_> = self.of(object).iter().map(|callback| callback.transition).collect();
+            let complete: Vec<_> = (1..=numbers.len() as u64).collect();
+            assert_eq!(numbers, complete, "the callbacks of {object}: {:?}", self.phases(object));
+            numbers.len()
+        };
+        objects.iter().map(of_object).sum()
+    }
+
     /// Discards the callbacks received so far.
     pub fn forget(&self) {
         self.seen.send_modify(Vec::clear);

@@ -18,10 +18,10 @@ mod system;
 pub use callbacks::{Callback, Receiver};
 pub use manifests::{access, attachment, connection_point, object, service, subnet};
 pub use networks::Networks;
-pub use nodes::{deployment, two_nodes};
+pub use nodes::{daemon_set, deployment, nodes, two_nodes};
 pub use objects::ExpectedStatus;
 pub use ovs::OpenVswitch;
-pub use poll::{poll, until};
+pub use poll::{poll, poll_within, until};
 pub use switches::{Ports, between_leaves};
 pub use system::{
     System, TIMEOUT, with_exclusive_nodes, with_exclusive_sandbox, with_new_sandbox, with_own_sandbox,

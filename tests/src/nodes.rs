@@ -158,8 +158,13 @@ impl System {
 
 /// Two nodes, one on each of two leaves.
 pub fn two_nodes(options: &mut SandboxOptions) {
-    options.topology = Topology::leaf_spine(2, 2, 2);
-    options.nodes = 2;
+    nodes(options, 2);
+}
+
+/// This number of nodes, spread over two leaves.
+pub fn nodes(options: &mut SandboxOptions, count: usize) {
+    options.topology = Topology::leaf_spine(2, 2, count);
+    options.nodes = count;
 }
 
 fn is_running(pod: &Pod) -> bool {
@@ -172,27 +177,38 @@ fn is_running(pod: &Pod) -> bool {
 
 /// A Deployment of the sandbox's test image whose pods are on different nodes, with these labels.
 pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) -> String {
+    let mut deployment = daemon_set_object(namespace, name, labels);
+    deployment["kind"] = json!("Deployment");
+    deployment["spec"]["replicas"] = json!(replicas);
+    deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": { "matchLabels": { "app": name } },
+    }]);
+    deployment.to_string()
+}
+
+/// A DaemonSet of the sandbox's test image, whose pods have these labels.
+pub fn daemon_set(namespace: &str, name: &str, labels: &Value) -> String {
+    daemon_set_object(namespace, name, labels).to_string()
+}
+
+fn daemon_set_object(namespace: &str, name: &str, labels: &Value) -> Value {
     let mut all = json!({ "app": name });
     if let (Some(all), Some(labels)) = (all.as_object_mut(), labels.as_object()) {
         all.extend(labels.clone());
     }
     json!({
         "apiVersion": "apps/v1",
-        "kind": "Deployment",
+        "kind": "DaemonSet",
         "metadata": { "name": name, "namespace": namespace },
         "spec": {
-            "replicas": replicas,
             "selector": { "matchLabels": { "app": name } },
             "template": {
                 "metadata": { "labels": all },
                 "spec": {
                     "terminationGracePeriodSeconds": 0,
-                    "topologySpreadConstraints": [{
-                        "maxSkew": 1,
-                        "topologyKey": "kubernetes.io/hostname",
-                        "whenUnsatisfiable": "DoNotSchedule",
-                        "labelSelector": { "matchLabels": { "app": name } },
-                    }],
                     "containers": [{
                         "name": "cnf",
                         "image": eno_lab::sandbox::TEST_IMAGE,
@@ -210,5 +226,4 @@ pub fn deployment(namespace: &str, name: &str, replicas: u32, labels: &Value) ->
             },
         },
     })
-    .to_string()
 }

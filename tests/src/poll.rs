@@ -9,7 +9,12 @@ use crate::TIMEOUT;
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Polls until the probe finds something; `None`: it found nothing within [`TIMEOUT`].
-pub async fn poll<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+pub async fn poll<T>(probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
+    poll_within(TIMEOUT, probe).await
+}
+
+/// Polls until the probe finds something; `None`: it found nothing within the limit.
+pub async fn poll_within<T>(limit: Duration, mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
     let polling = async {
         let mut ticks = interval(INTERVAL);
         loop {
@@ -19,7 +24,7 @@ pub async fn poll<T>(mut probe: impl AsyncFnMut() -> Option<T>) -> Option<T> {
             }
         }
     };
-    timeout(TIMEOUT, polling).await.ok()
+    timeout(limit, polling).await.ok()
 }
 
 /// Polls until the condition holds, and returns how long that took. Panics after [`TIMEOUT`].

@@ -47,10 +47,10 @@ pub enum SandboxError {
         /// The expected path.
         path: PathBuf,
     },
-    /// A program in a pod can't be run.
+    /// A program, in a pod or here, can't be run or fails.
     #[error("{what}: {why}")]
     Exec {
-        /// The program and the pod.
+        /// The program, and the pod if it is in one.
         what: String,
         /// The cause.
         why: String,

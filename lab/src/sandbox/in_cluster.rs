@@ -1,6 +1,7 @@
 //! What a cluster needs so that the operator runs as pods, as on any cluster: images, a name service and volumes.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use eno_control_plane::SERVICE_NETWORK;
 use eno_control_plane::node::{CLUSTER_DOMAIN, DNS_ADDRESS, NodeImage, POD_NETWORK, ProgramsImage};
@@ -20,6 +21,9 @@ use eno::programs;
 /// The image names of `deploy/`.
 const ENO: &str = "eno:dev";
 const NATS: &str = "eno-nats:dev";
+/// The images of an earlier version. Its nats-server is the same program under another name.
+const EARLIER_ENO: &str = "eno-earlier:dev";
+const EARLIER_NATS: &str = "eno-nats-earlier:dev";
 /// The image of the name service.
 const DNS: &str = "eno.k8s.io/coredns:latest";
 /// The port of the name service in its pod, which needs no privileges.
@@ -48,7 +52,13 @@ pub(super) async fn images(options: &InCluster, parts: &Parts) -> Result<Vec<Nod
             (layout(ENO, "eno"), layout(NATS, "eno-nats"))
         }
     };
-    Ok(vec![dns, eno, nats])
+    let mut images = vec![dns, eno];
+    if let Some(directory) = &options.earlier {
+        let programs = release::PROGRAMS.map(|program| directory.join(program)).into();
+        images.extend([of_program(EARLIER_ENO, programs), nats.named(EARLIER_NATS)]);
+    }
+    images.push(nats);
+    Ok(images)
 }
 
 /// Applies the name service, a default StorageClass and its volumes.
@@ -86,7 +96,26 @@ pub(super) async fn context(sandbox: &Sandbox) -> Result<ClusterContext, Sandbox
 
 /// Installs the operator as `eno install` does, and waits until it is ready.
 pub(super) async fn install_operator(sandbox: &Sandbox) -> Result<(), SandboxError> {
-    let values = values(sandbox)?;
+    let Some(earlier) = sandbox.options.in_cluster.as_ref().and_then(|options| options.earlier.as_ref())
+    else {
+        return install_values(sandbox, values(sandbox)).await;
+    };
+    let mut values = values(sandbox);
+    values["image"] = json!(EARLIER_ENO);
+    values["natsImage"] = json!(EARLIER_NATS);
+    let eno = earlier.join("eno");
+    if run(sandbox, &eno, &["install", "--help"]).await.is_err() {
+        // That version has manifests only. They differ little from this one's.
+        return install_values(sandbox, values).await;
+    }
+    let file = sandbox.dir().join("earlier.yaml");
+    fs::write(&file, values.to_string()).await.map_err(SandboxError::file("writing", &file))?;
+    run(sandbox, &eno, &["install", "--values", &file.to_string_lossy()]).await
+}
+
+async fn install_values(sandbox: &Sandbox, values: Value) -> Result<(), SandboxError> {
+    // JSON is YAML.
+    let values = Values::parse(&values.to_string()).map_err(SandboxError::Values)?;
     let plan = plan(&sandbox.client, &values).await?;
     let context = context(sandbox).await?;
     let report = |line: &str| (sandbox.options.report)(line);
@@ -95,8 +124,27 @@ pub(super) async fn install_operator(sandbox: &Sandbox) -> Result<(), SandboxErr
     Ok(())
 }
 
-/// The values of the installation.
-pub(super) fn values(sandbox: &Sandbox) -> Result<Values, SandboxError> {
+/// Runs an `eno` program against the sandbox's cluster.
+async fn run(sandbox: &Sandbox, program: &Path, arguments: &[&str]) -> Result<(), SandboxError> {
+    let what = || format!("running {} {}", program.display(), arguments.join(" "));
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .env("KUBECONFIG", sandbox.control_plane.kubeconfig())
+        .env("ENO_HOME", sandbox.dir().join(CONTEXTS))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(|error| SandboxError::Exec { what: what(), why: error.to_string() })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(SandboxError::Exec { what: what(), why })
+}
+
+/// The values of the installation, by their names in a values file.
+pub(super) fn values(sandbox: &Sandbox) -> Value {
     let host = sandbox.control_plane.address();
     let [a, b, c, _] = host.octets();
     let mut values = json!({
@@ -117,8 +165,7 @@ pub(super) fn values(sandbox: &Sandbox) -> Result<Values, SandboxError> {
     for (name, value) in changes {
         values[name] = value;
     }
-    // JSON is YAML.
-    Values::parse(&values.to_string()).map_err(SandboxError::Values)
+    values
 }
 
 fn object(value: Value) -> Result<DynamicObject, SandboxError> {

@@ -508,6 +508,11 @@ impl Sandbox {
         if nodes::find(self, child).is_some() { Machine::program_of(pid) } else { Some(pid) }
     }
 
+    /// The values of an operator in pods, as a file for `eno install --values`. With an earlier version, they upgrade it.
+    pub fn values(&self) -> String {
+        in_cluster::values(self).to_string()
+    }
+
     /// The content of `DIR/sandbox.json`.
     pub fn info(&self) -> SandboxInfo {
         let own = self.children().iter().map(|child| child.name.clone()).collect::<Vec<_>>().into_iter();

@@ -41,6 +41,9 @@ pub enum OperatorImages {
 pub struct InCluster {
     /// Its images.
     pub images: OperatorImages,
+    /// The directory with the programs of an earlier version. The sandbox installs that version, by its own `eno install`
+    /// if it has one. The images of `images` are there for an upgrade.
+    pub earlier: Option<PathBuf>,
     /// Values of the installation that differ from the sandbox's, by their names in a values file.
     pub values: BTreeMap<String, serde_json::Value>,
 }

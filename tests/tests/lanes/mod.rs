@@ -1,7 +1,8 @@
-//! Slow tests, which `make lanes` runs and `make test` skips: takeovers, rotations of keys, crash points, large loads and the rendered book.
+//! Slow tests, which `make lanes` runs and `make test` skips: takeovers, crash points, large loads, the operator in pods that are
+//! moved, and the rendered book.
 
 mod book;
 mod crash;
 mod ha;
-mod rotation;
+mod in_cluster;
 mod soak;

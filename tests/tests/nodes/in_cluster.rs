@@ -35,62 +35,90 @@ const VID: u16 = 151;
 #[ignore = "needs root: real nodes"]
 fn operator_in_pods_connects_pods_across_the_fabric() {
     with_own_sandbox(in_cluster, async |system| {
-        every_check_passes(system).await;
-        pods_are_restricted(system).await;
-
-        let receiver = Receiver::start_at(system.sandbox.control_plane().address()).await;
-        let id = format!("SegmentationID: {VID},");
-        let with_url = format!("{id} CallbackURL: '{}',", receiver.url());
-        let network = network(NAME, VID).replace(&id, &with_url);
-        system.apply(&network).await;
-        let oam = attachment(NAME, "oam");
-        system.apply(&oam).await;
-        let cnf = deployment(NAME, "cnf", 2, &json!({ "attach.eno.k8s.io/oam": "net1" }));
-        system.apply(&cnf).await;
-        system.running(NAME, "app=cnf", 2).await;
-        let leases = addresses(system, &format!("{NAME}/oam"), 2).await;
-        let [(one, _), (_, others)] = &leases[..] else { panic!("{leases:?}") };
-        system.pings(NAME, one, &others[0], true).await;
-        system.becomes::<L2Service>(NAME, Phase::Ready).await;
-        receiver.until(&[format!("L2Service {NAME}")], "ready").await;
-        assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
-
-        sample_deployment_runs(system).await;
-
-        // What only NATS knows is reached through the API server.
-        let trace = system.eno_json(&["trace", "l2sa/oam", "-n", NAME], "", 0).await;
-        assert!(trace["entries"].as_array().is_some_and(|entries| !entries.is_empty()), "{trace}");
-
-        every_check_passes(system).await;
-        // Pods that use a network are a refusal.
-        let refused = uninstall(system, &["--yes"], false).await;
-        assert!(refused.contains("nothing was removed") && refused.contains("in use by"), "{refused}");
-        assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
-        system.delete(&cnf).await;
-        let shown = uninstall(system, &["--dry-run"], true).await;
-        assert!(shown.contains(&format!("removes from switch leaf1: VLANs {VID}")), "{shown}");
-        // A switch that does not answer is a refusal, and is given up on purpose.
-        system.fault("spine1", json!({"kind": "unreachable"})).await;
-        let is_unreachable = |device: &FabricDevice| {
-            let conditions = device.status.iter().flat_map(|status| &status.conditions);
-            conditions.into_iter().any(|one| one.type_ == "Reachable" && one.status == "False")
-        };
-        let watch = watcher::Config::default().fields("metadata.name=spine1");
-        system
-            .until(system.all::<FabricDevice>(), watch, "spine1 unreachable", |all| {
-                all.values().any(is_unreachable)
-            })
-            .await;
-        let refused = uninstall(system, &["--yes"], false).await;
-        let keeps = format!("FabricDevice spine1 does not answer, and would keep VLANs {VID}");
-        assert!(refused.contains(&keeps), "{refused}");
-        let shown = uninstall(system, &["--yes", "--forget", "spine1"], true).await;
-        assert!(shown.contains(&format!("leaves on switch spine1: VLANs {VID}")), "{shown}");
-        let left = system.ports_of(VID).await;
-        assert!(!left.is_empty() && left.iter().all(|(switch, _)| switch == "spine1"), "{left:?}");
-        receiver.until(&[format!("L2Service {NAME}")], "deleted").await;
-        nothing_is_left(system).await;
+        let connected = connect(system, 9).await;
+        uninstalls(system, connected).await;
     });
+}
+
+/// What is there while pods talk.
+struct Connected {
+    receiver: Receiver,
+    network: String,
+    oam: String,
+    cnf: String,
+}
+
+/// Connects pods on two nodes, and deletes all again. `pods` is the number of the operator's pods in its namespace.
+pub async fn main_path(system: &System, pods: usize) {
+    let Connected { receiver, network, oam, cnf } = connect(system, pods).await;
+    system.delete(&cnf).await;
+    system.delete(&oam).await;
+    system.delete(&network).await;
+    system.until_without([VID]).await;
+    receiver.until(&[format!("L2Service {NAME}")], "deleted").await;
+    every_check_passes(system).await;
+}
+
+async fn connect(system: &System, pods: usize) -> Connected {
+    every_check_passes(system).await;
+    pods_are_restricted(system, pods).await;
+
+    let receiver = Receiver::start_at(system.sandbox.control_plane().address()).await;
+    let id = format!("SegmentationID: {VID},");
+    let with_url = format!("{id} CallbackURL: '{}',", receiver.url());
+    let network = network(NAME, VID).replace(&id, &with_url);
+    system.apply(&network).await;
+    let oam = attachment(NAME, "oam");
+    system.apply(&oam).await;
+    let cnf = deployment(NAME, "cnf", 2, &json!({ "attach.eno.k8s.io/oam": "net1" }));
+    system.apply(&cnf).await;
+    system.running(NAME, "app=cnf", 2).await;
+    let leases = addresses(system, &format!("{NAME}/oam"), 2).await;
+    let [(one, _), (_, others)] = &leases[..] else { panic!("{leases:?}") };
+    system.pings(NAME, one, &others[0], true).await;
+    system.becomes::<L2Service>(NAME, Phase::Ready).await;
+    receiver.until(&[format!("L2Service {NAME}")], "ready").await;
+    assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
+
+    sample_deployment_runs(system).await;
+
+    // What only NATS knows is reached through the API server.
+    let trace = system.eno_json(&["trace", "l2sa/oam", "-n", NAME], "", 0).await;
+    assert!(trace["entries"].as_array().is_some_and(|entries| !entries.is_empty()), "{trace}");
+    Connected { receiver, network, oam, cnf }
+}
+
+/// Takes the operator away while pods use a network, and then while a switch is dead.
+async fn uninstalls(system: &System, Connected { receiver, cnf, .. }: Connected) {
+    every_check_passes(system).await;
+    // Pods that use a network are a refusal.
+    let refused = uninstall(system, &["--yes"], false).await;
+    assert!(refused.contains("nothing was removed") && refused.contains("in use by"), "{refused}");
+    assert!(!system.ports_of(VID).await.is_empty(), "VLAN {VID} is on the switches");
+    system.delete(&cnf).await;
+    let shown = uninstall(system, &["--dry-run"], true).await;
+    assert!(shown.contains(&format!("removes from switch leaf1: VLANs {VID}")), "{shown}");
+    // A switch that does not answer is a refusal, and is given up on purpose.
+    system.fault("spine1", json!({"kind": "unreachable"})).await;
+    let is_unreachable = |device: &FabricDevice| {
+        let conditions = device.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|one| one.type_ == "Reachable" && one.status == "False")
+    };
+    let watch = watcher::Config::default().fields("metadata.name=spine1");
+    system
+        .until(system.all::<FabricDevice>(), watch, "spine1 unreachable", |all| {
+            all.values().any(is_unreachable)
+        })
+        .await;
+    let refused = uninstall(system, &["--yes"], false).await;
+    let keeps = format!("FabricDevice spine1 does not answer, and would keep VLANs {VID}");
+    assert!(refused.contains(&keeps), "{refused}");
+    let shown = uninstall(system, &["--yes", "--forget", "spine1"], true).await;
+    assert!(shown.contains(&format!("leaves on switch spine1: VLANs {VID}")), "{shown}");
+    let left = system.ports_of(VID).await;
+    assert!(!left.is_empty() && left.iter().all(|(switch, _)| switch == "spine1"), "{left:?}");
+    receiver.until(&[format!("L2Service {NAME}")], "deleted").await;
+    nothing_is_left(system).await;
 }
 
 /// What `eno uninstall` prints.
@@ -148,13 +176,14 @@ pub async fn every_check_passes(system: &System) {
 }
 
 /// The namespace of the operator has the Pod Security level `restricted`, and its pods were admitted.
-async fn pods_are_restricted(system: &System) {
+async fn pods_are_restricted(system: &System, pods: usize) {
     let namespaces = system.all::<Namespace>();
     let namespace = namespaces.get("eno-system").await.expect("the namespace");
     let labels = namespace.metadata.labels.unwrap_or_default();
     assert_eq!(labels.get("pod-security.kubernetes.io/enforce").map(String::as_str), Some("restricted"));
     let config = watcher::Config::default().labels("app.kubernetes.io/part-of=eno");
-    let all = system.until(system.pods("eno-system"), config, "nine pods", |all| all.len() == 9).await;
+    let what = format!("{pods} pods");
+    let all = system.until(system.pods("eno-system"), config, &what, |all| all.len() == pods).await;
     for (name, pod) in all {
         let spec = pod.spec.expect("a spec");
         assert!(!spec.host_network.unwrap_or_default(), "{name}");

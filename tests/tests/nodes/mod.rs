@@ -3,8 +3,8 @@
 
 mod agent_crashes;
 mod daemon_set;
-pub(crate) mod hot_plug;
-pub(crate) mod in_cluster;
+pub mod hot_plug;
+pub mod in_cluster;
 mod pod_configs;
 mod sandbox_nodes;
 mod scheduling;

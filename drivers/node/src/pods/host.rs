@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use eno_schemas::{HostNetwork, NodeDesired};
+use eno_schemas::{HostNetwork, LinkKind, Master, NodeDesired, NodePod, PortVlans};
 
 use super::check::Refusal;
 use super::kind::{self, Base};
@@ -188,6 +188,22 @@ impl Host {
                 }),
             _ => false,
         })
+    }
+
+    /// The ports of Open vSwitch that the host ends of a desired pod are to be: link id, bridge and VLANs, by the name of
+    /// the host end. They are known without the pod's namespace.
+    pub fn ovs_ports(&self, uid: &str, pod: &NodePod) -> BTreeMap<String, (String, String, PortVlans)> {
+        let port = |end: &Link| {
+            let (owner, id) = ownership::read_alias(&self.cluster, end.alias.as_deref()?)?;
+            let link = pod.links.iter().find(|link| owner == uid && link.id == id)?;
+            let LinkKind::Veth { master: Some(Master::Ovs { bridge, vlans }) } = &link.kind else {
+                return None;
+            };
+            self.check_bridge(bridge).ok()?;
+            Some((end.name.clone(), (link.id.clone(), bridge.clone(), vlans.clone())))
+        };
+        let is_end = |link: &&Link| link.group == GROUP && link.kind == Kind::Veth;
+        self.links.iter().filter(is_end).filter_map(port).collect()
     }
 }
 

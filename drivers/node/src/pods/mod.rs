@@ -196,7 +196,7 @@ impl<R: Resolve> Pods<R> {
             })
             .buffer_unordered(MAX_IN_FLIGHT);
         while let Some((job, result)) = jobs.next().await {
-            self.record(job, result, &mut applied);
+            self.record(job, result, &host, &mut applied);
         }
         monitor.finish(&reads);
         applied.rejected.sort_by(|a, b| a.item.cmp(&b.item));
@@ -344,7 +344,7 @@ impl<R: Resolve> Pods<R> {
     }
 
     /// Records the result of the work on a pod, and adds it to the result of the reconcile.
-    fn record(&self, job: Job, result: Result<Outcome, Refusal>, applied: &mut PodsApplied) {
+    fn record(&self, job: Job, result: Result<Outcome, Refusal>, host: &Host, applied: &mut PodsApplied) {
         let Job { read: PodRead { uid, namespace, before, .. }, wanted, .. } = job;
         let is_desired = wanted.is_some();
         let pod = wanted.unwrap_or_else(empty_pod);
@@ -360,7 +360,13 @@ impl<R: Resolve> Pods<R> {
                 }
                 outcome
             }
-            Err(refusal) => Outcome { pod: Some(refusal), ..Outcome::default() },
+            // The pod may run and use its network: its ports stay, with the desired VLANs only.
+            Err(refusal) => {
+                let outcome =
+                    Outcome { pod: Some(refusal), ovs: host.ovs_ports(&uid, &pod), ..Outcome::default() };
+                applied.add_ports(&uid, &outcome);
+                outcome
+            }
         };
         applied.add_rejected(&uid, &outcome);
         let last = LastRead { pod, outcome };
@@ -374,12 +380,16 @@ impl<R: Resolve> Pods<R> {
 
 impl PodsApplied {
     fn add(&mut self, uid: &str, outcome: &Outcome) {
+        self.add_ports(uid, outcome);
+        self.awaiting_port |= !outcome.awaiting_port.is_empty();
+        self.pods.insert(uid.to_owned(), outcome.applied.clone());
+    }
+
+    fn add_ports(&mut self, uid: &str, outcome: &Outcome) {
         for (name, (link, bridge, vlans)) in &outcome.ovs {
             let (bridge, vlans, link) = (bridge.clone(), vlans.clone(), link.clone());
             self.ovs_ports.insert(name.clone(), OvsPort { bridge, vlans, pod: uid.to_owned(), link });
         }
-        self.awaiting_port |= !outcome.awaiting_port.is_empty();
-        self.pods.insert(uid.to_owned(), outcome.applied.clone());
     }
 
     fn add_rejected(&mut self, uid: &str, outcome: &Outcome) {

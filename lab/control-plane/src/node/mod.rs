@@ -160,6 +160,20 @@ pub enum NodeImage {
     },
 }
 
+impl NodeImage {
+    /// The same image under another name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        let mut image = self.clone();
+        match &mut image {
+            Self::Programs(ProgramsImage { name: own, .. }) | Self::Layout { name: own, .. } => {
+                name.clone_into(own);
+            }
+        }
+        image
+    }
+}
+
 impl NodesOptions {
     /// Creates options with these nodes and without gateways.
     pub fn new(holder: impl Into<PathBuf>, names: Vec<String>) -> Self {
