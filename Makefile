@@ -86,7 +86,10 @@ programs: export CC_x86_64_unknown_linux_musl = musl-gcc
 endif
 PROGRAMS := -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri
 # In a checkout the commit is known; elsewhere, as in deploy/images/Containerfile, it is given.
-COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo -modified)
+# It is read once: a commit may come while the programs are built.
+ifndef COMMIT
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo -modified)
+endif
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 TAG ?= dev

@@ -78,7 +78,8 @@ impl<R: Resolve> NodeDriver<R> {
             return Err(HostError::Superseded);
         }
         let desired_ovs = switch::desired_ovs(desired, &host, &pods.ovs_ports);
-        let observed = self.switch.reconcile(&desired_ovs).await;
+        // Ports of pods that are not known now must stay.
+        let observed = if pods.host_unread { Ok(None) } else { self.switch.reconcile(&desired_ovs).await };
         notes.append(&mut pods.notes);
         if let (true, Ok(Some(observed))) = (pods.awaiting_port, &observed) {
             if !work.is_current() {

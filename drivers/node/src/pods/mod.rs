@@ -78,6 +78,8 @@ pub struct PodsApplied {
     /// True when interfaces wait for Open vSwitch to open their ports ([`Pods::set_open_ports`]); they get their
     /// addresses then.
     pub awaiting_port: bool,
+    /// The host could not be read, so `ovs_ports` lacks ports of pods.
+    pub host_unread: bool,
 }
 
 /// The Open vSwitch port that a host end is to be.
@@ -181,6 +183,7 @@ impl<R: Resolve> Pods<R> {
             Ok(host) => Arc::new(host),
             Err(error) => {
                 applied.rejected.push(rejection(Item::TARGET, error.into()));
+                applied.host_unread = true;
                 return applied;
             }
         };

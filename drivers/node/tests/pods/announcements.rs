@@ -115,6 +115,12 @@ async fn ovs_links_get_addresses_once_their_port_is_open() {
     node.restart();
     assert!(!node.settle().await.awaiting_port);
     assert_eq!(addresses(&snapshot(&pod).await, "net1"), ["10.9.0.2/24".to_owned()].into());
+    // A restarted agent whose resolver does not answer yet keeps the port, with the desired VLANs.
+    node.restart();
+    node.runtime.set_silent(true);
+    let unread = node.reconcile().await;
+    assert_eq!((unread.ovs_ports, unread.rejected.len()), (done.ovs_ports.clone(), 1));
+    node.runtime.set_silent(false);
     // A link that is made again waits again: its port has to be opened again, too.
     let links = std::mem::take(&mut node.desired.pods.get_mut("a").unwrap().links);
     node.settle().await;

@@ -1,6 +1,7 @@
 //! A node made of network namespaces: the machine's own network is not changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,12 +66,22 @@ pub fn add_up(netlink: &mut Netlink, name: &str, message: LinkMessage) -> Result
 
 /// Running pods by uid, with namespace and PID.
 #[derive(Clone, Default)]
-pub struct Runtime(Arc<Mutex<BTreeMap<String, Running>>>);
+pub struct Runtime(Arc<Mutex<BTreeMap<String, Running>>>, Arc<AtomicBool>);
+
+impl Runtime {
+    /// Whether it answers nothing, as before its resolver has started.
+    pub fn set_silent(&self, silent: bool) {
+        self.1.store(silent, Ordering::Relaxed);
+    }
+}
 
 type Running = (Namespace, Option<u32>);
 
 impl Resolve for Runtime {
     async fn resolve(&self, uid: &str, _container: Option<&str>) -> Result<Sandbox, Unresolved> {
+        if self.1.load(Ordering::Relaxed) {
+            return Err(Unresolved { message: "no answer".to_owned(), retryable: true, gone: false });
+        }
         let pods = self.0.lock().unwrap();
         let Some((namespace, pid)) = pods.get(uid) else {
             return Err(Unresolved {
