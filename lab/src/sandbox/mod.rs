@@ -159,7 +159,7 @@ impl Sandbox {
             if !self.options.engine {
                 return Ok(switches);
             }
-            in_cluster::install_operator(self).await?;
+            Box::pin(in_cluster::install_operator(self)).await?;
         }
         let (devices, ()) =
             tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
