@@ -55,6 +55,7 @@ pub(super) struct Figures {
     /// The netconf driver's resident memory, in MiB.
     pub(super) driver_memory_mib: f64,
     /// The largest resident memory of each part since its start, in MiB. The engine was started anew in between.
+    #[serde(default)]
     pub(super) peak_memory_mib: BTreeMap<String, u64>,
     /// From the first delete until no object, no NetworkAttachmentDefinition and no VLAN is left.
     pub(super) delete_to_nothing: f64,
@@ -227,9 +228,6 @@ impl Figures {
             ]);
         }
         let memory = self.engine_memory_mib;
-        let largest: Vec<_> =
-            self.peak_memory_mib.iter().map(|(part, memory)| format!("{part} {memory}")).collect();
-        let largest = largest.join(", ");
         let delete = self.delete_to_nothing;
         rows.extend([
             Row::at_most(
@@ -240,15 +238,18 @@ impl Figures {
                 "under 100 MB at 10,000",
             ),
             Row::plain("netconf driver memory", format!("{:.0} MiB", self.driver_memory_mib)),
-            Row::plain("largest memory, MiB", largest),
-            Row::at_most(
-                "delete to nothing left",
-                format!("{delete:.2} s"),
-                delete,
-                10.0 * scale_above(1000.0),
-                "under 10 s at 1,000",
-            ),
         ]);
+        if !self.peak_memory_mib.is_empty() {
+            let largest = self.peak_memory_mib.iter().map(|(part, memory)| format!("{part} {memory}"));
+            rows.push(Row::plain("largest memory, MiB", largest.collect::<Vec<_>>().join(", ")));
+        }
+        rows.push(Row::at_most(
+            "delete to nothing left",
+            format!("{delete:.2} s"),
+            delete,
+            10.0 * scale_above(1000.0),
+            "under 10 s at 1,000",
+        ));
         if let Some(bare) = self.bare_client_deleting {
             let ratio = delete / bare;
             rows.push(Row::plain("a bare client's same deletes", format!("{bare:.2} s")));
