@@ -265,7 +265,7 @@ impl Installed {
         }
         let agents = self.nats.hellos.as_ref().map(|hellos| drivers::nodes_of_hellos(hellos));
         let mut checks = drivers::judge_drivers(&self.nats.hellos, &drivers_of_devices);
-        checks.push(drivers::judge_versions(&self.nats.hellos, env!("CARGO_PKG_VERSION")));
+        checks.push(drivers::judge_versions(&self.nats.hellos, eno_program::VERSION));
         checks.push(drivers::judge_agents(&agents.map_err(Clone::clone), &self.cluster.nodes));
         checks
     }

@@ -326,7 +326,7 @@ impl Report {
                 Outcome::Skipped { .. } => &mut summary.skipped,
             } += 1;
         }
-        Self { version: env!("CARGO_PKG_VERSION"), checks, summary }
+        Self { version: eno_program::VERSION, checks, summary }
     }
 
     /// True when no check failed.
@@ -443,7 +443,7 @@ pub(crate) mod tests {
         ]);
         assert!(!report.is_ok());
         let expected = json!({
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": eno_program::VERSION,
             "checks": [
                 {
                     "category": "kubernetes", "name": "api-server", "subject": "https://host", "outcome": "ok",

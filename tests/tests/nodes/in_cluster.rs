@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::nodes::hot_plug::{addresses, attachment, network};
 
@@ -169,10 +169,10 @@ where
 pub async fn every_check_passes(system: &System) {
     let report = system.eno_json(&["check"], "", 0).await;
     let checks = report["checks"].as_array().expect("checks");
-    let failed: Vec<_> = checks.iter().filter(|check| check["outcome"] == "failed").collect();
-    assert!(failed.is_empty() && checks.len() > 15, "{report}");
-    let skipped: Vec<_> = checks.iter().filter(|check| check["outcome"] == "skipped").collect();
-    assert!(skipped.is_empty(), "{skipped:?}");
+    // The sandbox has no Multus.
+    let is_wrong = |check: &&Value| check["outcome"] != "ok" && check["name"] != "multus";
+    let wrong: Vec<_> = checks.iter().filter(is_wrong).collect();
+    assert!(wrong.is_empty() && checks.len() > 15, "{wrong:?} of {report}");
 }
 
 /// The namespace of the operator has the Pod Security level `restricted`, and its pods were admitted.

@@ -22,7 +22,7 @@ use self::removal::{Inventory, Objects, Request, refusals};
 use super::cluster::{ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
 use super::installer::{self, InstallError, kind, until};
-use super::render::{DEVICES, RenderError, Stage};
+use super::render::{RenderError, Stage};
 use super::requirements::Refusal;
 use crate::apply::{ApplyError, api_of, name_of};
 
@@ -125,13 +125,15 @@ pub async fn uninstall(
         }
     }
     let is_kept = |object: &DynamicObject| {
-        let (stage, name) = (Stage::of(object), object.name_any());
-        let is_objects = stage == Stage::Definitions || name == DEVICES;
-        request.objects == Objects::Keep && is_objects
+        request.objects == Objects::Keep && removal::belongs_to_objects(kind(object), &object.name_any())
     };
     let is_last = |object: &DynamicObject| Stage::of(object) == Stage::Namespaces;
     delete_all(client, &of(&|object| !is_last(object) && !is_kept(object)), deadline).await?;
-    report("roles, configuration and definitions are gone");
+    report(if request.objects == Objects::Keep {
+        "roles and configuration are gone"
+    } else {
+        "roles, configuration and definitions are gone"
+    });
     delete_all(client, &of(&|object| is_last(object) && !is_kept(object)), deadline).await?;
     report("namespaces are gone");
     if let Some(context) = context {

@@ -6,6 +6,7 @@ use eno_engine::forecast::{Change, ClusterState, DesiredState, Key, Kind, desire
 use eno_schemas::VlanSet;
 use serde_json::Value;
 
+use crate::install::render::DEVICES;
 use crate::install::requirements::{Permission, Refusal};
 
 /// Maximum number of names in one line.
@@ -196,6 +197,11 @@ pub fn left_behind(inventory: &Inventory) -> Left {
     Left { switches, nads: network_attachment_definitions, nodes }
 }
 
+/// Whether an object of the operator stays with the objects of ENO's kinds: the kinds, and the namespace of logins.
+pub fn belongs_to_objects(kind: &str, name: &str) -> bool {
+    kind == "CustomResourceDefinition" || (kind == "Namespace" && name == DEVICES)
+}
+
 /// What goes and what stays, a line each.
 pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
     let mut lines = Vec::new();
@@ -220,11 +226,13 @@ pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
     if !left.nodes.is_empty() {
         lines.push(format!("{verb} interfaces and bridges of ENO on nodes {}", listed(&left.nodes)));
     }
-    if !inventory.operator.is_empty() {
-        lines.push(format!(
-            "deletes {} objects of the operator, with its namespaces",
-            inventory.operator.len()
-        ));
+    let goes = |object: &&String| {
+        let (kind, name) = object.split_once(' ').unwrap_or_default();
+        request.objects != Objects::Keep || !belongs_to_objects(kind, name)
+    };
+    let operator = inventory.operator.iter().filter(goes).count();
+    if operator > 0 {
+        lines.push(format!("deletes {operator} objects of the operator, with its namespaces"));
     }
     if !inventory.claims.is_empty() {
         lines.push(format!("deletes the volumes of NATS: {}", listed(&inventory.claims)));
@@ -308,7 +316,7 @@ mod tests {
     fn inventory() -> Inventory {
         Inventory {
             cluster: ClusterState::stored(objects(), Vec::new(), "default").expect("a cluster"),
-            operator: vec!["Namespace eno-system".to_owned()],
+            operator: ["Namespace eno-system", "Namespace eno-devices"].map(str::to_owned).into(),
             leader: Some("engine-1".to_owned()),
             ..Inventory::default()
         }
