@@ -104,6 +104,8 @@ NATS_MODULE := lab/control-plane/go/nats
 programs: NEEDED := cc:gcc $(NEEDED_FOR_IMAGE)
 programs: NEEDED_AS_ROOT :=
 programs: export ENO_VERSION = $(VERSION) ($(COMMIT))
+# mimalloc contains the time of its compilation.
+programs: export CFLAGS_$(subst -,_,$(MUSL)) = -Wno-builtin-macro-redefined -D__DATE__="none" -D__TIME__="none"
 programs: export RUSTFLAGS = --remap-path-prefix=$(CURDIR)=/eno --remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo -C strip=symbols
 programs: deps
 	rustc --print target-libdir --target $(MUSL) | xargs test -d || rustup target add $(MUSL)
