@@ -39,24 +39,26 @@ pub(super) async fn read(client: &Client, request: &Request) -> Result<Removal, 
     let names: BTreeSet<_> = operator.iter().map(id).collect();
     operator.extend(ours(client).await?.into_iter().filter(|object| !names.contains(&id(object))));
     let nads = if defines_nads { nads(client).await? } else { None };
-    if nads.is_none_or(|count| count > 0) {
-        operator.retain(|object| object.name_any() != nad_definition());
-    }
     let (kinds, cluster) = objects(client).await?;
     let leader = if request.objects == Objects::Remove && cluster.keys().next().is_some() {
         Box::pin(installer::leader(client, Instant::now() + LEADER_PATIENCE)).await.ok()
     } else {
         None
     };
-    let inventory = Inventory {
+    let mut inventory = Inventory {
         cluster,
-        operator: operator.iter().map(|object| format!("{} {}", kind(object), name_of(object))).collect(),
+        operator: Vec::new(),
         logins: logins(client).await?,
         claims: claims(client).await?,
         nads,
         leader,
         missing_permissions: Vec::new(),
     };
+    if inventory.remaining_nads(request).is_none_or(|count| count > 0) {
+        operator.retain(|object| object.name_any() != nad_definition());
+    }
+    inventory.operator =
+        operator.iter().map(|object| format!("{} {}", kind(object), name_of(object))).collect();
     Ok(Removal { inventory, operator, kinds })
 }
 

@@ -57,6 +57,12 @@ impl Inventory {
         self.operator.is_empty() && self.cluster.keys().next().is_none()
     }
 
+    /// Number of NetworkAttachmentDefinitions that stay and need their definition; `None`: it is not the installation's.
+    pub fn remaining_nads(&self, request: &Request) -> Option<usize> {
+        let removed = if request.objects == Objects::Remove { left_behind(self).nads.len() } else { 0 };
+        self.nads.map(|count| count.saturating_sub(removed))
+    }
+
     fn devices(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.cluster.keys().filter(|key| key.kind == Kind::FabricDevice).filter_map(|key| {
             let object = self.cluster.object(key)?;
@@ -241,10 +247,8 @@ pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
         let verb = if request.objects == Objects::Keep { "keeps" } else { "deletes" };
         lines.push(format!("{verb} Secrets of namespace eno-devices: {}", listed(&inventory.logins)));
     }
-    if let Some(count) = inventory.nads.filter(|count| *count > left.nads.len()) {
-        let others = count - left.nads.len();
-        lines
-            .push(format!("keeps the definition of NetworkAttachmentDefinitions: {others} of others use it"));
+    if let Some(count) = inventory.remaining_nads(request).filter(|count| *count > 0) {
+        lines.push(format!("keeps the definition of NetworkAttachmentDefinitions: {count} remain"));
     }
     lines
 }
@@ -404,7 +408,7 @@ mod tests {
                     "leaves on switch leaf1",
                     "leaves on switch leaf2",
                     "deletes Secrets of namespace eno-devices",
-                    "keeps the definition of NetworkAttachmentDefinitions: 1 of others",
+                    "keeps the definition of NetworkAttachmentDefinitions: 2 remain",
                 ],
             ),
             (
@@ -422,6 +426,8 @@ mod tests {
                 assert!(text.contains(line), "{text}\nlacks {line:?}");
             }
         }
+        let remaining = |objects| inventory.remaining_nads(&request(objects, &[]));
+        assert_eq!((remaining(Objects::Remove), remaining(Objects::Abandon)), (Some(1), Some(2)));
         assert!(Inventory::default().is_empty() && !inventory.is_empty());
     }
 
