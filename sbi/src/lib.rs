@@ -2,6 +2,7 @@
 //! [`daemon`] and [`nats`] plumbing that the engine uses too.
 
 mod baseline;
+mod certificates;
 pub mod daemon;
 mod driver;
 pub mod host;
@@ -13,6 +14,7 @@ mod target_ownership;
 mod work;
 
 pub use baseline::{Baseline, BaselineGuard};
+pub use certificates::{CertificateEnd, Certificates};
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
 pub use eno_program::VERSION;

@@ -1,8 +1,9 @@
-//! Prometheus metrics. All labels are from fixed sets.
+//! Prometheus metrics. All labels are from fixed sets, or name a switch, a driver or a stream.
 
 use std::sync::atomic::AtomicU64;
 
-use eno_core::{DecidedTransaction, Effect, Kind};
+use eno_core::{DecidedTransaction, Effect, Kind, Name};
+use eno_sbi::nats::StreamUse;
 use eno_schemas::Phase;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -31,6 +32,24 @@ pub struct WriteLabels {
     result: &'static str,
 }
 
+/// A switch, by the name of its FabricDevice.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DeviceLabel {
+    device: String,
+}
+
+/// A driver, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct DriverLabel {
+    driver: String,
+}
+
+/// A stream of NATS, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StreamLabel {
+    stream: String,
+}
+
 /// All metrics of the engine.
 #[derive(Debug)]
 pub struct Metrics {
@@ -38,6 +57,20 @@ pub struct Metrics {
     pub leading: Gauge,
     /// Objects by kind and phase.
     pub objects: Family<ObjectLabels, Gauge>,
+    /// Unix time since which the object that is longest not ready is not, by kind and phase.
+    oldest: Family<ObjectLabels, Gauge>,
+    /// Whether each switch answers.
+    device_up: Family<DeviceLabel, Gauge>,
+    /// Whether each switch differs from what ENO wants.
+    device_drift: Family<DeviceLabel, Gauge>,
+    /// Live processes of each driver.
+    drivers: Family<DriverLabel, Gauge>,
+    /// Nodes of the cluster.
+    pub nodes: Gauge,
+    /// Size of each stream in bytes.
+    stream_bytes: Family<StreamLabel, Gauge>,
+    /// Maximum size of each stream in bytes; 0: no limit.
+    stream_limits: Family<StreamLabel, Gauge>,
     /// Transitions in the outbox by kind and phase.
     transitions: Family<ObjectLabels, Counter>,
     /// Effects of the core by kind.
@@ -85,6 +118,13 @@ impl Default for Metrics {
         Self {
             leading: Gauge::default(),
             objects: Family::default(),
+            oldest: Family::default(),
+            device_up: Family::default(),
+            device_drift: Family::default(),
+            drivers: Family::default(),
+            nodes: Gauge::default(),
+            stream_bytes: Family::default(),
+            stream_limits: Family::default(),
             transitions: Family::default(),
             effects: Family::default(),
             writes: Family::default(),
@@ -116,6 +156,21 @@ impl Metrics {
         all.register("drift", "Differences found on switches in what is ours", self.drift.clone());
         all.register("leading", "1 while this process leads", self.leading.clone());
         all.register("objects", "Custom resources by kind and phase", self.objects.clone());
+        all.register(
+            "phase_oldest_timestamp_seconds",
+            "Since when the object in this phase that is longest not ready is not",
+            self.oldest.clone(),
+        );
+        all.register("device_up", "1 while the switch answers", self.device_up.clone());
+        all.register(
+            "device_drift",
+            "1 while the switch differs from what ENO wants",
+            self.device_drift.clone(),
+        );
+        all.register("drivers", "Live processes of each driver", self.drivers.clone());
+        all.register("nodes", "Nodes of the cluster", self.nodes.clone());
+        all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
+        all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
         all.register("transitions", "Transitions written to the outbox", self.transitions.clone());
         all.register("effects", "What the core asked for", self.effects.clone());
         all.register("kube_writes", "Writes to the API server by what and result", self.writes.clone());
@@ -174,6 +229,49 @@ impl Metrics {
         self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).dec();
     }
 
+    /// Since when the object in this phase that is longest not ready is not, Unix time; `None`: there is none.
+    pub fn oldest(&self, kind: Kind, phase: Phase, since: Option<i64>) {
+        let labels = ObjectLabels { kind: kind.as_str(), phase: phase_name(Some(phase)) };
+        match since {
+            Some(since) => {
+                self.oldest.get_or_create(&labels).set(since);
+            }
+            None => {
+                self.oldest.remove(&labels);
+            }
+        }
+    }
+
+    /// The state of a switch.
+    pub fn device(&self, name: &str, is_up: bool, has_drift: bool) {
+        let label = DeviceLabel { device: name.to_owned() };
+        self.device_up.get_or_create(&label).set(i64::from(is_up));
+        self.device_drift.get_or_create(&label).set(i64::from(has_drift));
+    }
+
+    /// A switch is no longer ENO's.
+    pub fn device_gone(&self, name: &str) {
+        let label = DeviceLabel { device: name.to_owned() };
+        self.device_up.remove(&label);
+        self.device_drift.remove(&label);
+    }
+
+    /// The number of live processes of a driver.
+    pub fn driver(&self, name: &Name, count: usize) {
+        let label = DriverLabel { driver: name.to_string() };
+        self.drivers.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// What the streams hold.
+    pub fn streams(&self, uses: &[StreamUse]) {
+        let count = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        for StreamUse { stream, bytes, limit } in uses {
+            let label = StreamLabel { stream: stream.clone() };
+            self.stream_bytes.get_or_create(&label).set(count(*bytes));
+            self.stream_limits.get_or_create(&label).set(count(limit.unwrap_or_default()));
+        }
+    }
+
     /// Counts an effect of the core.
     pub fn effect(&self, effect: &Effect) {
         let what = match effect {
@@ -230,6 +328,13 @@ impl Metrics {
     /// Resets the metrics of a leadership that ended.
     pub fn reset(&self) {
         self.objects.clear();
+        self.oldest.clear();
+        self.device_up.clear();
+        self.device_drift.clear();
+        self.drivers.clear();
+        self.nodes.set(0);
+        self.stream_bytes.clear();
+        self.stream_limits.clear();
         for gauge in [&self.leading, &self.publish_waiting, &self.publish_outstanding, &self.outbox_lag] {
             gauge.set(0);
         }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use eno_core::Config;
-use eno_sbi::daemon::{Readiness, serve};
+use eno_sbi::daemon::{self, Readiness, serve};
 use eno_sbi::nats::{self, ConnectError, NatsHealth};
+use eno_sbi::{Certificates, VERSION};
 use kube::Client;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tower::BoxError;
 use tower::layer::layer_fn;
@@ -44,7 +44,8 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     // A provider that is already installed is equally good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let metrics = Arc::new(Metrics::default());
-    let mut registry = Registry::default();
+    let certificates = Certificates::default();
+    let mut registry = daemon::registry(VERSION, &certificates);
     metrics.register(&mut registry);
     let kube = kube_config(&args).await?;
     let identity: Arc<str> = identity().into();
@@ -69,8 +70,8 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         })
     };
     // The probes answer before NATS is connected, so that the kubelet does not restart this process meanwhile.
-    serve(&args.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
-    let connection = match nats::connect(&args.nats, NAME, &shutdown).await {
+    serve(&args.http, registry, &certificates.metrics, readiness, shutdown.clone()).await?;
+    let connection = match nats::connect_recording(&args.nats, NAME, &shutdown, &certificates.nats).await {
         Err(ConnectError::Stopped) => return Ok(()),
         connection => connection?,
     };

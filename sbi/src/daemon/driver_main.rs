@@ -7,7 +7,8 @@ use clap::{CommandFactory, FromArgMatches};
 use prometheus_client::registry::Registry;
 use tracing::error;
 
-use super::{HttpArgs, Readiness, TelemetryArgs, serve, shutdown_on_signals};
+use super::{HttpArgs, Readiness, TelemetryArgs, registry, serve, shutdown_on_signals};
+use crate::certificates::Certificates;
 use crate::driver::Driver;
 use crate::host::{self, HostArgs, HostMetrics, HostOptions, Ownership};
 use crate::nats::{self, ConnectError, NatsArgs, NatsHealth};
@@ -88,7 +89,8 @@ where
     F: AsyncFnOnce(A, &mut Registry) -> Result<D, E>,
 {
     let shutdown = shutdown_on_signals();
-    let mut registry = Registry::default();
+    let certificates = Certificates::default();
+    let mut registry = registry(about.version, &certificates);
     let metrics = HostMetrics::default();
     metrics.register(&mut registry);
     let driver = make(cli.own, &mut registry).await.map_err(Into::into)?;
@@ -99,11 +101,12 @@ where
         move || link.check()
     });
     // Served before NATS answers, so that liveness probes succeed meanwhile.
-    serve(&cli.http, registry, readiness, axum::Router::new(), shutdown.clone()).await?;
-    let connection = match nats::connect(&cli.nats, about.program, &shutdown).await {
-        Err(ConnectError::Stopped) => return Ok(()),
-        connection => connection?,
-    };
+    serve(&cli.http, registry, &certificates.metrics, readiness, shutdown.clone()).await?;
+    let connection =
+        match nats::connect_recording(&cli.nats, about.program, &shutdown, &certificates.nats).await {
+            Err(ConnectError::Stopped) => return Ok(()),
+            connection => connection?,
+        };
     link.set(connection.client.clone());
     let options = HostOptions { metrics, ..HostOptions::new(connection, about.ownership, about.version) }
         .with_args(&cli.host);

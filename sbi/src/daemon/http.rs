@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::tls::{ReloadingConfig, TlsArgs, TlsError, TlsListener};
+use crate::certificates::CertificateEnd;
 
 /// Interval of the attempts to serve metrics.
 const METRICS_RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -88,28 +89,28 @@ impl fmt::Debug for Readiness {
     }
 }
 
-/// Serves until `shutdown`; returns the bound address at once. `extra` adds routes of the daemon.
+/// Serves until `shutdown`; returns the bound address at once. `certificate` receives the end of the certificate.
 pub async fn serve(
     args: &HttpArgs,
     registry: Registry,
+    certificate: &CertificateEnd,
     readiness: Readiness,
-    extra: Router,
     shutdown: CancellationToken,
 ) -> Result<SocketAddr, HttpError> {
     let metrics = Router::new().route("/metrics", get(metrics).with_state(Arc::new(registry)));
-    let tls = if args.metrics_listen.is_some() { None } else { ReloadingConfig::new(&args.tls)? };
+    let tls =
+        if args.metrics_listen.is_some() { None } else { ReloadingConfig::new(&args.tls, certificate)? };
     let (listener, address) = bind(args.listen).await?;
     let router = metrics
         .clone()
         .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready).with_state(readiness))
-        .merge(extra);
+        .route("/readyz", get(ready).with_state(readiness));
     tokio::spawn(answer(listener, address, tls, router, shutdown.clone()));
     if let Some(listen) = args.metrics_listen {
-        let tls = args.tls.clone();
+        let (tls, certificate) = (args.tls.clone(), certificate.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = serve_metrics(listen, &tls, metrics, shutdown.clone()) => {}
+                () = serve_metrics(listen, &tls, &certificate, metrics, shutdown.clone()) => {}
                 () = shutdown.cancelled() => {}
             }
         });
@@ -119,8 +120,14 @@ pub async fn serve(
 
 /// Serves metrics over HTTPS. The certificates and the address may not exist yet, which neither probes nor
 /// the daemon's work wait for.
-async fn serve_metrics(listen: SocketAddr, tls: &TlsArgs, router: Router, shutdown: CancellationToken) {
-    let begin = async || match ReloadingConfig::new(tls)? {
+async fn serve_metrics(
+    listen: SocketAddr,
+    tls: &TlsArgs,
+    certificate: &CertificateEnd,
+    router: Router,
+    shutdown: CancellationToken,
+) {
+    let begin = async || match ReloadingConfig::new(tls, certificate)? {
         Some(config) => bind(listen).await.map(|(listener, address)| (listener, address, config)),
         None => Err(HttpError::NoCertificate),
     };
@@ -229,7 +236,8 @@ mod tests {
             if seen.load(Ordering::SeqCst) { Ok(()) } else { Err("no connection to NATS".into()) }
         });
         let args = HttpArgs::at(([127, 0, 0, 1], 0).into());
-        let address = serve(&args, registry, readiness, Router::new(), stop.clone()).await.unwrap();
+        let address =
+            serve(&args, registry, &CertificateEnd::default(), readiness, stop.clone()).await.unwrap();
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let lacking = get(address, "/readyz").await;
         assert!(
@@ -243,8 +251,14 @@ mod tests {
             assert!(metrics.contains(line), "{metrics}");
         }
         let taken = HttpArgs::at(address);
-        let again =
-            serve(&taken, Registry::default(), Readiness::new(|| Ok(())), Router::new(), stop.clone()).await;
+        let again = serve(
+            &taken,
+            Registry::default(),
+            &CertificateEnd::default(),
+            Readiness::new(|| Ok(())),
+            stop.clone(),
+        )
+        .await;
         assert!(again.unwrap_err().to_string().starts_with(&format!("listening on {address}")));
         stop.cancel();
     }

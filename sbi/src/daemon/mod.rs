@@ -5,6 +5,8 @@ mod http;
 mod telemetry;
 mod tls;
 
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -12,6 +14,16 @@ pub use driver_main::{DriverAbout, driver_main};
 pub use http::{HttpArgs, HttpError, Readiness, serve};
 pub use telemetry::{LogFormat, TelemetryArgs, TelemetryError};
 pub use tls::{TlsArgs, TlsError};
+
+use crate::certificates::Certificates;
+
+/// A registry with the metrics that each part has: its version (`eno_build_info`) and the ends of its certificates.
+pub fn registry(version: &'static str, certificates: &Certificates) -> Registry {
+    let mut registry = Registry::default();
+    registry.register("eno_build", "The version of this program", Info::new([("version", version)]));
+    certificates.register(&mut registry);
+    registry
+}
 
 /// A token that SIGTERM and SIGINT cancel. Call it within a tokio runtime; a second signal ends the process at
 /// once.

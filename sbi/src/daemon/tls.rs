@@ -27,6 +27,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info, warn};
 
+use crate::certificates::CertificateEnd;
+
 /// Time limit of a client's TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum concurrent TLS handshakes.
@@ -109,11 +111,14 @@ struct Files {
 type FileStamps = [Option<(u64, u64, i64, i64)>; 3];
 
 impl Files {
-    fn load(&self) -> Result<ServerConfig, TlsError> {
+    fn load(&self, end: &CertificateEnd) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(default_provider());
         let pair =
             |source| TlsError::Pair { certificate: self.certificate.clone(), key: self.key.clone(), source };
         let chain = certificates(&self.certificate)?;
+        if let Some(certificate) = chain.first() {
+            end.record(certificate);
+        }
         let key = PrivateKeyDer::from_pem_file(&self.key);
         let key = key.map_err(|error| TlsError::of(&self.key, "private key", error))?;
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -158,19 +163,20 @@ fn clients(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientC
 #[derive(Debug)]
 pub(super) struct ReloadingConfig {
     files: Files,
+    end: CertificateEnd,
     now: Mutex<(FileStamps, Arc<ServerConfig>)>,
 }
 
 impl ReloadingConfig {
     /// `None`: the flags ask for HTTP.
-    pub(super) fn new(args: &TlsArgs) -> Result<Option<Self>, TlsError> {
+    pub(super) fn new(args: &TlsArgs, end: &CertificateEnd) -> Result<Option<Self>, TlsError> {
         let TlsArgs { tls_cert: Some(certificate), tls_key: Some(key), tls_client_ca: clients } = args else {
             return Ok(None);
         };
         let files = Files { certificate: certificate.clone(), key: key.clone(), clients: clients.clone() };
         let stamps = files.stamps();
-        let now = Mutex::new((stamps, Arc::new(files.load()?)));
-        Ok(Some(Self { files, now }))
+        let now = Mutex::new((stamps, Arc::new(files.load(end)?)));
+        Ok(Some(Self { files, end: end.clone(), now }))
     }
 
     fn current(&self) -> Arc<ServerConfig> {
@@ -178,7 +184,7 @@ impl ReloadingConfig {
         let stamps = self.files.stamps();
         if stamps != now.0 {
             now.0 = stamps;
-            match self.files.load() {
+            match self.files.load(&self.end) {
                 Ok(config) => {
                     info!(certificate = %self.files.certificate.display(), "the certificates were read again");
                     now.1 = Arc::new(config);
@@ -245,7 +251,6 @@ impl Listener for TlsListener {
 
 #[cfg(test)]
 mod tests {
-    use axum::Router;
     use prometheus_client::registry::Registry;
     use rcgen::ExtendedKeyUsagePurpose::{self, ClientAuth, ServerAuth};
     use rcgen::{CertificateParams, CertifiedIssuer, KeyPair};
@@ -325,7 +330,7 @@ mod tests {
         let stop = CancellationToken::new();
         let start = async || {
             let ready = Readiness::new(|| Ok(()));
-            serve(&args, Registry::default(), ready, Router::new(), stop.clone()).await
+            serve(&args, Registry::default(), &CertificateEnd::default(), ready, stop.clone()).await
         };
         let missing = start().await.unwrap_err().to_string();
         assert!(missing.contains("tls.key"), "{missing}");
@@ -383,7 +388,8 @@ mod tests {
         let args = HttpArgs { tls, metrics_listen: Some(metrics), ..HttpArgs::at(loopback) };
         let stop = CancellationToken::new();
         let ready = Readiness::new(|| Ok(()));
-        let probes = serve(&args, Registry::default(), ready, Router::new(), stop.clone()).await.unwrap();
+        let probes =
+            serve(&args, Registry::default(), &CertificateEnd::default(), ready, stop.clone()).await.unwrap();
         let probe = async |path: &str| {
             let mut stream = TcpStream::connect(probes).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -6,6 +6,7 @@ mod health;
 mod stream_readout;
 mod streams;
 mod target;
+mod verifier;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,9 +22,10 @@ pub use credentials::{Credentials, CredentialsError};
 pub use follow::Restarts;
 pub use health::NatsHealth;
 pub use stream_readout::is_stream_readout;
-pub use streams::{StreamError, ensure_streams};
+pub use streams::{StreamError, StreamUse, ensure_streams};
 pub use target::{ForgetError, forget_target, has_command};
 
+use crate::certificates::CertificateEnd;
 use crate::random::random;
 
 /// Interval of pings on a silent connection. After three unanswered pings the connection counts as lost, and
@@ -67,6 +69,9 @@ pub enum ConnectError {
     /// The credentials can't be used.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// The TLS library refuses its own defaults.
+    #[error("preparing TLS: {0}")]
+    Tls(#[from] rustls::Error),
     /// The process was shut down meanwhile.
     #[error("stopped while connecting to NATS")]
     Stopped,
@@ -100,6 +105,25 @@ pub async fn connect(
     identity: &str,
     shutdown: &CancellationToken,
 ) -> Result<Connection, ConnectError> {
+    connect_with(args, identity, shutdown, None).await
+}
+
+/// Does the same, and records when the server's certificate ends, if `args` name its authorities.
+pub async fn connect_recording(
+    args: &NatsArgs,
+    identity: &str,
+    shutdown: &CancellationToken,
+    certificate: &CertificateEnd,
+) -> Result<Connection, ConnectError> {
+    connect_with(args, identity, shutdown, Some(certificate)).await
+}
+
+async fn connect_with(
+    args: &NatsArgs,
+    identity: &str,
+    shutdown: &CancellationToken,
+    certificate: Option<&CertificateEnd>,
+) -> Result<Connection, ConnectError> {
     let servers = args
         .nats_url
         .split(',')
@@ -114,7 +138,7 @@ pub async fn connect(
     // a scheme.
     let encrypted = args.nats_ca.is_some() || servers.iter().any(ServerAddr::tls_required);
     let (connects, connects_seen) = watch::channel(0);
-    let options = || -> Result<ConnectOptions, CredentialsError> {
+    let options = || -> Result<ConnectOptions, ConnectError> {
         let connects = connects.clone();
         let mut options = ConnectOptions::new()
             .name(identity)
@@ -129,11 +153,15 @@ pub async fn connect(
                 }
                 std::future::ready(())
             });
-        if let Some(file) = &args.nats_ca {
-            options = options.add_root_certificates(file.clone());
-        }
+        options = match (&args.nats_ca, certificate) {
+            (Some(file), Some(end)) => {
+                options.tls_client_config(verifier::recording_config(file.clone(), end.clone())?)
+            }
+            (Some(file), None) => options.add_root_certificates(file.clone()),
+            (None, _) => options,
+        };
         match &credentials {
-            Some(credentials) => credentials.add_to(options),
+            Some(credentials) => Ok(credentials.add_to(options)?),
             None => Ok(options),
         }
     };

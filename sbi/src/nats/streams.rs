@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::context::{CreateKeyValueErrorKind, CreateStreamErrorKind, GetStreamErrorKind};
-use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode, kv};
 use eno_schemas::{SubjectKind, subject};
 
@@ -31,13 +31,37 @@ impl StreamError {
     }
 }
 
+/// What a stream holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamUse {
+    /// Its name.
+    pub stream: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its maximum size in bytes; `None`: it has no limit of its own.
+    pub limit: Option<u64>,
+}
+
+impl StreamUse {
+    fn of(info: &Info) -> Self {
+        Self {
+            stream: info.config.name.clone(),
+            bytes: info.state.bytes,
+            limit: u64::try_from(info.config.max_bytes).ok().filter(|limit| *limit > 0),
+        }
+    }
+}
+
 /// Creates missing streams and buckets and updates others to this version's configuration. Several processes
-/// may do so at once. The engine calls it; drivers lack the permission and wait until the streams exist.
-pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), StreamError> {
+/// may do so at once. The engine calls it; drivers lack the permission and wait until the streams exist. Returns what
+/// the streams hold that existed before.
+pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<Vec<StreamUse>, StreamError> {
+    let mut uses = Vec::new();
     for wanted in streams(replicas) {
-        if let Some(found) = create(jetstream, &wanted).await?
-            && differs(&found, &wanted)
-        {
+        let Some(info) = create(jetstream, &wanted).await? else { continue };
+        uses.push(StreamUse::of(&info));
+        let found = info.config;
+        if differs(&found, &wanted) {
             let name = wanted.name.clone();
             jetstream
                 .update_stream(&Config { metadata: found.metadata, ..wanted })
@@ -46,10 +70,12 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), 
         }
     }
     for wanted in buckets(replicas) {
-        if let Some(found) = create_bucket(jetstream, &wanted).await?
-            && (found.max_age != wanted.max_age
-                || found.num_replicas != wanted.num_replicas
-                || found.subject_delete_marker_ttl != wanted.limit_markers)
+        let Some(info) = create_bucket(jetstream, &wanted).await? else { continue };
+        uses.push(StreamUse::of(&info));
+        let found = info.config;
+        if found.max_age != wanted.max_age
+            || found.num_replicas != wanted.num_replicas
+            || found.subject_delete_marker_ttl != wanted.limit_markers
         {
             let name = wanted.bucket.clone();
             jetstream
@@ -58,7 +84,7 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<(), 
                 .map_err(|error| StreamError::new("updating", &name, error))?;
         }
     }
-    Ok(())
+    Ok(uses)
 }
 
 fn streams(replicas: usize) -> Vec<Config> {
@@ -143,8 +169,8 @@ fn differs(found: &Config, wanted: &Config) -> bool {
         || found.num_replicas != wanted.num_replicas
 }
 
-/// Creates the stream. `Some`: it exists already, with this configuration.
-async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Config>, StreamError> {
+/// Creates the stream. `Some`: it exists already.
+async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Info>, StreamError> {
     if let Some(found) = find(jetstream, &wanted.name).await? {
         return Ok(Some(found));
     }
@@ -161,7 +187,7 @@ async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Config>, 
     }
 }
 
-async fn create_bucket(jetstream: &Context, wanted: &kv::Config) -> Result<Option<Config>, StreamError> {
+async fn create_bucket(jetstream: &Context, wanted: &kv::Config) -> Result<Option<Info>, StreamError> {
     let name = format!("KV_{}", wanted.bucket);
     if let Some(found) = find(jetstream, &name).await? {
         return Ok(Some(found));
@@ -178,9 +204,9 @@ async fn create_bucket(jetstream: &Context, wanted: &kv::Config) -> Result<Optio
     }
 }
 
-async fn find(jetstream: &Context, name: &str) -> Result<Option<Config>, StreamError> {
+async fn find(jetstream: &Context, name: &str) -> Result<Option<Info>, StreamError> {
     match jetstream.get_stream(name).await {
-        Ok(stream) => Ok(Some(stream.cached_info().config.clone())),
+        Ok(stream) => Ok(Some(stream.cached_info().clone())),
         Err(error)
             if matches!(error.kind(), GetStreamErrorKind::JetStream(e)
                 if e.error_code() == ErrorCode::STREAM_NOT_FOUND) =>

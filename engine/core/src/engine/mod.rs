@@ -260,6 +260,11 @@ impl Engine {
         self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
+    /// The number of nodes of the cluster.
+    pub fn node_count(&self) -> usize {
+        self.store.node_count()
+    }
+
     /// The current status of an object.
     pub fn status(&self, key: &Key) -> Option<&Status> {
         self.store.get(key).map(|record| &record.status)

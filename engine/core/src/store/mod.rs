@@ -98,6 +98,11 @@ impl Store {
         is_new
     }
 
+    /// The number of Nodes.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Removes a Node. Returns true when it was there.
     pub fn remove_node(&mut self, name: &Name) -> bool {
         self.nodes.remove(name).is_some()

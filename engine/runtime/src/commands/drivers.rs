@@ -219,9 +219,22 @@ struct PresentDrivers {
 struct DriverPresence {
     instances: HashMap<String, (Process, Instant)>,
     last_reported: Option<PresentDrivers>,
+    /// The number of processes of each driver that was alive once.
+    counts: BTreeMap<Name, usize>,
 }
 
 impl DriverPresence {
+    /// Reports the number of processes of each driver. A driver that is gone has none.
+    fn count(&mut self, metrics: &Metrics) {
+        self.counts.values_mut().for_each(|count| *count = 0);
+        for (process, _) in self.instances.values() {
+            *self.counts.entry(process.driver.clone()).or_default() += 1;
+        }
+        for (driver, count) in &self.counts {
+            metrics.driver(driver, *count);
+        }
+    }
+
     /// The present drivers, if they changed since the last call.
     fn changes(&mut self, now: Instant) -> Option<PresentDrivers> {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
@@ -255,7 +268,9 @@ async fn follow_presence(
     loop {
         if caught_up {
             let first = alive.last_reported.is_none();
-            if let Some(PresentDrivers { alive, holding }) = alive.changes(Instant::now())
+            let changes = alive.changes(Instant::now());
+            alive.count(metrics);
+            if let Some(PresentDrivers { alive, holding }) = changes
                 && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {

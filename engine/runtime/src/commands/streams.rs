@@ -1,15 +1,17 @@
 //! Detects lost streams of NATS and recreates them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_core::StreamEvent;
-use eno_sbi::nats::{Connection, ensure_streams};
+use eno_sbi::nats::{Connection, StreamUse, ensure_streams};
 use eno_schemas::subject;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::commands::drivers;
+use crate::metrics::Metrics;
 use crate::watch::mailbox::{Input, Mailbox, post};
 
 /// Interval of checks while the connection holds.
@@ -29,7 +31,12 @@ struct CreationTimes {
 /// Checks the streams after each reconnect and periodically, and recreates missing ones. A stream with a new creation
 /// time has lost its messages: `lost` counts that, so that readers start over. Other streams may have lost single
 /// messages, so the commands are read for a minute after each reconnect.
-pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender<u64>) {
+pub async fn guard(
+    connection: Connection,
+    mailbox: Mailbox,
+    metrics: Arc<Metrics>,
+    lost: watch::Sender<u64>,
+) {
     let mut connects = connection.connects();
     let mut previous: Option<CreationTimes> = None;
     // The connection may have broken since the leader read the commands.
@@ -40,7 +47,8 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
         }
         connects.mark_unchanged();
         match read_created(&connection).await {
-            Ok(created) => {
+            Ok((created, uses)) => {
+                metrics.streams(&uses);
                 if let Some(before) = previous.filter(|before| *before != created) {
                     lost.send_modify(|count| *count += 1);
                     let outbox = before.outbox != created.outbox;
@@ -76,19 +84,21 @@ pub async fn guard(connection: Connection, mailbox: Mailbox, lost: watch::Sender
     }
 }
 
-async fn read_created(connection: &Connection) -> Result<CreationTimes, async_nats::Error> {
-    ensure_streams(&connection.jetstream, connection.replicas).await?;
+/// Creates missing streams, and reads when the streams were created and what they hold.
+async fn read_created(connection: &Connection) -> Result<(CreationTimes, Vec<StreamUse>), async_nats::Error> {
+    let uses = ensure_streams(&connection.jetstream, connection.replicas).await?;
     let created = async |name: &str| -> Result<i128, async_nats::Error> {
         let stream = connection.jetstream.get_stream(name).await?;
         Ok(stream.cached_info().created.unix_timestamp_nanos())
     };
     let drivers = format!("KV_{}", subject::DRIVERS);
-    Ok(CreationTimes {
+    let created = CreationTimes {
         messaging: [
             created(subject::COMMANDS).await?,
             created(subject::RESULTS).await?,
             created(&drivers).await?,
         ],
         outbox: created(subject::TRANSITIONS).await?,
-    })
+    };
+    Ok((created, uses))
 }

@@ -6,6 +6,7 @@ mod commands;
 mod delays;
 pub mod lease;
 pub mod lease_guard;
+mod phases;
 mod references;
 mod tasks;
 
@@ -13,10 +14,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Status, Target};
+use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Target};
 use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
-use eno_schemas::Phase;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
@@ -28,6 +28,7 @@ use crate::commands::drift::{DRIFT, NoteTracker};
 use crate::commands::{drivers, publish};
 use crate::leader::delays::Delayed;
 use crate::leader::lease_guard::LeaseGuard;
+use crate::leader::phases::Phases;
 use crate::leader::tasks::{MAILBOX_CAPACITY, Outputs};
 use crate::metrics::Metrics;
 use crate::nodes::{node_labels, pod_networks};
@@ -124,7 +125,7 @@ async fn run_loop(
         context: context.clone(),
         engine: Engine::leading(context.config.clone(), term),
         objects: Objects::default(),
-        phases: HashMap::new(),
+        phases: Phases::default(),
         outbox,
         outbox_lost: false,
         unsynced: Source::all().collect(),
@@ -181,7 +182,7 @@ struct Leader {
     /// The last version of every object.
     objects: Objects,
     /// Phase of each object, for the metrics.
-    phases: HashMap<Key, Option<Phase>>,
+    phases: Phases,
     /// Last outbox entry of each object that no watch has shown yet.
     outbox: LoadedOutbox,
     /// The outbox was recreated empty: the next leader publishes its last transitions again.
@@ -375,6 +376,7 @@ impl Leader {
         let metrics = &self.context.metrics;
         metrics.publish_waiting.set(i64::try_from(reconciled.waiting).unwrap_or(i64::MAX));
         metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));
+        metrics.nodes.set(i64::try_from(self.engine.node_count()).unwrap_or(i64::MAX));
         self.next_command = reconciled.next.map(|at| self.started + at);
         if reconciled.waiting == 0 {
             self.report_catch_up();
@@ -394,9 +396,7 @@ impl Leader {
         for key in std::mem::take(&mut self.gone_objects) {
             self.enqueue_job(&key, Change::Gone);
             self.objects.remove(&key);
-            if let Some(phase) = self.phases.remove(&key) {
-                self.context.metrics.leaves(key.kind, phase);
-            }
+            self.phases.remove(&key, &self.context.metrics);
         }
     }
 
@@ -436,7 +436,7 @@ impl Leader {
             }
             Effect::Transition { key, previous, status } => {
                 if let Some(object) = self.stored(&key) {
-                    self.count_phase(&key, &status);
+                    self.phases.set(&key, &status, &self.context.metrics);
                     let change =
                         Change::Transition { previous, status: status.into(), object, at: at.clone() };
                     self.enqueue_job(&key, change);
@@ -444,7 +444,7 @@ impl Leader {
             }
             Effect::Status { key, status } => {
                 if let Some(stored) = self.stored(&key) {
-                    self.count_phase(&key, &status);
+                    self.phases.set(&key, &status, &self.context.metrics);
                     self.enqueue_job(&key, Change::Status(status.into(), stored.uid.clone()));
                 }
             }
@@ -457,13 +457,6 @@ impl Leader {
             debug!(object = %key, "nothing is written about an object that was never seen");
         }
         stored.cloned()
-    }
-
-    fn count_phase(&mut self, key: &Key, status: &Status) {
-        self.context.metrics.enters(key.kind, status.phase);
-        if let Some(before) = self.phases.insert(key.clone(), status.phase) {
-            self.context.metrics.leaves(key.kind, before);
-        }
     }
 
     fn enqueue_job(&self, key: &Key, change: Change) {

@@ -55,7 +55,7 @@ pub async fn start(
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
-    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), losses));
+    tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), metrics.clone(), losses));
     tasks.spawn(callbacks::run(
         connection.clone(),
         context.poster.clone(),

@@ -1,0 +1,156 @@
+//! The phase of each object, for the metrics.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use eno_core::{ConditionType, Key, Kind, Status};
+use eno_schemas::Phase;
+use jiff::Timestamp;
+
+use crate::metrics::Metrics;
+
+/// The phases that an object should leave again.
+const PASSING: [Phase; 3] = [Phase::Pending, Phase::Error, Phase::Terminating];
+
+/// The phase of each object, and since when it has not been ready.
+#[derive(Debug, Default)]
+pub struct Phases {
+    current: HashMap<Key, Entry>,
+    /// The objects in each passing phase, the one that is longest not ready first.
+    passing: BTreeMap<(Kind, Phase), BTreeSet<(i64, Key)>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    phase: Option<Phase>,
+    /// Unix time in seconds.
+    since: i64,
+}
+
+impl Phases {
+    /// An object has this status.
+    pub fn set(&mut self, key: &Key, status: &Status, metrics: &Metrics) {
+        metrics.enters(key.kind, status.phase);
+        let entry = Entry { phase: status.phase, since: not_ready_since(status) };
+        if let Some(before) = self.current.insert(key.clone(), entry) {
+            metrics.leaves(key.kind, before.phase);
+            self.leave(key, before, metrics);
+        }
+        if let Some(phase) = status.phase.filter(|phase| PASSING.contains(phase)) {
+            self.passing.entry((key.kind, phase)).or_default().insert((entry.since, key.clone()));
+            self.report(key.kind, phase, metrics);
+        }
+        if key.kind == Kind::FabricDevice {
+            let holds = |kind| status.conditions.iter().any(|one| one.kind == kind && one.holds);
+            metrics.device(&key.name, holds(ConditionType::Reachable), holds(ConditionType::Drift));
+        }
+    }
+
+    /// An object is gone.
+    pub fn remove(&mut self, key: &Key, metrics: &Metrics) {
+        if let Some(before) = self.current.remove(key) {
+            metrics.leaves(key.kind, before.phase);
+            self.leave(key, before, metrics);
+        }
+        if key.kind == Kind::FabricDevice {
+            metrics.device_gone(&key.name);
+        }
+    }
+
+    fn leave(&mut self, key: &Key, before: Entry, metrics: &Metrics) {
+        let Some(phase) = before.phase else { return };
+        if let Some(objects) = self.passing.get_mut(&(key.kind, phase))
+            && objects.remove(&(before.since, key.clone()))
+        {
+            self.report(key.kind, phase, metrics);
+        }
+    }
+
+    fn report(&self, kind: Kind, phase: Phase, metrics: &Metrics) {
+        let oldest = self.passing.get(&(kind, phase)).and_then(BTreeSet::first);
+        metrics.oldest(kind, phase, oldest.map(|(since, _)| *since));
+    }
+}
+
+/// Since when the condition Ready is not true. It survives a change of the leader.
+fn not_ready_since(status: &Status) -> i64 {
+    let ready = status.conditions.iter().find(|condition| condition.kind == ConditionType::Ready);
+    let since = ready.filter(|ready| !ready.holds).and_then(|ready| ready.since.parse::<Timestamp>().ok());
+    since.unwrap_or_else(Timestamp::now).as_second()
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_core::{Condition, ConditionReason};
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    fn condition(kind: ConditionType, holds: bool, since: &str) -> Condition {
+        let reason = ConditionReason::Waiting;
+        Condition { kind, holds, reason, message: String::new(), since: since.into() }
+    }
+
+    fn status(phase: Phase, since: &str) -> Status {
+        let ready = condition(ConditionType::Ready, phase == Phase::Ready, since);
+        Status { phase: Some(phase), conditions: vec![ready], ..Status::default() }
+    }
+
+    /// The lines of the metrics that are about objects.
+    fn lines(metrics: &Metrics) -> Vec<String> {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        metrics.register(&mut registry);
+        encode(&mut text, &registry).expect("text");
+        let names = ["eno_engine_objects{", "eno_engine_phase_oldest", "eno_engine_device_"];
+        let mut lines: Vec<_> = text
+            .lines()
+            .filter(|line| names.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0"))
+            .map(str::to_owned)
+            .collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn oldest_object_of_each_phase_is_known() {
+        let (metrics, mut phases) = (Metrics::default(), Phases::default());
+        let key = |name: &str| Key::cluster(Kind::L2Service, &name.into());
+        let objects =
+            |phase, count| format!("eno_engine_objects{{kind=\"L2Service\",phase=\"{phase}\"}} {count}");
+        let oldest = |phase, since| {
+            format!(
+                "eno_engine_phase_oldest_timestamp_seconds{{kind=\"L2Service\",phase=\"{phase}\"}} {since}"
+            )
+        };
+        phases.set(&key("a"), &status(Phase::Pending, "1970-01-01T00:01:40Z"), &metrics);
+        phases.set(&key("b"), &status(Phase::Pending, "1970-01-01T00:00:50Z"), &metrics);
+        assert_eq!(lines(&metrics), [objects("pending", 2), oldest("pending", 50)]);
+        phases.set(&key("b"), &status(Phase::Error, "1970-01-01T00:00:50Z"), &metrics);
+        assert_eq!(
+            lines(&metrics),
+            [objects("error", 1), objects("pending", 1), oldest("error", 50), oldest("pending", 100)]
+        );
+        phases.set(&key("b"), &status(Phase::Ready, "1970-01-01T00:02:00Z"), &metrics);
+        phases.remove(&key("a"), &metrics);
+        assert_eq!(lines(&metrics), [objects("ready", 1)]);
+    }
+
+    #[test]
+    fn devices_are_up_while_they_answer() {
+        let (metrics, mut phases) = (Metrics::default(), Phases::default());
+        let key = Key::cluster(Kind::FabricDevice, &"leaf1".into());
+        let mut device = status(Phase::Ready, "1970-01-01T00:01:40Z");
+        phases.set(&key, &device, &metrics);
+        let ready = "eno_engine_objects{kind=\"FabricDevice\",phase=\"ready\"} 1";
+        assert_eq!(lines(&metrics), [ready], "it never answered");
+        for kind in [ConditionType::Reachable, ConditionType::Drift] {
+            device.conditions.push(condition(kind, true, "1970-01-01T00:01:40Z"));
+        }
+        phases.set(&key, &device, &metrics);
+        let (up, drift) =
+            ("eno_engine_device_up{device=\"leaf1\"} 1", "eno_engine_device_drift{device=\"leaf1\"} 1");
+        assert_eq!(lines(&metrics), [drift, up, ready]);
+        phases.remove(&key, &metrics);
+        assert_eq!(lines(&metrics), [""; 0]);
+    }
+}
