@@ -4,12 +4,14 @@ mod addresses;
 mod adopt;
 mod blame;
 mod callbacks;
+mod chart;
 mod check;
 mod driver;
 mod external;
 mod generate;
 mod import;
 mod install;
+mod keys;
 mod plan;
 mod revoked;
 mod rotate;
@@ -81,6 +83,8 @@ enum Command {
     Install(install::InstallArgs),
     Uninstall(uninstall::UninstallArgs),
     Rotate(rotate::RotateArgs),
+    Chart(chart::ChartArgs),
+    Keys(keys::KeysArgs),
     Completion(generate::CompletionArgs),
     Man(generate::ManArgs),
     /// Measure the operator in a sandbox; docs/src/explanation/benchmark.md says how.
@@ -118,6 +122,8 @@ impl Eno {
             Command::Install(args) => for_user(install::run(args)),
             Command::Uninstall(args) => for_user(uninstall::run(args)),
             Command::Rotate(args) => for_user(rotate::run(args)),
+            Command::Chart(args) => chart::run(&args),
+            Command::Keys(args) => for_user(keys::run(args)),
             Command::Completion(args) => {
                 generate::completion(&args);
                 Ok(())

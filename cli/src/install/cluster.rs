@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use eno_nbi_crds::L2Service;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
 use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 
-use super::render::{METRICS_TLS, NAMESPACES, NATS, NATS_TLS, NODE, RECORD, SYSTEM, claims};
+use super::render::{
+    METRICS_TLS, NAMESPACES, NATS, NATS_TLS, NODE, RECORD, SYSTEM, VERSION_ANNOTATION, claims,
+};
 use super::requirements::{Facts, Permission, Record, StorageClass};
 use super::secrets::{Data, Secrets};
 use super::values::{Replicas, Values};
@@ -19,6 +23,8 @@ use crate::apply::{reason, resource_of};
 
 /// Maximum concurrent requests.
 const CONCURRENCY: usize = 16;
+/// The annotation by which Helm marks the objects of a release.
+const RELEASE: &str = "meta.helm.sh/release-name";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The API server refused a request, or was unreachable.
@@ -62,6 +68,8 @@ pub async fn facts(client: &Client, objects: &[DynamicObject]) -> Result<Facts, 
         terminating,
         has_nad_definition,
         has_cert_manager,
+        has_prometheus_operator,
+        definitions,
         missing,
     ) = tokio::try_join!(
         version,
@@ -71,6 +79,8 @@ pub async fn facts(client: &Client, objects: &[DynamicObject]) -> Result<Facts, 
         terminating(client),
         serves(client, "k8s.cni.cncf.io/v1"),
         serves(client, "cert-manager.io/v1"),
+        serves(client, "monitoring.coreos.com/v1"),
+        definitions(client),
         missing_permissions(client, objects),
     )?;
     Ok(Facts {
@@ -81,6 +91,8 @@ pub async fn facts(client: &Client, objects: &[DynamicObject]) -> Result<Facts, 
         terminating,
         has_nad_definition,
         has_cert_manager,
+        has_prometheus_operator,
+        definitions,
         missing_permissions: missing,
     })
 }
@@ -138,14 +150,26 @@ pub async fn record(client: &Client) -> Result<Option<Record>, ReadError> {
     let found = readable(api.get_opt(RECORD).await);
     let found = found.map_err(failed(format!("reading ConfigMap {SYSTEM}/{RECORD}")))?;
     Ok(found.flatten().map(|map| {
+        let release = map.annotations().get(RELEASE).cloned();
         let data = map.data.unwrap_or_default();
         let text = |key: &str| data.get(key).cloned().unwrap_or_default();
         Record {
             version: text("version"),
             values: Values::parse(&text("values.yaml")).unwrap_or_default(),
             is_complete: text("phase") == "installed",
+            release,
         }
     }))
+}
+
+/// The version of ENO that the definitions of kinds belong to. `None`: they are not there, do not say it, or the caller
+/// may not read them.
+async fn definitions(client: &Client) -> Result<Option<String>, ReadError> {
+    let name = L2Service::crd_name();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let found = readable(api.get_metadata_opt(name).await);
+    let found = found.map_err(failed(format!("reading CustomResourceDefinition {name}")))?;
+    Ok(found.flatten().and_then(|definition| definition.annotations().get(VERSION_ANNOTATION).cloned()))
 }
 
 /// Whether the API server serves a group and version.
@@ -266,7 +290,8 @@ pub async fn secrets(client: &Client) -> Result<Secrets, ReadError> {
     Ok(Secrets { nats, agent, tls, agent_tls, metrics })
 }
 
-async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Data, ReadError> {
+/// The data of a Secret; empty: there is none.
+pub(super) async fn secret(client: &Client, namespace: &str, name: &str) -> Result<Data, ReadError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let found = api.get_opt(name).await.map_err(failed(format!("reading Secret {namespace}/{name}")))?;
     let data = found.and_then(|secret| secret.data).unwrap_or_default();

@@ -40,7 +40,7 @@ pub(super) const PARTS: [&[Stage]; 3] = [&[Stage::Nats], &[Stage::Engine], &[Sta
 const LEASE: &str = "eno-engine";
 /// The kinds that are deleted when the manifests have them no more: group, kind, and whether it has namespaces. Not among
 /// them are kinds whose deletion would delete what others made.
-const PRUNED: [(&str, &str, bool); 19] = [
+const PRUNED: [(&str, &str, bool); 21] = [
     ("", "ServiceAccount", true),
     ("", "ConfigMap", true),
     ("", "Secret", true),
@@ -60,6 +60,8 @@ const PRUNED: [(&str, &str, bool); 19] = [
     ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", false),
     ("cert-manager.io", "Issuer", true),
     ("cert-manager.io", "Certificate", true),
+    ("monitoring.coreos.com", "PodMonitor", true),
+    ("monitoring.coreos.com", "PrometheusRule", true),
 ];
 
 /// The operator can't be installed.
@@ -303,7 +305,8 @@ pub(super) async fn ours(client: &Client) -> Result<Vec<DynamicObject>, ReadErro
     let mut ours = Vec::new();
     for (group, kind, is_namespaced) in PRUNED {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
-        let is_optional = group == "cert-manager.io" || kind.starts_with("Mutating");
+        let is_optional =
+            ["cert-manager.io", "monitoring.coreos.com"].contains(&group) || kind.starts_with("Mutating");
         let apis: Vec<Api<DynamicObject>> = if is_namespaced {
             let of = |namespace: &&str| Api::namespaced_with(client.clone(), namespace, &resource);
             NAMESPACES.iter().map(of).collect()
@@ -355,7 +358,7 @@ async fn established(
 }
 
 /// Waits for the certificate that cert-manager makes.
-async fn certificate(client: &Client, deadline: Instant) -> Result<(), InstallError> {
+pub(super) async fn certificate(client: &Client, deadline: Instant) -> Result<(), InstallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
     let is_made = |secret: Option<&Secret>| {
         secret.and_then(|secret| secret.data.as_ref()).is_some_and(|data| data.contains_key(CA))

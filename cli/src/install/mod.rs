@@ -1,8 +1,10 @@
 //! Installs the operator on a cluster, upgrades it, exchanges its keys and certificates, and takes it away.
 
+pub mod chart;
 pub mod cluster;
 pub mod context;
 pub mod installer;
+pub mod keys;
 pub mod render;
 pub mod requirements;
 pub mod rollout;

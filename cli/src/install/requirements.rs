@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::render::SYSTEM;
 use super::values::Values;
 
 /// The oldest supported version of Kubernetes. The CRDs check addresses with `isIP` and `isCIDR`, which an API server
@@ -27,6 +28,10 @@ pub struct Facts {
     pub has_nad_definition: bool,
     /// Whether cert-manager's Certificates are defined.
     pub has_cert_manager: bool,
+    /// Whether the Prometheus operator's PodMonitors and PrometheusRules are defined.
+    pub has_prometheus_operator: bool,
+    /// The version of ENO that the definitions of kinds belong to, if they are there and say so.
+    pub definitions: Option<String>,
     /// What the caller may not do.
     pub missing_permissions: Vec<Permission>,
 }
@@ -49,6 +54,8 @@ pub struct Record {
     pub values: Values,
     /// Whether the installation came to its end.
     pub is_complete: bool,
+    /// The release of Helm that installed; `None`: `eno install` did.
+    pub release: Option<String>,
 }
 
 /// A right of the caller.
@@ -115,6 +122,14 @@ pub fn refusals(facts: &Facts, values: &Values, version: &str) -> Vec<Refusal> {
             "install cert-manager, or leave out --cert-manager and the value certManager",
         );
     }
+    if (values.monitoring.pod_monitors || values.monitoring.rules) && !facts.has_prometheus_operator {
+        refuse(
+            "the Prometheus operator is not in the cluster: the API server does not serve \
+             monitoring.coreos.com/v1"
+                .to_owned(),
+            "install it, or set the values monitoring.podMonitors and monitoring.rules to false",
+        );
+    }
     if !facts.has_nad_definition && !values.nad_definition {
         refuse(
             "NetworkAttachmentDefinitions are not defined in the cluster".to_owned(),
@@ -123,6 +138,9 @@ pub fn refusals(facts: &Facts, values: &Values, version: &str) -> Vec<Refusal> {
     }
     if let Some(record) = &facts.record {
         earlier(record, values, version, &mut refuse);
+    } else if let Some(definitions) = &facts.definitions {
+        let what = format!("the definitions of kinds in the cluster are those of ENO {definitions}");
+        upgrade(definitions, &what, version, &mut refuse);
     }
     refusals.extend(missing_permissions(&facts.missing_permissions));
     refusals
@@ -176,29 +194,40 @@ fn storage(facts: &Facts, values: &Values, refuse: &mut impl FnMut(String, &str)
     }
 }
 
-fn earlier(record: &Record, values: &Values, version: &str, refuse: &mut impl FnMut(String, &str)) {
+/// Refuses a downgrade, and an upgrade of several minor versions at once. `what` has the version `installed`.
+fn upgrade(installed: &str, what: &str, version: &str, refuse: &mut impl FnMut(String, &str)) {
     let parse = |text: &str| semver::Version::parse(text).ok();
-    match (parse(&record.version), parse(version)) {
-        (Some(installed), Some(this)) if installed > this => refuse(
-            format!("the cluster has ENO {installed}, which is newer than this program, {this}"),
+    let (Some(installed), Some(this)) = (parse(installed), parse(version)) else { return };
+    if installed > this {
+        refuse(
+            format!("{what}, which is newer than this program, {this}"),
             &format!("use eno {installed} or later: a downgrade is not supported"),
-        ),
-        (Some(installed), Some(this))
-            if installed.major != this.major || installed.minor + 1 < this.minor =>
-        {
-            refuse(
-                format!(
-                    "the cluster has ENO {installed}; this program, {this}, can't upgrade it in one step"
-                ),
-                "upgrade one minor version after the other",
-            );
-        }
-        (None, _) => refuse(
+        );
+    } else if installed.major != this.major || installed.minor + 1 < this.minor {
+        refuse(
+            format!("{what}; this program, {this}, can't upgrade it in one step"),
+            "upgrade one minor version after the other",
+        );
+    }
+}
+
+fn earlier(record: &Record, values: &Values, version: &str, refuse: &mut impl FnMut(String, &str)) {
+    if let Some(release) = &record.release {
+        refuse(
+            format!("the Helm release {release} has installed ENO in this cluster"),
+            &format!(
+                "upgrade it with helm upgrade, or end it with helm uninstall {release} -n {SYSTEM}: keys, objects and networks stay"
+            ),
+        );
+        return;
+    }
+    if semver::Version::parse(&record.version).is_err() {
+        refuse(
             format!("ConfigMap eno-system/eno-install: {:?} is no version", record.version),
             "correct its version to that of the installed program",
-        ),
-        _ => {}
+        );
     }
+    upgrade(&record.version, &format!("the cluster has ENO {}", record.version), version, refuse);
     let (before, after) = (&record.values.nats, &values.nats);
     for (field, is_same) in [
         ("nats.replicas", before.replicas == after.replicas),
@@ -227,7 +256,7 @@ mod tests {
 
     fn record(version: &str, values: &str) -> Record {
         let values = Values::parse(values).expect("values");
-        Record { version: version.into(), values, is_complete: true }
+        Record { version: version.into(), values, is_complete: true, release: None }
     }
 
     #[test]
@@ -271,6 +300,7 @@ mod tests {
                 vec!["the namespace eno-node is being deleted; wait"],
             ),
             ("certManager: true", good(), vec!["cert-manager is not in the cluster"]),
+            ("monitoring: {rules: true}", good(), vec!["the Prometheus operator is not in the cluster"]),
             ("", Facts { has_nad_definition: false, ..good() }, vec!["install Multus"]),
             ("nadDefinition: true", Facts { has_nad_definition: false, ..good() }, vec![]),
             (
@@ -281,6 +311,20 @@ mod tests {
             ("", Facts { record: Some(record("0.1.5", "")), ..good() }, vec![]),
             ("", Facts { record: Some(record("0.0.9", "")), ..good() }, vec![]),
             ("", Facts { record: Some(record("x", "")), ..good() }, vec!["\"x\" is no version"]),
+            (
+                "",
+                Facts {
+                    record: Some(Record { release: Some("eno".into()), ..record("0.1.5", "") }),
+                    ..good()
+                },
+                vec!["the Helm release eno has installed ENO in this cluster; upgrade it with helm upgrade"],
+            ),
+            (
+                "",
+                Facts { definitions: Some("0.2.0".into()), ..good() },
+                vec!["the definitions of kinds in the cluster are those of ENO 0.2.0, which is newer"],
+            ),
+            ("", Facts { definitions: Some("0.1.5".into()), ..good() }, vec![]),
             (
                 "nats: {replicas: 3, storageSize: 9Gi}",
                 Facts { record: Some(record("0.1.5", "")), ..good() },

@@ -125,6 +125,10 @@ fn refusal(record: Option<&Record>, rotated: Rotated) -> Option<Refusal> {
     let Some(record) = record else {
         return refuse("eno install has not installed ENO on this cluster".to_owned(), "run eno install");
     };
+    if let Some(release) = &record.release {
+        let what = format!("the Helm release {release} has installed ENO in this cluster");
+        return refuse(what, HELM);
+    }
     if record.version != VERSION {
         let what = format!("the cluster has ENO {}, and this program is {VERSION}", record.version);
         return refuse(what, &format!("use eno {}, or run eno install first", record.version));
@@ -139,6 +143,8 @@ fn refusal(record: Option<&Record>, rotated: Rotated) -> Option<Refusal> {
     None
 }
 
+/// How to exchange keys and certificates of a release of Helm.
+const HELM: &str = "the how-to \"Install with Helm\" says how to exchange its keys";
 const INSTALL_FIRST: &str = "run eno install first";
 /// How to renew a certificate of cert-manager.
 const CERT_MANAGER: &str = "to renew it at once, run cmctl renew eno-nats-tls -n eno-system, or delete the Secret \

@@ -1,9 +1,13 @@
 //! The values of an installation: what an admin may choose.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use ipnet::IpNet;
+use regex::Regex;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -18,8 +22,28 @@ const NATS_IMAGE: &str = match option_env!("ENO_NATS_IMAGE") {
     None => "eno-nats:dev",
 };
 
+/// The variables of the agent that the installation sets.
+pub const OWN_VARIABLES: [&str; 16] = [
+    "ENO_NODE",
+    "ENO_INSTANCE",
+    "ENO_NATS_URL",
+    "ENO_NATS_CREDENTIALS",
+    "ENO_NATS_CA",
+    "ENO_LISTEN",
+    "ENO_NODE_ADDRESS",
+    "ENO_METRICS_LISTEN",
+    "ENO_TLS_CERT",
+    "ENO_TLS_KEY",
+    "ENO_TLS_CLIENT_CA",
+    "ENO_PROC_SYS",
+    "ENO_LOG",
+    "ENO_ALLOW_INTERFACES",
+    "ENO_OVS_DATAPATH",
+    "ENO_CRI_SOCKET",
+];
+
 /// What an admin chooses about an installation. A field that is left out has its default.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[allow(clippy::struct_excessive_bools, reason = "they are switches of a values file")]
 pub struct Values {
@@ -40,15 +64,17 @@ pub struct Values {
     /// Networks and hosts that callbacks may reach although they are refused otherwise.
     pub callback_allow: Vec<Text>,
     /// Networks that callbacks must not reach: those of the cluster's pods and services.
+    #[schemars(with = "Vec<Network>")]
     pub callback_deny: Vec<IpNet>,
     /// Whether callbacks go to https URLs only.
     pub callback_https_only: bool,
-    /// The HTTP proxy of callbacks.
-    pub callback_proxy: Option<Text>,
+    /// The HTTP proxy of callbacks, without a user.
+    pub callback_proxy: Option<Proxy>,
     /// Whether the engine makes an L2BridgeDomain per L2Service in use.
     pub bridge_domains: bool,
     /// The networks of the nodes' addresses, for NetworkPolicies; empty: any address may be a node's.
     #[serde(rename = "nodeCIDRs")]
+    #[schemars(with = "Vec<Network>")]
     pub node_cidrs: Vec<IpNet>,
     /// The directory of the container runtime's socket on each node.
     pub runtime_directory: Directory,
@@ -69,10 +95,13 @@ pub struct Values {
     /// Whether the definition of NetworkAttachmentDefinitions is installed, for clusters without Multus.
     #[serde(rename = "nadDefinition")]
     pub nad_definition: bool,
+    /// What Prometheus and Grafana get.
+    pub monitoring: Monitoring,
 }
 
 /// What an admin chooses about NATS.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Nats {
     /// The number of servers. It can't be changed later.
@@ -86,15 +115,32 @@ pub struct Nats {
 }
 
 /// What an admin chooses about the agents.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Agent {
     /// Interfaces of nodes that pods' interfaces may be made on, besides those that ENO made.
     pub allow_interfaces: Vec<Interface>,
     /// The datapath of Open vSwitch bridges that ask for none in particular.
     pub ovs_datapath: Datapath,
-    /// Further environment variables `ENO_…` of the agent's process.
+    /// Further environment variables ENO_… of the agent's process, none of which the installation sets itself.
+    #[schemars(schema_with = "further_variables")]
     pub env: BTreeMap<Variable, Text>,
+}
+
+/// What Prometheus and Grafana get.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Monitoring {
+    /// Whether PodMonitors are installed, for clusters with the Prometheus operator.
+    pub pod_monitors: bool,
+    /// Whether the alerts are installed as a PrometheusRule, for clusters with the Prometheus operator.
+    pub rules: bool,
+    /// Whether the dashboard is installed as a ConfigMap with the label grafana_dashboard.
+    pub dashboard: bool,
+    /// Labels of PodMonitors and PrometheusRules, by which a Prometheus selects them.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
 }
 
 impl Default for Values {
@@ -121,6 +167,7 @@ impl Default for Values {
             cert_manager: false,
             admission: false,
             nad_definition: false,
+            monitoring: Monitoring::default(),
         }
     }
 }
@@ -136,6 +183,17 @@ impl Default for Nats {
     }
 }
 
+fn further_variables(generator: &mut SchemaGenerator) -> Schema {
+    let name = Variable::json_schema(generator);
+    let pattern = name.get("pattern").and_then(Value::as_str).unwrap_or_default();
+    json_schema!({
+        "type": "object",
+        "properties": OWN_VARIABLES.map(|name| (name, false)).into_iter().collect::<BTreeMap<_, _>>(),
+        "patternProperties": {pattern: Text::json_schema(generator)},
+        "additionalProperties": false,
+    })
+}
+
 /// The number of NATS servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
@@ -144,6 +202,20 @@ pub enum Replicas {
     One,
     /// Three servers on three nodes, each with a copy of every stream.
     Three,
+}
+
+impl JsonSchema for Replicas {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Replicas".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "integer", "enum": [1, 3]})
+    }
 }
 
 impl TryFrom<u8> for Replicas {
@@ -168,7 +240,8 @@ impl From<Replicas> for u8 {
 }
 
 /// When nodes pull an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 pub enum PullPolicy {
     /// At each start of a container.
     Always,
@@ -180,7 +253,8 @@ pub enum PullPolicy {
 }
 
 /// A datapath of Open vSwitch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "lowercase")]
 pub enum Datapath {
     /// In the kernel.
@@ -190,9 +264,19 @@ pub enum Datapath {
     Netdev,
 }
 
-/// Defines a text that is checked when it is read.
+/// A URL with a user may have a password, which no message shows.
+fn refusal(text: &str, expected: &str) -> String {
+    if text.contains('@') && text.contains("://") {
+        format!("write {expected}")
+    } else {
+        format!("{text:?} is not {expected}")
+    }
+}
+
+/// Defines a text that a regular expression and a length restrict. The expressions are also those of the chart's schema,
+/// so they use only what Rust, Go and JSON Schema share.
 macro_rules! checked {
-    ($(#[doc = $doc:literal] $name:ident: $good:expr, $expected:literal;)*) => {$(
+    ($(#[doc = $doc:literal] $name:ident: $pattern:literal, $length:literal, $expected:literal;)*) => {$(
         #[doc = $doc]
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
@@ -202,8 +286,13 @@ macro_rules! checked {
             type Error = String;
 
             fn try_from(text: String) -> Result<Self, String> {
-                let good: fn(&str) -> bool = $good;
-                if good(&text) { Ok(Self(text)) } else { Err(format!(concat!("{:?} is not ", $expected), text)) }
+                static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new($pattern).ok());
+                let fits = PATTERN.as_ref().is_some_and(|pattern| pattern.is_match(&text));
+                if fits && text.chars().count() <= $length {
+                    Ok(Self(text))
+                } else {
+                    Err(refusal(&text, $expected))
+                }
             }
         }
 
@@ -218,47 +307,52 @@ macro_rules! checked {
                 f.write_str(&self.0)
             }
         }
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({"type": "string", "pattern": $pattern, "minLength": 1, "maxLength": $length})
+            }
+        }
     )*};
 }
 
 checked! {
     /// A reference of an image.
-    Image: |text| !text.is_empty() && text.len() <= 512 && !text.contains("://")
-        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte)),
+    Image: r"^[A-Za-z0-9._-]+(:[0-9]+)?(/[A-Za-z0-9._-]+)*(:[A-Za-z0-9._-]+)?(@[a-z0-9]+:[A-Fa-f0-9]+)?$", 512,
         "an image such as registry.example.com/eno:v1";
     /// The name of a Kubernetes object.
-    Name: |text| (1..=253).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)),
-        "the name of an object: a-z, 0-9, - and .";
+    Name: r"^[a-z0-9.-]+$", 253, "the name of an object: a-z, 0-9, - and .";
     /// The identifier of a cluster on switches.
-    ClusterId: |text| (1..=8).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()),
-        "1 to 8 characters of a-z and 0-9";
+    ClusterId: r"^[a-z0-9]+$", 8, "1 to 8 characters of a-z and 0-9";
     /// An absolute directory.
-    Directory: |text| text.starts_with('/') && text.len() > 1 && text.len() <= 4096
-        && !text.split('/').any(|part| part == "..") && !text.chars().any(|c| c.is_control() || c == ':'),
+    Directory: r"^(/([^./:\x00-\x1f][^/:\x00-\x1f]*|\.[^./:\x00-\x1f][^/:\x00-\x1f]*))+/?$", 4096,
         "an absolute directory such as /run/containerd";
     /// A number of bytes, as Kubernetes writes it.
-    Quantity: is_quantity, "a size such as 512Mi or 5Gi";
+    Quantity: r"^[1-9][0-9]*(k|M|G|T|Ki|Mi|Gi|Ti)?$", 14, "a size such as 512Mi or 5Gi";
+    /// A network.
+    Network: r"^[0-9a-fA-F:.]+/[0-9]+$", 43, "a network such as 10.244.0.0/16";
+    /// A proxy of HTTP requests.
+    Proxy: r"^[a-z][a-z0-9+.-]*://[^@\x00-\x20\x7f]+$", 4096,
+        "a URL without a user, such as http://proxy.example.com:3128";
     /// The name of a network interface.
-    Interface: |text| (1..=15).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"/,:".contains(&byte)),
-        "the name of an interface: 1 to 15 characters";
+    Interface: r"^[!-+.0-9;-~-]+$", 15, "the name of an interface: 1 to 15 characters";
     /// The name of an environment variable.
-    Variable: |text| text.len() > 4 && text.starts_with("ENO_")
-        && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_'),
-        "a variable that the agent reads: ENO_ and A-Z, 0-9 and _";
+    Variable: r"^ENO_[A-Z0-9_]+$", 256, "a variable that the agent reads: ENO_ and A-Z, 0-9 and _";
     /// A line of text.
-    Text: |text| !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control),
-        "a line of text";
-}
-
-fn is_quantity(text: &str) -> bool {
-    let digits = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let count = text.len() - digits.len();
-    (1..=12).contains(&count)
-        && !text.starts_with('0')
-        && ["", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti"].contains(&digits)
+    Text: r"^[^\x00-\x1f\x7f]+$", 4096, "a line of text";
+    /// The key of a label.
+    LabelKey: r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", 317,
+        "the key of a label, such as release";
+    /// The value of a label.
+    LabelValue: r"^[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", 63, "the value of a label, such as prometheus";
 }
 
 /// Values that can't be used. A retry does not help.
@@ -288,7 +382,7 @@ pub enum ValuesError {
     },
     /// Two values don't fit each other.
     #[error("{0}")]
-    Unfit(&'static str),
+    Unfit(String),
 }
 
 impl Values {
@@ -317,18 +411,12 @@ impl Values {
     }
 
     fn check(&self) -> Result<(), ValuesError> {
-        if self.callback_proxy.as_ref().is_some_and(|url| !url.0.contains("://") || url.0.contains('@')) {
-            return Err(ValuesError::Unfit(
-                "callbackProxy: write a URL without a user, such as http://proxy.example.com:3128",
-            ));
+        match self.agent.env.keys().find(|name| OWN_VARIABLES.contains(&name.0.as_str())) {
+            Some(name) => Err(ValuesError::Unfit(format!(
+                "agent.env.{name}: the installation sets this variable; leave it out"
+            ))),
+            None => Ok(()),
         }
-        let own = ["ENO_NODE", "ENO_INSTANCE", "ENO_NATS_URL", "ENO_NATS_CREDENTIALS", "ENO_NATS_CA"];
-        if self.agent.env.keys().any(|name| own.contains(&name.0.as_str())) {
-            return Err(ValuesError::Unfit(
-                "agent.env: ENO_NODE, ENO_INSTANCE and ENO_NATS_… are set by the installation; leave them out",
-            ));
-        }
-        Ok(())
     }
 }
 
@@ -392,7 +480,7 @@ mod tests {
             ),
             (
                 "agent: {env: {ENO_NODE: x}}",
-                "agent.env: ENO_NODE, ENO_INSTANCE and ENO_NATS_… are set by the installation; leave them out",
+                "agent.env.ENO_NODE: the installation sets this variable; leave it out",
             ),
             (
                 "callbackProxy: 'http://u:p@proxy:3128'",

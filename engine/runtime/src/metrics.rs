@@ -65,7 +65,7 @@ pub struct Metrics {
     device_drift: Family<DeviceLabel, Gauge>,
     /// Live processes of each driver.
     drivers: Family<DriverLabel, Gauge>,
-    /// Nodes of the cluster.
+    /// Nodes that should have an agent.
     pub nodes: Gauge,
     /// Size of each stream in bytes.
     stream_bytes: Family<StreamLabel, Gauge>,
@@ -168,7 +168,7 @@ impl Metrics {
             self.device_drift.clone(),
         );
         all.register("drivers", "Live processes of each driver", self.drivers.clone());
-        all.register("nodes", "Nodes of the cluster", self.nodes.clone());
+        all.register("nodes", "Nodes that should have an agent", self.nodes.clone());
         all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
         all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
         all.register("transitions", "Transitions written to the outbox", self.transitions.clone());

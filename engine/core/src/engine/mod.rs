@@ -260,9 +260,9 @@ impl Engine {
         self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
-    /// The number of nodes of the cluster.
+    /// The number of nodes that should have an agent.
     pub fn node_count(&self) -> usize {
-        self.store.node_count()
+        if self.config.nodes { self.store.linux_nodes() } else { 0 }
     }
 
     /// The current status of an object.

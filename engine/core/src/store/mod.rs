@@ -98,9 +98,11 @@ impl Store {
         is_new
     }
 
-    /// The number of Nodes.
-    pub fn node_count(&self) -> usize {
-        self.nodes.len()
+    /// The number of Nodes that do not run Windows.
+    pub fn linux_nodes(&self) -> usize {
+        let is_windows =
+            |labels: &&Labels| labels.get("kubernetes.io/os").is_some_and(|os| &**os == "windows");
+        self.nodes.values().filter(|labels| !is_windows(labels)).count()
     }
 
     /// Removes a Node. Returns true when it was there.

@@ -27,7 +27,9 @@ async fn get() -> anyhow::Result<()> {
     let mut wanted = Arguments::parse().parts;
     if wanted.is_empty() {
         let root = eno_control_plane::node::is_root();
-        wanted.extend(Part::ALL.into_iter().filter(|part| root || !part.needs_root()));
+        wanted.extend(
+            Part::ALL.into_iter().filter(|part| (root || !part.needs_root()) && !part.is_for_lanes()),
+        );
     }
     let parts = Parts::from_env()?;
     for part in wanted {

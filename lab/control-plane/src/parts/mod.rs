@@ -57,6 +57,10 @@ pub enum Part {
     Coredns,
     /// Prints the status that GitOps tools compute for objects.
     GitopsVerdict,
+    /// Installs charts.
+    Helm,
+    /// Its version 3.
+    Helm3,
 }
 
 /// The version check of an installed program.
@@ -75,7 +79,7 @@ struct Recipe {
 
 impl Part {
     /// All parts.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
@@ -95,6 +99,8 @@ impl Part {
         Self::KubeProxy,
         Self::Coredns,
         Self::GitopsVerdict,
+        Self::Helm,
+        Self::Helm3,
     ];
 
     /// The parts that [`crate::ControlPlane`] always runs.
@@ -104,6 +110,11 @@ impl Part {
     /// Whether only root can run it.
     pub fn needs_root(self) -> bool {
         matches!(self, Self::Kubelet | Self::KubeProxy | Self::KubeScheduler | Self::Coredns)
+    }
+
+    /// Whether only the lanes run it.
+    pub fn is_for_lanes(self) -> bool {
+        self == Self::Helm3
     }
 
     /// Whether it is a CNI plugin.
@@ -196,6 +207,18 @@ impl Part {
                 program: "gitops-verdict",
                 module: &module::GITOPS,
                 package: "eno.invalid/tools/gitops",
+                installed: None,
+            },
+            Self::Helm => Recipe {
+                program: "helm",
+                module: &module::HELM,
+                package: "helm.sh/helm/v4/cmd/helm",
+                installed: None,
+            },
+            Self::Helm3 => Recipe {
+                program: "helm3",
+                module: &module::HELM3,
+                package: "helm.sh/helm/v3/cmd/helm",
                 installed: None,
             },
             Self::Loopback => cni("loopback", "github.com/containernetworking/plugins/plugins/main/loopback"),

@@ -84,6 +84,28 @@ pub(super) static GITOPS: Module = Module {
     main: "github.com/fluxcd/cli-utils",
 };
 
+pub(super) static HELM: Module = Module {
+    name: "helm4",
+    go_mod: include_str!("../../go/helm4/go.mod"),
+    go_sum: include_str!("../../go/helm4/go.sum"),
+    sources: &[],
+    definitions: &[],
+    main: "helm.sh/helm/v4",
+};
+
+pub(super) static HELM3: Module = Module {
+    name: "helm3",
+    go_mod: include_str!("../../go/helm3/go.mod"),
+    go_sum: include_str!("../../go/helm3/go.sum"),
+    sources: &[],
+    // The version of Kubernetes that `helm template` assumes.
+    definitions: &[
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "36"),
+    ],
+    main: "helm.sh/helm/v3",
+};
+
 impl Module {
     /// Whether the module pins the package, with a `tool` line or as the package itself.
     #[cfg(test)]

@@ -1,0 +1,230 @@
+//! Templates of objects: an edit of the objects becomes an action of the template language.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::install::render::{CONFIG_HASH, Content, EDITS, Edit, Form, RenderError, replace_any_address};
+
+/// The templates of the ConfigMaps, whose hashes restart pods.
+pub const CONFIGURATION: &str = "configuration";
+pub const NATS_CONFIGURATION: &str = "nats-configuration";
+/// Stands for an edit in an object, before the number of the edit.
+pub const PLACEHOLDER: &str = "ENO-EDIT-";
+const HASH_PLACEHOLDER: &str = "ENO-HASH-";
+/// Helm leaves objects with this annotation when a release is uninstalled.
+const POLICY: &str = "helm.sh/resource-policy";
+/// The kinds whose deletion would delete what others made.
+const KEPT: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
+
+/// Texts of templates, by name.
+#[derive(Default)]
+pub struct Templates(BTreeMap<String, String>);
+
+impl Templates {
+    /// Adds an object that may differ between one and three NATS servers, or be there for one number only.
+    pub fn add_variants(
+        &mut self,
+        file: &str,
+        one: Option<&Value>,
+        three: Option<&Value>,
+    ) -> Result<(), RenderError> {
+        let condition = |count: u8| format!("eq (int .Values.nats.replicas) {count}");
+        match (one, three) {
+            (Some(one), Some(three)) if one == three => self.add(file, None, one),
+            (one, three) => {
+                for (object, count) in [(one, 1), (three, 3)] {
+                    if let Some(object) = object {
+                        self.add(file, Some(&condition(count)), object)?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds an object that is there if all these values are true.
+    pub fn add_if(&mut self, file: &str, values: &[&str], object: &Value) -> Result<(), RenderError> {
+        let values: Vec<_> = values.iter().map(|value| format!(".Values.{value}")).collect();
+        let condition = match values.as_slice() {
+            [one] => one.clone(),
+            several => format!("and {}", several.join(" ")),
+        };
+        self.add(file, Some(&condition), object)
+    }
+
+    /// The names and texts of all templates.
+    pub fn into_files(self) -> impl Iterator<Item = (String, String)> {
+        self.0.into_iter()
+    }
+
+    fn add(&mut self, file: &str, condition: Option<&str>, object: &Value) -> Result<(), RenderError> {
+        let template = template(object)?;
+        let text = self.0.entry(file.to_owned()).or_default();
+        match condition {
+            Some(condition) => {
+                text.push_str(&format!("{{{{- if {condition} }}}}\n---\n{template}{{{{- end }}}}\n"))
+            }
+            None => text.push_str(&format!("---\n{template}")),
+        }
+        Ok(())
+    }
+}
+
+fn template(object: &Value) -> Result<String, RenderError> {
+    let mut object = object.clone();
+    if KEPT.iter().any(|kind| object["kind"] == *kind) {
+        set_annotation(&mut object["metadata"], POLICY, "keep");
+    }
+    let configuration = match object["kind"].as_str() {
+        Some("StatefulSet") => Some(NATS_CONFIGURATION),
+        Some("Deployment") => Some(CONFIGURATION),
+        _ => None,
+    };
+    if let Some(configuration) = configuration {
+        let hash = format!("{HASH_PLACEHOLDER}{configuration}");
+        set_annotation(&mut object["spec"]["template"]["metadata"], CONFIG_HASH, &hash);
+    }
+    for (number, edit) in EDITS.iter().enumerate() {
+        for place in edit.places(&mut object) {
+            mark(edit.content, place, &format!("{PLACEHOLDER}{number}"));
+        }
+    }
+    let yaml = serde_saphyr::to_string(&object).map_err(|error| RenderError::Object {
+        object: object["kind"].to_string(),
+        problem: error.to_string(),
+    })?;
+    let mut text = String::new();
+    for line in yaml.lines() {
+        match line.find(PLACEHOLDER) {
+            Some(at) => {
+                let rest = &line[at + PLACEHOLDER.len()..];
+                let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+                let edit = digits.parse::<usize>().ok().and_then(|number| EDITS.get(number));
+                let edit = edit.ok_or_else(|| RenderError::Object {
+                    object: object["kind"].to_string(),
+                    problem: format!("the edit in {line:?} is unknown"),
+                })?;
+                text.push_str(&action(edit, line));
+            }
+            None => {
+                text.push_str(&plain(line));
+                text.push('\n');
+            }
+        }
+    }
+    Ok(text)
+}
+
+fn set_annotation(metadata: &mut Value, name: &str, value: &str) {
+    if let Some(metadata) = metadata.as_object_mut() {
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        annotations[name] = Value::String(value.to_owned());
+    }
+}
+
+/// Writes a placeholder where an edit would write.
+fn mark(content: Content, place: &mut Value, placeholder: &str) {
+    let text = || Value::String(placeholder.to_owned());
+    match (content, place) {
+        (Content::Key(key, _), Value::Object(map)) => {
+            map.insert(key.to_owned(), text());
+        }
+        (Content::Entries, Value::Object(map)) => {
+            map.insert(placeholder.to_owned(), Value::Object(Map::new()));
+        }
+        (Content::Variable(name, _), Value::Array(list)) => {
+            list.retain(|variable| variable["name"] != name);
+            list.push(text());
+        }
+        (Content::Variables, Value::Array(list)) => list.push(text()),
+        (Content::NodePeers, Value::Array(peers)) => {
+            replace_any_address(peers, std::iter::once(text()));
+        }
+        _ => {}
+    }
+}
+
+/// A line without an edit. Braces of other template languages stay as they are.
+fn plain(line: &str) -> String {
+    match line.split_once(HASH_PLACEHOLDER) {
+        Some((before, name)) => format!(
+            "{before}{{{{ include (print $.Template.BasePath \"/{name}.yaml\") $ | sha256sum | trunc 16 }}}}"
+        ),
+        None => line.replace("{{", "{{ \"{{\" }}"),
+    }
+}
+
+/// The lines of the template that stand for a line with a placeholder.
+fn action(edit: &Edit, line: &str) -> String {
+    let value = format!(".Values.{}", edit.value);
+    let indent = &line[..line.len() - line.trim_start().len()];
+    // The first key of an element of a list has a dash before it.
+    let before = &line[..line.find(|c: char| c != ' ' && c != '-').unwrap_or_default()];
+    let mut text = String::new();
+    let mut add = |line: std::fmt::Arguments<'_>| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{line}");
+    };
+    match edit.content {
+        Content::Key(key, Form::Text) => add(format_args!("{before}{key}: {{{{ {value} | quote }}}}")),
+        Content::Key(key, Form::OptionalText) => {
+            add(format_args!("{{{{- with {value} }}}}"));
+            add(format_args!("{indent}{key}: {{{{ . | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Key(key, Form::Joined) => {
+            add(format_args!("{{{{- with {value} }}}}"));
+            add(format_args!("{indent}{key}: {{{{ join \",\" . | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Key(key, Form::Flag) => {
+            add(format_args!("{{{{- if {value} }}}}"));
+            add(format_args!("{indent}{key}: \"true\""));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Key(key, Form::Names) => {
+            add(format_args!("{{{{- with {value} }}}}"));
+            add(format_args!("{indent}{key}:"));
+            add(format_args!("{{{{- range . }}}}"));
+            add(format_args!("{indent}- name: {{{{ . | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Variable(name, form) => {
+            let is_optional = form != Form::Text;
+            if is_optional {
+                add(format_args!("{{{{- with {value} }}}}"));
+            }
+            let text = match form {
+                Form::Joined => "join \",\" .",
+                _ if is_optional => ".",
+                _ => &value,
+            };
+            add(format_args!("{indent}- name: {name}"));
+            add(format_args!("{indent}  value: {{{{ {text} | quote }}}}"));
+            if is_optional {
+                add(format_args!("{{{{- end }}}}"));
+            }
+        }
+        Content::Variables => {
+            add(format_args!("{{{{- range $name, $value := {value} }}}}"));
+            add(format_args!("{indent}- name: {{{{ $name }}}}"));
+            add(format_args!("{indent}  value: {{{{ $value | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Entries => {
+            add(format_args!("{{{{- range $name, $value := {value} }}}}"));
+            add(format_args!("{indent}{{{{ $name }}}}: {{{{ $value | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::NodePeers => {
+            add(format_args!("{{{{- range {value} | default (list \"0.0.0.0/0\" \"::/0\") }}}}"));
+            add(format_args!("{indent}- ipBlock:"));
+            add(format_args!("{indent}    cidr: {{{{ . | quote }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+    }
+    text
+}
