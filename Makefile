@@ -16,8 +16,8 @@ CARGO ?= cargo
 ARGS ?=
 # Programs and the packages that they come from, which are installed only where the program is missing.
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl:curl jq:jq
-# For the tests, besides: the images of tests contain busybox, and skopeo and umoci look at them.
-NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static
+# For the tests, besides: the images of tests contain busybox, and skopeo and umoci look at them. Prometheus scrapes ENO.
+NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static prometheus:prometheus promtool:prometheus
 # For the lanes, besides: a browser that looks at the book.
 NEEDED_FOR_LANES := chromium:chromium
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.

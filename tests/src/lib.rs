@@ -5,6 +5,7 @@
 
 mod callbacks;
 pub mod fault_injection;
+mod helm;
 mod manifests;
 mod networks;
 mod nodes;
@@ -16,6 +17,7 @@ mod switches;
 mod system;
 
 pub use callbacks::{Callback, Receiver};
+pub use helm::Helm;
 pub use manifests::{access, attachment, connection_point, object, service, subnet};
 pub use networks::Networks;
 pub use nodes::{daemon_set, deployment, nodes, two_nodes};

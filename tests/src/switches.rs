@@ -133,6 +133,13 @@ impl System {
         self.post(switch, "faults", &fault).await;
     }
 
+    /// Ends all faults of a switch.
+    pub async fn clear_faults(&self, switch: &str) {
+        let url = format!("{}/faults", self.info(switch).control_url);
+        let answer = self.http.delete(url).send().await.expect("the control API of the simulator");
+        assert!(answer.status().is_success(), "{switch}: {}", answer.status());
+    }
+
     async fn post(&self, switch: &str, what: &str, body: &Value) {
         let url = format!("{}/{what}", self.info(switch).control_url);
         let answer = self.http.post(url).json(body).send().await.expect("the control API of the simulator");

@@ -67,7 +67,7 @@ pub(super) async fn run(args: InstallArgs) -> anyhow::Result<()> {
         None => values(args.values.as_deref())?,
     };
     values.cert_manager |= args.cert_manager;
-    let plan = plan(&client, &values).await?;
+    let plan = Box::pin(plan(&client, &values)).await?;
     if args.dry_run {
         for (change, object) in dry_run(&client, &plan).await? {
             let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());

@@ -164,7 +164,7 @@ pub fn first_objects(values: &Values) -> Result<Vec<DynamicObject>, InstallError
 
 /// Reads the cluster, and plans what to apply. Refuses what can't work.
 pub async fn plan(client: &Client, values: &Values) -> Result<Plan, InstallError> {
-    let facts = cluster::facts(client, &first_objects(values)?).await?;
+    let facts = Box::pin(cluster::facts(client, &first_objects(values)?)).await?;
     let refused = refusals(&facts, values, VERSION);
     if !refused.is_empty() {
         return Err(InstallError::Refused(refused));

@@ -13,6 +13,7 @@ pub const OLDEST_FOR_ADMISSION: (u32, u32) = (1, 36);
 
 /// What was read of a cluster.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "what is there, independent of each other")]
 pub struct Facts {
     /// Major and minor version of the API server; `None`: it gave none that can be read.
     pub version: Option<(u32, u32)>,

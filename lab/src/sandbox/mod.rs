@@ -184,6 +184,15 @@ impl Sandbox {
         Ok(switches)
     }
 
+    /// Applies the fabric of a sandbox that began without an operator, after another one was installed, and waits until
+    /// it forwards.
+    pub async fn connect_fabric(&self) -> Result<(), SandboxError> {
+        let deadline = Deadline::after(self.options.ready_timeout);
+        let devices = self.apply_fabric(&self.switches).await?;
+        wait::devices_ready(&self.client, &devices, deadline).await?;
+        simulator::data_plane_ready(self, &self.switches, deadline).await
+    }
+
     async fn await_nodes(
         &self,
         deadline: Deadline,

@@ -1,6 +1,7 @@
 //! `eno install` and `eno rotate` on a real API server. No pod runs: the tests write the statuses of workloads in place of their
 //! controllers, and renew the Lease in place of an engine.
 
+pub mod helm;
 mod uninstall;
 
 use std::collections::BTreeMap;

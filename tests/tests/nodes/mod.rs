@@ -5,6 +5,7 @@ mod agent_crashes;
 mod daemon_set;
 pub mod hot_plug;
 pub mod in_cluster;
+mod monitoring;
 mod pod_configs;
 mod sandbox_nodes;
 mod scheduling;

@@ -62,12 +62,11 @@ impl Templates {
     fn add(&mut self, file: &str, condition: Option<&str>, object: &Value) -> Result<(), RenderError> {
         let template = template(object)?;
         let text = self.0.entry(file.to_owned()).or_default();
-        match condition {
-            Some(condition) => {
-                text.push_str(&format!("{{{{- if {condition} }}}}\n---\n{template}{{{{- end }}}}\n"))
-            }
-            None => text.push_str(&format!("---\n{template}")),
-        }
+        // Writing to a String does not fail.
+        let _ = match condition {
+            Some(condition) => write!(text, "{{{{- if {condition} }}}}\n---\n{template}{{{{- end }}}}\n"),
+            None => write!(text, "---\n{template}"),
+        };
         Ok(())
     }
 }
@@ -97,21 +96,17 @@ fn template(object: &Value) -> Result<String, RenderError> {
     })?;
     let mut text = String::new();
     for line in yaml.lines() {
-        match line.find(PLACEHOLDER) {
-            Some(at) => {
-                let rest = &line[at + PLACEHOLDER.len()..];
-                let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
-                let edit = digits.parse::<usize>().ok().and_then(|number| EDITS.get(number));
-                let edit = edit.ok_or_else(|| RenderError::Object {
-                    object: object["kind"].to_string(),
-                    problem: format!("the edit in {line:?} is unknown"),
-                })?;
-                text.push_str(&action(edit, line));
-            }
-            None => {
-                text.push_str(&plain(line));
-                text.push('\n');
-            }
+        if let Some((_, rest)) = line.split_once(PLACEHOLDER) {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+            let edit = digits.parse::<usize>().ok().and_then(|number| EDITS.get(number));
+            let edit = edit.ok_or_else(|| RenderError::Object {
+                object: object["kind"].to_string(),
+                problem: format!("the edit in {line:?} is unknown"),
+            })?;
+            text.push_str(&action(edit, line));
+        } else {
+            text.push_str(&plain(line));
+            text.push('\n');
         }
     }
     Ok(text)

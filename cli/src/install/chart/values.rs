@@ -63,7 +63,7 @@ fn write(text: &mut String, indent: usize, values: &Value, schema: &Value) -> Re
             // Writing to a String does not fail.
             let _ = writeln!(text, "{pad}# {line}");
         }
-        if property.get("properties").is_some() {
+        if value.as_object().is_some_and(|entries| !entries.is_empty()) {
             let _ = writeln!(text, "{pad}{name}:");
             write(text, indent + 2, value, property)?;
         } else {

@@ -267,7 +267,9 @@ mod tests {
         let rendered = |values: &str| {
             let values = serde_json::to_value(Values::parse(values).expect("values")).expect("values");
             let mut object = policy.clone();
-            EDITS.iter().for_each(|edit| edit.apply(&mut object, &values));
+            for edit in EDITS {
+                edit.apply(&mut object, &values);
+            }
             object
         };
         assert_eq!(rendered(""), policy);

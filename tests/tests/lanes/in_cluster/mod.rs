@@ -2,6 +2,7 @@
 //! servers, rotated keys, and the images of a release. Meanwhile pods talk over a network, and other networks come and go.
 
 mod disruptions;
+mod helm;
 mod image;
 mod load;
 mod memory;

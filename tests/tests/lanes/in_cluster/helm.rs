@@ -1,0 +1,136 @@
+//! Helm installs, upgrades, rolls back and uninstalls the operator under load, also when it is interrupted.
+
+use eno_control_plane::parts::Part;
+use eno_lab::sandbox::InCluster;
+use eno_tests::{Helm, System, poll_within, with_own_sandbox};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use super::load::under_load;
+use super::pods::{SYSTEM, holder, until_settled};
+use super::{PATIENCE, in_cluster};
+use crate::install::helm::chart_renders_what_eno_install_applies;
+use crate::nodes::in_cluster::every_check_passes;
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn helm_4_interrupts_nothing() {
+    helm_interrupts_nothing(Part::Helm, "helm4");
+}
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn helm_3_interrupts_nothing() {
+    helm_interrupts_nothing(Part::Helm3, "helm3");
+}
+
+#[tokio::test]
+async fn chart_is_what_eno_install_applies_with_helm_3() {
+    chart_renders_what_eno_install_applies(Part::Helm3).await;
+}
+
+fn helm_interrupts_nothing(part: Part, name: &str) {
+    let options = |options: &mut _| {
+        in_cluster(options, 2, InCluster::default());
+        // Helm installs it.
+        options.engine = false;
+    };
+    with_own_sandbox(options, async |system| {
+        let helm = Helm::new(part, system.sandbox.control_plane().kubeconfig()).await;
+        let release = Release { chart: helm.chart(), values: helm.values(&system.sandbox.values()), helm };
+        release.run("install", &["--create-namespace"]).await;
+        let fetched = system.eno(&["keys", "fetch"], "").await;
+        assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+        enforce_pod_security(system).await;
+        system.sandbox.connect_fabric().await.expect("a fabric");
+        every_check_passes(system).await;
+        let figures = under_load(system, name, async || {
+            release.run("upgrade", &["--set", "log=debug"]).await;
+            assert_eq!(release.revision().await, "2 deployed");
+            release.helm.run(&["rollback", "eno", "--wait", "--timeout", "5m"]).await.expect("rolled back");
+            assert_eq!(release.revision().await, "3 deployed");
+            is_interrupted(system, &release).await;
+            objects_come_back(system, &release).await;
+            // Networks work without the operator. Objects wait for the next one.
+            let before = holder(system).await;
+            release.helm.run(&["uninstall", "eno", "--wait"]).await.expect("uninstalled");
+            release.run("install", &["--create-namespace"]).await;
+            let leads = poll_within(PATIENCE, async || {
+                holder(system).await.filter(|holder| before.as_ref() != Some(holder))
+            });
+            assert!(leads.await.is_some_and(|holder| !holder.is_empty()), "no engine leads");
+        })
+        .await;
+        assert!(figures.without_leader.len() >= 3, "other engines lead: {figures}");
+        every_check_passes(system).await;
+    });
+}
+
+/// What the notes of the release tell the admin to do.
+async fn enforce_pod_security(system: &System) {
+    let namespaces: Api<Namespace> = Api::all(system.sandbox.client());
+    let label =
+        Patch::Merge(json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}));
+    namespaces.patch(SYSTEM, &PatchParams::default(), &label).await.expect("labelled");
+}
+
+/// The release `eno`.
+struct Release {
+    helm: Helm,
+    chart: String,
+    values: String,
+}
+
+impl Release {
+    fn arguments<'a>(&'a self, command: &'a str, further: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments =
+            vec![command, "eno", &self.chart, "--values", &self.values, "--wait", "--timeout", "5m"];
+        arguments.extend(further);
+        arguments
+    }
+
+    async fn run(&self, command: &str, further: &[&str]) {
+        let result = self.helm.run(&self.arguments(command, further)).await;
+        result.unwrap_or_else(|error| panic!("helm {command} {further:?}: {error}"));
+    }
+
+    /// The last revision and its status.
+    async fn revision(&self) -> String {
+        let text = self.helm.run(&["history", "eno", "--output", "json"]).await.unwrap_or_default();
+        let history: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let last = history.as_array().and_then(|all| all.last()).cloned().unwrap_or_default();
+        format!("{} {}", last["revision"], last["status"].as_str().unwrap_or_default())
+    }
+}
+
+/// An upgrade that ends in the middle leaves a release that Helm does not touch until it is rolled back.
+async fn is_interrupted(system: &System, release: &Release) {
+    let arguments = release.arguments("upgrade", &["--set", "log=trace"]);
+    let mut upgrade = release.helm.start(&arguments);
+    let agents: Api<DaemonSet> = Api::namespaced(system.sandbox.client(), "eno-node");
+    let is_applied = poll_within(PATIENCE, async || {
+        let agents = agents.get("eno-agent").await.ok()?;
+        let text = serde_json::to_string(&agents.spec).ok()?;
+        text.contains(r#""value":"trace""#).then_some(())
+    });
+    is_applied.await.expect("the upgrade begins");
+    upgrade.kill().await.expect("killed");
+    assert_eq!(release.revision().await, "4 pending-upgrade");
+    let error = release.helm.run(&release.arguments("upgrade", &[])).await.expect_err("refused");
+    assert!(error.contains("another operation (install/upgrade/rollback) is in progress"), "{error}");
+    release.helm.run(&["rollback", "eno", "3", "--wait", "--timeout", "5m"]).await.expect("rolled back");
+    assert_eq!(release.revision().await, "5 deployed");
+}
+
+/// Objects of the release that somebody deleted are there after an upgrade.
+async fn objects_come_back(system: &System, release: &Release) {
+    let deployments: Api<Deployment> = Api::namespaced(system.sandbox.client(), SYSTEM);
+    deployments.delete("eno-driver-nad", &DeleteParams::default()).await.expect("deleted");
+    let agents: Api<DaemonSet> = Api::namespaced(system.sandbox.client(), "eno-node");
+    agents.delete("eno-agent", &DeleteParams::default()).await.expect("deleted");
+    release.run("upgrade", &[]).await;
+    until_settled(system).await;
+}
