@@ -4,6 +4,7 @@
 #             are updated, moved and killed. ENO_UPGRADE_FROM=COMMIT is the version that the update starts from
 # make bench  how fast it is
 # make image  the container images of the operator and of NATS, without a container daemon: target/image
+# make chart  the Helm chart: target/eno-VERSION.tgz
 # make reproducible  builds the images of the last commit twice, in two folders, and compares their bytes
 # make crds   writes deploy/crds, deploy/gitops, deploy/rendered, schemas/v1 and the references of kinds and commands from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
@@ -24,7 +25,7 @@ NEEDED_FOR_LANES := chromium:chromium
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
-.PHONY: demo test lanes bench image reproducible programs crds deny supply fmt lint build tests parts deps
+.PHONY: demo test lanes bench image chart reproducible programs crds deny supply fmt lint build tests parts deps
 .SILENT: deps deny supply programs image reproducible
 
 demo: deps build
@@ -119,6 +120,11 @@ image: programs
 	about=(--out $(IMAGES) --tag $(TAG) --version $(VERSION) --commit $(COMMIT) --time $(SOURCE_DATE_EPOCH) --target $(MUSL)); \
 	target/debug/eno-image "$${about[@]}" eno --programs target/$(MUSL)/release --workspace .; \
 	target/debug/eno-image "$${about[@]}" nats --server $(IMAGES)/nats-server
+
+# The chart's images, if they are given: ENO_IMAGE=registry.example.com/eno:v1 ENO_NATS_IMAGE=…
+chart: deps
+	$(if $(ENO_IMAGE),ENO_IMAGE=$(ENO_IMAGE)) $(if $(ENO_NATS_IMAGE),ENO_NATS_IMAGE=$(ENO_NATS_IMAGE)) $(CARGO) build --workspace --locked
+	target/debug/eno chart target/eno-$(VERSION).tgz
 
 # The folders have paths of different lengths.
 reproducible:

@@ -84,3 +84,61 @@ impl ServerCertVerifier for RecordingVerifier {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::ServerConfig;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::duplex;
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::*;
+
+    /// An authority, and the configuration of a server whose certificate ends in 2030.
+    fn server(authority: &Path) -> ServerConfig {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(authority, issuer.pem()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(["eno-nats".to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .unwrap()
+    }
+
+    async fn connects(client: &ClientConfig, server: &ServerConfig) -> bool {
+        let (near, far) = duplex(16 * 1024);
+        let connector = TlsConnector::from(Arc::new(client.clone()));
+        let acceptor = TlsAcceptor::from(Arc::new(server.clone()));
+        let name = ServerName::try_from("eno-nats").unwrap();
+        let (connected, _) = tokio::join!(connector.connect(name, near), acceptor.accept(far));
+        connected.is_ok()
+    }
+
+    #[tokio::test]
+    async fn servers_are_verified_by_the_authorities_of_the_moment() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, other) = (directory.path().join("ca.crt"), directory.path().join("other.crt"));
+        let (end, old) = (CertificateEnd::default(), server(&file));
+        let client = recording_config(file.clone(), end.clone()).unwrap();
+        assert!(connects(&client, &old).await);
+        assert_eq!(end.timestamp(), Some(1_893_456_000));
+        let new = server(&other);
+        assert!(!connects(&client, &new).await, "its authority is unknown");
+        std::fs::rename(&other, &file).unwrap();
+        assert!(connects(&client, &new).await);
+        assert!(!connects(&client, &old).await, "its authority is no longer trusted");
+        std::fs::remove_file(&file).unwrap();
+        assert!(!connects(&client, &new).await, "no authority is trusted");
+    }
+}

@@ -148,6 +148,22 @@ async fn wrong_values_of_the_chart_are_refused_with_their_path() {
     }
 }
 
+/// The values of the examples for Flux and Argo CD.
+#[test]
+fn examples_for_gitops_have_valid_values() {
+    for (file, kind, pointer) in [
+        ("flux.yaml", "HelmRelease", "/spec/values"),
+        ("argocd.yaml", "Application", "/spec/source/helm/valuesObject"),
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gitops").join(file);
+        let text = std::fs::read_to_string(path).expect(file);
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect(file);
+        let object = objects.iter().find(|object| object["kind"] == kind).expect(kind);
+        let values = object.pointer(pointer).expect("values");
+        Values::parse(&values.to_string()).expect(file);
+    }
+}
+
 /// On a real API server: Helm and `eno install` refuse each other's installations or take them over.
 #[tokio::test]
 async fn helm_and_eno_install_know_of_each_other() {

@@ -79,6 +79,16 @@ fn write(text: &mut String, indent: usize, values: &Value, schema: &Value) -> Re
 mod tests {
     use super::*;
 
+    fn assert_no_further_keys(path: &str, schema: &Value) {
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            assert_no_further_keys(&format!("{path}.{name}"), property);
+        }
+        // Helm itself sets global.
+        if schema["type"] == "object" && path != ".global" {
+            assert_eq!(schema["additionalProperties"], false, "{path}");
+        }
+    }
+
     #[test]
     fn defaults_fit_the_schema_and_no_level_has_further_keys() {
         let schema = schema_value().expect("a schema");
@@ -86,6 +96,7 @@ mod tests {
         assert_eq!(defaults, default_values().expect("values"));
         let validator = jsonschema::validator_for(&schema).expect("a valid schema");
         assert!(validator.is_valid(&defaults));
+        assert_no_further_keys("", &schema);
         for (path, value) in [
             ("/images", json!("a")),
             ("/nats/replica", json!(3)),

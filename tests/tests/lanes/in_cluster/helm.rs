@@ -2,7 +2,8 @@
 
 use eno_control_plane::parts::Part;
 use eno_lab::sandbox::InCluster;
-use eno_tests::{Helm, System, poll_within, with_own_sandbox};
+use eno_nbi_crds::{L2Service, Phase};
+use eno_tests::{Helm, System, poll_within, service, with_own_sandbox};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
@@ -47,6 +48,9 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
         enforce_pod_security(system).await;
         system.sandbox.connect_fabric().await.expect("a fabric");
         every_check_passes(system).await;
+        if part == Part::Helm {
+            waits_for_networks(system, &release.helm).await;
+        }
         let figures = under_load(system, name, async || {
             release.run("upgrade", &["--set", "log=debug"]).await;
             assert_eq!(release.revision().await, "2 deployed");
@@ -59,14 +63,39 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
             release.helm.run(&["uninstall", "eno", "--wait"]).await.expect("uninstalled");
             release.run("install", &["--create-namespace"]).await;
             let leads = poll_within(PATIENCE, async || {
-                holder(system).await.filter(|holder| before.as_ref() != Some(holder))
+                let is_new = |holder: &String| !holder.is_empty() && before.as_ref() != Some(holder);
+                holder(system).await.filter(is_new)
             });
-            assert!(leads.await.is_some_and(|holder| !holder.is_empty()), "no engine leads");
+            assert!(leads.await.is_some(), "no engine leads");
         })
         .await;
         assert!(figures.without_leader.len() >= 3, "other engines lead: {figures}");
         every_check_passes(system).await;
     });
+}
+
+/// With `--wait`, Helm 4 ends when the objects of a chart are ready, and fails when one can't be.
+async fn waits_for_networks(system: &System, helm: &Helm) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let chart = directory.path().join("network");
+    std::fs::create_dir_all(chart.join("templates")).expect("a folder");
+    std::fs::write(chart.join("Chart.yaml"), "{apiVersion: v2, name: network, version: 1.0.0}")
+        .expect("written");
+    let chart = chart.display().to_string();
+    let install = async |name: &str, network: &str| {
+        let template = service(name, 171, &format!("PhysicalNW: [{network}]"));
+        std::fs::write(directory.path().join("network/templates/network.yaml"), template).expect("written");
+        helm.run(&["install", name, &chart, "--wait", "--timeout", "2m"]).await
+    };
+    install("good", "dc-gw").await.expect("installed");
+    let services: Api<L2Service> = system.all();
+    let phase = services.get("good").await.expect("the network").status.and_then(|status| status.phase);
+    assert_eq!(phase, Some(Phase::Ready), "Helm did not wait");
+    helm.run(&["uninstall", "good", "--wait"]).await.expect("uninstalled");
+    assert!(services.get_opt("good").await.expect("an answer").is_none(), "Helm did not wait");
+    let error = install("bad", "nowhere").await.expect_err("an unknown network");
+    assert!(error.contains("L2Service/bad") && error.contains("Failed"), "{error}");
+    helm.run(&["uninstall", "bad", "--wait"]).await.expect("uninstalled");
 }
 
 /// What the notes of the release tell the admin to do.
