@@ -23,8 +23,6 @@ use crate::apply::{reason, resource_of};
 
 /// Maximum concurrent requests.
 const CONCURRENCY: usize = 16;
-/// The annotation by which Helm marks the objects of a release.
-const RELEASE: &str = "meta.helm.sh/release-name";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The API server refused a request, or was unreachable.
@@ -150,14 +148,13 @@ pub async fn record(client: &Client) -> Result<Option<Record>, ReadError> {
     let found = readable(api.get_opt(RECORD).await);
     let found = found.map_err(failed(format!("reading ConfigMap {SYSTEM}/{RECORD}")))?;
     Ok(found.flatten().map(|map| {
-        let release = map.annotations().get(RELEASE).cloned();
         let data = map.data.unwrap_or_default();
         let text = |key: &str| data.get(key).cloned().unwrap_or_default();
         Record {
             version: text("version"),
             values: Values::parse(&text("values.yaml")).unwrap_or_default(),
             is_complete: text("phase") == "installed",
-            release,
+            release: data.get("release").cloned(),
         }
     }))
 }

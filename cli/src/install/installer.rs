@@ -36,6 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The parts in the order in which they start: each needs those before it.
 pub(super) const PARTS: [&[Stage]; 3] = [&[Stage::Nats], &[Stage::Engine], &[Stage::Drivers, Stage::Agents]];
+/// The annotation of Secrets that cert-manager has written.
+const CERTIFICATE: &str = "cert-manager.io/certificate-name";
 /// The Lease of the engines' leader election.
 const LEASE: &str = "eno-engine";
 /// The kinds that are deleted when the manifests have them no more: group, kind, and whether it has namespaces. Not among
@@ -361,7 +363,10 @@ async fn established(
 pub(super) async fn certificate(client: &Client, deadline: Instant) -> Result<(), InstallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
     let is_made = |secret: Option<&Secret>| {
-        secret.and_then(|secret| secret.data.as_ref()).is_some_and(|data| data.contains_key(CA))
+        secret.is_some_and(|secret| {
+            secret.annotations().contains_key(CERTIFICATE)
+                && secret.data.as_ref().is_some_and(|data| data.contains_key(CA))
+        })
     };
     let what = format!("cert-manager's Certificate {SYSTEM}/{NATS_TLS}");
     until(api, NATS_TLS, &what, is_made, deadline).await

@@ -55,6 +55,10 @@ pub struct Values {
     pub image_pull_policy: PullPolicy,
     /// Secrets of the type kubernetes.io/dockerconfigjson, in eno-system and in eno-node.
     pub image_pull_secrets: Vec<Name>,
+    /// Labels of the nodes on which NATS, the engine and the drivers may run.
+    pub node_selector: BTreeMap<LabelKey, LabelValue>,
+    /// Taints of nodes that NATS, the engine and the drivers tolerate. Agents tolerate all.
+    pub tolerations: Vec<Toleration>,
     /// NATS.
     pub nats: Nats,
     /// The identifier of this cluster on switches, 1 to 8 characters of a-z and 0-9; absent: the engine keeps the one
@@ -128,6 +132,47 @@ pub struct Agent {
     pub env: BTreeMap<Variable, Text>,
 }
 
+/// A toleration of taints, as pods have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Toleration {
+    /// The key of the taints; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<LabelKey>,
+    /// How the value is compared; absent: Equal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<Operator>,
+    /// The value of the taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<LabelValue>,
+    /// The effect of the taints; absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+}
+
+/// How a toleration compares values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum Operator {
+    /// The values are equal.
+    Equal,
+    /// Any value fits.
+    Exists,
+}
+
+/// The effect of a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+pub enum TaintEffect {
+    /// New pods are not scheduled.
+    NoSchedule,
+    /// New pods are scheduled elsewhere if possible.
+    PreferNoSchedule,
+    /// Pods are evicted.
+    NoExecute,
+}
+
 /// What Prometheus and Grafana get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(inline)]
@@ -150,6 +195,8 @@ impl Default for Values {
             nats_image: Image(NATS_IMAGE.to_owned()),
             image_pull_policy: PullPolicy::default(),
             image_pull_secrets: Vec::new(),
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
             nats: Nats::default(),
             cluster_id: None,
             callback_allow: Vec::new(),
@@ -338,7 +385,7 @@ checked! {
     /// A number of bytes, as Kubernetes writes it.
     Quantity: r"^[1-9][0-9]*(k|M|G|T|Ki|Mi|Gi|Ti)?$", 14, "a size such as 512Mi or 5Gi";
     /// A network.
-    Network: r"^[0-9a-fA-F:.]+/[0-9]+$", 43, "a network such as 10.244.0.0/16";
+    Network: r"^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])){3}/(3[0-2]|[12]?[0-9])|[0-9a-fA-F]*:[0-9a-fA-F:.]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9]))$", 43, "a network such as 10.244.0.0/16";
     /// A proxy of HTTP requests.
     Proxy: r"^[a-z][a-z0-9+.-]*://[^@\x00-\x20\x7f]+$", 4096,
         "a URL without a user, such as http://proxy.example.com:3128";

@@ -10,9 +10,16 @@ What would leave an installation half done. `helm template` sees no cluster, so 
 {{- end }}
 {{- $record := lookup "v1" "ConfigMap" "eno-system" "eno-install" }}
 {{- if $record }}
-{{- $release := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $record }}
+{{- $release := dig "data" "release" "" $record }}
 {{- if and (not $release) (not .Values.takeOver) }}
 {{- fail (printf "eno install has installed ENO %s in this cluster; upgrade it with eno install, or take it over with --take-ownership --set takeOver=true: keys and networks stay" $record.data.version) }}
+{{- end }}
+{{- if not $release }}
+{{- range $key, $value := dig "data" dict (lookup "v1" "Secret" "eno-system" "eno-nats") }}
+{{- if contains ".next." $key }}
+{{- fail "eno rotate has not come to its end; run it again, and take over then" }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if and $release (ne $release .Release.Name) }}
 {{- fail (printf "the release %s has installed ENO in this cluster already; upgrade that one, or uninstall it first: networks stay" $release) }}

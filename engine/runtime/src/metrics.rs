@@ -57,7 +57,7 @@ pub struct Metrics {
     pub leading: Gauge,
     /// Objects by kind and phase.
     pub objects: Family<ObjectLabels, Gauge>,
-    /// Unix time since which the object that is longest not ready is not, by kind and phase.
+    /// Earliest Unix time at which an object in this phase stopped being ready, by kind and phase.
     oldest: Family<ObjectLabels, Gauge>,
     /// Whether each switch answers.
     device_up: Family<DeviceLabel, Gauge>,
@@ -158,7 +158,7 @@ impl Metrics {
         all.register("objects", "Custom resources by kind and phase", self.objects.clone());
         all.register(
             "phase_oldest_timestamp_seconds",
-            "Since when the object in this phase that is longest not ready is not",
+            "Earliest time at which an object in this phase stopped being ready",
             self.oldest.clone(),
         );
         all.register("device_up", "1 while the switch answers", self.device_up.clone());
@@ -229,7 +229,7 @@ impl Metrics {
         self.objects.get_or_create(&ObjectLabels { kind: kind.as_str(), phase: phase_name(phase) }).dec();
     }
 
-    /// Since when the object in this phase that is longest not ready is not, Unix time; `None`: there is none.
+    /// The earliest Unix time at which an object in this phase stopped being ready; `None`: no object is in it.
     pub fn oldest(&self, kind: Kind, phase: Phase, since: Option<i64>) {
         let labels = ObjectLabels { kind: kind.as_str(), phase: phase_name(Some(phase)) };
         match since {

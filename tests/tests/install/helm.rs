@@ -35,6 +35,8 @@ runtimeDirectory: /run/crio
 openvswitchDirectory: /var/run/openvswitch
 sampleImage: busybox:1
 log: 'info,eno_engine=debug'
+nodeSelector: {node-role.kubernetes.io/infra: 'true', '1.10': 'on'}
+tolerations: [{key: infra, operator: Exists}, {effect: NoExecute, key: a, value: b}]
 agent: {allowInterfaces: [eth1, eth2.5], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640', ENO_X: 'true'}}
 nodeMetrics: true
 certManager: true
@@ -106,7 +108,13 @@ fn add_defaults(object: &mut Value) {
     for container in containers.into_iter().flatten() {
         container["imagePullPolicy"] = json!("IfNotPresent");
         let variables = match container["name"].as_str() {
-            Some("agent") => &[("ENO_LOG", "info"), ("ENO_OVS_DATAPATH", "system")][..],
+            // Metrics are a value.
+            Some("agent") => {
+                let variables = container["env"].as_array_mut().expect("variables");
+                let of_metrics = ["ENO_METRICS_LISTEN", "ENO_TLS_CERT", "ENO_TLS_KEY", "ENO_TLS_CLIENT_CA"];
+                variables.retain(|variable| of_metrics.iter().all(|name| variable["name"] != *name));
+                &[("ENO_LOG", "info"), ("ENO_OVS_DATAPATH", "system")][..]
+            }
             Some("cri-resolver") => &[("ENO_LOG", "info")],
             _ => continue,
         };
@@ -161,6 +169,8 @@ fn examples_for_gitops_have_valid_values() {
         let object = objects.iter().find(|object| object["kind"] == kind).expect(kind);
         let values = object.pointer(pointer).expect("values");
         Values::parse(&values.to_string()).expect(file);
+        // Other images than those of the chart would not follow its version.
+        assert!(values.get("image").is_none() && values.get("natsImage").is_none(), "{file}");
     }
 }
 

@@ -122,7 +122,7 @@ async fn uninstalls(system: &System, Connected { receiver, cnf, .. }: Connected)
 }
 
 /// What `eno uninstall` prints.
-async fn uninstall(system: &System, arguments: &[&str], succeeds: bool) -> String {
+pub async fn uninstall(system: &System, arguments: &[&str], succeeds: bool) -> String {
     let output = system.eno(&[&["uninstall"], arguments].concat(), "").await;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -131,7 +131,7 @@ async fn uninstall(system: &System, arguments: &[&str], succeeds: bool) -> Strin
 }
 
 /// Nothing of the operator is in the API server, on the nodes or on the admin's disk.
-async fn nothing_is_left(system: &System) {
+pub async fn nothing_is_left(system: &System) {
     let is_ours = |name: &String| name.contains("eno") || name.ends_with(".opdev.io");
     let mut left: Vec<String> = Vec::new();
     left.extend(names::<Namespace>(system).await);

@@ -13,8 +13,9 @@ pub const NATS_CONFIGURATION: &str = "nats-configuration";
 /// Stands for an edit in an object, before the number of the edit.
 pub const PLACEHOLDER: &str = "ENO-EDIT-";
 const HASH_PLACEHOLDER: &str = "ENO-HASH-";
-/// Helm leaves objects with this annotation when a release is uninstalled.
-const POLICY: &str = "helm.sh/resource-policy";
+/// Helm and Argo CD delete no objects with these annotations.
+const KEEP: [(&str, &str); 2] =
+    [("helm.sh/resource-policy", "keep"), ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false")];
 /// The kinds whose deletion would delete what others made.
 const KEPT: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
 
@@ -74,7 +75,9 @@ impl Templates {
 fn template(object: &Value) -> Result<String, RenderError> {
     let mut object = object.clone();
     if KEPT.iter().any(|kind| object["kind"] == *kind) {
-        set_annotation(&mut object["metadata"], POLICY, "keep");
+        for (annotation, value) in KEEP {
+            set_annotation(&mut object["metadata"], annotation, value);
+        }
     }
     let configuration = match object["kind"].as_str() {
         Some("StatefulSet") => Some(NATS_CONFIGURATION),
@@ -187,18 +190,29 @@ fn action(edit: &Edit, line: &str) -> String {
             add(format_args!("{{{{- end }}}}"));
             add(format_args!("{{{{- end }}}}"));
         }
+        Content::Key(key, Form::Verbatim) => {
+            add(format_args!("{{{{- with {value} }}}}"));
+            add(format_args!("{indent}{key}: {{{{ toJson . }}}}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
+        Content::Key(key, Form::Fixed(text)) => {
+            add(format_args!("{{{{- if {value} }}}}"));
+            add(format_args!("{indent}{key}: {text:?}"));
+            add(format_args!("{{{{- end }}}}"));
+        }
         Content::Variable(name, form) => {
             let is_optional = form != Form::Text;
             if is_optional {
                 add(format_args!("{{{{- with {value} }}}}"));
             }
             let text = match form {
-                Form::Joined => "join \",\" .",
-                _ if is_optional => ".",
-                _ => &value,
+                Form::Joined => "{{ join \",\" . | quote }}".to_owned(),
+                Form::Fixed(text) => format!("{text:?}"),
+                _ if is_optional => "{{ . | quote }}".to_owned(),
+                _ => format!("{{{{ {value} | quote }}}}"),
             };
             add(format_args!("{indent}- name: {name}"));
-            add(format_args!("{indent}  value: {{{{ {text} | quote }}}}"));
+            add(format_args!("{indent}  value: {text}"));
             if is_optional {
                 add(format_args!("{{{{- end }}}}"));
             }
@@ -211,7 +225,7 @@ fn action(edit: &Edit, line: &str) -> String {
         }
         Content::Entries => {
             add(format_args!("{{{{- range $name, $value := {value} }}}}"));
-            add(format_args!("{indent}{{{{ $name }}}}: {{{{ $value | quote }}}}"));
+            add(format_args!("{indent}{{{{ $name | quote }}}}: {{{{ $value | quote }}}}"));
             add(format_args!("{{{{- end }}}}"));
         }
         Content::NodePeers => {

@@ -109,6 +109,9 @@ mod tests {
             ("/clusterID", json!("Site-A")),
             ("/runtimeDirectory", json!("/run/../etc")),
             ("/callbackDeny", json!(["10.0.0.0"])),
+            ("/callbackDeny", json!(["999.1.1.1/8"])),
+            ("/nodeCIDRs", json!(["10.0.0.0/33"])),
+            ("/tolerations", json!([{"key": "infra", "effects": "NoSchedule"}])),
             ("/callbackProxy", json!("http://u:p@proxy:3128")),
             ("/image", Value::Null),
         ] {

@@ -53,6 +53,10 @@ pub enum Form {
     Flag,
     /// Objects with the elements of a list as `name`.
     Names,
+    /// The value as it is.
+    Verbatim,
+    /// This text. Without the value, the manifest's own is removed.
+    Fixed(&'static str),
 }
 
 use Content::{Entries, Key as Set, NodePeers, Variable, Variables};
@@ -60,6 +64,7 @@ use Step::{Each, Key, Named};
 
 const PODS: &[&str] = &["Deployment", "DaemonSet", "StatefulSet"];
 const OF_ENO: &[&str] = &["Deployment", "DaemonSet"];
+const OF_SYSTEM: &[&str] = &["Deployment", "StatefulSet"];
 const SERVERS: &[&str] = &["StatefulSet"];
 const AGENTS: &[&str] = &["DaemonSet"];
 const CONFIGURATION: &[&str] = &["ConfigMap"];
@@ -80,6 +85,7 @@ const RUNTIME_MOUNT: &[Step] = &[
 ];
 const RUNTIME: &[Step] = &[POD[0], POD[1], POD[2], Key("volumes"), Named("runtime"), Key("hostPath")];
 const OPENVSWITCH: &[Step] = &[POD[0], POD[1], POD[2], Key("volumes"), Named("openvswitch"), Key("hostPath")];
+const SELECTOR: &[Step] = &[POD[0], POD[1], POD[2], Key("nodeSelector")];
 const LIMITS: &[Step] =
     &[POD[0], POD[1], POD[2], Key("containers"), Named("nats"), Key("resources"), Key("limits")];
 const CLAIM: &[Step] = &[Key("spec"), Key("volumeClaimTemplates"), Each, Key("spec")];
@@ -99,12 +105,19 @@ const fn environment(value: &'static str, name: &'static str, form: Form) -> Edi
     edit(value, CONFIGURATION, ENVIRONMENT, Set(name, form))
 }
 
+/// A variable of agents that serve metrics.
+const fn metrics(name: &'static str, text: &'static str) -> Edit {
+    edit("nodeMetrics", AGENTS, VARIABLES, Variable(name, Form::Fixed(text)))
+}
+
 /// All edits, in the order in which they are made.
 pub const EDITS: &[Edit] = &[
     edit("image", OF_ENO, CONTAINERS, Set("image", Form::Text)),
     edit("natsImage", SERVERS, CONTAINERS, Set("image", Form::Text)),
     edit("imagePullPolicy", PODS, CONTAINERS, Set("imagePullPolicy", Form::Text)),
     edit("imagePullSecrets", PODS, &POD, Set("imagePullSecrets", Form::Names)),
+    edit("nodeSelector", OF_SYSTEM, SELECTOR, Entries),
+    edit("tolerations", OF_SYSTEM, &POD, Set("tolerations", Form::Verbatim)),
     edit("nats.memoryLimit", SERVERS, LIMITS, Set("memory", Form::Text)),
     edit("nats.storageSize", SERVERS, CLAIM_REQUESTS, Set("storage", Form::Text)),
     edit("nats.storageClass", SERVERS, CLAIM, Set("storageClassName", Form::OptionalText)),
@@ -118,6 +131,10 @@ pub const EDITS: &[Edit] = &[
     environment("log", "ENO_LOG", Form::Text),
     edit("nodeCIDRs", &["NetworkPolicy"], &[Key("spec"), Key("ingress"), Each, Key("from")], NodePeers),
     edit("log", AGENTS, VARIABLES, Variable("ENO_LOG", Form::Text)),
+    metrics("ENO_METRICS_LISTEN", "$(ENO_NODE_ADDRESS):9616"),
+    metrics("ENO_TLS_CERT", "/run/secrets/eno-metrics-tls/tls.crt"),
+    metrics("ENO_TLS_KEY", "/run/secrets/eno-metrics-tls/tls.key"),
+    metrics("ENO_TLS_CLIENT_CA", "/run/secrets/eno-metrics-tls/ca.crt"),
     edit("agent.allowInterfaces", AGENTS, VARIABLES, Variable("ENO_ALLOW_INTERFACES", Form::Joined)),
     edit("agent.ovsDatapath", AGENTS, VARIABLES, Variable("ENO_OVS_DATAPATH", Form::Text)),
     edit("agent.env", AGENTS, VARIABLES, Variables),
@@ -149,9 +166,18 @@ impl Edit {
 
     /// Makes the change in an object.
     pub fn apply(&self, object: &mut Value, values: &Value) {
-        let Some(value) = self.given(values) else { return };
-        for place in self.places(object) {
-            self.content.write(place, value);
+        match (self.given(values), self.content) {
+            (Some(value), content) => {
+                for place in self.places(object) {
+                    content.write(place, value);
+                }
+            }
+            (None, Variable(name, Form::Fixed(_))) => {
+                for list in self.places(object).into_iter().filter_map(Value::as_array_mut) {
+                    list.retain(|variable| variable["name"] != name);
+                }
+            }
+            (None, _) => {}
         }
     }
 
@@ -214,7 +240,8 @@ impl Form {
     fn of(self, value: &Value) -> Value {
         let elements = || value.as_array().into_iter().flatten();
         match self {
-            Self::Text | Self::OptionalText => value.clone(),
+            Self::Text | Self::OptionalText | Self::Verbatim => value.clone(),
+            Self::Fixed(text) => Value::String(text.to_owned()),
             Self::Joined => {
                 let texts: Vec<_> = elements().filter_map(Value::as_str).collect();
                 Value::String(texts.join(","))

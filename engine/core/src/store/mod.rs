@@ -25,6 +25,8 @@ pub struct Store {
     referrers: HashMap<Key, BTreeSet<Key>>,
     /// The labels of each Node.
     nodes: BTreeMap<Name, Labels>,
+    /// The number of nodes that do not run Windows.
+    linux_nodes: usize,
     /// The labels of each namespace.
     namespaces: HashMap<Name, Labels>,
     /// The highest [`Record::version`].
@@ -94,20 +96,22 @@ impl Store {
     /// Takes a Node's labels. Returns true when they are new.
     pub fn set_node(&mut self, name: &Name, labels: Labels) -> bool {
         let is_new = self.nodes.get(name) != Some(&labels);
-        self.nodes.insert(name.clone(), labels);
+        self.linux_nodes += usize::from(!is_windows(&labels));
+        let before = self.nodes.insert(name.clone(), labels);
+        self.linux_nodes -= usize::from(before.is_some_and(|labels| !is_windows(&labels)));
         is_new
     }
 
     /// The number of Nodes that do not run Windows.
     pub fn linux_nodes(&self) -> usize {
-        let is_windows =
-            |labels: &&Labels| labels.get("kubernetes.io/os").is_some_and(|os| &**os == "windows");
-        self.nodes.values().filter(|labels| !is_windows(labels)).count()
+        self.linux_nodes
     }
 
     /// Removes a Node. Returns true when it was there.
     pub fn remove_node(&mut self, name: &Name) -> bool {
-        self.nodes.remove(name).is_some()
+        let removed = self.nodes.remove(name);
+        self.linux_nodes -= usize::from(removed.as_ref().is_some_and(|labels| !is_windows(labels)));
+        removed.is_some()
     }
 
     /// Takes a namespace's labels. Returns true when they are new.
@@ -243,6 +247,11 @@ impl Store {
             }
         }
     }
+}
+
+/// Whether a node with these labels runs Windows.
+fn is_windows(labels: &Labels) -> bool {
+    labels.get("kubernetes.io/os").is_some_and(|os| os == "windows")
 }
 
 #[cfg(test)]

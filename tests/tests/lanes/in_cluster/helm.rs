@@ -14,7 +14,7 @@ use super::load::under_load;
 use super::pods::{SYSTEM, holder, until_settled};
 use super::{PATIENCE, in_cluster};
 use crate::install::helm::chart_renders_what_eno_install_applies;
-use crate::nodes::in_cluster::every_check_passes;
+use crate::nodes::in_cluster::{every_check_passes, nothing_is_left, uninstall};
 
 #[test]
 #[ignore = "needs root: real nodes"]
@@ -71,6 +71,11 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
         .await;
         assert!(figures.without_leader.len() >= 3, "other engines lead: {figures}");
         every_check_passes(system).await;
+        // The release goes with all else.
+        uninstall(system, &["--yes"], true).await;
+        nothing_is_left(system).await;
+        let releases = release.helm.run(&["list", "--all", "--short"]).await.expect("a list");
+        assert_eq!(releases.trim(), "");
     });
 }
 
@@ -94,7 +99,8 @@ async fn waits_for_networks(system: &System, helm: &Helm) {
     helm.run(&["uninstall", "good", "--wait"]).await.expect("uninstalled");
     assert!(services.get_opt("good").await.expect("an answer").is_none(), "Helm did not wait");
     let error = install("bad", "nowhere").await.expect_err("an unknown network");
-    assert!(error.contains("L2Service/bad") && error.contains("Failed"), "{error}");
+    let expected = "status: Failed, message: spec.PhysicalNW: PhysicalNetwork nowhere does not exist";
+    assert!(error.contains(expected), "{error}");
     helm.run(&["uninstall", "bad", "--wait"]).await.expect("uninstalled");
 }
 
