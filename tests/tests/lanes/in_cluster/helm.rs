@@ -74,7 +74,7 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
         // The release goes with all else.
         uninstall(system, &["--yes"], true).await;
         nothing_is_left(system).await;
-        let releases = release.helm.run(&["list", "--all", "--short"]).await.expect("a list");
+        let releases = release.helm.run(&["list", "--short"]).await.expect("a list");
         assert_eq!(releases.trim(), "");
     });
 }
