@@ -3,11 +3,12 @@
 use eno_control_plane::parts::Part;
 use eno_lab::sandbox::InCluster;
 use eno_nbi_crds::{L2Service, Phase};
-use eno_tests::{Helm, System, poll_within, service, with_own_sandbox};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Namespace;
+use eno_tests::{Helm, System, poll_within, service, until, with_own_sandbox};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::load::under_load;
@@ -71,12 +72,54 @@ fn helm_interrupts_nothing(part: Part, name: &str) {
         .await;
         assert!(figures.without_leader.len() >= 3, "other engines lead: {figures}");
         every_check_passes(system).await;
+        keys_are_exchanged(system, &release).await;
         // The release goes with all else.
         uninstall(system, &["--yes"], true).await;
         nothing_is_left(system).await;
         let releases = release.helm.run(&["list", "--short"]).await.expect("a list");
         assert_eq!(releases.trim(), "");
     });
+}
+
+#[test]
+#[ignore = "needs root: real nodes"]
+fn taking_over_interrupts_nothing() {
+    with_own_sandbox(
+        |options| in_cluster(options, 2, InCluster::default()),
+        async |system| {
+            let helm = Helm::new(Part::Helm, system.sandbox.control_plane().kubeconfig()).await;
+            let release =
+                Release { chart: helm.chart(), values: helm.values(&system.sandbox.values()), helm };
+            let figures = under_load(system, "takeover", async || {
+                let refused = async |further: &[&str], expected: &str| {
+                    let error = release.helm.run(&release.arguments("install", further)).await;
+                    let error = error.expect_err(expected);
+                    assert!(error.contains(expected), "{error}");
+                };
+                refused(&[], "or take it over with --take-ownership").await;
+                let take_over = ["--take-ownership", "--force-conflicts", "--set", "takeOver=true"];
+                refused(&[&take_over[..], &["--set", "nats.replica=3"]].concat(), "'replica' not allowed")
+                    .await;
+                release.run("install", &take_over).await;
+                let (installed, error) = eno_install(system).await;
+                assert!(!installed && error.contains("the Helm release eno has installed ENO"), "{error}");
+                release.helm.run(&["uninstall", "eno", "--wait"]).await.expect("uninstalled");
+                let (installed, error) = eno_install(system).await;
+                assert!(installed, "{error}");
+            })
+            .await;
+            assert!(!figures.without_leader.is_empty(), "other engines lead: {figures}");
+            every_check_passes(system).await;
+        },
+    );
+}
+
+/// Whether `eno install` with the sandbox's values succeeds, and what it prints to the standard error.
+async fn eno_install(system: &System) -> (bool, String) {
+    let file = system.sandbox.dir().join("values.yaml");
+    std::fs::write(&file, system.sandbox.values()).expect("a values file");
+    let output = system.eno(&["install", "--values", &file.to_string_lossy()], "").await;
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// With `--wait`, Helm 4 ends when the objects of a chart are ready, and fails when one can't be.
@@ -102,6 +145,42 @@ async fn waits_for_networks(system: &System, helm: &Helm) {
     let expected = "status: Failed, message: spec.PhysicalNW: PhysicalNetwork nowhere does not exist";
     assert!(error.contains(expected), "{error}");
     helm.run(&["uninstall", "bad", "--wait"]).await.expect("uninstalled");
+}
+
+/// The commands of the book that exchange all keys and certificates.
+async fn keys_are_exchanged(system: &System, release: &Release) {
+    let client = system.sandbox.client();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let before = secrets.get("eno-nats").await.expect("keys").data;
+    for (namespace, name) in [
+        (SYSTEM, "eno-nats"),
+        (SYSTEM, "eno-nats-tls"),
+        (SYSTEM, "eno-people"),
+        ("eno-node", "eno-nats"),
+        ("eno-node", "eno-nats-tls"),
+    ] {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        secrets.delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+    let jobs: Api<Job> = Api::namespaced(client.clone(), SYSTEM);
+    let (delete, of_keys) =
+        (DeleteParams::background(), ListParams::default().labels("app.kubernetes.io/name=eno-keys"));
+    jobs.delete_collection(&delete, &of_keys).await.expect("deleted");
+    release.helm.run(&release.arguments("upgrade", &[])).await.expect("upgraded");
+    until("new keys", async || secrets.get_opt("eno-nats").await.is_ok_and(|keys| keys.is_some())).await;
+    let servers: Api<StatefulSet> = Api::namespaced(client.clone(), SYSTEM);
+    servers.restart("eno-nats").await.expect("restarted");
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), SYSTEM);
+    for name in ["eno-engine", "eno-driver-netconf", "eno-driver-ovs-fabric", "eno-driver-nad"] {
+        deployments.restart(name).await.expect("restarted");
+    }
+    let agents: Api<DaemonSet> = Api::namespaced(client, "eno-node");
+    agents.restart("eno-agent").await.expect("restarted");
+    until_settled(system).await;
+    assert_ne!(secrets.get("eno-nats").await.expect("keys").data, before);
+    let fetched = system.eno(&["keys", "fetch"], "").await;
+    assert!(fetched.status.success(), "{}", String::from_utf8_lossy(&fetched.stderr));
+    every_check_passes(system).await;
 }
 
 /// What the notes of the release tell the admin to do.
