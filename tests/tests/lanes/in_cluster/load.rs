@@ -12,7 +12,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
-use tokio::time::interval;
+use tokio::time::{interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::WITHOUT_LEADER;
@@ -27,6 +27,8 @@ const VIDS: (u16, u16) = (1000, 2000);
 const PACE: Duration = Duration::from_millis(500);
 /// Number of networks that are there at once. During an outage they are more.
 const ALIVE: usize = 6;
+/// Time without a callback after which a dump of the operator is made.
+const DUMP_AFTER: Duration = Duration::from_secs(40);
 /// Interval of pings.
 const PING: &str = "0.2";
 
@@ -97,12 +99,13 @@ pub async fn under_load(system: &System, name: &str, disturb: impl AsyncFnOnce()
 
     let (networks, left) = networks;
     // Those that are still there become ready.
-    receiver.until(&left.iter().flat_map(|n| objects(name, *n)).collect::<Vec<_>>(), "ready").await;
+    let those: Vec<_> = left.iter().flat_map(|n| objects(name, *n)).collect();
+    until_called_back(system, &receiver, &those, "ready").await;
     for n in left {
         system.request_deletion(&pair(name, n, &receiver)).await;
     }
     let all: Vec<_> = (0..networks).flat_map(|n| objects(name, n)).collect();
-    receiver.until(&all, "deleted").await;
+    until_called_back(system, &receiver, &all, "deleted").await;
     let callbacks = receiver.assert_complete(&all);
     let pings = ping.stop(system).await;
     system.delete(&talk).await;
@@ -116,6 +119,16 @@ pub async fn under_load(system: &System, name: &str, disturb: impl AsyncFnOnce()
     eprintln!("{name}: {figures}");
     assert!(pings.0 > 20 && pings.1 == 0, "{name}: {figures}");
     figures
+}
+
+/// Waits for callbacks. If they don't come in time, it leaves a dump of the operator, in which to look for the cause.
+async fn until_called_back(system: &System, receiver: &Receiver, objects: &[String], phase: &str) {
+    if timeout(DUMP_AFTER, receiver.until(objects, phase)).await.is_err() {
+        let file = std::env::temp_dir().join(format!("eno-{}.tar.gz", std::process::id()));
+        let output = system.eno(&["sysdump", "--output", &file.to_string_lossy()], "").await;
+        eprintln!("eno sysdump of the operator: {}: {}", file.display(), output.status);
+        receiver.until(objects, phase).await;
+    }
 }
 
 /// A service and an attachment that call back.
