@@ -132,7 +132,7 @@ fn mark(content: Content, place: &mut Value, placeholder: &str) {
         (Content::Entries, Value::Object(map)) => {
             map.insert(placeholder.to_owned(), Value::Object(Map::new()));
         }
-        (Content::Variable(name, _), Value::Array(list)) => {
+        (Content::Variable(name, _) | Content::VariableIf(name, _), Value::Array(list)) => {
             list.retain(|variable| variable["name"] != name);
             list.push(text());
         }
@@ -160,80 +160,34 @@ fn action(edit: &Edit, line: &str) -> String {
     let indent = &line[..line.len() - line.trim_start().len()];
     // The first key of an element of a list has a dash before it.
     let before = &line[..line.find(|c: char| c != ' ' && c != '-').unwrap_or_default()];
-    let mut text = String::new();
-    let mut add = |line: std::fmt::Arguments<'_>| {
-        // Writing to a String does not fail.
-        let _ = writeln!(text, "{line}");
+    let with = || Some(format!("with {value}"));
+    let each = || Some(format!("range $name, $value := {value}"));
+    let variable = |name: &str, text: &str| format!("{indent}- name: {name}\n{indent}  value: {text}");
+    let (opened, lines) = match edit.content {
+        Content::Key(key, Form::Text) => (None, format!("{before}{key}: {{{{ {value} | quote }}}}")),
+        Content::Key(key, Form::OptionalText) => (with(), format!("{indent}{key}: {{{{ . | quote }}}}")),
+        Content::Key(key, Form::Joined) => (with(), format!("{indent}{key}: {{{{ join \",\" . | quote }}}}")),
+        Content::Key(key, Form::Flag) => (with(), format!("{indent}{key}: \"true\"")),
+        Content::Key(key, Form::Names) => (
+            with(),
+            format!(
+                "{indent}{key}:\n{{{{- range . }}}}\n{indent}- name: {{{{ . | quote }}}}\n{{{{- end }}}}"
+            ),
+        ),
+        Content::Key(key, Form::Verbatim) => (with(), format!("{indent}{key}: {{{{ toJson . }}}}")),
+        Content::Variable(name, Form::Text) => (None, variable(name, &format!("{{{{ {value} | quote }}}}"))),
+        Content::Variable(name, Form::Joined) => (with(), variable(name, "{{ join \",\" . | quote }}")),
+        Content::Variable(name, _) => (with(), variable(name, "{{ . | quote }}")),
+        Content::VariableIf(name, text) => (with(), variable(name, &format!("{text:?}"))),
+        Content::Variables => (each(), variable("{{ $name }}", "{{ $value | quote }}")),
+        Content::Entries => (each(), format!("{indent}{{{{ $name | quote }}}}: {{{{ $value | quote }}}}")),
+        Content::NodePeers => (
+            Some(format!("range {value} | default (list \"0.0.0.0/0\" \"::/0\")")),
+            format!("{indent}- ipBlock:\n{indent}    cidr: {{{{ . | quote }}}}"),
+        ),
     };
-    match edit.content {
-        Content::Key(key, Form::Text) => add(format_args!("{before}{key}: {{{{ {value} | quote }}}}")),
-        Content::Key(key, Form::OptionalText) => {
-            add(format_args!("{{{{- with {value} }}}}"));
-            add(format_args!("{indent}{key}: {{{{ . | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Key(key, Form::Joined) => {
-            add(format_args!("{{{{- with {value} }}}}"));
-            add(format_args!("{indent}{key}: {{{{ join \",\" . | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Key(key, Form::Flag) => {
-            add(format_args!("{{{{- if {value} }}}}"));
-            add(format_args!("{indent}{key}: \"true\""));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Key(key, Form::Names) => {
-            add(format_args!("{{{{- with {value} }}}}"));
-            add(format_args!("{indent}{key}:"));
-            add(format_args!("{{{{- range . }}}}"));
-            add(format_args!("{indent}- name: {{{{ . | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Key(key, Form::Verbatim) => {
-            add(format_args!("{{{{- with {value} }}}}"));
-            add(format_args!("{indent}{key}: {{{{ toJson . }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Key(key, Form::Fixed(text)) => {
-            add(format_args!("{{{{- if {value} }}}}"));
-            add(format_args!("{indent}{key}: {text:?}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Variable(name, form) => {
-            let is_optional = form != Form::Text;
-            if is_optional {
-                add(format_args!("{{{{- with {value} }}}}"));
-            }
-            let text = match form {
-                Form::Joined => "{{ join \",\" . | quote }}".to_owned(),
-                Form::Fixed(text) => format!("{text:?}"),
-                _ if is_optional => "{{ . | quote }}".to_owned(),
-                _ => format!("{{{{ {value} | quote }}}}"),
-            };
-            add(format_args!("{indent}- name: {name}"));
-            add(format_args!("{indent}  value: {text}"));
-            if is_optional {
-                add(format_args!("{{{{- end }}}}"));
-            }
-        }
-        Content::Variables => {
-            add(format_args!("{{{{- range $name, $value := {value} }}}}"));
-            add(format_args!("{indent}- name: {{{{ $name }}}}"));
-            add(format_args!("{indent}  value: {{{{ $value | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::Entries => {
-            add(format_args!("{{{{- range $name, $value := {value} }}}}"));
-            add(format_args!("{indent}{{{{ $name | quote }}}}: {{{{ $value | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
-        Content::NodePeers => {
-            add(format_args!("{{{{- range {value} | default (list \"0.0.0.0/0\" \"::/0\") }}}}"));
-            add(format_args!("{indent}- ipBlock:"));
-            add(format_args!("{indent}    cidr: {{{{ . | quote }}}}"));
-            add(format_args!("{{{{- end }}}}"));
-        }
+    match opened {
+        Some(opened) => format!("{{{{- {opened} }}}}\n{lines}\n{{{{- end }}}}\n"),
+        None => format!("{lines}\n"),
     }
-    text
 }

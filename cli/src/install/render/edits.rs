@@ -32,6 +32,8 @@ pub enum Content {
     Key(&'static str, Form),
     /// An element of a list of environment variables, which replaces one of the same name.
     Variable(&'static str, Form),
+    /// The environment variable with this text while the value is true. Otherwise there is none of this name.
+    VariableIf(&'static str, &'static str),
     /// An environment variable for each entry of the value.
     Variables,
     /// A key of a mapping for each entry of the value.
@@ -55,11 +57,9 @@ pub enum Form {
     Names,
     /// The value as it is.
     Verbatim,
-    /// This text. Without the value, the manifest's own is removed.
-    Fixed(&'static str),
 }
 
-use Content::{Entries, Key as Set, NodePeers, Variable, Variables};
+use Content::{Entries, Key as Set, NodePeers, Variable, VariableIf, Variables};
 use Step::{Each, Key, Named};
 
 const PODS: &[&str] = &["Deployment", "DaemonSet", "StatefulSet"];
@@ -107,7 +107,7 @@ const fn environment(value: &'static str, name: &'static str, form: Form) -> Edi
 
 /// A variable of agents that serve metrics.
 const fn metrics(name: &'static str, text: &'static str) -> Edit {
-    edit("nodeMetrics", AGENTS, VARIABLES, Variable(name, Form::Fixed(text)))
+    edit("nodeMetrics", AGENTS, VARIABLES, VariableIf(name, text))
 }
 
 /// All edits, in the order in which they are made.
@@ -172,7 +172,7 @@ impl Edit {
                     content.write(place, value);
                 }
             }
-            (None, Variable(name, Form::Fixed(_))) => {
+            (None, VariableIf(name, _)) => {
                 for list in self.places(object).into_iter().filter_map(Value::as_array_mut) {
                     list.retain(|variable| variable["name"] != name);
                 }
@@ -219,6 +219,7 @@ impl Content {
                 map.insert(key.to_owned(), form.of(value));
             }
             (Variable(name, form), Value::Array(list)) => set_variable(list, name, form.of(value)),
+            (VariableIf(name, text), Value::Array(list)) => set_variable(list, name, text.into()),
             (Variables, Value::Array(list)) => {
                 for (name, value) in value.as_object().into_iter().flatten() {
                     set_variable(list, name, value.clone());
@@ -241,7 +242,6 @@ impl Form {
         let elements = || value.as_array().into_iter().flatten();
         match self {
             Self::Text | Self::OptionalText | Self::Verbatim => value.clone(),
-            Self::Fixed(text) => Value::String(text.to_owned()),
             Self::Joined => {
                 let texts: Vec<_> = elements().filter_map(Value::as_str).collect();
                 Value::String(texts.join(","))
