@@ -70,7 +70,7 @@ lanes: deps parts
 	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
 bench: deps
-	$(CARGO) build --release --locked -p eno -p eno-lab -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
+	$(CARGO) build --release --locked -p eno -p eno-lab -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-neutron -p eno-driver-nad -p eno-driver-node -p eno-cri -p eno-control-plane
 	target/release/eno bench $(ARGS)
 
 # The architecture of the images: amd64 or arm64.
@@ -85,7 +85,7 @@ MUSL := x86_64-unknown-linux-musl
 NEEDED_FOR_IMAGE := musl-gcc:musl-tools
 programs: export CC_x86_64_unknown_linux_musl = musl-gcc
 endif
-PROGRAMS := -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-nad -p eno-driver-node -p eno-cri
+PROGRAMS := -p eno -p eno-driver-netconf -p eno-driver-ovs-fabric -p eno-driver-neutron -p eno-driver-nad -p eno-driver-node -p eno-cri
 # In a checkout the commit is known; elsewhere, as in deploy/images/Containerfile, it is given.
 # It is read once: a commit may come while the programs are built.
 ifndef COMMIT

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{Callbacks, schema};
+use crate::{Callbacks, Neutron, schema};
 
 /// A switch, how its driver reaches it, and where its ports lead.
 #[skip_serializing_none]
@@ -55,6 +55,34 @@ use crate::{Callbacks, schema};
         "self.Driver != 'ovs-fabric' || !has(self.AuditInterval)",
         "is not for the driver ovs-fabric, which Open vSwitch tells of every change: leave it out",
     ),
+    schema::rule_at(
+        ".Credentials",
+        "self.Driver != 'neutron' || has(self.Credentials)",
+        "is needed by the neutron driver: name a Secret of the namespace eno-devices in Credentials.SecretName",
+    ),
+    schema::rule_at(
+        ".Address",
+        "self.Driver != 'neutron' || self.Address.matches('^https?://[^ /?#@]+(/[!-~]*)?$') && isURL(self.Address)",
+        "must be the URL of Keystone, such as https://keystone.example.com:5000/v3, for the driver neutron",
+    ),
+    schema::rule_at(
+        ".Neutron",
+        "has(self.Neutron) == (self.Driver == 'neutron')",
+        "is needed by the driver neutron and is for no other: set Neutron.PhysicalNetwork, or Neutron.NetworkType to \
+         Tenant",
+    ),
+    schema::rule_at(
+        ".Ports",
+        "self.Driver != 'neutron' || !has(self.Ports) || self.Ports.all(port, !has(port.Lag) && !has(port.Mode))",
+        "must have neither Lag nor Mode with the driver neutron",
+    ),
+    schema::rule_at(
+        ".Ports",
+        "!has(self.Neutron) || !has(self.Ports) || self.Ports.all(port, has(port.Node) \
+         != (has(self.Neutron.PhysicalNetwork) && port.Name == self.Neutron.PhysicalNetwork))",
+        "must lead to nodes with the driver neutron, except the port named as Neutron.PhysicalNetwork, which leads to \
+         a PhysicalNW or a Device",
+    ),
     // Other drivers check their addresses themselves.
     schema::rule_at(
         ".Address",
@@ -93,8 +121,8 @@ pub struct FabricDeviceSpec {
     pub driver: String,
     /// Where the driver reaches the device. For netconf a host name or an address, and optionally a port, such as
     /// leaf1.example.com, 192.0.2.1:830 or [2001:db8::1]:830; the default port is 830. For ovs-fabric unix:/path,
-    /// tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640. For another driver what that driver takes, such as a
-    /// path or a URL.
+    /// tcp:host:port or ssl:host:port, such as tcp:192.0.2.1:6640. For neutron the URL of Keystone, such as
+    /// https://keystone.example.com:5000/v3. For another driver what that driver takes, such as a path or a URL.
     #[schemars(schema_with = "address")]
     pub address: String,
     /// The configuration model to speak, such as openconfig; absent lets the driver choose by what the device offers.
@@ -122,6 +150,8 @@ pub struct FabricDeviceSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::vlan_set")]
     pub adopt: Option<String>,
+    /// How the driver neutron makes networks and ports in OpenStack.
+    pub neutron: Option<Neutron>,
     /// The ports that the engine may configure, and where each leads. No other port is touched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -142,7 +172,8 @@ fn netconf() -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "PascalCase")]
 pub struct Credentials {
-    /// A Secret with username and either password or ssh-privatekey, in the namespace eno-devices.
+    /// A Secret in the namespace eno-devices. For netconf with username and either password or ssh-privatekey. For
+    /// ovs-fabric with ca.crt, tls.crt and tls.key. For neutron with the keys of an application credential or a user.
     #[schemars(schema_with = "schema::name")]
     pub secret_name: String,
 }
@@ -172,7 +203,8 @@ enum DriftSpelling {
     schema::rule("has(self.Device) == has(self.Port)", "must have Device and Port together"),
 ]))]
 pub struct FabricPort {
-    /// The port's name on this device, such as ethernet-1/1.
+    /// The port's name on this device, such as ethernet-1/1. For neutron the name or id of a trunk or of its parent
+    /// port, or Neutron.PhysicalNetwork.
     #[schemars(schema_with = "port_name")]
     pub name: String,
     /// Set to trunk to let the engine turn a port in access mode into a trunk; otherwise such a port is an error.

@@ -20,6 +20,7 @@ mod fabric_device;
 mod l2_bridge_domain;
 mod l2_service;
 mod l2_service_attachment;
+mod neutron;
 mod node_pool;
 mod physical_network;
 mod pods;
@@ -36,6 +37,7 @@ pub use fabric_device::{Credentials, FabricDevice, FabricDeviceSpec, FabricPort,
 pub use l2_bridge_domain::{L2BridgeDomain, L2BridgeDomainSpec};
 pub use l2_service::{L2Service, L2ServiceSpec};
 pub use l2_service_attachment::{L2ServiceAttachment, L2ServiceAttachmentSpec};
+pub use neutron::{AllowedAddressPair, Neutron, PortSecurity};
 pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
 pub use pods::{

@@ -1,6 +1,7 @@
 //! The southbound interface: the [`Driver`] trait, the [`host`] that runs a driver on NATS, and the
 //! [`daemon`] and [`nats`] plumbing that the engine uses too.
 
+mod audits;
 mod baseline;
 mod certificates;
 pub mod daemon;
@@ -13,12 +14,13 @@ mod secret_name;
 mod target_ownership;
 mod work;
 
+pub use audits::AuditSchedule;
 pub use baseline::{Baseline, BaselineGuard};
 pub use certificates::{CertificateEnd, Certificates};
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
 pub use eno_program::VERSION;
 pub use host::Ownership;
-pub use random::random;
+pub use random::{random, random_up_to};
 pub use secret_name::is_secret_name;
 pub use work::{HOLD, HoldOutcome, Intent, LatestCommand, Phase, Work};

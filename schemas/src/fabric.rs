@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{Drift, VlanError, VlanId, VlanSet};
+use crate::{Drift, NetworkType, VlanError, VlanId, VlanSet};
 
 /// The complete desired state of one switch, as far as it is ours: every VLAN that we make there and every port
 /// that a FabricDevice lists. VLANs and ports that are not named here are not ours and are left alone.
@@ -54,6 +54,8 @@ pub struct Device {
     /// VLANs that exist there under another name and are adopted when they are desired: they get our name.
     #[serde(default, skip_serializing_if = "VlanSet::is_empty")]
     pub adopt: VlanSet,
+    /// How the driver `neutron` makes networks and ports; absent: by its defaults. No other driver reads it.
+    pub neutron: Option<NeutronSettings>,
 }
 
 impl Device {
@@ -67,8 +69,40 @@ impl Device {
             drift: Drift::default(),
             audit_interval: None,
             adopt: VlanSet::EMPTY,
+            neutron: None,
         }
     }
+}
+
+/// How networks and ports of OpenStack are made for VLANs.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NeutronSettings {
+    /// Neutron's name of the physical network with the VLANs. The port of this name is that physical network;
+    /// every other port is a trunk.
+    pub physical_network: Option<String>,
+    /// What a network is on the wire.
+    pub network_type: NetworkType,
+    /// Ports accept the addresses of the trunk's parent port and of `allowed_address_pairs` only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub port_security: bool,
+    /// The further addresses that ports with port security accept.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowed_address_pairs: Vec<AddressPair>,
+    /// The MTU of networks in bytes; absent: Neutron's choice.
+    pub mtu: Option<u32>,
+}
+
+/// An entry of `allowed_address_pairs` of a port in Neutron.
+#[skip_serializing_none]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressPair {
+    /// An address or a network with its prefix length.
+    pub ip: String,
+    /// Absent: the port's own.
+    pub mac: Option<String>,
 }
 
 /// A VLAN that is to exist on a switch, under the name [`vlan_name`]. On the wire a text, `100 L2Service/blue`: there

@@ -27,7 +27,8 @@ pub use command::{Command, Decision, Desired, Generation, Transaction};
 pub use delivery::{Delivery, DeliveryEnd};
 pub use driver::{DriverHello, PayloadKind};
 pub use fabric::{
-    Device, FabricDesired, FabricPort, FabricVlan, PortBefore, PortMode, is_vlan_name, vlan_name,
+    AddressPair, Device, FabricDesired, FabricPort, FabricVlan, NeutronSettings, PortBefore, PortMode,
+    is_vlan_name, vlan_name,
 };
 pub use nad::{Cni, Dns, NadDesired, NadOwner, NadRoute, NadSubnet, NadVlans, Pool, VlanAttachment};
 pub use node::{
@@ -43,4 +44,4 @@ pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
 pub use transition::Transition;
 pub use vlan::{VlanError, VlanId, VlanSet};
-pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, Phase, VlanType};
+pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VlanType};

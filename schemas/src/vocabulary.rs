@@ -103,6 +103,17 @@ pub enum Drift {
     Report,
 }
 
+/// What a network of OpenStack is on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkType {
+    /// The VLAN of the same ID on the physical network.
+    #[default]
+    Provider,
+    /// What the cloud gives to a project, often a tunnel. It ends in the cloud.
+    Tenant,
+}
+
 /// How a change of a device ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -31,7 +31,7 @@ fn deployments_have_two_replicas_and_a_disruption_budget() {
     };
     let (deployments, budgets): (BTreeMap<_, &Value>, BTreeMap<_, &Value>) =
         (of("Deployment"), of("PodDisruptionBudget"));
-    assert_eq!(deployments.len(), 4);
+    assert_eq!(deployments.len(), 5);
     assert_eq!(budgets.keys().collect::<Vec<_>>(), deployments.keys().collect::<Vec<_>>());
     for (name, spec) in deployments {
         let own = json!({"matchLabels": {"app.kubernetes.io/name": name}});

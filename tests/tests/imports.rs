@@ -6,13 +6,14 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
     ("eno-program", &[]),
     ("eno-image", &[]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
+    ("eno-device-secrets", &["eno-sbi"]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
     ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi"]),
@@ -39,7 +40,8 @@ const ALLOWED: [(&str, &[&str]); 17] = [
 ];
 
 /// The workspace crates that a driver may depend on.
-const DRIVERS: &[&str] = &["eno-schemas", "eno-queue", "eno-sbi", "eno-ovsdb", "eno-cri"];
+const DRIVERS: &[&str] =
+    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-ovsdb", "eno-cri"];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =

@@ -126,7 +126,7 @@ pub fn judge_versions(hellos: &Fact<Vec<DriverHello>>, wanted: &str) -> Check {
 
 /// Whether ENO ships the driver. Other drivers have versions of their own.
 fn is_own(driver: &str) -> bool {
-    matches!(driver, "netconf" | "ovs-fabric" | NAD_DRIVER | NODE_DRIVER)
+    matches!(driver, "netconf" | "ovs-fabric" | "neutron" | NAD_DRIVER | NODE_DRIVER)
 }
 
 #[cfg(test)]

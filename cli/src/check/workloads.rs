@@ -34,11 +34,12 @@ const fn workload(kind: WorkloadKind, namespace: &'static str, name: &'static st
 }
 
 /// The workloads of an installation.
-pub const WORKLOADS: [Workload; 6] = [
+pub const WORKLOADS: [Workload; 7] = [
     workload(WorkloadKind::StatefulSet, SYSTEM, "eno-nats"),
     workload(WorkloadKind::Deployment, SYSTEM, "eno-engine"),
     workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-netconf"),
     workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-ovs-fabric"),
+    workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-neutron"),
     workload(WorkloadKind::Deployment, SYSTEM, "eno-driver-nad"),
     workload(WorkloadKind::DaemonSet, NODE, "eno-agent"),
 ];

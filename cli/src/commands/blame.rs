@@ -158,6 +158,7 @@ mod tests {
                 drift: Drift::Repair,
                 audit_interval: None,
                 adopt: VlanSet::EMPTY,
+                neutron: None,
             },
             vlans: vec![
                 FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },

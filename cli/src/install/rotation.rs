@@ -316,7 +316,8 @@ mod tests {
 
     #[test]
     fn keys_are_rotated_from_each_interruption_also_with_an_upgrade_between() {
-        for has_upgrade in [false, true] {
+        // Whether an upgrade is between, and the user that it adds.
+        for (has_upgrade, added) in [(false, None), (true, None), (true, Some("driver-neutron."))] {
             let mut interruptions = 0;
             for writes in 0.. {
                 let (mut secrets, mut disk) = installed();
@@ -326,8 +327,14 @@ mod tests {
                     break;
                 }
                 interruptions += 1;
+                if let Some(added) = added {
+                    secrets.nats.retain(|key, _| !key.starts_with(added));
+                }
                 if has_upgrade {
+                    let before = secrets.nats.clone();
                     secrets = upgraded(&secrets);
+                    let is_kept = before.iter().all(|(key, value)| secrets.nats.get(key) == Some(value));
+                    assert!(is_kept, "after {writes} writes: an upgrade changes no key");
                     server = accepted(&secrets.nats);
                 }
                 assert!(rotate(&mut secrets, &mut disk, &mut server, 99), "after {writes} writes");

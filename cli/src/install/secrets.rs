@@ -29,7 +29,8 @@ pub const METRICS_CA: &str = "metrics-ca.crt";
 pub const ROUTE_PASSWORD: &str = "route.password";
 
 /// The users of NATS whose seeds are in the Secret of eno-system.
-pub const SYSTEM_USERS: [&str; 4] = ["engine", "driver-netconf", "driver-ovs-fabric", "driver-nad"];
+pub const SYSTEM_USERS: [&str; 5] =
+    ["engine", "driver-netconf", "driver-ovs-fabric", "driver-neutron", "driver-nad"];
 /// The user of all agents.
 pub const AGENT: &str = "agent";
 /// The users whose seeds are on the admin's disk only.
@@ -336,6 +337,28 @@ mod tests {
         existing.agent.insert("agent.seed".into(), b"nonsense".to_vec());
         let error = complete(&existing, &values, now()).expect_err("damaged").to_string();
         assert!(error.contains("eno-node/eno-nats: agent.seed") && !error.contains("nonsense"), "{error}");
+    }
+
+    #[test]
+    fn upgrade_adds_the_key_of_a_new_user_and_changes_no_other() {
+        let values = values("nats: {replicas: 3}\nnodeMetrics: true");
+        let after = complete(&Secrets::default(), &values, now()).expect("made").secrets;
+        for user in SYSTEM_USERS {
+            let is_new = |key: &String| *key == format!("{user}.seed") || *key == format!("{user}.pub");
+            // An installation of a version without this user.
+            let mut before = after.clone();
+            before.nats.retain(|key, _| !is_new(key));
+            let completed = complete(&before, &values, now()).expect("completed");
+            assert_eq!(completed.made, ["the keys of NATS users"], "{user}");
+            // No seed of a person is made again.
+            assert_eq!(completed.files.0.keys().collect::<Vec<_>>(), [CA], "{user}");
+            let mut upgraded = completed.secrets;
+            let new: Data = upgraded.nats.extract_if(.., |key, _| is_new(key)).collect();
+            assert!(upgraded == before, "the other keys and certificates stay: {user}");
+            let text = |key: &str| String::from_utf8(new[&format!("{user}.{key}")].clone()).expect("text");
+            let pair = nkeys::KeyPair::from_seed(&text("seed")).expect("a seed");
+            assert_eq!(pair.public_key(), text("pub"), "{user}");
+        }
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! The netconf driver as a process.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use eno_driver_netconf::credentials::CredentialSource;
+use eno_device_secrets::SecretArgs;
 use eno_driver_netconf::dialect::DIALECTS;
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::ssh::Limits;
@@ -21,7 +20,7 @@ const ABOUT: DriverAbout = DriverAbout {
 #[derive(Debug, clap::Args)]
 struct Args {
     #[command(flatten)]
-    credentials: CredentialArgs,
+    credentials: SecretArgs,
     /// Seconds until a device that does not answer counts as unreachable
     #[arg(long, env = "ENO_CONNECT_TIMEOUT", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     connect_timeout: u64,
@@ -54,18 +53,6 @@ impl Args {
     }
 }
 
-/// Where the credentials that commands name are read from.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
-struct CredentialArgs {
-    /// Read DIR/NAME/{username,password,ssh-privatekey}
-    #[arg(long, env = "ENO_CREDENTIALS_DIR", value_name = "DIR")]
-    credentials_dir: Option<PathBuf>,
-    /// Read the Secret NAME of this namespace
-    #[arg(long, env = "ENO_CREDENTIALS_NAMESPACE", value_name = "NAMESPACE")]
-    credentials_namespace: Option<String>,
-}
-
 fn main() -> ExitCode {
     driver_main(ABOUT, async |args: Args, _| {
         args.check()?;
@@ -80,21 +67,6 @@ fn main() -> ExitCode {
         let options = Options { dialects: DIALECTS, credentials, limits, confirm_timeout, audit_interval };
         Ok::<_, anyhow::Error>(NetconfDriver::new(options))
     })
-}
-
-impl CredentialArgs {
-    async fn source(self) -> anyhow::Result<CredentialSource> {
-        match (self.credentials_dir, self.credentials_namespace) {
-            (Some(directory), _) => Ok(CredentialSource::Directory(directory)),
-            (None, Some(namespace)) => {
-                let mut config = kube::Config::infer().await?;
-                config.default_namespace = namespace;
-                Ok(CredentialSource::Secrets(kube::Client::try_from(config)?))
-            }
-            // The flags are a required group.
-            (None, None) => anyhow::bail!("neither --credentials-dir nor --credentials-namespace"),
-        }
-    }
 }
 
 #[cfg(test)]

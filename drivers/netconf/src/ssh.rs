@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use eno_device_secrets::{SecretError, SecretSource};
 use futures::future::BoxFuture;
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::credentials::{CredentialError, CredentialSource, Credentials};
+use crate::credentials::Credentials;
 use crate::hello::Hello;
 use crate::session::{Call, Notified, Session, SessionError, StreamSession};
 use crate::text::Text;
@@ -68,7 +69,7 @@ pub enum ConnectError {
     HostKeyUnreadable(String),
     /// The credential can't be read.
     #[error("{0}")]
-    Credential(#[from] CredentialError),
+    Credential(#[from] SecretError),
     /// The private key can't be parsed.
     #[error("ssh-privatekey of credential {credential:?} can't be used: {reason}")]
     PrivateKey {
@@ -126,7 +127,7 @@ impl SshSession {
     pub async fn connect(
         address: &str,
         host_key: Option<&str>,
-        source: &CredentialSource,
+        source: &SecretSource,
         credential: Option<&str>,
         limits: Limits,
         notified: Notified,
@@ -143,7 +144,7 @@ impl SshSession {
             tokio::time::timeout(limits.connect, handshake(address, pinned, limits))
                 .await
                 .map_err(|_| timed_out("no answer"))??;
-        let credentials = source.read(credential).await?;
+        let credentials = Credentials::read(source, credential).await?;
         let opened = tokio::time::timeout(limits.connect, async {
             login(&mut connection, &credentials).await?;
             let channel = connection

@@ -14,18 +14,26 @@ use crate::{Config, Image, LayerBuilder, PackError};
 pub use components::{Component, bill_of_materials, licences};
 
 /// The programs of the image `eno`, the entrypoint first.
-pub const PROGRAMS: [&str; 6] = [
+pub const PROGRAMS: [&str; 7] = [
     "eno",
     "eno-driver-netconf",
     "eno-driver-ovs-fabric",
+    "eno-driver-neutron",
     "eno-driver-nad",
     "eno-driver-node",
     "eno-cri-resolver",
 ];
 
 /// The packages of [`PROGRAMS`].
-const PACKAGES: [&str; 6] =
-    ["eno", "eno-driver-netconf", "eno-driver-ovs-fabric", "eno-driver-nad", "eno-driver-node", "eno-cri"];
+const PACKAGES: [&str; 7] = [
+    "eno",
+    "eno-driver-netconf",
+    "eno-driver-ovs-fabric",
+    "eno-driver-neutron",
+    "eno-driver-nad",
+    "eno-driver-node",
+    "eno-cri",
+];
 
 /// Directory of the programs in an image.
 pub const BIN: &str = "usr/local/bin";
@@ -70,7 +78,7 @@ pub fn eno(programs: &Path, workspace: &Path, about: &About) -> anyhow::Result<R
     finish(layer, "eno", &licence, &components, about)
 }
 
-/// Adds the certificate authorities that Mozilla trusts, for callbacks over HTTPS.
+/// Adds the certificate authorities that Mozilla trusts, for callbacks and OpenStack over HTTPS.
 pub fn add_certificates(layer: &mut LayerBuilder) -> Result<(), PackError> {
     layer.file(certificates::PATH, 0o644, certificates::pem().as_bytes())
 }

@@ -11,7 +11,7 @@ use kube::{Api, Client, Config};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 
-use crate::directory::{Directory, DirectoryError, write_private};
+use crate::directory::{Directory, DirectoryError, Kind, write_private};
 use crate::kubeconfig::{file_name, kubeconfig};
 use crate::nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
 use crate::node::{Node, NodeError, Nodes, NodesOptions};
@@ -129,7 +129,7 @@ impl ControlPlane {
     /// Obtains the programs and starts them. Returns when the API is ready, the default namespaces and service accounts
     /// exist, and JetStream is enabled. Nodes may not be ready yet.
     pub async fn start(options: ControlPlaneOptions) -> Result<Self, ControlPlaneError> {
-        let directory = Directory::open(&options.dir)?;
+        let directory = Directory::open(&options.dir, Kind::ControlPlane)?;
         if let Some(nodes) = &options.nodes {
             nodes.check()?;
         }

@@ -1,4 +1,4 @@
-//! The directory of a control plane. It is exclusive to this program and locked while in use.
+//! The directory of a control plane or of OpenStack. It is exclusive to this program and locked while in use.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -8,22 +8,25 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The marker file of a control plane's directory. Its content is the version of the layout.
-const MARKER: &str = ".eno-control-plane";
+/// The content of a marker file: the version of the layout.
 const LAYOUT: &str = "1\n";
 
 /// A directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// Another control plane uses it. A retry helps once that has stopped.
-    #[error("{} is in use by another running control plane: stop that one, or choose another directory", path.display())]
+    /// Another process uses it. A retry helps once that has stopped.
+    #[error("{} is in use by another running {kind}: stop that one, or choose another directory", path.display())]
     InUse {
+        /// What the directory is for: `control plane` or `OpenStack`.
+        kind: &'static str,
         /// The directory.
         path: PathBuf,
     },
     /// It contains foreign files, which remain untouched.
-    #[error("{} is not empty and not the directory of a control plane: choose another one", path.display())]
+    #[error("{} is not empty and holds no {kind}: choose another directory", path.display())]
     Foreign {
+        /// What the directory was to be for.
+        kind: &'static str,
         /// The directory.
         path: PathBuf,
     },
@@ -52,6 +55,30 @@ impl DirectoryError {
     }
 }
 
+/// What a directory is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    ControlPlane,
+    OpenStack,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::ControlPlane => "control plane",
+            Self::OpenStack => "OpenStack",
+        }
+    }
+
+    /// The file that marks a directory of this kind.
+    const fn marker(self) -> &'static str {
+        match self {
+            Self::ControlPlane => ".eno-control-plane",
+            Self::OpenStack => ".eno-openstack",
+        }
+    }
+}
+
 /// A locked directory; dropping this unlocks it.
 #[derive(Debug)]
 pub(crate) struct Directory {
@@ -61,11 +88,11 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Locks the directory and creates it if absent.
-    pub(crate) fn open(path: &Path) -> Result<Self, DirectoryError> {
+    pub(crate) fn open(path: &Path, kind: Kind) -> Result<Self, DirectoryError> {
         let path = std::path::absolute(path).map_err(DirectoryError::io("finding", path))?;
         let own = || DirBuilder::new().recursive(true).mode(0o700).create(&path);
         own().map_err(DirectoryError::io("making the directory", &path))?;
-        let marker = path.join(MARKER);
+        let marker = path.join(kind.marker());
         match fs::read_to_string(&marker) {
             Ok(layout) if layout == LAYOUT => {}
             Ok(_) => return Err(DirectoryError::Layout { path }),
@@ -73,9 +100,9 @@ impl Directory {
                 let mut entries = fs::read_dir(&path).map_err(DirectoryError::io("reading", &path))?;
                 // Another process may be opening the same directory concurrently.
                 if entries.any(|entry| {
-                    entry.is_ok_and(|entry| entry.file_name() != MARKER && entry.file_name() != "lock")
+                    entry.is_ok_and(|entry| entry.file_name() != kind.marker() && entry.file_name() != "lock")
                 }) {
-                    return Err(DirectoryError::Foreign { path });
+                    return Err(DirectoryError::Foreign { kind: kind.name(), path });
                 }
                 fs::write(&marker, LAYOUT).map_err(DirectoryError::io("writing", &marker))?;
             }
@@ -89,7 +116,7 @@ impl Directory {
         };
         match file.try_lock() {
             Ok(()) => Ok(Self { path, _lock: file }),
-            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse { path }),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse { kind: kind.name(), path }),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
@@ -146,10 +173,10 @@ mod tests {
     fn directory_is_locked_until_dropped() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
-        let first = Directory::open(&path).unwrap();
-        assert!(matches!(Directory::open(&path), Err(DirectoryError::InUse { .. })));
+        let first = Directory::open(&path, Kind::ControlPlane).unwrap();
+        assert!(matches!(Directory::open(&path, Kind::ControlPlane), Err(DirectoryError::InUse { .. })));
         drop(first);
-        Directory::open(&path).unwrap();
+        Directory::open(&path, Kind::ControlPlane).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
@@ -157,15 +184,29 @@ mod tests {
     fn open_refuses_foreign_directory_and_leaves_it_unchanged() {
         let foreign = tempfile::tempdir().unwrap();
         fs::write(foreign.path().join("thesis.txt"), "").unwrap();
-        assert!(matches!(Directory::open(foreign.path()), Err(DirectoryError::Foreign { .. })));
+        assert!(matches!(
+            Directory::open(foreign.path(), Kind::ControlPlane),
+            Err(DirectoryError::Foreign { .. })
+        ));
         assert_eq!(fs::read_dir(foreign.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn open_refuses_directory_of_other_kind() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Directory::open(directory.path(), Kind::ControlPlane).unwrap());
+        let other = Directory::open(directory.path(), Kind::OpenStack);
+        assert!(matches!(other, Err(DirectoryError::Foreign { kind: "OpenStack", .. })));
     }
 
     #[test]
     fn open_refuses_other_layout_version() {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join(MARKER), "2\n").unwrap();
-        assert!(matches!(Directory::open(directory.path()), Err(DirectoryError::Layout { .. })));
+        fs::write(directory.path().join(Kind::ControlPlane.marker()), "2\n").unwrap();
+        assert!(matches!(
+            Directory::open(directory.path(), Kind::ControlPlane),
+            Err(DirectoryError::Layout { .. })
+        ));
     }
 
     #[test]

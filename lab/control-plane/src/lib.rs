@@ -7,6 +7,7 @@
 //!   control planes can run in different directories.
 //! - [`NodesOptions`] adds nodes that run pods, each with a kubelet, containerd and Open vSwitch in namespaces of its
 //!   own ([`node`]). Nodes need root.
+//! - [`openstack`] runs Keystone and Neutron, of which the driver `neutron` makes networks.
 //! - NATS has the users of `deploy/nats` with their rights ([`AUTHORIZATION`]).
 //! - [`Supervisor`] owns the child processes: none of them outlives the process that started it.
 //!
@@ -14,6 +15,7 @@
 //! without fsync for a fast start.
 
 pub mod node;
+pub mod openstack;
 pub mod parts;
 
 mod control_plane;

@@ -18,6 +18,8 @@ pub enum NatsUser {
     DriverNetconf,
     /// The driver `ovs-fabric`.
     DriverOvsFabric,
+    /// The driver `neutron`.
+    DriverNeutron,
     /// The driver `nad`.
     DriverNad,
     /// The agents of all nodes.
@@ -30,10 +32,11 @@ pub enum NatsUser {
 
 impl NatsUser {
     /// All users.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Engine,
         Self::DriverNetconf,
         Self::DriverOvsFabric,
+        Self::DriverNeutron,
         Self::DriverNad,
         Self::Agent,
         Self::Inspect,
@@ -46,6 +49,7 @@ impl NatsUser {
             Self::Engine => "engine",
             Self::DriverNetconf => "driver-netconf",
             Self::DriverOvsFabric => "driver-ovs-fabric",
+            Self::DriverNeutron => "driver-neutron",
             Self::DriverNad => "driver-nad",
             Self::Agent => "agent",
             Self::Inspect => "inspect",

@@ -23,20 +23,27 @@ impl Ports {
     /// Picks free ports, preferably the last ones. etcd's ports are on loopback, the others on `address`.
     pub(crate) fn pick(address: Ipv4Addr, last: Option<Self>) -> io::Result<Self> {
         let last = last.unwrap_or(Self { etcd: 0, etcd_peer: 0, api_server: 0, nats: 0 });
-        let wanted = [
+        let [etcd, etcd_peer, api_server, nats] = pick_ports([
             (Ipv4Addr::LOCALHOST, last.etcd),
             (Ipv4Addr::LOCALHOST, last.etcd_peer),
             (address, last.api_server),
             (address, last.nats),
-        ];
-        // Keep all bound until all are picked, so that they differ.
-        let mut listeners = Vec::with_capacity(wanted.len());
-        for (address, port) in wanted {
-            listeners.push(bind(address, port).or_else(|_| bind(address, 0))?);
-        }
-        let port = |index: usize| listeners[index].local_addr().map(|address| address.port());
-        Ok(Self { etcd: port(0)?, etcd_peer: port(1)?, api_server: port(2)?, nats: port(3)? })
+        ])?;
+        Ok(Self { etcd, etcd_peer, api_server, nats })
     }
+}
+
+/// Picks distinct free ports, preferably the wanted ones. Zero wants any.
+pub(crate) fn pick_ports<const N: usize>(wanted: [(Ipv4Addr, u16); N]) -> io::Result<[u16; N]> {
+    // Keep all bound until all are picked, so that they differ.
+    let mut listeners = Vec::with_capacity(N);
+    let mut picked = [0; N];
+    for ((address, port), picked) in wanted.into_iter().zip(&mut picked) {
+        let listener = bind(address, port).or_else(|_| bind(address, 0))?;
+        *picked = listener.local_addr()?.port();
+        listeners.push(listener);
+    }
+    Ok(picked)
 }
 
 fn bind(address: Ipv4Addr, port: u16) -> io::Result<TcpListener> {

@@ -138,13 +138,13 @@ async fn restart_in_same_directory_resumes_cluster_and_second_start_is_refused()
 }
 
 /// The running children of a process, without zombies.
-fn children_of(parent: u32) -> Vec<u32> {
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter(|pid| parent_if_running(*pid) == Some(parent)).collect()
 }
 
-fn parent_if_running(pid: u32) -> Option<u32> {
+pub(crate) fn parent_if_running(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // `PID (NAME) STATE PPID …`; the name can hold anything.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();

@@ -74,7 +74,7 @@ pub(super) async fn transactions(
 }
 
 /// The operator's processes and the other parts that share the machine's cores.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "kube-apiserver",
     "etcd",
     "kube-controller-manager",
@@ -83,6 +83,7 @@ const PARTS: [&str; 9] = [
     "driver-nad",
     "driver-netconf",
     "driver-ovs-fabric",
+    "driver-neutron",
     "simulator",
 ];
 
@@ -108,7 +109,8 @@ pub(super) fn cpu_since(now: Cpu, before: &Cpu) -> Cpu {
 }
 
 /// The parts whose memory limits in `deploy/` come from this benchmark.
-const LIMITED: [&str; 5] = ["nats-server", "engine", "driver-nad", "driver-netconf", "driver-ovs-fabric"];
+const LIMITED: [&str; 6] =
+    ["nats-server", "engine", "driver-nad", "driver-netconf", "driver-ovs-fabric", "driver-neutron"];
 
 /// The largest resident memory of each part since its start, in MiB.
 pub(super) fn peak_memory_mib(sandbox: &Sandbox) -> anyhow::Result<BTreeMap<String, u64>> {

@@ -8,7 +8,7 @@ use eno::programs;
 use super::Lab;
 
 /// The drivers whose help belongs to the reference.
-const DRIVERS: [&str; 4] = ["netconf", "ovs-fabric", "nad", "node"];
+const DRIVERS: [&str; 5] = ["netconf", "ovs-fabric", "neutron", "nad", "node"];
 /// The width of the help in columns.
 const WIDTH: usize = 100;
 

@@ -19,13 +19,16 @@ pub enum Role {
     DriverNetconf,
     /// `eno driver ovs-fabric`.
     DriverOvsFabric,
+    /// `eno driver neutron`.
+    DriverNeutron,
     /// `eno driver nad`.
     DriverNad,
 }
 
 impl Role {
     /// All roles, in start order.
-    pub const ALL: [Self; 4] = [Self::DriverNetconf, Self::DriverOvsFabric, Self::DriverNad, Self::Engine];
+    pub const ALL: [Self; 5] =
+        [Self::DriverNetconf, Self::DriverOvsFabric, Self::DriverNeutron, Self::DriverNad, Self::Engine];
 
     /// The name of its first process, also of its log.
     pub const fn name(self) -> &'static str {
@@ -37,6 +40,7 @@ impl Role {
             Self::Engine => &["engine"],
             Self::DriverNetconf => &["driver", "netconf"],
             Self::DriverOvsFabric => &["driver", "ovs-fabric"],
+            Self::DriverNeutron => &["driver", "neutron"],
             Self::DriverNad => &["driver", "nad"],
         }
     }
@@ -47,6 +51,7 @@ impl Role {
             Self::Engine => NatsUser::Engine,
             Self::DriverNetconf => NatsUser::DriverNetconf,
             Self::DriverOvsFabric => NatsUser::DriverOvsFabric,
+            Self::DriverNeutron => NatsUser::DriverNeutron,
             Self::DriverNad => NatsUser::DriverNad,
         }
     }

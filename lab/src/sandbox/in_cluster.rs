@@ -54,7 +54,9 @@ pub(super) async fn images(options: &InCluster, parts: &Parts) -> Result<Vec<Nod
     };
     let mut images = vec![dns, eno];
     if let Some(directory) = &options.earlier {
-        let programs = release::PROGRAMS.map(|program| directory.join(program)).into();
+        // That version may lack programs which this one has.
+        let programs = release::PROGRAMS.map(|program| directory.join(program)).into_iter();
+        let programs = programs.filter(|program| program.is_file()).collect();
         images.extend([of_program(EARLIER_ENO, programs), nats.named(EARLIER_NATS)]);
     }
     images.push(nats);

@@ -58,7 +58,8 @@ pub(super) fn check_same_device(requested: &Desired, last: &Desired) -> Result<(
 /// How the device is reached and authenticated.
 fn endpoint(device: &Device) -> (&str, [Option<&str>; 3]) {
     // Destructured so that a new field has to be considered here.
-    let Device { address, dialect, credential, host_key, drift: _, audit_interval: _, adopt: _ } = device;
+    let Device { address, dialect, credential, host_key, drift: _, audit_interval: _, adopt: _, neutron: _ } =
+        device;
     (address, [dialect.as_deref(), credential.as_deref(), host_key.as_deref()])
 }
 

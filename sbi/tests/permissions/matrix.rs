@@ -8,9 +8,10 @@ use serde_json::json;
 use crate::permissions::server::Server;
 
 /// The drivers, each with its user; the last one has none.
-const DRIVERS: [(&str, Option<NatsUser>); 5] = [
+const DRIVERS: [(&str, Option<NatsUser>); 6] = [
     ("netconf", Some(NatsUser::DriverNetconf)),
     ("ovs-fabric", Some(NatsUser::DriverOvsFabric)),
+    ("neutron", Some(NatsUser::DriverNeutron)),
     ("nad", Some(NatsUser::DriverNad)),
     ("node", Some(NatsUser::Agent)),
     ("foreign", None),
@@ -26,10 +27,11 @@ const STREAMS: [&str; 9] = [
     "KV_ENO_CALLBACKS",
     "SOMETHING_ELSE",
 ];
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "eno-engine",
     "eno-driver-netconf",
     "eno-driver-ovs-fabric",
+    "eno-driver-neutron",
     "eno-driver-nad",
     "eno-driver-node",
     "eno-driver-foreign",
@@ -199,7 +201,11 @@ fn may_publish(user: NatsUser) -> Set {
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
             ]),
         ]),
-        NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
+        NatsUser::DriverNetconf
+        | NatsUser::DriverOvsFabric
+        | NatsUser::DriverNeutron
+        | NatsUser::DriverNad
+        | NatsUser::Agent => {
             let driver = driver_of(user);
             let streams = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
             all_of([
@@ -258,7 +264,11 @@ fn may_subscribe(user: NatsUser) -> Set {
         NatsUser::Admin => subscriptions(),
         NatsUser::Inspect => inbox("eno-cli"),
         NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks"])]),
-        NatsUser::DriverNetconf | NatsUser::DriverOvsFabric | NatsUser::DriverNad | NatsUser::Agent => {
+        NatsUser::DriverNetconf
+        | NatsUser::DriverOvsFabric
+        | NatsUser::DriverNeutron
+        | NatsUser::DriverNad
+        | NatsUser::Agent => {
             let driver = driver_of(user);
             let notifications = ["forget", "released"].map(|kind| format!("eno.v1.{kind}.{driver}"));
             let previews = [preview(driver), format!("eno.v1.preview.{driver}.*")];

@@ -12,6 +12,7 @@ mod fabric;
 mod idle;
 mod inspect_commands;
 mod main_path;
+mod openstack;
 mod ovs_fabric;
 mod process_crashes;
 mod reference_manifests;

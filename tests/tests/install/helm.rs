@@ -229,6 +229,16 @@ async fn helm_and_eno_install_know_of_each_other() {
     let parsed = Values::parse(values).expect("values");
     let made = keys::make(&job, &parsed, WAIT).await.expect("kept");
     assert_eq!(made, [""; 0]);
+    // The Secret of a version without this driver gets its key, and the other keys stay.
+    let lacking = json!({"data": {"driver-neutron.seed": null, "driver-neutron.pub": null}});
+    secrets.patch("eno-nats", &manager, &Patch::Merge(lacking)).await.expect("patched");
+    let made = keys::make(&job, &parsed, WAIT).await.expect("made");
+    assert_eq!(made, ["the keys of NATS users"]);
+    let completed = data(&admin, SYSTEM, "eno-nats").await;
+    assert_eq!(completed.keys().collect::<Vec<_>>(), keys_before.keys().collect::<Vec<_>>());
+    let changed = keys_before.iter().filter(|(key, value)| completed[*key] != **value);
+    let changed: Vec<_> = changed.map(|(key, _)| key.as_str()).collect();
+    assert_eq!(changed, ["driver-neutron.pub", "driver-neutron.seed"]);
     for (namespace, names) in
         [(SYSTEM, &["eno-nats", "eno-nats-tls"][..]), ("eno-node", &["eno-nats", "eno-metrics-tls"])]
     {

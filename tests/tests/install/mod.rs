@@ -345,7 +345,16 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
     let (nats, agents) = (data(&admin, SYSTEM, "eno-nats").await, data(&admin, "eno-node", "eno-nats").await);
     let disk = || ContextStore::at(home.path()).cluster("test").read().expect("files");
     let disk_before = disk();
-    let users = ["engine", "driver-netconf", "driver-ovs-fabric", "driver-nad", "agent", "inspect", "admin"];
+    let users = [
+        "engine",
+        "driver-netconf",
+        "driver-ovs-fabric",
+        "driver-neutron",
+        "driver-nad",
+        "agent",
+        "inspect",
+        "admin",
+    ];
 
     // NATS does not get ready: both keys of each user are there, and the parts have the old seeds.
     let error = keys(&[]).await.expect_err("NATS does not follow").to_string();

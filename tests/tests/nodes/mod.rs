@@ -6,6 +6,7 @@ mod daemon_set;
 pub mod hot_plug;
 pub mod in_cluster;
 mod monitoring;
+mod openstack;
 mod pod_configs;
 mod sandbox_nodes;
 mod scheduling;

@@ -5,7 +5,7 @@ use http::{Method, Request};
 use kube::Client;
 use serde_json::{Value, json};
 
-use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
+use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, NEUTRON, OVS_FABRIC};
 
 const FOREIGN_OBJECTS: &str = include_str!("manifests/foreign_objects.yaml");
 
@@ -21,7 +21,7 @@ const READS: &[(&str, &[Account])] = &[
     ("/api/v1/namespaces/refused-tenant/secrets/refused-own", &[]),
     ("/api/v1/namespaces/eno-devices/secrets", &[]),
     ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", &[]),
-    ("/api/v1/namespaces/eno-devices/secrets/refused-login", &[NETCONF]),
+    ("/api/v1/namespaces/eno-devices/secrets/refused-login", &[NETCONF, NEUTRON]),
     ("/api/v1/namespaces/refused-tenant/configmaps", &[]),
     ("/api/v1/namespaces/refused-tenant/pods?limit=1", &[ENGINE]),
     ("/api/v1/namespaces/refused-tenant/pods/one", &[]),

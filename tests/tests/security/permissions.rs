@@ -9,7 +9,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, Subject};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
 
-use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, OVS_FABRIC};
+use crate::security::service_accounts::{AGENT, Account, DEFAULT, ENGINE, NAD, NETCONF, NEUTRON, OVS_FABRIC};
 
 /// Permissions of an account.
 pub struct Permission {
@@ -85,6 +85,14 @@ pub const PERMISSIONS: &[Permission] = &[
     },
     Permission {
         account: NETCONF,
+        namespace: "eno-devices",
+        group: "",
+        resources: &["secrets"],
+        names: &[],
+        verbs: &["get"],
+    },
+    Permission {
+        account: NEUTRON,
         namespace: "eno-devices",
         group: "",
         resources: &["secrets"],

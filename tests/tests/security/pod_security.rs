@@ -73,6 +73,7 @@ fn all_pods_except_the_agent_meet_pod_security_restricted() {
             AGENT,
             "eno-driver-nad",
             "eno-driver-netconf",
+            "eno-driver-neutron",
             "eno-driver-ovs-fabric",
             "eno-engine",
             "eno-nats",
@@ -122,7 +123,8 @@ fn pods_have_least_privilege() {
                 assert!(!image.ends_with(":latest") && image.contains(':'), "{name}: {image}");
             }
             // Only pods that use the API server have a token.
-            let uses_api = ["eno-engine", "eno-driver-netconf", "eno-driver-nad"].contains(&name.as_str());
+            let uses_api = ["eno-engine", "eno-driver-netconf", "eno-driver-neutron", "eno-driver-nad"]
+                .contains(&name.as_str());
             assert_eq!(spec["automountServiceAccountToken"] == false, !uses_api, "{name}");
             let volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
             let host: BTreeSet<_> =

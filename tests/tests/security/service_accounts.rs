@@ -11,6 +11,7 @@ pub struct Account(pub &'static str, pub &'static str);
 pub const ENGINE: Account = Account("eno-system", "eno-engine");
 pub const NETCONF: Account = Account("eno-system", "eno-driver-netconf");
 pub const OVS_FABRIC: Account = Account("eno-system", "eno-driver-ovs-fabric");
+pub const NEUTRON: Account = Account("eno-system", "eno-driver-neutron");
 pub const NAD: Account = Account("eno-system", "eno-driver-nad");
 pub const AGENT: Account = Account("eno-node", "eno-agent");
 /// The account of NATS, which gets no token.
@@ -18,7 +19,7 @@ pub const DEFAULT: Account = Account("eno-system", "default");
 
 impl Account {
     /// All accounts.
-    pub const ALL: [Self; 6] = [ENGINE, NETCONF, OVS_FABRIC, NAD, AGENT, DEFAULT];
+    pub const ALL: [Self; 7] = [ENGINE, NETCONF, OVS_FABRIC, NEUTRON, NAD, AGENT, DEFAULT];
 
     /// The account's user name on the API server.
     pub fn user(self) -> String {

@@ -403,7 +403,7 @@ mod tests {
             objects.iter().filter_map(hash).collect()
         };
         let before = hashes(&values, &secrets);
-        assert_eq!(before.len(), 6);
+        assert_eq!(before.len(), 7);
         let changed = |values: &Values, secrets: &Secrets| -> Vec<String> {
             let after = hashes(values, secrets);
             before
@@ -416,7 +416,13 @@ mod tests {
         let id = Values::parse("clusterID: x").expect("values");
         assert_eq!(
             changed(&id, &secrets),
-            ["eno-driver-nad", "eno-driver-netconf", "eno-driver-ovs-fabric", "eno-engine"]
+            [
+                "eno-driver-nad",
+                "eno-driver-netconf",
+                "eno-driver-neutron",
+                "eno-driver-ovs-fabric",
+                "eno-engine"
+            ]
         );
         let mut key = secrets.clone();
         key.nats.insert("engine.pub".into(), b"UX".to_vec());

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eno_sbi::{Driver, HOLD, Identity, Intent, LatestCommand, Reconciled, Work};
+use eno_device_secrets::SecretSource;
+use eno_sbi::{AuditSchedule, Driver, HOLD, Identity, Intent, LatestCommand, Reconciled, Work};
 use eno_schemas::{
     Applied, Command, Desired, FabricDesired, FabricPort, Failure, Outcome, PayloadKind, PortBefore, Preview,
     Report, VlanSet,
@@ -17,10 +18,9 @@ use futures::{Stream, stream};
 use tokio::sync::{Semaphore, watch};
 use tracing::debug;
 
-use crate::credentials::CredentialSource;
 use crate::dialect::Dialects;
 use crate::driver::open_session::OpenSession;
-use crate::pacing::{AuditSchedule, ReconnectPacer};
+use crate::pacing::ReconnectPacer;
 use crate::plan::{ClashDetector, with_reported_ports};
 use crate::ssh::Limits;
 use crate::transaction::drift::{self, KnownDeviations};
@@ -37,7 +37,7 @@ pub struct Options {
     /// The dialects of devices.
     pub dialects: Dialects,
     /// The source of credentials.
-    pub credentials: CredentialSource,
+    pub credentials: SecretSource,
     /// The timeouts of a session.
     pub limits: Limits,
     /// The confirm-timeout: the device rolls back a commit that is not confirmed in time.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use eno_sbi::random_up_to;
+
 use crate::hello::Target;
 use crate::operation::Operation;
-use crate::pacing::random_up_to;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::text::Text;

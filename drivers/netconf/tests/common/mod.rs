@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_driver_netconf::credentials::CredentialSource;
+use eno_device_secrets::SecretSource;
 use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::plan::{Baseline, ClashDetector};
@@ -191,7 +191,7 @@ pub async fn run_transaction<S: Session>(
 pub fn options(credentials: &std::path::Path) -> Options {
     Options {
         dialects: DIALECTS,
-        credentials: CredentialSource::Directory(credentials.to_owned()),
+        credentials: SecretSource::Directory(credentials.to_owned()),
         limits: Limits {
             connect: Duration::from_secs(10),
             rpc: Duration::from_secs(30),

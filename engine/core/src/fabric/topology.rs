@@ -296,6 +296,7 @@ mod tests {
                 drift: Drift::Repair,
                 audit_interval: None,
                 adopt: eno_schemas::VlanSet::EMPTY,
+                neutron: None,
             },
             ports: ports
                 .iter()

@@ -53,6 +53,8 @@ pub enum ConditionType {
     StartupNotSaved,
     /// The trunk was checked against closed L2Services.
     TrunkChecked,
+    /// A trunk of OpenStack is not active.
+    TrunkNotActive,
     /// `Opts` has keys without effect.
     UnknownOpts,
     /// ENO took a VLAN off a list of others.

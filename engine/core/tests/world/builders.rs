@@ -44,6 +44,7 @@ pub fn device(name: &str, ports: &[(&str, LeadsTo)]) -> Object {
         drift: Drift::Repair,
         audit_interval: None,
         adopt: VlanSet::EMPTY,
+        neutron: None,
     };
     object(
         Kind::FabricDevice,

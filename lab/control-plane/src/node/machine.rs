@@ -5,6 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::configuration::{CONTAINERD_SOCKET, OVSDB_SOCKET};
@@ -66,13 +67,13 @@ impl Service {
     }
 }
 
-/// The namespaces of a machine, held by a holder process.
-#[derive(Debug)]
+/// The namespaces of a machine, held by a holder process. All clones are the same machine.
+#[derive(Debug, Clone)]
 pub struct Machine {
     name: String,
     root: PathBuf,
     /// Process id of `init`; it changes with each start.
-    pid: AtomicU32,
+    pid: Arc<AtomicU32>,
     holder: PathBuf,
     cgroup: Option<String>,
 }
@@ -86,7 +87,7 @@ impl Machine {
         cgroup: Option<String>,
         supervisor: &Supervisor,
     ) -> Result<Self, NodeError> {
-        let (root, pid, holder) = (directory.join(&name), AtomicU32::default(), holder.to_owned());
+        let (root, pid, holder) = (directory.join(&name), Arc::default(), holder.to_owned());
         let machine = Self { name, root, pid, holder, cgroup };
         machine.restart(supervisor).await?;
         Ok(machine)

@@ -34,7 +34,7 @@ pub(super) async fn build(
         path: source.to_owned(),
         source: error,
     })?;
-    progress.report(Event::Building { part, version });
+    progress.report(Event::Building { part: part.program(), version });
     let failed = |status: String, output: &VecDeque<String>| PartsError::Build {
         part,
         version,
@@ -43,7 +43,7 @@ pub(super) async fn build(
     };
     let mut lines = VecDeque::with_capacity(MAX_OUTPUT_LINES);
     let status = run(go_build(recipe, source, to), |packages, line| {
-        progress.report(Event::Step { part, packages, line });
+        progress.report(Event::Step { part: part.program(), packages, line });
         if lines.len() == MAX_OUTPUT_LINES {
             lines.pop_front();
         }

@@ -11,8 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use module::Module;
+pub(crate) use module::digest;
 pub use progress::{Event, Progress, Silent, StderrProgress};
 pub use store::{Parts, PartsError};
+pub(crate) use store::{cache_error, is_program};
 pub use version::Version;
 use version::VersionRequirement;
 

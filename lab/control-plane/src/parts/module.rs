@@ -145,17 +145,11 @@ impl Module {
 
     /// Name of the directory in the cache. It changes with the version of any pinned dependency.
     pub(super) fn directory_name(&self) -> String {
-        let mut hash = Sha256::new();
         let sources = self.sources.iter().map(|(_, text)| *text);
         let flags = self.linker_flags();
-        for text in [self.go_mod, self.go_sum, &flags, std::env::consts::ARCH].into_iter().chain(sources) {
-            hash.update(text);
-            hash.update([0]);
-        }
-        // Four bytes suffice to distinguish the few directories of a cache.
         let digest =
-            hash.finalize().iter().take(4).fold(0_u32, |digest, byte| digest << 8 | u32::from(*byte));
-        format!("{}-{}-{digest:08x}", self.name, self.version_of(self.main))
+            digest([self.go_mod, self.go_sum, &flags, std::env::consts::ARCH].into_iter().chain(sources));
+        format!("{}-{}-{digest}", self.name, self.version_of(self.main))
     }
 
     /// Writes the module into a directory.
@@ -165,6 +159,18 @@ impl Module {
         fs::write(directory.join("go.sum"), self.go_sum)?;
         self.sources.iter().try_for_each(|(name, text)| fs::write(directory.join(name), text))
     }
+}
+
+/// A hash of texts, for the name of a directory in the cache.
+pub(crate) fn digest<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(text);
+        hash.update([0]);
+    }
+    // Four bytes suffice to distinguish the few directories of a cache.
+    let digest = hash.finalize().iter().take(4).fold(0_u32, |digest, byte| digest << 8 | u32::from(*byte));
+    format!("{digest:08x}")
 }
 
 #[cfg(test)]

@@ -4,39 +4,37 @@ use std::io::{IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::Part;
-
 /// A progress event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A candidate is not usable.
     Rejected {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
         /// The reason as text.
         why: &'a str,
     },
     /// Another process is obtaining the part.
     Waiting {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
     },
     /// The download of a prebuilt part began.
     Downloading {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
     },
     /// The build began.
     Building {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
         /// The pinned version, `v1.36.3`.
         version: &'a str,
     },
     /// A package was compiled or a module downloaded.
     Step {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
         /// Number of packages so far.
         packages: usize,
         /// The line of the build output.
@@ -44,8 +42,8 @@ pub enum Event<'a> {
     },
     /// The part is in the cache.
     Done {
-        /// The part.
-        part: Part,
+        /// Name of the part.
+        part: &'a str,
         /// How long it took.
         took: Duration,
     },

@@ -99,6 +99,21 @@ impl Parts {
         Ok(parts)
     }
 
+    /// The directory that keeps the parts.
+    pub(crate) fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// The directories of installed programs, in the order of search.
+    pub(crate) fn installed(&self) -> &[PathBuf] {
+        &self.installed
+    }
+
+    /// Reports an event.
+    pub(crate) fn report(&self, event: Event<'_>) {
+        self.progress.report(event);
+    }
+
     /// Uses only this cache directory, without installed and prebuilt parts.
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
@@ -138,10 +153,10 @@ impl Parts {
             return Ok(path);
         }
         for why in &rejected {
-            self.progress.report(Event::Rejected { part, why });
+            self.progress.report(Event::Rejected { part: part.program(), why });
         }
         fs::create_dir_all(&directory).map_err(cache_error("making the directory", &directory))?;
-        let _lock = self.lock(part, directory.join("lock")).await?;
+        let _lock = self.lock(part.program(), directory.join("lock")).await?;
         if is_program(&path) {
             return Ok(path);
         }
@@ -153,7 +168,7 @@ impl Parts {
             build::build(part, &recipe, &directory.join("src"), &temporary, self.progress.as_ref()).await?;
         }
         fs::rename(&temporary, &path).map_err(cache_error("moving into place", &path))?;
-        self.progress.report(Event::Done { part, took: started.elapsed() });
+        self.progress.report(Event::Done { part: part.program(), took: started.elapsed() });
         Ok(path)
     }
 
@@ -162,7 +177,7 @@ impl Parts {
         let Some(installed) = recipe.installed.as_ref().filter(|_| prebuilt::is_available(part)) else {
             return false;
         };
-        self.progress.report(Event::Downloading { part });
+        self.progress.report(Event::Downloading { part: part.program() });
         let found = prebuilt::fetch(recipe, &self.cache.join("envtest")).await;
         let refused = match found {
             Ok(path) => match installed.rejection_reason(&path).await {
@@ -172,12 +187,13 @@ impl Parts {
             Err(error) => Some(error),
         };
         if let Some(why) = &refused {
-            self.progress.report(Event::Rejected { part, why });
+            self.progress.report(Event::Rejected { part: part.program(), why });
         }
         refused.is_none()
     }
 
-    async fn lock(&self, part: Part, path: PathBuf) -> Result<File, PartsError> {
+    /// Locks a file of the cache until the result is dropped.
+    pub(crate) async fn lock(&self, part: &str, path: PathBuf) -> Result<File, PartsError> {
         let failed = cache_error("locking", &path);
         let file = match File::create(&path) {
             Ok(file) => file,
@@ -217,12 +233,15 @@ impl VersionCheck {
     }
 }
 
-fn cache_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PartsError + use<> {
+pub(crate) fn cache_error(
+    operation: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> PartsError + use<> {
     let path = path.to_owned();
     move |source| PartsError::Cache { operation, path, source }
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }

@@ -10,10 +10,11 @@ use crate::lanes::ha::serialize_tests;
 
 const NATS: &str = "nats-server";
 /// The processes, each with the gauge of its connection.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("engine", "eno_engine_nats_connected"),
     ("driver-netconf", "eno_driver_nats_connected"),
     ("driver-ovs-fabric", "eno_driver_nats_connected"),
+    ("driver-neutron", "eno_driver_nats_connected"),
     ("driver-nad", "eno_driver_nats_connected"),
 ];
 

@@ -59,7 +59,7 @@ fn evicted_pods_interrupt_nothing() {
         async |system| {
             let figures = under_load(system, "evicted", async || {
                 let before = operator(system).await;
-                assert_eq!(before.len(), 9);
+                assert_eq!(before.len(), 11);
                 for pod in &before {
                     evict(system, pod).await;
                     until_settled(system).await;

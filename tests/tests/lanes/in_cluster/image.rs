@@ -58,6 +58,6 @@ fn operator_of_the_release_images_connects_pods() {
     let images = OperatorImages::Layouts(images());
     with_own_sandbox(
         |options| in_cluster(options, 2, InCluster { images, ..InCluster::default() }),
-        async |system| main_path(system, 9).await,
+        async |system| main_path(system, 11).await,
     );
 }

@@ -19,7 +19,7 @@ fn three_nats_servers_survive_the_loss_of_each() {
     with_own_sandbox(
         |options| in_cluster(options, 3, InCluster { values, ..InCluster::default() }),
         async |system| {
-            main_path(system, 11).await;
+            main_path(system, 13).await;
             under_load(system, "servers", async || {
                 for server in SERVERS {
                     let pods = system.pods(SYSTEM);

@@ -47,6 +47,7 @@ async fn nats_clients_mount_the_ca_and_not_the_server_key() {
         ("eno-engine", NatsUser::Engine, "tls://eno-nats:4222"),
         ("eno-driver-netconf", NatsUser::DriverNetconf, "tls://eno-nats:4222"),
         ("eno-driver-ovs-fabric", NatsUser::DriverOvsFabric, "tls://eno-nats:4222"),
+        ("eno-driver-neutron", NatsUser::DriverNeutron, "tls://eno-nats:4222"),
         ("eno-driver-nad", NatsUser::DriverNad, "tls://eno-nats:4222"),
         ("eno-agent", NatsUser::Agent, "tls://eno-nats.eno-system.svc:4222"),
     ];

@@ -9,12 +9,13 @@ use crate::{ConditionReason, ConditionState, ConditionType};
 const MAX_NOTE_BYTES: usize = 4000;
 
 /// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
-const NOTED_CONDITIONS: [ConditionType; 6] = [
+const NOTED_CONDITIONS: [ConditionType; 7] = [
     ConditionType::ClusterIdClash,
     ConditionType::Drift,
     ConditionType::NoConfirmedCommit,
     ConditionType::OpenTrunk,
     ConditionType::StartupNotSaved,
+    ConditionType::TrunkNotActive,
     ConditionType::VlanTakenOff,
 ];
 

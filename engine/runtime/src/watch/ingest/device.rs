@@ -31,6 +31,7 @@ pub(super) fn device(source: crds::FabricDeviceSpec) -> Result<DeviceSpec, Inval
             drift: source.drift,
             audit_interval: source.audit_interval.map(audit_interval).transpose()?,
             adopt: source.adopt.as_deref().map_or(Ok(VlanSet::EMPTY), adopted)?,
+            neutron: source.neutron.map(Into::into),
         },
         driver: source.driver.into(),
         ports,

@@ -1,0 +1,225 @@
+//! The driver: one login per device, kept between commands.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use eno_device_secrets::SecretSource;
+use eno_sbi::{AuditSchedule, Driver, Identity, Reconciled, Work};
+use eno_schemas::{Command, Desired, FabricDesired, Failure, PayloadKind, Preview};
+use futures::{Stream, stream};
+use tokio::time::Instant;
+use tracing::{debug, info};
+
+use crate::http::{Api, ApiError, Limits};
+use crate::mark::Mark;
+use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
+use crate::view::View;
+
+/// Configuration of the driver.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where credentials are read.
+    pub secrets: SecretSource,
+    /// Time limits.
+    pub limits: Limits,
+    /// The mean interval between reads without a command; it varies by a quarter. `AuditInterval` of a FabricDevice
+    /// takes precedence.
+    pub audit_interval: Duration,
+}
+
+/// The driver of trunk ports in OpenStack.
+pub struct NeutronDriver {
+    options: Options,
+    targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>,
+    audits: Arc<AuditSchedule>,
+}
+
+/// State of a device. It may be dropped at any time.
+#[derive(Default)]
+struct Target {
+    session: Option<Session>,
+    /// The [content_hash] of the desired state that the last reconcile fully verified.
+    verified: Option<String>,
+    /// What the last reconcile read back, for which desired state, and when.
+    last: Option<LastRead>,
+}
+
+struct LastRead {
+    content: String,
+    mark: Mark,
+    view: View,
+    at: Instant,
+}
+
+/// A login with its connection parameters.
+struct Session {
+    address: String,
+    credential: Option<String>,
+    api: Api,
+}
+
+impl NeutronDriver {
+    /// A driver without logins.
+    pub fn new(options: Options) -> Self {
+        Self { options, targets: Mutex::default(), audits: Arc::default() }
+    }
+
+    fn target(&self, name: &str) -> Arc<tokio::sync::Mutex<Target>> {
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(targets.entry(name.to_owned()).or_default())
+    }
+
+    fn audit_interval(&self, desired: &FabricDesired) -> Duration {
+        let own = desired.device.audit_interval.map(|seconds| Duration::from_secs(seconds.get().into()));
+        own.unwrap_or(self.options.audit_interval)
+    }
+
+    async fn reconcile_fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
+        let name = &work.command.target;
+        let target = self.target(name);
+        let mut target = target.lock().await;
+        let interval = self.audit_interval(desired);
+        let info = device_info(desired, interval);
+        let with_info = |reconciled| Reconciled { device: Some(info.clone()), ..reconciled };
+        let mark = match Mark::new(desired, name) {
+            Ok(mark) => mark,
+            Err(error) => return with_info(Reconciled::failed(Failure::permanent(error.to_string()))),
+        };
+        let session = match work.await_connection(self.session(&mut target, desired)).await {
+            Ok(session) => session,
+            Err(error) => return with_info(Reconciled::failed(error.failure())),
+        };
+        let content = content_hash(desired);
+        let known = Known {
+            was_verified: target.verified.as_ref() == Some(&content),
+            view: target
+                .last
+                .take()
+                .filter(|last| last.content != content && last.mark == mark && last.at.elapsed() < interval)
+                .filter(|last| knows_trunks(&last.view, desired))
+                .map(|last| last.view),
+        };
+        let before = session.api.requests();
+        let ended = reconcile(
+            &session.api,
+            desired,
+            &mark,
+            known,
+            || work.is_current(),
+            |message| work.progress(message),
+        )
+        .await;
+        debug!(target = name, requests = session.api.requests() - before, "reconciled");
+        with_info(match ended {
+            Ok(ReconcileEnd::Done(done)) => {
+                self.audits.record_read(name, interval);
+                if done.rejected.is_empty() && !done.drift_stays {
+                    target.verified = Some(content.clone());
+                }
+                target.session = Some(session);
+                let (view, reconciled) = applied(*done);
+                target.last = Some(LastRead { content, mark, view, at: Instant::now() });
+                reconciled
+            }
+            Ok(ReconcileEnd::Superseded) => {
+                target.session = Some(session);
+                Reconciled::progress("given up for a newer command or a stop")
+            }
+            // The next login reads the credential again.
+            Err(error) => Reconciled::failed(error.failure()),
+        })
+    }
+
+    /// The login for a device.
+    async fn session(&self, target: &mut Target, desired: &FabricDesired) -> Result<Session, ApiError> {
+        let device = &desired.device;
+        let fits = |session: &Session| {
+            (&session.address, &session.credential) == (&device.address, &device.credential)
+        };
+        if let Some(session) = target.session.take().filter(fits) {
+            return Ok(session);
+        }
+        target.last = None;
+        info!(address = device.address, "logging in");
+        let Options { secrets, limits, .. } = &self.options;
+        let api = Api::open(&device.address, secrets, device.credential.as_deref(), *limits).await?;
+        Ok(Session { address: device.address.clone(), credential: device.credential.clone(), api })
+    }
+
+    async fn preview_fabric(&self, name: &str, desired: &FabricDesired) -> Preview {
+        let target = self.target(name);
+        let mut target = target.lock().await;
+        let failed = |failure| Preview { failure: Some(failure), ..Preview::default() };
+        let mark = match Mark::new(desired, name) {
+            Ok(mark) => mark,
+            Err(error) => return failed(Failure::permanent(error.to_string())),
+        };
+        let last = target.last.take();
+        let session = match self.session(&mut target, desired).await {
+            Ok(session) => session,
+            Err(error) => return failed(error.failure()),
+        };
+        let previewed = preview(&session.api, desired, &mark).await;
+        target.session = Some(session);
+        target.last = last;
+        let info = device_info(desired, self.audit_interval(desired));
+        Preview { device: Some(info), ..previewed.unwrap_or_else(|error| failed(error.failure())) }
+    }
+}
+
+impl Driver for NeutronDriver {
+    fn identity(&self) -> Identity {
+        Identity { name: "neutron".into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
+    }
+
+    async fn reconcile(&self, work: Work) -> Reconciled {
+        match &work.command.desired {
+            Desired::Fabric(desired) => self.reconcile_fabric(&work, desired).await,
+            other => Reconciled::failed(Failure::permanent(format!(
+                "the neutron driver configures projects of OpenStack, not {:?} targets",
+                other.kind()
+            ))),
+        }
+    }
+
+    async fn preview(&self, command: Arc<Command>) -> Option<Preview> {
+        match &command.desired {
+            Desired::Fabric(desired) => Some(self.preview_fabric(&command.target, desired).await),
+            Desired::Nad(_) | Desired::Node(_) => None,
+        }
+    }
+
+    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
+        stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)))
+    }
+
+    async fn forget(&self, target: &str) {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        self.audits.forget(target);
+    }
+}
+
+/// True when all trunks of a desired state were found by an earlier read.
+fn knows_trunks(view: &View, desired: &FabricDesired) -> bool {
+    let physical_network =
+        desired.device.neutron.as_ref().and_then(|settings| settings.physical_network.as_deref());
+    let mut names = desired.ports.iter().map(crate::plan::listed_name);
+    names.all(|name| Some(name) == physical_network || view.trunk_of.contains_key(name))
+}
+
+/// Hash of a desired state without the audit interval, whose change is no drift.
+fn content_hash(desired: &FabricDesired) -> String {
+    let device = eno_schemas::Device { audit_interval: None, ..desired.device.clone() };
+    Desired::Fabric(FabricDesired { device, ..desired.clone() }).hash()
+}
+
+fn applied(done: ReconcileResult) -> (View, Reconciled) {
+    let reconciled = Reconciled {
+        rejected: done.rejected,
+        notes: done.notes,
+        change: done.change,
+        ..Reconciled::applied(done.applied)
+    };
+    (done.view, reconciled)
+}

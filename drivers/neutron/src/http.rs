@@ -1,0 +1,633 @@
+//! HTTP to Keystone and Neutron: the token, pages, and what answers mean.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use eno_device_secrets::{SecretError, SecretSource};
+use eno_schemas::Failure;
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
+use serde::Deserialize;
+use serde_json::Value;
+use tracing::debug;
+
+use crate::keystone::{Credentials, KEYS, NoEndpoint, Token};
+use crate::request::HttpRequest;
+
+/// Maximum bytes of an answer. A trunk with all VLANs has 0.5 MB.
+const MAX_ANSWER: usize = 64 << 20;
+/// A token is renewed this long before its end.
+const RENEW_BEFORE: Duration = Duration::from_secs(60);
+/// Maximum characters of a text of the other side that a message shows.
+const MAX_SHOWN: usize = 300;
+/// Maximum pages of a list.
+const MAX_PAGES: usize = 10_000;
+/// Temporary refusals that are waited out.
+const MAX_WAITS: u32 = 4;
+/// The first wait; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Maximum wait that a server can ask for. After a longer one, the host tries again.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Time limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// To connect.
+    pub connect: Duration,
+    /// For the answer to a request.
+    pub request: Duration,
+}
+
+/// Why a request had no effect, or why its effect is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The Secret can't be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// The CA certificates of the Secret can't be used.
+    #[error("ca.crt of credential {name:?} has no PEM certificates that can be used: {reason}")]
+    Authorities {
+        /// The Secret.
+        name: String,
+        /// The error of the TLS library.
+        reason: String,
+    },
+    /// The address is no URL.
+    #[error("{address} is not the URL of Keystone: {reason}")]
+    Address {
+        /// The address.
+        address: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The catalogue lacks Neutron.
+    #[error(transparent)]
+    Catalogue(#[from] NoEndpoint),
+    /// No answer came. The request may have been carried out.
+    #[error("{operation}: {server} does not answer: {reason}")]
+    Unreachable {
+        /// The request.
+        operation: String,
+        /// The server.
+        server: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The server's certificate is not accepted.
+    #[error(
+        "{server} showed a certificate that is not accepted ({reason}): put the PEM certificate of its authority into \
+         ca.crt of the Secret {secret}"
+    )]
+    Certificate {
+        /// The server.
+        server: String,
+        /// The reason.
+        reason: String,
+        /// The Secret.
+        secret: String,
+    },
+    /// Keystone refuses the login.
+    #[error("Keystone at {server} refuses the credential {secret:?}: {message}. {remedy}")]
+    Login {
+        /// The server.
+        server: String,
+        /// The Secret.
+        secret: String,
+        /// Keystone's message.
+        message: String,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// The answer is not what the API specifies.
+    #[error(
+        "{operation}: {server} answered {status} with {content}: a proxy or another server is at this address"
+    )]
+    NotTheApi {
+        /// The request.
+        operation: String,
+        /// The server.
+        server: String,
+        /// The HTTP status.
+        status: StatusCode,
+        /// What the answer is.
+        content: String,
+    },
+    /// Every plan was outdated before it was carried out.
+    #[error("other clients changed the same things in Neutron again and again")]
+    Contended,
+    /// Neutron refuses the request.
+    #[error("{operation}: {refusal}")]
+    Refused {
+        /// The request.
+        operation: String,
+        /// Neutron's answer.
+        refusal: Refusal,
+    },
+}
+
+/// An error that Neutron answers.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({kind}, {status})")]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: StatusCode,
+    /// `type` of `NeutronError`, such as `VlanIdInUse`.
+    pub kind: String,
+    /// Its message.
+    pub message: String,
+    /// When to try again, as the server asks.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// The same request may succeed later.
+    pub fn is_temporary(&self) -> bool {
+        self.status.is_server_error()
+            || self.status == StatusCode::TOO_MANY_REQUESTS
+            || (self.status == StatusCode::CONFLICT && self.retry_after.is_some())
+    }
+
+    /// Something was changed by another hand since it was read.
+    pub fn is_stale(&self) -> bool {
+        matches!(self.status, StatusCode::NOT_FOUND | StatusCode::PRECONDITION_FAILED)
+    }
+}
+
+impl ApiError {
+    /// The failure for a report.
+    pub fn failure(&self) -> Failure {
+        let unreachable = match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { refusal, .. } => refusal.status.is_server_error(),
+            _ => false,
+        };
+        let retryable = !matches!(self, Self::Address { .. });
+        Failure { reason: self.to_string(), retryable, unreachable }
+    }
+}
+
+/// Waits after temporary refusals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits(u32);
+
+impl Waits {
+    /// Waits as long as the server asks for; returns the error after several waits, or when it is no temporary refusal.
+    pub async fn wait_after(&mut self, error: ApiError) -> Result<(), ApiError> {
+        let ApiError::Refused { refusal, .. } = &error else { return Err(error) };
+        let wait = refusal.retry_after.unwrap_or(FIRST_WAIT * 2u32.pow(self.0));
+        if !refusal.is_temporary() || self.0 >= MAX_WAITS || wait > MAX_WAIT {
+            return Err(error);
+        }
+        self.0 += 1;
+        debug!(%error, ?wait, "waiting");
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
+
+/// Where Neutron is, and a token for it.
+#[derive(Debug)]
+pub struct Api {
+    client: Client,
+    /// Keystone's URL, which ends in `/v3`.
+    keystone: Url,
+    credentials: Credentials,
+    /// Neutron's URL with `/v2.0/`.
+    neutron: Url,
+    /// The id of the project.
+    project: String,
+    token: tokio::sync::Mutex<HeldToken>,
+    requests: AtomicU64,
+}
+
+#[derive(Clone, Debug)]
+struct HeldToken {
+    value: eno_device_secrets::Hidden,
+    renew_at: Timestamp,
+}
+
+impl Api {
+    /// Logs in.
+    pub async fn open(
+        address: &str,
+        source: &SecretSource,
+        credential: Option<&str>,
+        limits: Limits,
+    ) -> Result<Self, ApiError> {
+        let keystone = keystone_url(address)?;
+        let credentials = Credentials::of(&source.read(credential, &KEYS).await?)?;
+        let client = client(&credentials, limits)?;
+        let (held, token) = login(&client, &keystone, &credentials).await?;
+        let url = token.neutron(&credentials, keystone.scheme() == "https")?;
+        let unreadable = |reason: String| ApiError::Address { address: url.clone(), reason };
+        let neutron = Url::parse(&format!("{url}/v2.0/")).map_err(|error| unreadable(error.to_string()))?;
+        debug!(keystone = %keystone, neutron = %neutron, expires = token.expires_at, "logged in");
+        Ok(Self {
+            client,
+            keystone,
+            credentials,
+            neutron,
+            project: token.project.map(|project| project.id).unwrap_or_default(),
+            token: tokio::sync::Mutex::new(held),
+            requests: AtomicU64::new(1),
+        })
+    }
+
+    /// The id of the credential's project.
+    pub fn project(&self) -> &str {
+        &self.project
+    }
+
+    /// The number of requests so far.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// All items of a list, from all of its pages. `query`: pairs of names and values.
+    pub async fn list<T: for<'a> Deserialize<'a>>(
+        &self,
+        collection: &str,
+        query: &[(&str, &str)],
+    ) -> Result<Vec<T>, ApiError> {
+        let operation = format!("read {collection}");
+        let mut url = self.url(collection)?;
+        url.query_pairs_mut().extend_pairs(query);
+        let mut items = Vec::new();
+        let mut waits = Waits::default();
+        for _ in 0..MAX_PAGES {
+            let mut answer = loop {
+                match self.send(&operation, Method::GET, url.clone(), None, None).await {
+                    Ok(answer) => break answer,
+                    Err(error) => waits.wait_after(error).await?,
+                }
+            };
+            let page = answer.get_mut(collection).map(Value::take).unwrap_or_default();
+            let page: Vec<T> = serde_json::from_value(page).map_err(|error| {
+                self.not_the_api(&operation, StatusCode::OK, format!("an unexpected list: {error}"))
+            })?;
+            if page.is_empty() {
+                break;
+            }
+            items.extend(page);
+            let links = answer.get(format!("{collection}_links")).and_then(Value::as_array);
+            let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
+            // The server may name itself as it is seen behind a proxy: only the query is taken.
+            let next = next.and_then(|link| Url::parse(link["href"].as_str()?).ok());
+            match next.as_ref().and_then(Url::query) {
+                Some(query) => url.set_query(Some(query)),
+                None => break,
+            }
+        }
+        Ok(items)
+    }
+
+    /// Makes a change, and returns the answer.
+    pub async fn change(&self, operation: &str, request: &HttpRequest) -> Result<Value, ApiError> {
+        let method = match request.method {
+            "POST" => Method::POST,
+            "PUT" => Method::PUT,
+            _ => Method::DELETE,
+        };
+        let url = self.url(&request.path)?;
+        self.send(operation, method, url, request.if_match.as_deref(), request.body.as_ref()).await
+    }
+
+    fn url(&self, path: &str) -> Result<Url, ApiError> {
+        self.neutron
+            .join(path)
+            .map_err(|error| ApiError::Address { address: path.to_owned(), reason: error.to_string() })
+    }
+
+    async fn send(
+        &self,
+        operation: &str,
+        method: Method,
+        url: Url,
+        if_match: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Value, ApiError> {
+        let mut renewed = false;
+        loop {
+            let token = self.token().await?;
+            let mut request =
+                self.client.request(method.clone(), url.clone()).header("X-Auth-Token", token.value.expose());
+            if let Some(if_match) = if_match {
+                request = request.header("If-Match", if_match);
+            }
+            if let Some(body) = body {
+                request = request.json(body);
+            }
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            let answer = read(request, operation, &self.server(), &self.credentials.name).await?;
+            // The token was revoked, or ended early. The request had no effect.
+            if answer.status == StatusCode::UNAUTHORIZED && !renewed {
+                renewed = true;
+                self.renew(&token).await?;
+                continue;
+            }
+            return self.understand(operation, &answer);
+        }
+    }
+
+    fn understand(&self, operation: &str, answer: &Answer) -> Result<Value, ApiError> {
+        if answer.status == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        let parsed: Option<Value> = serde_json::from_slice(&answer.body).ok();
+        if answer.status.is_success() {
+            return parsed.ok_or_else(|| self.not_the_api(operation, answer.status, answer.content()));
+        }
+        let neutron_error = parsed.as_ref().and_then(|parsed| parsed.get("NeutronError"));
+        let retry_after = answer.retry_after;
+        let refusal = match (neutron_error, parsed.as_ref().and_then(|parsed| parsed.get("error"))) {
+            (Some(Value::String(message)), _) => Refusal {
+                status: answer.status,
+                kind: "NeutronError".to_owned(),
+                message: shown(message),
+                retry_after,
+            },
+            (Some(error), _) => Refusal {
+                status: answer.status,
+                kind: error["type"].as_str().unwrap_or("NeutronError").to_owned(),
+                message: shown(error["message"].as_str().unwrap_or_default()),
+                retry_after,
+            },
+            (None, Some(error)) => Refusal {
+                status: answer.status,
+                kind: error["title"].as_str().unwrap_or("error").to_owned(),
+                message: shown(error["message"].as_str().unwrap_or_default()),
+                retry_after,
+            },
+            // A load balancer in front of Neutron.
+            (None, None)
+                if answer.status.is_server_error()
+                    || answer.status == StatusCode::TOO_MANY_REQUESTS
+                    || retry_after.is_some() =>
+            {
+                let message = format!("{} answered with {}", self.server(), answer.content());
+                Refusal {
+                    status: answer.status,
+                    kind: "no answer of Neutron".to_owned(),
+                    message,
+                    retry_after,
+                }
+            }
+            (None, None) => return Err(self.not_the_api(operation, answer.status, answer.content())),
+        };
+        Err(ApiError::Refused { operation: operation.to_owned(), refusal })
+    }
+
+    fn not_the_api(&self, operation: &str, status: StatusCode, content: String) -> ApiError {
+        ApiError::NotTheApi { operation: operation.to_owned(), server: self.server(), status, content }
+    }
+
+    /// Neutron, for messages.
+    fn server(&self) -> String {
+        self.neutron.origin().ascii_serialization()
+    }
+
+    async fn token(&self) -> Result<HeldToken, ApiError> {
+        let held = self.token.lock().await.clone();
+        if Timestamp::now() < held.renew_at {
+            return Ok(held);
+        }
+        self.renew(&held).await
+    }
+
+    /// Gets another token than `old`, once for all requests that need one.
+    async fn renew(&self, old: &HeldToken) -> Result<HeldToken, ApiError> {
+        let mut held = self.token.lock().await;
+        if held.value == old.value {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            *held = login(&self.client, &self.keystone, &self.credentials).await?.0;
+        }
+        Ok(held.clone())
+    }
+}
+
+/// Keystone's URL with `/v3`.
+fn keystone_url(address: &str) -> Result<Url, ApiError> {
+    let bad = |reason: String| ApiError::Address { address: address.to_owned(), reason };
+    let address = address.trim_end_matches('/');
+    let address = if address.ends_with("/v3") { address.to_owned() } else { format!("{address}/v3") };
+    let url = Url::parse(&address).map_err(|error| bad(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(bad("it must start with https:// or http://".to_owned()));
+    }
+    Ok(url)
+}
+
+fn client(credentials: &Credentials, limits: Limits) -> Result<Client, ApiError> {
+    // Another part of the process may have installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let bad = |error: reqwest::Error| ApiError::Authorities {
+        name: credentials.name.clone(),
+        reason: causes(&error),
+    };
+    let mut builder = Client::builder()
+        .redirect(redirect::Policy::none())
+        .connect_timeout(limits.connect)
+        .timeout(limits.request)
+        .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")));
+    if let Some(authorities) = &credentials.authorities {
+        let found = Certificate::from_pem_bundle(authorities.expose().as_bytes()).map_err(bad)?;
+        if found.is_empty() {
+            return Err(ApiError::Authorities {
+                name: credentials.name.clone(),
+                reason: "it has no certificate".to_owned(),
+            });
+        }
+        builder = builder.tls_certs_merge(found);
+    }
+    builder.build().map_err(bad)
+}
+
+async fn login(
+    client: &Client,
+    keystone: &Url,
+    credentials: &Credentials,
+) -> Result<(HeldToken, Token), ApiError> {
+    let operation = "log in";
+    let server = keystone.origin().ascii_serialization();
+    let request = client
+        .post(format!("{keystone}/auth/tokens"))
+        .header(CONTENT_TYPE, "application/json")
+        .body(credentials.login().expose().to_owned());
+    let answer = read(request, operation, &server, &credentials.name).await?;
+    let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let not_the_api = || ApiError::NotTheApi {
+        operation: operation.to_owned(),
+        server: server.clone(),
+        status: answer.status,
+        content: answer.content(),
+    };
+    if let Some(message) = body.as_ref().and_then(|body| body["error"]["message"].as_str()) {
+        if answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(ApiError::Unreachable {
+                operation: operation.to_owned(),
+                server,
+                reason: format!("it answered {}: {}", answer.status, shown(message)),
+            });
+        }
+        let remedy = match answer.status {
+            StatusCode::UNAUTHORIZED => {
+                "Check user, password, project and domains, or make a new application credential: it may be wrong, \
+                 expired or deleted"
+            }
+            _ => "Check the Secret against the cloud's own clouds.yaml",
+        };
+        return Err(ApiError::Login {
+            server,
+            secret: credentials.name.clone(),
+            message: shown(message),
+            remedy,
+        });
+    }
+    if answer.status.is_server_error() {
+        let reason = format!("it answered {} with {}", answer.status, answer.content());
+        return Err(ApiError::Unreachable { operation: operation.to_owned(), server, reason });
+    }
+    let value = answer.token.clone().ok_or_else(not_the_api)?;
+    let token = body.and_then(|mut body| serde_json::from_value::<Token>(body["token"].take()).ok());
+    let token = token.ok_or_else(not_the_api)?;
+    let expires: Timestamp = token.expires_at.parse().map_err(|_| not_the_api())?;
+    let renew_at = expires.checked_sub(RENEW_BEFORE).unwrap_or(expires);
+    Ok((HeldToken { value: value.into(), renew_at }, token))
+}
+
+/// An answer of any server.
+struct Answer {
+    status: StatusCode,
+    content_type: String,
+    retry_after: Option<Duration>,
+    token: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// What it is, for messages.
+    fn content(&self) -> String {
+        if self.body.is_empty() { "an empty answer".to_owned() } else { self.content_type.clone() }
+    }
+}
+
+async fn read(
+    request: reqwest::RequestBuilder,
+    operation: &str,
+    server: &str,
+    secret: &str,
+) -> Result<Answer, ApiError> {
+    let failed = |error: reqwest::Error| match refused_certificate(&error) {
+        Some(reason) => {
+            ApiError::Certificate { server: server.to_owned(), reason, secret: secret.to_owned() }
+        }
+        None => ApiError::Unreachable {
+            operation: operation.to_owned(),
+            server: server.to_owned(),
+            reason: causes(&error.without_url()),
+        },
+    };
+    let mut response = request.send().await.map_err(failed)?;
+    let header =
+        |name: &str| -> Option<String> { Some(response.headers().get(name)?.to_str().ok()?.to_owned()) };
+    let mut answer = Answer {
+        status: response.status(),
+        content_type: shown(&header("content-type").unwrap_or_else(|| "an untyped answer".to_owned())),
+        retry_after: retry_after(response.headers(), Timestamp::now()),
+        token: header("x-subject-token"),
+        body: Vec::new(),
+    };
+    while let Some(chunk) = response.chunk().await.map_err(failed)? {
+        if answer.body.len() + chunk.len() > MAX_ANSWER {
+            return Err(ApiError::NotTheApi {
+                operation: operation.to_owned(),
+                server: server.to_owned(),
+                status: answer.status,
+                content: format!("more than {} MB", MAX_ANSWER >> 20),
+            });
+        }
+        answer.body.extend_from_slice(&chunk);
+    }
+    Ok(answer)
+}
+
+/// Seconds, or a date (RFC 9110, section 10.2.3).
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
+}
+
+/// Why TLS refused the server's certificate.
+fn refused_certificate(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() {
+        return Some(reason.to_string());
+    }
+    // `source` of an IO error is that of the error in it.
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let in_io = inner.and_then(|inner| refused_certificate(inner));
+    in_io.or_else(|| refused_certificate(error.source()?))
+}
+
+/// An error with its causes.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// A text of the other side, in one line and shortened.
+fn shown(text: &str) -> String {
+    let line: String =
+        text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_SHOWN).collect();
+    line.trim().trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keystone_urls_end_in_v3() {
+        for (address, url) in [
+            ("https://k:5000", "https://k:5000/v3"),
+            ("https://k:5000/v3/", "https://k:5000/v3"),
+            ("http://[2001:db8::1]/identity", "http://[2001:db8::1]/identity/v3"),
+        ] {
+            assert_eq!(keystone_url(address).unwrap().as_str(), url);
+        }
+        for address in ["keystone:5000", "ftp://k", "keystone"] {
+            let error = keystone_url(address).unwrap_err();
+            assert!(error.to_string().contains("is not the URL of Keystone"), "{error}");
+            assert!(!error.failure().retryable);
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        for (text, seconds) in
+            [("120", Some(120)), ("Fri, 02 Jan 2026 03:05:05 GMT", Some(60)), ("soon", None)]
+        {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn texts_of_the_other_side_are_one_short_line() {
+        assert_eq!(shown("a\nb\u{1b}[31m"), "a b [31m");
+        assert_eq!(shown(&"x".repeat(1000)).len(), MAX_SHOWN);
+    }
+}

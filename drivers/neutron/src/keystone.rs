@@ -1,0 +1,325 @@
+//! Keystone's part: the login, and where Neutron is (Identity API v3). Pure.
+
+use eno_device_secrets::{DeviceSecret, Hidden, SecretError};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The keys of a Secret that are read. They are those of an entry of `clouds.yaml`, and `ca.crt`.
+pub const KEYS: [&str; 15] = [
+    "application_credential_id",
+    "application_credential_name",
+    "application_credential_secret",
+    "username",
+    "user_id",
+    "password",
+    "user_domain_name",
+    "user_domain_id",
+    "project_name",
+    "project_id",
+    "project_domain_name",
+    "project_domain_id",
+    "region_name",
+    "interface",
+    "ca.crt",
+];
+
+/// How to log in to Keystone, and which endpoint of Neutron to use.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The Secret's name, for messages.
+    pub name: String,
+    /// The body of `POST /v3/auth/tokens`. It contains the secret.
+    login: Hidden,
+    /// The region; absent: the only one.
+    pub region: Option<String>,
+    /// The interface of the endpoint: `public`, `internal` or `admin`.
+    pub interface: String,
+    /// PEM certificates of the authorities to accept besides the public ones.
+    pub authorities: Option<Hidden>,
+}
+
+impl Credentials {
+    /// Reads a Secret. The error names the keys that are missing.
+    pub fn of(secret: &DeviceSecret) -> Result<Self, SecretError> {
+        let text = |key: &str| secret.line(key).map(|text| text.expose().to_owned());
+        let domain = |of: &str| -> Option<Value> {
+            let id = text(&format!("{of}_domain_id")).map(|id| json!({ "id": id }));
+            id.or_else(|| text(&format!("{of}_domain_name")).map(|name| json!({ "name": name })))
+        };
+        let user = || -> Option<Value> {
+            let id = text("user_id").map(|id| json!({ "id": id }));
+            let name = || Some(json!({ "name": text("username")?, "domain": domain("user")? }));
+            id.or_else(name)
+        };
+        let auth = if let Some(key) = text("application_credential_secret") {
+            let id = text("application_credential_id").map(|id| json!({ "id": id, "secret": key }));
+            let by_name = || {
+                let name = text("application_credential_name")?;
+                Some(json!({ "name": name, "secret": key, "user": user()? }))
+            };
+            let credential = id.or_else(by_name).ok_or_else(|| {
+                secret.lacks(
+                    "application_credential_id, or application_credential_name, username and user_domain_name",
+                )
+            })?;
+            json!({ "identity": {
+                "methods": ["application_credential"], "application_credential": credential,
+            } })
+        } else if let Some(password) = text("password") {
+            let mut user = user().ok_or_else(|| secret.lacks("user_id, or username and user_domain_name"))?;
+            if let Some(user) = user.as_object_mut() {
+                user.insert("password".to_owned(), password.into());
+            }
+            let project = text("project_id")
+                .map(|id| json!({ "id": id }))
+                .or_else(|| Some(json!({ "name": text("project_name")?, "domain": domain("project")? })));
+            let project =
+                project.ok_or_else(|| secret.lacks("project_id, or project_name and project_domain_name"))?;
+            json!({
+                "identity": { "methods": ["password"], "password": { "user": user } },
+                "scope": { "project": project },
+            })
+        } else {
+            return Err(secret.lacks("application_credential_secret or password"));
+        };
+        Ok(Self {
+            name: secret.name.clone(),
+            login: json!({ "auth": auth }).to_string().into(),
+            region: text("region_name"),
+            interface: text("interface").unwrap_or_else(|| "public".to_owned()),
+            authorities: secret.text("ca.crt"),
+        })
+    }
+
+    /// The body of the login.
+    pub fn login(&self) -> &Hidden {
+        &self.login
+    }
+}
+
+/// A token's description.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Token {
+    /// When it ends, RFC 3339.
+    pub expires_at: String,
+    /// Absent: the token is not of a project.
+    pub project: Option<Project>,
+    /// Absent: the login has no project or role.
+    #[serde(default)]
+    catalog: Vec<Service>,
+}
+
+/// A project.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Project {
+    /// Its id.
+    #[serde(default)]
+    pub id: String,
+    /// Its name.
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Service {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Endpoint {
+    interface: String,
+    #[serde(default)]
+    region_id: Option<String>,
+    url: String,
+}
+
+/// The catalogue has no endpoint that fits. A retry may help, since an admin of the cloud may add it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoEndpoint {
+    /// No service of the type `network`.
+    #[error(
+        "the catalogue of project {project} has no service of type network: the cloud has no Neutron, or the user has \
+         no role in the project"
+    )]
+    Service {
+        /// The project.
+        project: String,
+    },
+    /// None in this region with this interface.
+    #[error(
+        "the catalogue has no {interface} endpoint of the service network in {region}; there are: {there}. Set \
+         region_name and interface of the Secret {secret}"
+    )]
+    Endpoint {
+        /// The interface.
+        interface: String,
+        /// The region, as a text.
+        region: String,
+        /// Regions and interfaces that exist.
+        there: String,
+        /// The Secret.
+        secret: String,
+    },
+    /// Several regions, and none was chosen.
+    #[error("the cloud has several regions, {regions}: set region_name of the Secret {secret}")]
+    Region {
+        /// Their names.
+        regions: String,
+        /// The Secret.
+        secret: String,
+    },
+    /// HTTP behind HTTPS.
+    #[error(
+        "the endpoint of Neutron is {url}, without TLS, and Keystone's has TLS: the token would be readable on the \
+         way. Let the cloud's catalogue name an https endpoint, or set interface of the Secret {secret}"
+    )]
+    Plain {
+        /// The endpoint.
+        url: String,
+        /// The Secret.
+        secret: String,
+    },
+}
+
+impl Token {
+    /// The URL of Neutron, without `/v2.0`.
+    pub fn neutron(&self, credentials: &Credentials, keystone_has_tls: bool) -> Result<String, NoEndpoint> {
+        let endpoints: Vec<&Endpoint> = self
+            .catalog
+            .iter()
+            .filter(|service| service.kind == "network")
+            .flat_map(|service| &service.endpoints)
+            .collect();
+        if endpoints.is_empty() {
+            let project = self.project.as_ref().map(|project| project.name.clone()).unwrap_or_default();
+            return Err(NoEndpoint::Service { project });
+        }
+        let secret = credentials.name.clone();
+        let fits = |endpoint: &&&Endpoint| {
+            let region = credentials.region.as_ref();
+            endpoint.interface == credentials.interface
+                && region.is_none_or(|region| endpoint.region_id.as_ref() == Some(region))
+        };
+        let fitting: Vec<&Endpoint> = endpoints.iter().filter(fits).copied().collect();
+        let endpoint = match fitting.as_slice() {
+            [endpoint] => endpoint,
+            [] => {
+                let there = endpoints.iter().map(|endpoint| {
+                    format!(
+                        "{} ({})",
+                        endpoint.region_id.as_deref().unwrap_or("no region"),
+                        endpoint.interface
+                    )
+                });
+                return Err(NoEndpoint::Endpoint {
+                    interface: credentials.interface.clone(),
+                    region: credentials
+                        .region
+                        .as_ref()
+                        .map_or("any region".into(), |r| format!("region {r}")),
+                    there: there.collect::<Vec<_>>().join(", "),
+                    secret,
+                });
+            }
+            several => {
+                let regions = several.iter().filter_map(|endpoint| endpoint.region_id.as_deref());
+                return Err(NoEndpoint::Region { regions: regions.collect::<Vec<_>>().join(", "), secret });
+            }
+        };
+        if keystone_has_tls && !endpoint.url.starts_with("https://") {
+            return Err(NoEndpoint::Plain { url: endpoint.url.clone(), secret });
+        }
+        let url = endpoint.url.trim_end_matches('/');
+        Ok(url.strip_suffix("/v2.0").unwrap_or(url).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_device_secrets::SecretSource;
+
+    use super::*;
+
+    async fn credentials(values: &[(&str, &str)]) -> Result<Credentials, String> {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("vim")).unwrap();
+        for (key, value) in values {
+            std::fs::write(directory.path().join("vim").join(key), value).unwrap();
+        }
+        let source = SecretSource::Directory(directory.path().to_owned());
+        let secret = source.read(Some("vim"), &KEYS).await.unwrap();
+        Credentials::of(&secret).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn secrets_make_logins_or_name_missing_keys() {
+        let password = [
+            ("username", "u\n"),
+            ("user_domain_name", "Default"),
+            ("password", "s3cret\n"),
+            ("project_name", "p"),
+            ("project_domain_id", "default"),
+        ];
+        let read = credentials(&password).await.unwrap();
+        let login: Value = serde_json::from_str(read.login().expose()).unwrap();
+        let user = json!({ "name": "u", "domain": { "name": "Default" }, "password": "s3cret" });
+        assert_eq!(login["auth"]["identity"]["password"]["user"], user);
+        let project = json!({ "name": "p", "domain": { "id": "default" } });
+        assert_eq!(login["auth"]["scope"]["project"], project);
+        assert_eq!(read.interface, "public");
+        assert!(!format!("{read:?}").contains("s3cret"));
+
+        let application = [("application_credential_id", "i"), ("application_credential_secret", "s3cret")];
+        let login = credentials(&application).await.unwrap().login;
+        let login: Value = serde_json::from_str(login.expose()).unwrap();
+        let identity = &login["auth"]["identity"];
+        assert_eq!(identity["application_credential"], json!({ "id": "i", "secret": "s3cret" }));
+        assert!(login["auth"].get("scope").is_none(), "Keystone refuses a scope here");
+
+        for (missing, error) in [
+            ("password", "credential \"vim\" lacks application_credential_secret or password"),
+            ("user_domain_name", "credential \"vim\" lacks user_id, or username and user_domain_name"),
+            ("project_name", "credential \"vim\" lacks project_id, or project_name and project_domain_name"),
+        ] {
+            let rest: Vec<_> = password.into_iter().filter(|(key, _)| *key != missing).collect();
+            assert_eq!(credentials(&rest).await.unwrap_err(), error);
+        }
+    }
+
+    #[tokio::test]
+    async fn endpoint_is_that_of_region_and_interface() {
+        let token = |endpoints: &[(&str, &str, &str)]| -> Token {
+            let endpoint = |(region, interface, url): &(&str, &str, &str)| json!({ "region_id": region, "interface": interface, "url": url });
+            serde_json::from_value(json!({
+                "expires_at": "2026-01-01T00:00:00Z",
+                "project": { "name": "p" },
+                "catalog": [
+                    { "type": "identity", "endpoints": [endpoint(&("a", "public", "https://keystone"))] },
+                    { "type": "network", "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>() },
+                ],
+            }))
+            .unwrap()
+        };
+        let mut read =
+            credentials(&[("application_credential_id", "i"), ("application_credential_secret", "s")])
+                .await
+                .unwrap();
+        let two = token(&[("a", "public", "https://one:9696/v2.0/"), ("b", "public", "https://two/net")]);
+        assert!(two.neutron(&read, true).unwrap_err().to_string().contains("regions, a, b"));
+        read.region = Some("a".into());
+        assert_eq!(two.neutron(&read, true).unwrap(), "https://one:9696");
+        read.region = Some("b".into());
+        assert_eq!(two.neutron(&read, true).unwrap(), "https://two/net");
+        read.region = Some("c".into());
+        let error = two.neutron(&read, true).unwrap_err().to_string();
+        assert!(error.contains("in region c; there are: a (public), b (public)"), "{error}");
+        let none = token(&[]).neutron(&read, true).unwrap_err().to_string();
+        assert!(none.contains("project p has no service of type network"), "{none}");
+        read.region = None;
+        let plain = token(&[("a", "public", "http://one:9696")]);
+        assert!(plain.neutron(&read, true).unwrap_err().to_string().contains("without TLS"));
+        assert_eq!(plain.neutron(&read, false).unwrap(), "http://one:9696");
+    }
+}

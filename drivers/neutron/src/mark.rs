@@ -1,0 +1,123 @@
+//! The mark of networks and ports that are ours: their name and description.
+//!
+//! Neutron sets tags by a request per resource, after the resource exists. A process that dies between the two would
+//! leave a network without an owner. It sets name and description with the resource, so these are the mark.
+
+use eno_schemas::{FabricDesired, VlanId, is_vlan_name, vlan_name};
+
+/// Maximum characters of a description (Neutron, `DESCRIPTION_FIELD_SIZE`).
+const MAX_DESCRIPTION: usize = 255;
+
+/// The mark of one FabricDevice of one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    cluster: String,
+    description: String,
+}
+
+/// The name of a FabricDevice is too long for a description. Trying again does not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the name of the FabricDevice has {length} characters, and the driver neutron writes at most {max} of them to \
+     descriptions: give the FabricDevice a shorter name"
+)]
+pub struct NameTooLong {
+    length: usize,
+    max: usize,
+}
+
+impl Mark {
+    /// The mark of the FabricDevice `target`.
+    pub fn new(desired: &FabricDesired, target: &str) -> Result<Self, NameTooLong> {
+        let cluster = desired.cluster.clone();
+        let uid = desired.cluster_uid.as_ref().map(|uid| format!(" ({uid})")).unwrap_or_default();
+        let description = format!("ENO cluster {cluster}{uid}, FabricDevice {target}");
+        match description.len().checked_sub(MAX_DESCRIPTION) {
+            None | Some(0) => Ok(Self { cluster, description }),
+            Some(more) => Err(NameTooLong { length: target.len(), max: target.len().saturating_sub(more) }),
+        }
+    }
+
+    /// The identifier of the cluster.
+    pub fn cluster(&self) -> &str {
+        &self.cluster
+    }
+
+    /// The name of the network and of the ports of a VLAN, as on switches: `eno-<cluster>-<vid>`.
+    pub fn name(&self, vid: VlanId) -> String {
+        vlan_name(&self.cluster, vid)
+    }
+
+    /// The description of all networks and ports of ours.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The VLAN of a network or port with this name and description; `None`: it is not ours.
+    pub fn vid_of(&self, name: &str, description: &str) -> Option<VlanId> {
+        if description != self.description {
+            return None;
+        }
+        let vid: VlanId = name.rsplit('-').next()?.parse().ok()?;
+        is_vlan_name(name, &self.cluster, vid).then_some(vid)
+    }
+}
+
+/// True when a name is that of a VLAN of another cluster than `cluster`.
+pub fn is_of_other_cluster(name: &str, cluster: &str) -> bool {
+    let Some((other, vid)) = name.strip_prefix("eno-").and_then(|rest| rest.rsplit_once('-')) else {
+        return false;
+    };
+    other != cluster && vid.parse::<VlanId>().is_ok_and(|vid| is_vlan_name(name, other, vid))
+}
+
+/// The tag of a network that somebody else made for a VLAN: `eno-vlan-<vid>`.
+pub fn offer_tag(vid: VlanId) -> String {
+    format!("eno-vlan-{vid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use eno_schemas::Device;
+
+    use super::*;
+
+    fn desired(cluster: &str, uid: Option<&str>) -> FabricDesired {
+        FabricDesired {
+            cluster: cluster.into(),
+            cluster_uid: uid.map(Into::into),
+            device: Device::new("https://keystone/v3"),
+            vlans: Vec::new(),
+            ports: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn marks_of_clusters_and_devices_differ() {
+        let vid = VlanId::new(100).unwrap();
+        let mark = Mark::new(&desired("c1", Some("u1")), "vim1").unwrap();
+        let (name, description) = (mark.name(vid), mark.description());
+        assert_eq!((name.as_str(), description), ("eno-c1-100", "ENO cluster c1 (u1), FabricDevice vim1"));
+        assert_eq!(mark.vid_of(&name, description), Some(vid));
+        assert_eq!(mark.vid_of("eno-c1-0100", description), None);
+        assert_eq!(mark.vid_of("eno-c2-100", description), None);
+        for (cluster, uid, target) in [("c2", "u1", "vim1"), ("c1", "u2", "vim1"), ("c1", "u1", "vim2")] {
+            let other = Mark::new(&desired(cluster, Some(uid)), target).unwrap();
+            assert_eq!(other.vid_of(&other.name(vid), description), None, "{cluster} {uid} {target}");
+        }
+        for (name, other) in
+            [("eno-c2-100", true), ("eno-c1-100", false), ("eno-c2-x", false), ("blue", false)]
+        {
+            assert_eq!(is_of_other_cluster(name, "c1"), other, "{name}");
+        }
+    }
+
+    #[test]
+    fn long_names_of_devices_are_refused() {
+        let desired = desired("c1", None);
+        let longest = "v".repeat(255 - "ENO cluster c1, FabricDevice ".len());
+        assert_eq!(Mark::new(&desired, &longest).unwrap().description().len(), 255);
+        let error = Mark::new(&desired, &format!("{longest}v")).unwrap_err();
+        assert!(error.to_string().contains(&format!("at most {} of them", longest.len())), "{error}");
+    }
+}

@@ -1,0 +1,311 @@
+//! Reads a [`View`] from Neutron.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{FabricDesired, NetworkType, VlanId, VlanSet};
+use futures::future::try_join_all;
+
+use crate::http::{Api, ApiError};
+use crate::mark::{Mark, offer_tag};
+use crate::plan::{Attributes, listed_name};
+use crate::request::{Request, Resource};
+use crate::view::{Id, Network, Port, SubPort, Trunk, View};
+
+/// Maximum ids or names in one query: proxies allow 8 kB for a URL.
+const MAX_IDS: usize = 100;
+/// Maximum tags in one query.
+const MAX_TAGS: usize = 250;
+/// Changed networks, ports and trunks up to which only these are read back.
+const MAX_CHANGED: usize = 200;
+
+const NETWORK_FIELDS: [&str; 11] = [
+    "id",
+    "name",
+    "description",
+    "mtu",
+    "admin_state_up",
+    "port_security_enabled",
+    "revision_number",
+    "provider:network_type",
+    "provider:physical_network",
+    "provider:segmentation_id",
+    "tags",
+];
+const PORT_FIELDS: [&str; 10] = [
+    "id",
+    "name",
+    "project_id",
+    "description",
+    "network_id",
+    "mac_address",
+    "admin_state_up",
+    "port_security_enabled",
+    "allowed_address_pairs",
+    "revision_number",
+];
+const TRUNK_FIELDS: [&str; 7] =
+    ["id", "name", "project_id", "port_id", "status", "admin_state_up", "sub_ports"];
+
+/// Reads all that is ours, the listed trunks, and what else has desired VLANs.
+pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<View, ApiError> {
+    let of_mark = [("description", mark.description())];
+    let (networks, ports, found) = tokio::try_join!(
+        list::<Network>(api, Resource::Network.collection(), &of_mark, &NETWORK_FIELDS),
+        list::<Port>(api, Resource::Port.collection(), &of_mark, &PORT_FIELDS),
+        find_trunks(api, desired, mark),
+    )?;
+    let mut view = View {
+        networks: networks.into_iter().map(|network| (network.id.clone(), network)).collect(),
+        ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect(),
+        ..found
+    };
+    let attributes = Attributes::new(desired, mark, None);
+    let wanted = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    if attributes.network_type() == NetworkType::Provider {
+        read_networks_of_others(api, mark, attributes.physical_network(), &wanted, &mut view).await?;
+    }
+    // Sub-ports of others that have desired VLANs, and the parents of trunks.
+    let is_wanted = |sub: &&SubPort| sub.vid().is_some_and(|vid| wanted.contains(vid));
+    let sub_ports = view.trunks.values().flat_map(|trunk| trunk.sub_ports.iter().filter(is_wanted));
+    let sub_ports = sub_ports.map(|sub| &sub.port_id).filter(|id| !view.ports.contains_key(*id));
+    let parents: BTreeSet<&str> = view.trunks.values().map(|trunk| trunk.port_id.as_str()).collect();
+    let ids = parents.iter().copied().chain(sub_ports.map(String::as_str));
+    let others: Vec<Port> = list_by(api, "ports", "id", ids.collect::<BTreeSet<_>>(), &PORT_FIELDS).await?;
+    let of_parents = others.iter().filter(|port| parents.contains(port.id.as_str()));
+    let of_parents: BTreeSet<&str> = of_parents.map(|port| port.network_id.as_str()).collect();
+    let of_parents: Vec<Network> = list_by(api, "networks", "id", of_parents, &["id", "mtu"]).await?;
+    view.parent_mtu = of_parents.iter().filter_map(|network| network.mtu).min();
+    view.ports.extend(others.into_iter().map(|port| (port.id.clone(), port)));
+    Ok(view)
+}
+
+/// Reads again what requests changed: these things alone, or all when they are many.
+pub async fn read_back(
+    api: &Api,
+    desired: &FabricDesired,
+    mark: &Mark,
+    mut view: View,
+    changed: &Changed,
+) -> Result<View, ApiError> {
+    if changed.len() > MAX_CHANGED {
+        return read(api, desired, mark).await;
+    }
+    let Changed { networks, ports, trunks } = changed;
+    let (found_networks, found_ports, found_trunks) = tokio::try_join!(
+        list_by::<Network>(api, "networks", "id", networks.iter().map(String::as_str), &NETWORK_FIELDS),
+        list_by::<Port>(api, "ports", "id", ports.iter().map(String::as_str), &PORT_FIELDS),
+        list_by::<Trunk>(api, "trunks", "id", trunks.iter().map(String::as_str), &TRUNK_FIELDS),
+    )?;
+    // What was not found is gone.
+    view.networks.retain(|id, _| !networks.contains(id));
+    view.ports.retain(|id, _| !ports.contains(id));
+    view.trunks.retain(|id, _| !trunks.contains(id));
+    view.networks.extend(found_networks.into_iter().map(|network| (network.id.clone(), network)));
+    view.ports.extend(found_ports.into_iter().map(|port| (port.id.clone(), port)));
+    view.trunks.extend(found_trunks.into_iter().map(|trunk| (trunk.id.clone(), trunk)));
+    let gone: Vec<String> = view
+        .trunk_of
+        .iter()
+        .filter(|(_, id)| !view.trunks.contains_key(*id))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for name in gone {
+        view.trunk_of.remove(&name);
+        let reason = format!("trunk {name} is gone");
+        view.unresolved.insert(name, reason);
+    }
+    Ok(view)
+}
+
+/// The ids of what requests changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    networks: BTreeSet<Id>,
+    ports: BTreeSet<Id>,
+    trunks: BTreeSet<Id>,
+}
+
+impl Changed {
+    /// Notes that a request changed the things with these ids.
+    pub fn add(&mut self, request: &Request, ids: Vec<Id>) {
+        let of_kind = match request {
+            Request::CreateNetworks(_) => &mut self.networks,
+            Request::CreatePorts(_) => &mut self.ports,
+            Request::AddSubPorts { .. } | Request::RemoveSubPorts { .. } => &mut self.trunks,
+            Request::Update(change) | Request::Delete(change) => match change.resource {
+                Resource::Network => &mut self.networks,
+                Resource::Port => &mut self.ports,
+            },
+        };
+        of_kind.extend(ids);
+    }
+
+    fn len(&self) -> usize {
+        self.networks.len() + self.ports.len() + self.trunks.len()
+    }
+}
+
+/// Reads the networks that others made for desired VLANs without a network of ours.
+async fn read_networks_of_others(
+    api: &Api,
+    mark: &Mark,
+    physical_network: Option<&str>,
+    wanted: &VlanSet,
+    view: &mut View,
+) -> Result<(), ApiError> {
+    let of_ours =
+        view.networks.values().filter_map(|network| mark.vid_of(&network.name, &network.description));
+    let missing: Vec<VlanId> = wanted.difference(&of_ours.collect()).iter().collect();
+    let tags: Vec<String> = missing
+        .chunks(MAX_TAGS)
+        .map(|vids| vids.iter().map(|vid| offer_tag(*vid)).collect::<Vec<_>>().join(","))
+        .collect();
+    let offered = tags
+        .iter()
+        .map(async |tags| list::<Network>(api, "networks", &[("tags-any", tags)], &NETWORK_FIELDS).await);
+    let offered: Vec<Network> = try_join_all(offered).await?.into_iter().flatten().collect();
+    let is_offered = |vid: &VlanId| offered.iter().any(|network| network.tags.contains(&offer_tag(*vid)));
+    let missing: Vec<String> =
+        missing.iter().filter(|vid| !is_offered(vid)).map(ToString::to_string).collect();
+    view.networks.extend(offered.into_iter().map(|network| (network.id.clone(), network)));
+    let Some(physical_network) = physical_network else { return Ok(()) };
+    let foreign = missing.chunks(MAX_IDS).map(async |vids| {
+        let mut query = vec![("provider:physical_network", physical_network)];
+        query.extend(vids.iter().map(|vid| ("provider:segmentation_id", vid.as_str())));
+        list::<Network>(api, "networks", &query, &NETWORK_FIELDS).await
+    });
+    let foreign = try_join_all(foreign).await?.into_iter().flatten();
+    view.networks.extend(foreign.map(|network| (network.id.clone(), network)));
+    Ok(())
+}
+
+/// Finds the listed trunks by their id or name, or by that of their parent port.
+async fn find_trunks(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<View, ApiError> {
+    let physical_network = Attributes::new(desired, mark, None).physical_network();
+    let names = desired.ports.iter().map(listed_name).filter(|name| physical_network != Some(*name));
+    let names: BTreeSet<&str> = names.collect();
+    let mut trunks: Vec<Trunk> = by_id_or_name(api, "trunks", &names, &TRUNK_FIELDS).await?;
+    let mut view = View::default();
+    let mut others = BTreeSet::new();
+    for name in names {
+        let named = trunks.iter().filter(|trunk| trunk.id == name || trunk.name == name);
+        let named = of_project(api, named.collect(), |trunk| &trunk.project_id);
+        match named.as_slice() {
+            [] => drop(others.insert(name)),
+            [trunk] => drop(view.trunk_of.insert(name.to_owned(), trunk.id.clone())),
+            several => {
+                let ids = several.iter().map(|trunk| trunk.id.as_str()).collect::<Vec<_>>().join(", ");
+                let reason = format!("several trunks have the name {name}: list the id of one of {ids}");
+                view.unresolved.insert(name.to_owned(), reason);
+            }
+        }
+    }
+    let ports: Vec<Port> = by_id_or_name(api, "ports", &others, &["id", "name", "project_id"]).await?;
+    let ids: BTreeSet<&str> = ports.iter().map(|port| port.id.as_str()).collect();
+    let of_ports: Vec<Trunk> = list_by(api, "trunks", "port_id", ids, &TRUNK_FIELDS).await?;
+    for name in others {
+        let named = ports.iter().filter(|port| port.id == name || port.name == name);
+        let named = of_project(api, named.collect(), |port| &port.project_id);
+        let trunk = |port: &Port| of_ports.iter().find(|trunk| trunk.port_id == port.id);
+        let reason = match named.as_slice() {
+            [] => format!(
+                "Neutron shows this credential neither a trunk nor a port {name}: check the name, and that the trunk \
+                 is in the credential's project"
+            ),
+            [port] => match trunk(port) {
+                Some(trunk) => {
+                    view.trunk_of.insert(name.to_owned(), trunk.id.clone());
+                    continue;
+                }
+                None => format!(
+                    "port {name} is the parent of no trunk: make one with openstack network trunk create \
+                     --parent-port {} NAME",
+                    port.id
+                ),
+            },
+            several => {
+                let ids = several.iter().map(|port| port.id.as_str()).collect::<Vec<_>>().join(", ");
+                format!("several ports have the name {name}: list the id of one of {ids}")
+            }
+        };
+        view.unresolved.insert(name.to_owned(), reason);
+    }
+    trunks.extend(of_ports);
+    let listed: BTreeSet<&Id> = view.trunk_of.values().collect();
+    view.trunks = trunks
+        .into_iter()
+        .filter(|trunk| listed.contains(&trunk.id))
+        .map(|trunk| (trunk.id.clone(), trunk))
+        .collect::<BTreeMap<_, _>>();
+    Ok(view)
+}
+
+/// Those of the credential's project, or all if it has none: an admin sees those of all projects.
+fn of_project<'a, T>(api: &Api, found: Vec<&'a T>, project: impl Fn(&T) -> &String) -> Vec<&'a T> {
+    let own: Vec<&T> = found.iter().copied().filter(|one| project(one) == api.project()).collect();
+    if own.is_empty() { found } else { own }
+}
+
+/// The resources with one of these ids, or with one of these names.
+async fn by_id_or_name<T: for<'a> serde::Deserialize<'a>>(
+    api: &Api,
+    collection: &str,
+    names: &BTreeSet<&str>,
+    fields: &[&str],
+) -> Result<Vec<T>, ApiError> {
+    let (ids, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| is_id(name));
+    let (mut found, named) = tokio::try_join!(
+        list_by(api, collection, "id", ids, fields),
+        list_by(api, collection, "name", names, fields),
+    )?;
+    found.extend(named);
+    Ok(found)
+}
+
+/// True for a UUID with hyphens.
+fn is_id(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])
+        && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+/// The resources whose attribute `key` is one of `values`.
+async fn list_by<'a, T: for<'b> serde::Deserialize<'b>>(
+    api: &Api,
+    collection: &str,
+    key: &str,
+    values: impl IntoIterator<Item = &'a str>,
+    fields: &[&str],
+) -> Result<Vec<T>, ApiError> {
+    let values: Vec<&str> = values.into_iter().collect();
+    let pages = values.chunks(MAX_IDS).map(async |values| {
+        let query: Vec<(&str, &str)> = values.iter().map(|value| (key, *value)).collect();
+        list(api, collection, &query, fields).await
+    });
+    Ok(try_join_all(pages).await?.into_iter().flatten().collect())
+}
+
+async fn list<T: for<'a> serde::Deserialize<'a>>(
+    api: &Api,
+    collection: &str,
+    query: &[(&str, &str)],
+    fields: &[&str],
+) -> Result<Vec<T>, ApiError> {
+    let fields = fields.iter().map(|field| ("fields", *field));
+    api.list(collection, &query.iter().copied().chain(fields).collect::<Vec<_>>()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_uuids() {
+        assert!(is_id("f52ae11a-5046-4267-8786-dbc08e4af370"));
+        for name in
+            ["worker1-trunk", "f52ae11a50464267878cdbc08e4af370", "f52ae11a-5046-4267-8786-dbc08e4af37x"]
+        {
+            assert!(!is_id(name), "{name}");
+        }
+    }
+}

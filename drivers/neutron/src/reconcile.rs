@@ -1,0 +1,422 @@
+//! Reconciles one project of OpenStack: read, plan, request, read back.
+
+use std::time::{Duration, Instant};
+
+use eno_schemas::{
+    Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Item, NetworkType, Note, Preview, Rejection,
+    Rollback,
+};
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+use tracing::debug;
+
+use crate::http::{Api, ApiError, Refusal, Waits};
+use crate::mark::Mark;
+use crate::observe::observe;
+use crate::plan::{Plan, Refusals, plan};
+use crate::read::{Changed, read, read_back};
+use crate::request::Request;
+use crate::view::View;
+
+/// Maximum reads of one reconcile. Other clients may invalidate a plan.
+const MAX_READS: usize = 8;
+/// Maximum plans between two reads. Each has requests that depend on those of the plan before.
+const MAX_STAGES: usize = 8;
+/// Requests at a time.
+const CONCURRENT: usize = 4;
+/// Maximum drift notes of one report.
+const MAX_DRIFT_NOTES: usize = 32;
+
+/// How [`reconcile`] ended.
+#[derive(Debug)]
+pub enum ReconcileEnd {
+    /// A newer command came. What was requested until then stays, and the next command continues from it.
+    Superseded,
+    /// Everything that Neutron accepts is applied.
+    Done(Box<ReconcileResult>),
+}
+
+/// The result of a reconcile.
+#[derive(Debug)]
+pub struct ReconcileResult {
+    /// The state read back.
+    pub applied: Applied,
+    /// Items that could not be applied.
+    pub rejected: Vec<Rejection>,
+    /// Messages for the administrator.
+    pub notes: Vec<Note>,
+    /// Drift was left in place, as the FabricDevice's drift policy says.
+    pub drift_stays: bool,
+    /// The change that was made.
+    pub change: Option<ChangeReport>,
+    /// What was read back.
+    pub view: View,
+}
+
+/// What is known of earlier reconciles.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// A view that was read after the last change and within the audit interval. The change is planned on it, and what
+    /// it changes is read back. Neutron refuses what doesn't fit; then all is read.
+    pub view: Option<View>,
+    /// The whole desired state was applied before, so that any difference is drift.
+    pub was_verified: bool,
+}
+
+/// Reconciles, and reads back. It writes nothing when nothing differs, or once `is_current` returns false. The future may
+/// be dropped and repeated at any point.
+pub async fn reconcile(
+    api: &Api,
+    desired: &FabricDesired,
+    mark: &Mark,
+    known: Known,
+    is_current: impl Fn() -> bool,
+    progress: impl Fn(String),
+) -> Result<ReconcileEnd, ApiError> {
+    let started = Instant::now();
+    let mut run = Run {
+        api,
+        refusals: Refusals::default(),
+        changed: Changed::default(),
+        counts: None,
+        waits: Waits::default(),
+    };
+    let mut is_read = known.view.is_none();
+    let mut view = match known.view {
+        Some(view) => view,
+        None => read(api, desired, mark).await?,
+    };
+    let mut drift: Option<Vec<Note>> = None;
+    for _ in 0..MAX_READS {
+        let planned = plan(&view, desired, mark, &run.refusals);
+        let drift = drift.get_or_insert_with(|| {
+            if known.was_verified { drift_notes(&planned, &view) } else { Vec::new() }
+        });
+        let stays = desired.device.drift == Drift::Report && !drift.is_empty() && run.counts.is_none();
+        if is_read && (planned.requests.is_empty() || stays) {
+            let counts = run.counts.map(|counts| change_report(started, counts));
+            return Ok(ReconcileEnd::Done(Box::new(ReconcileResult {
+                applied: observe(&view, desired, mark, &planned),
+                rejected: planned.rejected,
+                notes: planned.notes.into_iter().chain(cap_notes(drift)).collect(),
+                drift_stays: stays,
+                change: counts,
+                view,
+            })));
+        }
+        if !is_current() {
+            return Ok(ReconcileEnd::Superseded);
+        }
+        let on_known_view = !is_read;
+        let ended = run.apply(&mut view, planned, desired, mark, &is_current, &progress).await?;
+        if matches!(ended, StagesEnd::Superseded) {
+            return Ok(ReconcileEnd::Superseded);
+        }
+        let changed = std::mem::take(&mut run.changed);
+        let invalid = matches!(ended, StagesEnd::Stale) || (on_known_view && !run.refusals.is_empty());
+        view = if invalid {
+            run.refusals = Refusals::default();
+            read(api, desired, mark).await?
+        } else {
+            read_back(api, desired, mark, view, &changed).await?
+        };
+        is_read = true;
+    }
+    Err(ApiError::Contended)
+}
+
+/// What [`reconcile`] would request, as JSON of method, path and body.
+pub async fn preview(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Preview, ApiError> {
+    let mut view = read(api, desired, mark).await?;
+    let (mut edits, mut rejected, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..MAX_STAGES {
+        let planned = plan(&view, desired, mark, &Refusals::default());
+        (rejected, notes) = (planned.rejected, planned.notes);
+        if planned.requests.is_empty() {
+            break;
+        }
+        for request in planned.requests {
+            let http = request.http();
+            let mut edit =
+                serde_json::json!({ "method": http.method, "path": format!("/v2.0/{}", http.path) });
+            if let (Some(edit), Some(if_match)) = (edit.as_object_mut(), http.if_match) {
+                edit.insert("if-match".to_owned(), if_match.into());
+            }
+            if let (Some(edit), Some(body)) = (edit.as_object_mut(), http.body) {
+                edit.insert("body".to_owned(), body);
+            }
+            edits.push(edit.to_string());
+            if let Err(error) = request.predict(&mut view) {
+                debug!(%error, "a prediction is not of the expected form");
+            }
+        }
+    }
+    Ok(Preview { edits, rejected, notes, ..Preview::default() })
+}
+
+/// Data that hold for every project.
+pub fn device_info(desired: &FabricDesired, audit_interval: Duration) -> DeviceInfo {
+    let tenant =
+        desired.device.neutron.as_ref().is_some_and(|settings| settings.network_type == NetworkType::Tenant);
+    DeviceInfo {
+        model: Some(
+            if tenant { "OpenStack Neutron, tenant networks" } else { "OpenStack Neutron" }.to_owned(),
+        ),
+        rollback: Some(Rollback::None),
+        audit_interval: Some(u32::try_from(audit_interval.as_secs()).unwrap_or(u32::MAX)),
+        change_notifications: Some(false),
+        ..DeviceInfo::default()
+    }
+}
+
+/// How the stages between two reads ended.
+enum StagesEnd {
+    /// All requests that could be made were made.
+    Complete,
+    /// Something is not as it was read.
+    Stale,
+    /// A newer command came.
+    Superseded,
+}
+
+/// The state of one reconcile.
+struct Run<'a> {
+    api: &'a Api,
+    refusals: Refusals,
+    changed: Changed,
+    /// What was added and removed; `None`: nothing was changed.
+    counts: Option<(usize, usize)>,
+    waits: Waits,
+}
+
+impl Run<'_> {
+    /// Makes the requests of a plan and of those that follow from it.
+    async fn apply(
+        &mut self,
+        view: &mut View,
+        mut planned: Plan,
+        desired: &FabricDesired,
+        mark: &Mark,
+        is_current: &impl Fn() -> bool,
+        progress: &impl Fn(String),
+    ) -> Result<StagesEnd, ApiError> {
+        for _ in 0..MAX_STAGES {
+            if planned.requests.is_empty() {
+                return Ok(StagesEnd::Complete);
+            }
+            if !is_current() {
+                return Ok(StagesEnd::Superseded);
+            }
+            if let Some(first) = planned.requests.first()
+                && planned.requests.iter().map(Request::len).sum::<usize>() > 1
+            {
+                progress(format!("{} requests to Neutron, the first to {first}", planned.requests.len()));
+            }
+            // They are independent of each other. All are awaited, so that none is left without a known effect.
+            let api = self.api;
+            let mut results = stream::iter(planned.requests)
+                .map(|request| async move {
+                    let answer = api.change(&request.to_string(), &request.http()).await;
+                    (request, answer)
+                })
+                .buffer_unordered(CONCURRENT);
+            let mut answered = Vec::new();
+            while let Some(result) = results.next().await {
+                answered.push(result);
+            }
+            drop(results);
+            let mut stale = false;
+            let mut failed = None;
+            for (request, answer) in answered {
+                match self.settle(view, request, answer).await {
+                    Ok(()) => {}
+                    Err(Stop::Stale) => stale = true,
+                    Err(Stop::Failed(error)) => failed = Some(error),
+                }
+            }
+            if let Some(error) = failed {
+                self.waits.wait_after(error).await?;
+                stale = true;
+            }
+            if stale {
+                return Ok(StagesEnd::Stale);
+            }
+            planned = plan(view, desired, mark, &self.refusals);
+        }
+        Ok(StagesEnd::Complete)
+    }
+
+    /// Writes an answer into the view, or records a refusal. A request about several things is halved until the refused
+    /// ones are known.
+    async fn settle(
+        &mut self,
+        view: &mut View,
+        request: Request,
+        answer: Result<Value, ApiError>,
+    ) -> Result<(), Stop> {
+        let mut pending = vec![(request, Some(answer))];
+        // The quota is used up: what follows of the same kind is refused, too.
+        let mut quota: Option<String> = None;
+        while let Some((request, answer)) = pending.pop() {
+            if let Some(reason) = &quota {
+                self.refusals.record(&request, reason);
+                continue;
+            }
+            let answer = match answer {
+                Some(answer) => answer,
+                None => self.api.change(&request.to_string(), &request.http()).await,
+            };
+            let refusal = match answer {
+                Ok(answer) => {
+                    self.applied(view, &request, answer)?;
+                    continue;
+                }
+                Err(ApiError::Refused { refusal, .. }) if !refusal.is_temporary() => refusal,
+                Err(error) => return Err(Stop::Failed(error)),
+            };
+            let is_gone = refusal.status.as_u16() == 404 && matches!(request, Request::Delete(_));
+            if is_gone {
+                self.applied(view, &request, Value::Null)?;
+            } else if refusal.is_stale() {
+                debug!(%request, %refusal, "something was changed by another hand");
+                return Err(Stop::Stale);
+            } else if let Some(halves) = request.split().filter(|_| !is_about_all(&request, &refusal)) {
+                let [first, second] = halves;
+                pending.push((second, None));
+                pending.push((first, None));
+            } else {
+                let reason = reason(&request, &refusal);
+                debug!(%request, reason, "refused");
+                self.refusals.record(&request, &reason);
+                if refusal.kind == "OverQuota" {
+                    quota = Some(reason);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn applied(&mut self, view: &mut View, request: &Request, answer: Value) -> Result<(), Stop> {
+        match request.apply(view, answer) {
+            Ok(ids) => self.changed.add(request, ids),
+            Err(error) => {
+                debug!(%request, %error, "an unexpected answer");
+                return Err(Stop::Stale);
+            }
+        }
+        let (added, removed) = self.counts.get_or_insert_default();
+        match request {
+            Request::CreateNetworks(_) | Request::AddSubPorts { .. } => *added += request.len(),
+            Request::RemoveSubPorts { .. } => *removed += request.len(),
+            Request::Delete(change) if change.resource == crate::request::Resource::Network => *removed += 1,
+            Request::CreatePorts(_) | Request::Update(_) | Request::Delete(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Why the requests of a stage end.
+enum Stop {
+    /// Something is not as it was read.
+    Stale,
+    /// The effect is not known, or a retry may help.
+    Failed(ApiError),
+}
+
+/// True when a refusal is about all parts of a request, so that no part of it would be accepted. A right to make ports
+/// may be missing on one network alone.
+fn is_about_all(request: &Request, refusal: &Refusal) -> bool {
+    matches!(refusal.kind.as_str(), "TrunkDisabled" | "TrunkInErrorState")
+        || (refusal.status.as_u16() == 403 && !matches!(request, Request::CreatePorts(_)))
+        || is_about_physical_network(refusal)
+}
+
+fn is_about_physical_network(refusal: &Refusal) -> bool {
+    refusal.kind == "InvalidInput" && refusal.message.contains("unknown for VLAN provider network")
+}
+
+/// The message of a refusal, with what helps.
+fn reason(request: &Request, refusal: &Refusal) -> String {
+    let remedy = match (refusal.kind.as_str(), request) {
+        ("PolicyNotAuthorized", Request::CreateNetworks(_)) => {
+            ". The credential may not make this network: an admin of the cloud grants \
+             create_network:provider:network_type, :physical_network and :segmentation_id to its role, or makes the \
+             network and gives it the tag eno-vlan-<ID>; or set Neutron.NetworkType to Tenant"
+        }
+        ("PolicyNotAuthorized", Request::CreatePorts(_)) => {
+            ". The network is another project's: its owner turns its port security off or lets this project set it, \
+             or set Neutron.PortSecurity as the network has it"
+        }
+        _ if is_about_physical_network(refusal) => {
+            ". Set Neutron.PhysicalNetwork of the FabricDevice to a physical network that the cloud has"
+        }
+        ("VlanIdInUse", _) => {
+            ". A network that this credential can't see has it: an admin of the cloud finds it"
+        }
+        ("OverQuota", _) => ". An admin of the cloud raises the project's quota",
+        ("SubPortMtuGreaterThanTrunkPortMtu", _) => {
+            ". Set Neutron.MTU of the FabricDevice to at most the MTU of the parent port's network"
+        }
+        ("TrunkDisabled", _) => ". Enable the trunk with openstack network trunk set --enable",
+        ("NetworkInUse", _) => ". ENO deletes the network when others have taken their ports off it",
+        ("PortInUseAsSubPort" | "TrunkPortInUse", _) => {
+            ". The port is ours on a trunk that Ports does not list: list that trunk, or take the sub-port off it"
+        }
+        _ => "",
+    };
+    format!("Neutron refuses to {request}: {refusal}{remedy}")
+}
+
+/// Notes about external changes: what a plan changes although the whole state was verified before.
+fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
+    let trunk_item = |id: &str| {
+        let listed = view.trunk_of.iter().find(|(_, trunk)| *trunk == id);
+        listed.map_or(Item::TARGET, |(name, _)| Item::port(name))
+    };
+    let note = |request: &Request| {
+        let vlans = request.vlans();
+        let (item, message) = match request {
+            Request::CreateNetworks(_) => (Item::TARGET, format!("the networks of VLANs {vlans} were gone")),
+            Request::CreatePorts(new) => {
+                let trunk = new.first().map(|new| new.trunk.as_str()).unwrap_or_default();
+                (trunk_item(trunk), format!("the ports of VLANs {vlans} were gone"))
+            }
+            Request::AddSubPorts { trunk, .. } => {
+                (trunk_item(trunk), format!("trunk {trunk} had lost the sub-ports of VLANs {vlans}"))
+            }
+            Request::RemoveSubPorts { trunk, .. } => {
+                (trunk_item(trunk), format!("trunk {trunk} had sub-ports of VLANs {vlans} again"))
+            }
+            Request::Update(change) => {
+                let keys = change.attributes.keys().cloned().collect::<Vec<_>>().join(", ");
+                let (kind, id) = (change.resource.singular(), &change.id);
+                (Item::vlan(change.vid), format!("{keys} of {kind} {id} of VLAN {vlans} was changed"))
+            }
+            Request::Delete(change) => {
+                let (kind, id) = (change.resource.singular(), &change.id);
+                (Item::vlan(change.vid), format!("there was a {kind} {id} of VLAN {vlans} again"))
+            }
+        };
+        Note::new("Drift", item, format!("changed by another hand: {message}"))
+    };
+    planned.requests.iter().map(note).collect()
+}
+
+/// The first [`MAX_DRIFT_NOTES`] notes, and one that counts the others.
+fn cap_notes(notes: &[Note]) -> Vec<Note> {
+    let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
+    if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
+        some.push(Note::new("Drift", Item::TARGET, format!("{more} more differences")));
+    }
+    some
+}
+
+fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeReport {
+    ChangeReport {
+        transaction: None,
+        at: jiff::Timestamp::now().to_string(),
+        took_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        added: u32::try_from(added).unwrap_or(u32::MAX),
+        removed: u32::try_from(removed).unwrap_or(u32::MAX),
+    }
+}

@@ -1,0 +1,141 @@
+//! The part of Neutron's resources (Networking API v2.0) that this driver reads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::VlanId;
+use serde::{Deserialize, Serialize};
+
+/// The UUID of a resource.
+pub type Id = String;
+
+/// A network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    /// Its id.
+    pub id: Id,
+    /// Not unique.
+    pub name: String,
+    /// Any text.
+    pub description: String,
+    /// Bytes.
+    pub mtu: Option<u32>,
+    /// False: it forwards nothing.
+    pub admin_state_up: bool,
+    /// What its ports get; absent: Neutron has no port security.
+    pub port_security_enabled: Option<bool>,
+    /// Grows with each change.
+    pub revision_number: Option<u64>,
+    /// Absent: hidden from this credential.
+    #[serde(rename = "provider:network_type")]
+    pub network_type: Option<String>,
+    /// Absent: hidden from this credential, or none.
+    #[serde(rename = "provider:physical_network")]
+    pub physical_network: Option<String>,
+    /// Absent: hidden from this credential, or none.
+    #[serde(rename = "provider:segmentation_id")]
+    pub segmentation_id: Option<u32>,
+    /// Any texts.
+    pub tags: BTreeSet<String>,
+}
+
+/// A port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Port {
+    /// Its id.
+    pub id: Id,
+    /// Not unique.
+    pub name: String,
+    /// Any text.
+    pub description: String,
+    /// The id of its project.
+    pub project_id: Id,
+    /// The network.
+    pub network_id: Id,
+    /// Lower case, with colons.
+    pub mac_address: String,
+    /// False: it forwards nothing.
+    pub admin_state_up: bool,
+    /// Absent: Neutron has no port security.
+    pub port_security_enabled: Option<bool>,
+    /// The addresses that it accepts beside its own.
+    pub allowed_address_pairs: BTreeSet<AddressPair>,
+    /// Grows with each change.
+    pub revision_number: Option<u64>,
+}
+
+/// An entry of `allowed_address_pairs`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AddressPair {
+    /// An address, or a network with its prefix length.
+    pub ip_address: String,
+    /// Absent in requests: the port's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+}
+
+/// A trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Trunk {
+    /// Its id.
+    pub id: Id,
+    /// Not unique.
+    pub name: String,
+    /// The id of its project.
+    pub project_id: Id,
+    /// The parent port: the NIC of the VM.
+    pub port_id: Id,
+    /// `ACTIVE`, `DOWN`, `BUILD`, `DEGRADED` or `ERROR`.
+    pub status: String,
+    /// False: Neutron refuses all changes.
+    pub admin_state_up: bool,
+    /// Its sub-ports, in any order.
+    pub sub_ports: Vec<SubPort>,
+}
+
+/// A port of a trunk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SubPort {
+    /// The port.
+    pub port_id: Id,
+    /// `vlan`.
+    pub segmentation_type: String,
+    /// The tag of its frames on the parent port.
+    pub segmentation_id: u32,
+}
+
+impl SubPort {
+    /// The VLAN on the parent port.
+    pub fn vid(&self) -> Option<VlanId> {
+        VlanId::new(u16::try_from(self.segmentation_id).ok()?).ok()
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Those with our mark, those that offer a desired VLAN, and those that have one without being ours.
+    pub networks: BTreeMap<Id, Network>,
+    /// Those with our mark, sub-ports that have a desired VLAN, and the parents of trunks.
+    pub ports: BTreeMap<Id, Port>,
+    /// Those that are listed.
+    pub trunks: BTreeMap<Id, Trunk>,
+    /// The listed name of each trunk that was found.
+    pub trunk_of: BTreeMap<String, Id>,
+    /// Listed names that can't be resolved, with the reason.
+    pub unresolved: BTreeMap<String, String>,
+    /// The smallest MTU of the networks of the trunks' parent ports, which networks of sub-ports may not exceed.
+    pub parent_mtu: Option<u32>,
+}
+
+impl View {
+    /// The listed trunk on which a port is a sub-port.
+    pub fn trunk_with(&self, port: &str) -> Option<(&Trunk, &SubPort)> {
+        self.trunks
+            .values()
+            .find_map(|trunk| Some((trunk, trunk.sub_ports.iter().find(|sub| sub.port_id == port)?)))
+    }
+}

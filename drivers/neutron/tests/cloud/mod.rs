@@ -1,0 +1,8 @@
+//! Tests against a real Keystone and Neutron.
+
+mod changes;
+mod conformance;
+mod crash;
+mod fixture;
+mod inputs;
+mod proxy;

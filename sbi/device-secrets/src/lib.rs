@@ -1,0 +1,216 @@
+//! The Secrets with the credentials of devices. A command names one. A driver reads it at each login and never passes
+//! it on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use eno_sbi::is_secret_name;
+use k8s_openapi::api::core::v1::Secret;
+
+/// Where Secrets are read from.
+#[derive(Clone)]
+pub enum SecretSource {
+    /// `DIR/NAME/KEY`: Secrets mounted as directories.
+    Directory(PathBuf),
+    /// The Secret of that name in the client's default namespace.
+    Namespace(kube::Client),
+}
+
+impl fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(directory) => f.debug_tuple("Directory").field(directory).finish(),
+            Self::Namespace(client) => f.debug_tuple("Namespace").field(&client.default_namespace()).finish(),
+        }
+    }
+}
+
+/// The flags of a driver that say where Secrets are read from.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct SecretArgs {
+    /// Read DIR/NAME/KEY for the key KEY of the Secret NAME
+    #[arg(long, env = "ENO_CREDENTIALS_DIR", value_name = "DIR")]
+    credentials_dir: Option<PathBuf>,
+    /// Read the Secret NAME of this namespace
+    #[arg(long, env = "ENO_CREDENTIALS_NAMESPACE", value_name = "NAMESPACE")]
+    credentials_namespace: Option<String>,
+}
+
+impl SecretArgs {
+    /// The source. Fails when there is no configuration for the API server.
+    pub async fn source(self) -> anyhow::Result<SecretSource> {
+        match (self.credentials_dir, self.credentials_namespace) {
+            (Some(directory), _) => Ok(SecretSource::Directory(directory)),
+            (None, Some(namespace)) => {
+                let mut config = kube::Config::infer().await?;
+                config.default_namespace = namespace;
+                Ok(SecretSource::Namespace(kube::Client::try_from(config)?))
+            }
+            // The flags are a required group.
+            (None, None) => anyhow::bail!("neither --credentials-dir nor --credentials-namespace"),
+        }
+    }
+}
+
+/// Why a Secret can't be used. It is read at each try, so a retry helps once it is corrected.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The command names no Secret.
+    #[error("no credential is named: set Credentials.SecretName of the FabricDevice")]
+    NotNamed,
+    /// The name is no Secret name (RFC 1123 subdomain).
+    #[error("{0:?} is not the name of a Secret")]
+    BadName(String),
+    /// The Secret could not be read.
+    #[error("credential {name:?} can't be read from {from}: {reason}")]
+    Unreadable {
+        /// Its name.
+        name: String,
+        /// The directory or namespace.
+        from: String,
+        /// The error of the system.
+        reason: String,
+    },
+    /// Keys are missing or empty.
+    #[error("credential {name:?} lacks {keys}")]
+    Incomplete {
+        /// Its name.
+        name: String,
+        /// The missing keys, as a text.
+        keys: String,
+    },
+}
+
+/// A text that is never logged.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(String);
+
+impl Hidden {
+    /// The text, for login only.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    /// The text without line ends at its end, which files written by hand have; `None`: nothing is left.
+    pub fn line(&self) -> Option<Self> {
+        let line = self.0.trim_end_matches(['\r', '\n']);
+        (!line.is_empty()).then(|| Self(line.to_owned()))
+    }
+}
+
+impl From<String> for Hidden {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("<hidden>")
+    }
+}
+
+/// The values of a Secret that are there and not blank.
+#[derive(Clone, Debug)]
+pub struct DeviceSecret {
+    /// The Secret's name, for messages.
+    pub name: String,
+    values: BTreeMap<&'static str, Hidden>,
+}
+
+impl DeviceSecret {
+    /// The value of a key, as it is.
+    pub fn text(&self, key: &str) -> Option<Hidden> {
+        self.values.get(key).cloned()
+    }
+
+    /// The value of a key without line ends at its end.
+    pub fn line(&self, key: &str) -> Option<Hidden> {
+        self.values.get(key).and_then(Hidden::line)
+    }
+
+    /// The error that `keys` are missing.
+    pub fn lacks(&self, keys: impl Into<String>) -> SecretError {
+        SecretError::Incomplete { name: self.name.clone(), keys: keys.into() }
+    }
+}
+
+impl SecretSource {
+    /// Reads these keys of the Secret of this name.
+    pub async fn read(&self, name: Option<&str>, keys: &[&'static str]) -> Result<DeviceSecret, SecretError> {
+        let name = name.ok_or(SecretError::NotNamed)?;
+        if !is_secret_name(name) {
+            return Err(SecretError::BadName(name.to_owned()));
+        }
+        let mut values = BTreeMap::new();
+        match self {
+            Self::Directory(directory) => {
+                let directory = directory.join(name);
+                for key in keys {
+                    match tokio::fs::read_to_string(directory.join(key)).await {
+                        Ok(text) => drop(values.insert(*key, Hidden(text))),
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                        Err(error) => {
+                            return Err(SecretError::Unreadable {
+                                name: name.to_owned(),
+                                from: directory.display().to_string(),
+                                reason: error.to_string(),
+                            });
+                        }
+                    }
+                }
+            }
+            Self::Namespace(client) => {
+                let unreadable = |reason: String| SecretError::Unreadable {
+                    name: name.to_owned(),
+                    from: format!("namespace {}", client.default_namespace()),
+                    reason,
+                };
+                let api = kube::Api::<Secret>::default_namespaced(client.clone());
+                let secret = api.get(name).await.map_err(|error| unreadable(error.to_string()))?;
+                let mut data = secret.data.unwrap_or_default();
+                for key in keys {
+                    let Some(bytes) = data.remove(*key) else { continue };
+                    let text =
+                        String::from_utf8(bytes.0).map_err(|_| unreadable(format!("{key} is not UTF-8")))?;
+                    values.insert(*key, Hidden(text));
+                }
+            }
+        }
+        values.retain(|_, value| !value.0.trim().is_empty());
+        Ok(DeviceSecret { name: name.to_owned(), values })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn mounted_secrets_are_read_and_never_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let put = |name: &str, key: &str, value: &str| {
+            std::fs::create_dir_all(directory.path().join(name)).unwrap();
+            std::fs::write(directory.path().join(name).join(key), value).unwrap();
+        };
+        put("leaf", "username", "admin\n");
+        put("leaf", "password", "s3cret");
+        put("leaf", "empty", " \n");
+        let source = SecretSource::Directory(directory.path().to_owned());
+        let read = source.read(Some("leaf"), &["username", "password", "empty", "other"]).await.unwrap();
+        assert_eq!(read.line("username").unwrap().expose(), "admin");
+        assert_eq!(read.text("username").unwrap().expose(), "admin\n");
+        assert_eq!((read.text("empty"), read.text("other")), (None, None));
+        assert!(!format!("{read:?}").contains("s3cret"));
+        assert_eq!(read.lacks("other").to_string(), "credential \"leaf\" lacks other");
+        for (name, message) in [
+            (Some("../leaf"), "\"../leaf\" is not the name of a Secret"),
+            (Some(".."), "\"..\" is not the name of a Secret"),
+            (None, "no credential is named: set Credentials.SecretName of the FabricDevice"),
+        ] {
+            assert_eq!(source.read(name, &["username"]).await.unwrap_err().to_string(), message);
+        }
+    }
+}
