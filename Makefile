@@ -21,6 +21,10 @@ NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl
 NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static prometheus:prometheus promtool:prometheus
 # For the lanes, besides: a browser that looks at the book.
 NEEDED_FOR_LANES := chromium:chromium
+# Modules of Debian's Python, with the packages that they come from.
+NEEDED_MODULES :=
+# Debian's OpenStack, which the driver neutron is tested with besides the current one.
+NEEDED_MODULES_FOR_LANES := neutron:python3-neutron keystone:python3-keystone waitress:python3-waitress
 # As root, besides: for nodes in a sandbox, for looking at what the tests made, and for the VM with another kernel.
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
@@ -56,12 +60,14 @@ lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
 lanes: NEEDED += $(NEEDED_FOR_TESTS) $(NEEDED_FOR_LANES)
+lanes: NEEDED_MODULES += $(NEEDED_MODULES_FOR_LANES)
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
 	$(MAKE) image
 	failed=(); \
 	$(TEST) --test tests -- properties:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
 	$(TEST) --test transaction_scale $(OPTIMISED) || failed+=(transaction_scale); \
+	ENO_VLANS=200 $(TEST) --test scale || failed+=(scale); \
 	for place in api nats netconf mutants; do \
 	  ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored || failed+=("crash at $$place"); \
 	done; \
@@ -166,7 +172,7 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	# It is no target of `cargo test`.
-	$(CARGO) clippy --workspace --test transaction_scale --locked -- -D warnings
+	$(CARGO) clippy --workspace --test transaction_scale --test scale --locked -- -D warnings
 
 # All at once, so that the features of the dependencies, and with them the artefacts, are those of the tests.
 build:
@@ -186,6 +192,9 @@ deps:
 	if [ "$$(id -u)" = 0 ]; then needed="$$needed $(NEEDED_AS_ROOT)"; fi; \
 	for need in $$needed; do \
 	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null || missing+=("$${need#*:}"); \
+	done; \
+	for need in $(NEEDED_MODULES); do \
+	  /usr/bin/python3 -c "import $${need%%:*}" 2>/dev/null || missing+=("$${need#*:}"); \
 	done; \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3 python3-venv); \
 	if [ $${#missing[@]} -gt 0 ]; then \

@@ -44,6 +44,11 @@ pub struct Neutron {
     #[serde(rename = "MTU")]
     #[schemars(range(min = 68, max = 65535))]
     pub mtu: Option<u32>,
+    /// The ids of further projects whose networks with the tag eno-vlan-<ID> are used. Those of the credential's own
+    /// project always are. Any member of a project can tag its networks and share them, so name only trusted ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "projects")]
+    pub trusted_projects: Vec<String>,
 }
 
 /// The spelling of [`NetworkType`] in a FabricDevice.
@@ -90,8 +95,26 @@ impl From<Neutron> for NeutronSettings {
             port_security: source.port_security == PortSecurity::Enabled,
             allowed_address_pairs: source.allowed_address_pairs.into_iter().map(pair).collect(),
             mtu: source.mtu,
+            trusted_projects: source.trusted_projects,
         }
     }
+}
+
+fn projects(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "items": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 64,
+            "x-kubernetes-validations": [schema::rule(
+                "self.matches('^[0-9a-f-]+$')",
+                "must be the id of a project, as openstack project show prints it",
+            )],
+        },
+        "x-kubernetes-list-type": "set",
+    })
 }
 
 fn physical_network(_: &mut SchemaGenerator) -> Schema {

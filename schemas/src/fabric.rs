@@ -92,6 +92,9 @@ pub struct NeutronSettings {
     pub allowed_address_pairs: Vec<AddressPair>,
     /// The MTU of networks in bytes; absent: Neutron's choice.
     pub mtu: Option<u32>,
+    /// The ids of further projects whose networks are used when they are tagged for a VLAN.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trusted_projects: Vec<String>,
 }
 
 /// An entry of `allowed_address_pairs` of a port in Neutron.

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::http::{Api, ApiError, Limits};
+use crate::keystone::{Credentials, KEYS};
 use crate::mark::Mark;
 use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
 use crate::view::View;
@@ -52,10 +53,9 @@ struct LastRead {
     at: Instant,
 }
 
-/// A login with its connection parameters.
+/// A login, and where.
 struct Session {
     address: String,
-    credential: Option<String>,
     api: Api,
 }
 
@@ -117,7 +117,8 @@ impl NeutronDriver {
                 if done.rejected.is_empty() && !done.drift_stays {
                     target.verified = Some(content.clone());
                 }
-                target.session = Some(session);
+                // A role that was granted after a refusal counts from the next login.
+                target.session = Some(session).filter(|_| done.rejected.is_empty());
                 let (view, reconciled) = applied(*done);
                 target.last = Some(LastRead { content, mark, view, at: Instant::now() });
                 reconciled
@@ -131,20 +132,22 @@ impl NeutronDriver {
         })
     }
 
-    /// The login for a device.
+    /// The login for a device. The Secret is read each time, since a login lasts until it is changed.
     async fn session(&self, target: &mut Target, desired: &FabricDesired) -> Result<Session, ApiError> {
         let device = &desired.device;
+        let Options { secrets, limits, .. } = &self.options;
+        let secret = secrets.read(device.credential.as_deref(), &KEYS).await?;
+        let credentials = Credentials::of(&secret)?;
         let fits = |session: &Session| {
-            (&session.address, &session.credential) == (&device.address, &device.credential)
+            session.address == device.address && *session.api.credentials() == credentials
         };
         if let Some(session) = target.session.take().filter(fits) {
             return Ok(session);
         }
         target.last = None;
         info!(address = device.address, "logging in");
-        let Options { secrets, limits, .. } = &self.options;
-        let api = Api::open(&device.address, secrets, device.credential.as_deref(), *limits).await?;
-        Ok(Session { address: device.address.clone(), credential: device.credential.clone(), api })
+        let api = Api::open(&device.address, credentials, *limits).await?;
+        Ok(Session { address: device.address.clone(), api })
     }
 
     async fn preview_fabric(&self, name: &str, desired: &FabricDesired) -> Preview {

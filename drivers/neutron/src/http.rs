@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use eno_device_secrets::{SecretError, SecretSource};
+use eno_device_secrets::SecretError;
 use eno_schemas::Failure;
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
@@ -13,13 +13,13 @@ use serde::Deserialize;
 use serde_json::Value;
 use tracing::debug;
 
-use crate::keystone::{Credentials, KEYS, NoEndpoint, Token};
+use crate::keystone::{Credentials, NoEndpoint, Token};
 use crate::request::HttpRequest;
 
 /// Maximum bytes of an answer. A trunk with all VLANs has 0.5 MB.
 const MAX_ANSWER: usize = 64 << 20;
 /// A token is renewed this long before its end.
-const RENEW_BEFORE: Duration = Duration::from_secs(60);
+const RENEW_BEFORE: Duration = Duration::from_mins(1);
 /// Maximum characters of a text of the other side that a message shows.
 const MAX_SHOWN: usize = 300;
 /// Maximum pages of a list.
@@ -210,14 +210,8 @@ struct HeldToken {
 
 impl Api {
     /// Logs in.
-    pub async fn open(
-        address: &str,
-        source: &SecretSource,
-        credential: Option<&str>,
-        limits: Limits,
-    ) -> Result<Self, ApiError> {
+    pub async fn open(address: &str, credentials: Credentials, limits: Limits) -> Result<Self, ApiError> {
         let keystone = keystone_url(address)?;
-        let credentials = Credentials::of(&source.read(credential, &KEYS).await?)?;
         let client = client(&credentials, limits)?;
         let (held, token) = login(&client, &keystone, &credentials).await?;
         let url = token.neutron(&credentials, keystone.scheme() == "https")?;
@@ -233,6 +227,11 @@ impl Api {
             token: tokio::sync::Mutex::new(held),
             requests: AtomicU64::new(1),
         })
+    }
+
+    /// What it logged in with.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// The id of the credential's project.
@@ -472,7 +471,7 @@ async fn login(
             });
         }
         let remedy = match answer.status {
-            StatusCode::UNAUTHORIZED => {
+            StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => {
                 "Check user, password, project and domains, or make a new application credential: it may be wrong, \
                  expired or deleted"
             }

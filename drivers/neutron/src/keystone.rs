@@ -24,7 +24,7 @@ pub const KEYS: [&str; 15] = [
 ];
 
 /// How to log in to Keystone, and which endpoint of Neutron to use.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The Secret's name, for messages.
     pub name: String,

@@ -12,6 +12,8 @@ const MAX_DESCRIPTION: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     cluster: String,
+    /// The start of the descriptions of all FabricDevices of the cluster.
+    prefix: String,
     description: String,
 }
 
@@ -31,16 +33,12 @@ impl Mark {
     pub fn new(desired: &FabricDesired, target: &str) -> Result<Self, NameTooLong> {
         let cluster = desired.cluster.clone();
         let uid = desired.cluster_uid.as_ref().map(|uid| format!(" ({uid})")).unwrap_or_default();
-        let description = format!("ENO cluster {cluster}{uid}, FabricDevice {target}");
+        let prefix = format!("ENO cluster {cluster}{uid}, FabricDevice ");
+        let description = format!("{prefix}{target}");
         match description.len().checked_sub(MAX_DESCRIPTION) {
-            None | Some(0) => Ok(Self { cluster, description }),
+            None | Some(0) => Ok(Self { cluster, prefix, description }),
             Some(more) => Err(NameTooLong { length: target.len(), max: target.len().saturating_sub(more) }),
         }
-    }
-
-    /// The identifier of the cluster.
-    pub fn cluster(&self) -> &str {
-        &self.cluster
     }
 
     /// The name of the network and of the ports of a VLAN, as on switches: `eno-<cluster>-<vid>`.
@@ -61,14 +59,18 @@ impl Mark {
         let vid: VlanId = name.rsplit('-').next()?.parse().ok()?;
         is_vlan_name(name, &self.cluster, vid).then_some(vid)
     }
-}
 
-/// True when a name is that of a VLAN of another cluster than `cluster`.
-pub fn is_of_other_cluster(name: &str, cluster: &str) -> bool {
-    let Some((other, vid)) = name.strip_prefix("eno-").and_then(|rest| rest.rsplit_once('-')) else {
-        return false;
-    };
-    other != cluster && vid.parse::<VlanId>().is_ok_and(|vid| is_vlan_name(name, other, vid))
+    /// True when a network or port with this name and description is that of another cluster. Another cluster may have
+    /// the same identifier.
+    pub fn is_of_other_cluster(&self, name: &str, description: &str) -> bool {
+        if description.starts_with("ENO cluster ") {
+            return !description.starts_with(&self.prefix);
+        }
+        let Some((other, vid)) = name.strip_prefix("eno-").and_then(|rest| rest.rsplit_once('-')) else {
+            return false;
+        };
+        other != self.cluster && vid.parse::<VlanId>().is_ok_and(|vid| is_vlan_name(name, other, vid))
+    }
 }
 
 /// The tag of a network that somebody else made for a VLAN: `eno-vlan-<vid>`.
@@ -105,10 +107,15 @@ mod tests {
             let other = Mark::new(&desired(cluster, Some(uid)), target).unwrap();
             assert_eq!(other.vid_of(&other.name(vid), description), None, "{cluster} {uid} {target}");
         }
-        for (name, other) in
-            [("eno-c2-100", true), ("eno-c1-100", false), ("eno-c2-x", false), ("blue", false)]
-        {
-            assert_eq!(is_of_other_cluster(name, "c1"), other, "{name}");
+        for (name, description, other) in [
+            ("eno-c2-100", "", true),
+            ("eno-c1-100", "", false),
+            ("eno-c1-100", "ENO cluster c1 (u1), FabricDevice vim2", false),
+            ("eno-c1-100", "ENO cluster c1 (u2), FabricDevice vim1", true),
+            ("eno-c2-x", "", false),
+            ("blue", "any", false),
+        ] {
+            assert_eq!(mark.is_of_other_cluster(name, description), other, "{name} {description}");
         }
     }
 

@@ -40,7 +40,9 @@ pub fn observe(view: &View, desired: &FabricDesired, mark: &Mark, plan: &Plan) -
             // An offered network is there without anything of ours. A network that only trunks need does not count.
             let there = port.vlans.iter().filter(|vid| plan.networks.contains_key(vid)).collect();
             vlans = vlans.union(&there);
-            there.union(&left)
+            let there = there.union(&left);
+            carried.insert(port.name.clone(), Carried { tagged: there.clone(), ..Carried::default() });
+            there
         } else {
             let Some(trunk) = view.trunk_of.get(name).and_then(|id| view.trunks.get(id)) else { continue };
             let tagged = trunk.sub_ports.iter().filter_map(SubPort::vid).collect();

@@ -18,10 +18,11 @@ const MAX_TAGS: usize = 250;
 /// Changed networks, ports and trunks up to which only these are read back.
 const MAX_CHANGED: usize = 200;
 
-const NETWORK_FIELDS: [&str; 11] = [
+const NETWORK_FIELDS: [&str; 12] = [
     "id",
     "name",
     "description",
+    "project_id",
     "mtu",
     "admin_state_up",
     "port_security_enabled",
@@ -55,6 +56,7 @@ pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Vie
         find_trunks(api, desired, mark),
     )?;
     let mut view = View {
+        project: api.project().to_owned(),
         networks: networks.into_iter().map(|network| (network.id.clone(), network)).collect(),
         ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect(),
         ..found
@@ -62,7 +64,7 @@ pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Vie
     let attributes = Attributes::new(desired, mark, None);
     let wanted = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     if attributes.network_type() == NetworkType::Provider {
-        read_networks_of_others(api, mark, attributes.physical_network(), &wanted, &mut view).await?;
+        read_networks_of_others(api, mark, attributes, &wanted, &mut view).await?;
     }
     // Sub-ports of others that have desired VLANs, and the parents of trunks.
     let is_wanted = |sub: &&SubPort| sub.vid().is_some_and(|vid| wanted.contains(vid));
@@ -149,7 +151,7 @@ impl Changed {
 async fn read_networks_of_others(
     api: &Api,
     mark: &Mark,
-    physical_network: Option<&str>,
+    attributes: Attributes<'_>,
     wanted: &VlanSet,
     view: &mut View,
 ) -> Result<(), ApiError> {
@@ -164,11 +166,15 @@ async fn read_networks_of_others(
         .iter()
         .map(async |tags| list::<Network>(api, "networks", &[("tags-any", tags)], &NETWORK_FIELDS).await);
     let offered: Vec<Network> = try_join_all(offered).await?.into_iter().flatten().collect();
-    let is_offered = |vid: &VlanId| offered.iter().any(|network| network.tags.contains(&offer_tag(*vid)));
+    let is_offered = |vid: &VlanId| {
+        offered.iter().any(|network| {
+            network.tags.contains(&offer_tag(*vid)) && attributes.may_offer(network, api.project())
+        })
+    };
     let missing: Vec<String> =
         missing.iter().filter(|vid| !is_offered(vid)).map(ToString::to_string).collect();
     view.networks.extend(offered.into_iter().map(|network| (network.id.clone(), network)));
-    let Some(physical_network) = physical_network else { return Ok(()) };
+    let Some(physical_network) = attributes.physical_network() else { return Ok(()) };
     let foreign = missing.chunks(MAX_IDS).map(async |vids| {
         let mut query = vec![("provider:physical_network", physical_network)];
         query.extend(vids.iter().map(|vid| ("provider:segmentation_id", vid.as_str())));

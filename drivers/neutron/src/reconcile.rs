@@ -208,7 +208,7 @@ impl Run<'_> {
                 return Ok(StagesEnd::Superseded);
             }
             if let Some(first) = planned.requests.first()
-                && planned.requests.iter().map(Request::len).sum::<usize>() > 1
+                && planned.requests.iter().map(Request::count).sum::<usize>() > 1
             {
                 progress(format!("{} requests to Neutron, the first to {first}", planned.requests.len()));
             }
@@ -306,8 +306,8 @@ impl Run<'_> {
         }
         let (added, removed) = self.counts.get_or_insert_default();
         match request {
-            Request::CreateNetworks(_) | Request::AddSubPorts { .. } => *added += request.len(),
-            Request::RemoveSubPorts { .. } => *removed += request.len(),
+            Request::CreateNetworks(_) | Request::AddSubPorts { .. } => *added += request.count(),
+            Request::RemoveSubPorts { .. } => *removed += request.count(),
             Request::Delete(change) if change.resource == crate::request::Resource::Network => *removed += 1,
             Request::CreatePorts(_) | Request::Update(_) | Request::Delete(_) => {}
         }
@@ -341,11 +341,12 @@ fn reason(request: &Request, refusal: &Refusal) -> String {
         ("PolicyNotAuthorized", Request::CreateNetworks(_)) => {
             ". The credential may not make this network: an admin of the cloud grants \
              create_network:provider:network_type, :physical_network and :segmentation_id to its role, or makes the \
-             network and gives it the tag eno-vlan-<ID>; or set Neutron.NetworkType to Tenant"
+             network in this project with the tag eno-vlan-<ID>; or set Neutron.NetworkType to Tenant"
         }
         ("PolicyNotAuthorized", Request::CreatePorts(_)) => {
-            ". The network is another project's: its owner turns its port security off or lets this project set it, \
-             or set Neutron.PortSecurity as the network has it"
+            ". The network is another project's, whose members alone may set port security and addresses of ports: \
+             they turn off the network's port security, with Neutron.PortSecurity Disabled, or an admin makes the \
+             network in this project"
         }
         _ if is_about_physical_network(refusal) => {
             ". Set Neutron.PhysicalNetwork of the FabricDevice to a physical network that the cloud has"
@@ -369,9 +370,9 @@ fn reason(request: &Request, refusal: &Refusal) -> String {
 
 /// Notes about external changes: what a plan changes although the whole state was verified before.
 fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
-    let trunk_item = |id: &str| {
+    let name_of = |id: &str| {
         let listed = view.trunk_of.iter().find(|(_, trunk)| *trunk == id);
-        listed.map_or(Item::TARGET, |(name, _)| Item::port(name))
+        listed.map_or(id.to_owned(), |(name, _)| name.clone())
     };
     let note = |request: &Request| {
         let vlans = request.vlans();
@@ -379,13 +380,17 @@ fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
             Request::CreateNetworks(_) => (Item::TARGET, format!("the networks of VLANs {vlans} were gone")),
             Request::CreatePorts(new) => {
                 let trunk = new.first().map(|new| new.trunk.as_str()).unwrap_or_default();
-                (trunk_item(trunk), format!("the ports of VLANs {vlans} were gone"))
+                (Item::port(name_of(trunk)), format!("the ports of VLANs {vlans} were gone"))
             }
             Request::AddSubPorts { trunk, .. } => {
-                (trunk_item(trunk), format!("trunk {trunk} had lost the sub-ports of VLANs {vlans}"))
+                let name = name_of(trunk);
+                let message = format!("trunk {name} had lost the sub-ports of VLANs {vlans}");
+                (Item::port(name), message)
             }
             Request::RemoveSubPorts { trunk, .. } => {
-                (trunk_item(trunk), format!("trunk {trunk} had sub-ports of VLANs {vlans} again"))
+                let name = name_of(trunk);
+                let message = format!("trunk {name} had sub-ports of VLANs {vlans} again");
+                (Item::port(name), message)
             }
             Request::Update(change) => {
                 let keys = change.attributes.keys().cloned().collect::<Vec<_>>().join(", ");

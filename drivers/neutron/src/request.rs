@@ -150,7 +150,7 @@ impl Request {
     }
 
     /// The number of networks, ports or sub-ports that it changes.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Self::CreateNetworks(new) => new.len(),
             Self::CreatePorts(new) => new.len(),

@@ -18,6 +18,8 @@ pub struct Network {
     pub name: String,
     /// Any text.
     pub description: String,
+    /// The id of its project.
+    pub project_id: Id,
     /// Bytes.
     pub mtu: Option<u32>,
     /// False: it forwards nothing.
@@ -117,6 +119,8 @@ impl SubPort {
 /// What was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
+    /// The id of the credential's project.
+    pub project: Id,
     /// Those with our mark, those that offer a desired VLAN, and those that have one without being ours.
     pub networks: BTreeMap<Id, Network>,
     /// Those with our mark, sub-ports that have a desired VLAN, and the parents of trunks.

@@ -90,6 +90,39 @@ fn foreign_network_is_refused_until_adopted_or_offered() {
 }
 
 #[test]
+fn offers_of_other_projects_need_trust() {
+    let mut view = trunks(&["t1"]);
+    network(&mut view, "n", "trap", "", None);
+    let offered = view.networks.get_mut("n").unwrap();
+    offered.tags.insert("eno-vlan-100".into());
+    offered.project_id = "other".into();
+    let mut wanted = desired(&[("t1", "100")]);
+    let mut untouched = view.clone();
+    converge(&mut untouched, &wanted);
+    assert_eq!(untouched.networks.len(), 2, "a network of ours is made");
+    wanted.device.neutron.as_mut().unwrap().trusted_projects = vec!["other".into()];
+    converge(&mut view, &wanted);
+    assert_eq!(view.networks.len(), 1);
+    assert_eq!(placed(&view)["t1"].to_string(), "100");
+}
+
+#[test]
+fn ports_are_made_anew_for_port_security() {
+    let mut view = trunks(&["t1"]);
+    let mut wanted = desired(&[("t1", "100")]);
+    converge(&mut view, &wanted);
+    view.ports.values_mut().next().unwrap().port_security_enabled = Some(false);
+    let former = view.ports.keys().next().unwrap().clone();
+    port(&mut view, "parent-t1", "nic", "", "any");
+    wanted.device.neutron.as_mut().unwrap().port_security = true;
+    converge(&mut view, &wanted);
+    assert!(!view.ports.contains_key(&former));
+    assert_eq!(placed(&view)["t1"].to_string(), "100");
+    let (_, requests) = converge(&mut view, &wanted);
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
+#[test]
 fn two_offers_of_a_vlan_are_refused() {
     let mut view = trunks(&["t1"]);
     for id in ["n1", "n2"] {
@@ -172,7 +205,7 @@ fn changed_attributes_are_restored() {
         bodies,
         [
             r#"{"network":{"admin_state_up":true,"mtu":1400,"port_security_enabled":false}}"#,
-            r#"{"port":{"port_security_enabled":false}}"#,
+            r#"{"port":{"port_security_enabled":false,"security_groups":[]}}"#,
         ]
     );
 }

@@ -12,6 +12,8 @@ use eno_schemas::{
 
 pub const CLUSTER: &str = "c1";
 pub const TARGET: &str = "vim1";
+/// The credential's project.
+pub const PROJECT: &str = "p";
 /// The physical network.
 pub const PHYSICAL: &str = "datacentre";
 
@@ -49,13 +51,13 @@ pub fn vid(vid: u16) -> VlanId {
 
 /// A view of these trunks, which have no sub-ports.
 pub fn trunks(names: &[&str]) -> View {
-    let mut view = View::default();
+    let mut view = View { project: PROJECT.into(), ..View::default() };
     for name in names {
         let id = format!("id-{name}");
         let trunk = Trunk {
             id: id.clone(),
             name: (*name).to_owned(),
-            project_id: "p".into(),
+            project_id: PROJECT.into(),
             port_id: format!("parent-{name}"),
             status: "ACTIVE".into(),
             admin_state_up: true,
@@ -72,6 +74,7 @@ pub fn network(view: &mut View, id: &str, name: &str, description: &str, vlan: O
         id: id.into(),
         name: name.into(),
         description: description.into(),
+        project_id: PROJECT.into(),
         admin_state_up: true,
         port_security_enabled: Some(false),
         network_type: vlan.map(|_| "vlan".into()),
@@ -141,7 +144,7 @@ pub fn is_acceptable(view: &View, request: &Request) -> bool {
             Resource::Network => {
                 let mut users = view.ports.values().filter(|port| port.network_id == change.id).peekable();
                 let is_used = users.peek().is_some();
-                assert!(users.all(|port| is_foreign(port)), "NetworkInUse: {request}");
+                assert!(users.all(is_foreign), "NetworkInUse: {request}");
                 return !is_used;
             }
         },

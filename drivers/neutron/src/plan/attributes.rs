@@ -65,6 +65,17 @@ impl<'a> Attributes<'a> {
             && network.segmentation_id == Some(vid.get().into())
     }
 
+    /// True when a network is used for the VLAN that its tag names. `project`: that of the credential. Others can tag
+    /// their networks and share them, too.
+    pub fn may_offer(self, network: &Network, project: &str) -> bool {
+        network.project_id == project || self.settings.trusted_projects.contains(&network.project_id)
+    }
+
+    /// True when a port has to be made anew: without port security it has an address of its own and no security groups.
+    pub fn is_outdated(self, port: &Port) -> bool {
+        self.settings.port_security && port.port_security_enabled == Some(false)
+    }
+
     /// True when a network of ours is visibly another VLAN, or one of another physical network.
     pub fn is_misplaced(self, network: &Network, vid: VlanId) -> bool {
         self.network_type() == NetworkType::Provider

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eno_schemas::{FabricDesired, FabricPort, Item, NetworkType, Note, Rejection, VlanId, VlanSet};
 
-use crate::mark::{Mark, is_of_other_cluster, offer_tag};
+use crate::mark::{Mark, offer_tag};
 use crate::request::{Change, NewNetwork, NewPort, Request, Resource};
 use crate::view::{Id, Network, Port, View};
 
@@ -224,7 +224,11 @@ impl<'a> Planner<'a> {
                 let networks = self.view.networks.values();
                 networks.filter(|network| !self.is_ours(network))
             };
-            let offered: Vec<&Network> = foreign().filter(|network| network.tags.contains(&tag)).collect();
+            let offered: Vec<&Network> = foreign()
+                .filter(|network| {
+                    network.tags.contains(&tag) && self.attributes.may_offer(network, &self.view.project)
+                })
+                .collect();
             match offered.as_slice() {
                 [] => {}
                 [network] => {
@@ -257,7 +261,7 @@ impl<'a> Planner<'a> {
             "VLAN {vid} of physical network {} is that of network {name} ({id})",
             self.attributes.physical_network().unwrap_or_default()
         );
-        if is_of_other_cluster(name, self.mark.cluster()) {
+        if self.mark.is_of_other_cluster(name, &network.description) {
             self.reject(Item::vlan(vid), format!("{what}, which belongs to another cluster"));
         } else if !self.desired.device.adopt.contains(vid) {
             let tag = offer_tag(vid);
@@ -298,10 +302,14 @@ impl<'a> Planner<'a> {
             let port = self.view.ports.get(occupant);
             let of = port.and_then(|port| self.mark.vid_of(&port.name, &port.description));
             match port {
-                Some(port) if of == Some(vid) && port.network_id == network => {
+                Some(port)
+                    if of == Some(vid)
+                        && port.network_id == network
+                        && !self.attributes.is_outdated(port) =>
+                {
                     self.assigned.insert(occupant);
                 }
-                // It is of another network or VLAN, and is taken off first.
+                // It is of another network or VLAN, or outdated, and is taken off first.
                 Some(_) if of.is_some() => drop(self.incomplete.insert(trunk.clone())),
                 _ => self.adopt_sub_port(trunk, vid, occupant, &network),
             }
@@ -311,10 +319,12 @@ impl<'a> Planner<'a> {
             self.reject_on(trunk, vid, &reason.clone());
             return;
         }
-        let refused = &self.refusals.changes;
+        let (refused, attributes) = (&self.refusals.changes, self.attributes);
         let free = self.free.get_mut(&(network.clone(), vid));
         let free = free.and_then(|free| {
-            let at = free.iter().position(|port| !refused.contains_key(&port.id))?;
+            let at = free
+                .iter()
+                .position(|port| !refused.contains_key(&port.id) && !attributes.is_outdated(port))?;
             Some(free.swap_remove(at))
         });
         if let Some(port) = free {
@@ -346,7 +356,7 @@ impl<'a> Planner<'a> {
             self.trunk_name(trunk)
         );
         let other_network = port.filter(|port| port.network_id != network);
-        if is_of_other_cluster(name, self.mark.cluster()) {
+        if port.is_some_and(|port| self.mark.is_of_other_cluster(name, &port.description)) {
             self.reject_on(trunk, vid, &format!("{what}, which belongs to another cluster"));
         } else if !self.desired.device.adopt.contains(vid) {
             let reason =

@@ -9,7 +9,7 @@ use eno_schemas::{
 };
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, post, reconcile, vid};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, post, reconcile, vid, with_cloud};
 use crate::cloud::proxy::Seen;
 
 /// The requests without logins, as `METHOD path`.
@@ -139,15 +139,16 @@ async fn drift_is_repaired_or_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn member_uses_offered_networks_and_leaves_them() {
     let cloud = Cloud::new(Role::Member).await;
-    let desired = cloud.desired(&[("t1", &[0, 1]), (PHYSICAL, &[0, 1])]);
+    let mut desired = cloud.desired(&[("t1", &[0, 1]), (PHYSICAL, &[0, 1])]);
     let driver = cloud.driver();
     let reconciled = reconcile(&driver, &desired).await;
     let reason = &reconciled.rejected[0].reason;
     assert!(reason.contains("create_network:provider:network_type"), "{reason}");
-    assert!(reason.contains("gives it the tag eno-vlan-<ID>"), "{reason}");
+    assert!(reason.contains("in this project with the tag eno-vlan-<ID>"), "{reason}");
     assert_eq!(reconciled.rejected.len(), 2);
 
     let admin = Cloud::admin();
+    let admin_project = json!(with_cloud(|cloud| async move { cloud.admin().project_id.clone() }).await);
     for item in [0, 1] {
         let network = json!({
             "name": format!("offered-{}", cloud.vlan(item)),
@@ -155,6 +156,8 @@ async fn member_uses_offered_networks_and_leaves_them() {
             "provider:physical_network": PHYSICAL,
             "provider:segmentation_id": cloud.vlan(item),
             "mtu": 1450,
+            // The first is the project's own.
+            "project_id": if item == 0 { json!(cloud.account.project_id) } else { admin_project.clone() },
         });
         let network = post(&admin, "network", network).await;
         let tag = format!("eno-vlan-{}", cloud.vlan(item));
@@ -167,17 +170,18 @@ async fn member_uses_offered_networks_and_leaves_them() {
             "target_tenant": cloud.account.project_id,
         } });
         admin.post("/v2.0/rbac-policies", share).await.unwrap();
-        if item == 0 {
-            let open = json!({ "network": { "port_security_enabled": false } });
-            admin.put(&format!("/v2.0/networks/{network}"), open).await.unwrap();
-        }
     }
+    // The second network is shared by another project.
+    let reconciled = reconcile(&driver, &desired).await;
+    assert_eq!(cloud.placed("t1").await, BTreeSet::from([cloud.vlan(0)]));
+    assert_eq!(reconciled.rejected.len(), 1, "{:?}", reconciled.rejected);
+    desired.device.neutron.as_mut().unwrap().trusted_projects = vec![admin_project.as_str().unwrap().into()];
     // The second network has port security, which only its owner may turn off.
     let reconciled = reconcile(&driver, &desired).await;
     assert_eq!(cloud.placed("t1").await, BTreeSet::from([cloud.vlan(0)]));
     assert_eq!(reconciled.rejected.len(), 1, "{:?}", reconciled.rejected);
     let reason = &reconciled.rejected[0].reason;
-    assert!(reason.contains("its owner turns its port security off"), "{reason}");
+    assert!(reason.contains("they turn off the network's port security"), "{reason}");
     let second = admin.get(&format!("/v2.0/networks?name=offered-{}", cloud.vlan(1))).await.unwrap();
     let second = second["networks"][0]["id"].as_str().unwrap().to_owned();
     let open = json!({ "network": { "port_security_enabled": false } });

@@ -87,21 +87,18 @@ impl DriverFixture for Project {
     async fn set_refused(&self, item: Option<usize>) {
         let admin = Cloud::admin();
         let name = format!("refusing-{}", self.0.first_vlan);
-        match item {
-            Some(item) => {
-                let vlan = json!({
-                    "name": name,
-                    "provider:network_type": "vlan",
-                    "provider:physical_network": PHYSICAL,
-                    "provider:segmentation_id": self.0.vlan(item),
-                });
-                post(&admin, "network", vlan).await;
-            }
-            None => {
-                let found = admin.get(&format!("/v2.0/networks?name={name}")).await.unwrap();
-                let id = found["networks"][0]["id"].as_str().unwrap();
-                admin.delete(&format!("/v2.0/networks/{id}")).await.unwrap();
-            }
+        if let Some(item) = item {
+            let vlan = json!({
+                "name": name,
+                "provider:network_type": "vlan",
+                "provider:physical_network": PHYSICAL,
+                "provider:segmentation_id": self.0.vlan(item),
+            });
+            post(&admin, "network", vlan).await;
+        } else {
+            let found = admin.get(&format!("/v2.0/networks?name={name}")).await.unwrap();
+            let id = found["networks"][0]["id"].as_str().unwrap();
+            admin.delete(&format!("/v2.0/networks/{id}")).await.unwrap();
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use eno_control_plane::openstack::{Account, OpenStack, OpenStackClient, OpenStackOptions};
+use eno_control_plane::openstack::{Account, OpenStack, OpenStackClient, OpenStackOptions, Release};
 use eno_control_plane::parts::Parts;
 use eno_device_secrets::SecretSource;
 use eno_driver_neutron::driver::{NeutronDriver, Options};
@@ -21,6 +21,9 @@ use crate::world;
 
 pub use crate::world::{PHYSICAL, TARGET};
 
+/// Names another release of OpenStack for all tests of the process.
+pub const RELEASE: &str = "ENO_OPENSTACK_RELEASE";
+
 /// Keystone and Neutron, with the runtime of their connections, which lives as long as the process.
 static CLOUD: LazyLock<(Handle, OpenStack)> = LazyLock::new(|| {
     let (send, receive) = std::sync::mpsc::channel();
@@ -29,7 +32,10 @@ static CLOUD: LazyLock<(Handle, OpenStack)> = LazyLock::new(|| {
         runtime.block_on(async {
             let dir = TempDir::with_prefix("eno-neutron-").unwrap().keep();
             let parts = Parts::from_env().expect("a cache for the parts");
-            let started = OpenStack::start(OpenStackOptions::new(dir, parts)).await;
+            let release =
+                std::env::var(RELEASE).map_or_else(|_| Release::default(), |name| name.parse().unwrap());
+            let options = OpenStackOptions { release, ..OpenStackOptions::new(dir, parts) };
+            let started = OpenStack::start(options).await;
             send.send((Handle::current(), started.expect("Keystone and Neutron"))).unwrap();
             std::future::pending::<()>().await;
         });

@@ -5,4 +5,5 @@ mod conformance;
 mod crash;
 mod fixture;
 mod inputs;
+mod lanes;
 mod proxy;

@@ -232,4 +232,4 @@ impl Shared {
 }
 
 /// The time limits of drivers in tests.
-pub const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+pub const REQUEST_LIMIT: Duration = Duration::from_mins(1);

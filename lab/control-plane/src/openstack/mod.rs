@@ -277,8 +277,14 @@ impl OpenStack {
         let project_id = self.find_or_create("project", name, json!({})).await?;
         let password = format!("{name}-password");
         let user_id = self.find_or_create("user", name, json!({ "password": password })).await?;
-        let account =
-            Account { user: name.to_owned(), user_id, password, project: name.to_owned(), project_id, ..admin() };
+        let account = Account {
+            user: name.to_owned(),
+            user_id,
+            password,
+            project: name.to_owned(),
+            project_id,
+            ..admin()
+        };
         self.grant_role(&account, "member").await?;
         Ok(account)
     }
@@ -288,7 +294,10 @@ impl OpenStack {
         let roles = self.client.get(&format!("/v3/roles?name={role}")).await?;
         let role = text(&roles, "/roles/0/id")?;
         let (project, user) = (&account.project_id, &account.user_id);
-        self.client.put(&format!("/v3/projects/{project}/users/{user}/roles/{role}"), json!({})).await.map(drop)
+        self.client
+            .put(&format!("/v3/projects/{project}/users/{user}/roles/{role}"), json!({}))
+            .await
+            .map(drop)
     }
 
     /// The id of a project or a user of the default domain, which is created if absent.
