@@ -68,7 +68,8 @@ pub enum PortSecurity {
     /// Pods may use any MAC and IP address, as bridged pods need it.
     #[default]
     Disabled,
-    /// Ports accept the MAC address of the trunk's parent port and AllowedAddressPairs; security groups hold.
+    /// Ports accept the MAC address of the trunk's parent port and AllowedAddressPairs; security groups hold. After a
+    /// change to it, ports are made anew.
     Enabled,
 }
 

@@ -10,6 +10,7 @@ mod manifests;
 mod networks;
 mod nodes;
 mod objects;
+mod openstack;
 mod ovs;
 mod poll;
 mod program;
@@ -22,12 +23,13 @@ pub use manifests::{access, attachment, connection_point, object, service, subne
 pub use networks::Networks;
 pub use nodes::{daemon_set, deployment, nodes, two_nodes};
 pub use objects::ExpectedStatus;
+pub use openstack::{PHYSICAL_NETWORK, Placed};
 pub use ovs::OpenVswitch;
 pub use poll::{poll, poll_within, until};
 pub use switches::{Ports, between_leaves};
 pub use system::{
-    System, TIMEOUT, with_exclusive_nodes, with_exclusive_sandbox, with_new_sandbox, with_own_sandbox,
-    with_shared_nodes, with_shared_sandbox,
+    System, TIMEOUT, with_exclusive_nodes, with_exclusive_openstack, with_exclusive_sandbox,
+    with_new_sandbox, with_own_sandbox, with_shared_nodes, with_shared_openstack, with_shared_sandbox,
 };
 
 /// The prefix of the VLAN names of the sandbox's engine.

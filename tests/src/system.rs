@@ -142,6 +142,22 @@ fn shared_system(shared_system: &SharedSystem, change: impl FnOnce(&mut SandboxO
 
 static SANDBOX_WITHOUT_NODES: SharedSystem = Mutex::new(Weak::new());
 static SANDBOX_WITH_NODES: SharedSystem = Mutex::new(Weak::new());
+static SANDBOX_WITH_OPENSTACK: SharedSystem = Mutex::new(Weak::new());
+
+fn openstack(options: &mut SandboxOptions) {
+    options.openstack = true;
+}
+
+/// Runs a test concurrently with others on a shared sandbox with OpenStack and without real nodes. The test must use its
+/// own names, namespaces and VLAN IDs.
+pub fn with_shared_openstack<F: AsyncFnOnce(&System)>(test: F) {
+    run_shared(shared_system(&SANDBOX_WITH_OPENSTACK, openstack), test);
+}
+
+/// Runs a test on the sandbox of [`with_shared_openstack`] while no other runs there, since it disturbs everything.
+pub fn with_exclusive_openstack<F: AsyncFnOnce(&System)>(test: F) {
+    run_exclusive(shared_system(&SANDBOX_WITH_OPENSTACK, openstack), test);
+}
 
 /// Runs a test concurrently with others on a shared sandbox with two real nodes, one on each leaf. The test must use
 /// its own names, namespaces and VLAN IDs.

@@ -11,7 +11,8 @@ use futures::{Stream, stream};
 use tokio::time::Instant;
 use tracing::{debug, info};
 
-use crate::http::{Api, ApiError, Limits};
+use crate::error::ApiError;
+use crate::http::{Api, Limits};
 use crate::keystone::{Credentials, KEYS};
 use crate::mark::Mark;
 use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
@@ -42,14 +43,16 @@ struct Target {
     session: Option<Session>,
     /// The [content_hash] of the desired state that the last reconcile fully verified.
     verified: Option<String>,
-    /// What the last reconcile read back, for which desired state, and when.
+    /// What is there after the last reconcile.
     last: Option<LastRead>,
 }
 
 struct LastRead {
+    /// The [content_hash] of the desired state of the last reconcile.
     content: String,
     mark: Mark,
     view: View,
+    /// When all of it was last read.
     at: Instant,
 }
 
@@ -91,36 +94,33 @@ impl NeutronDriver {
             Err(error) => return with_info(Reconciled::failed(error.failure())),
         };
         let content = content_hash(desired);
-        let known = Known {
-            was_verified: target.verified.as_ref() == Some(&content),
-            view: target
-                .last
-                .take()
-                .filter(|last| last.content != content && last.mark == mark && last.at.elapsed() < interval)
-                .filter(|last| knows_trunks(&last.view, desired))
-                .map(|last| last.view),
-        };
+        let was_verified = target.verified.as_ref() == Some(&content);
+        if !was_verified {
+            target.verified = None;
+        }
+        let last = target
+            .last
+            .take()
+            .filter(|last| last.content != content && last.mark == mark && last.at.elapsed() < interval);
+        let last = last.and_then(|last| Some((last.at, last.view.with_trunks_of(desired)?)));
+        let (read_at, view) = last.unzip();
+        let known = Known { view, was_verified };
         let before = session.api.requests();
-        let ended = reconcile(
-            &session.api,
-            desired,
-            &mark,
-            known,
-            || work.is_current(),
-            |message| work.progress(message),
-        )
-        .await;
+        let ended = reconcile(&session.api, desired, &mark, known, work).await;
         debug!(target = name, requests = session.api.requests() - before, "reconciled");
         with_info(match ended {
             Ok(ReconcileEnd::Done(done)) => {
-                self.audits.record_read(name, interval);
+                let at = read_at.filter(|_| !done.all_read).unwrap_or_else(Instant::now);
+                if done.all_read {
+                    self.audits.record_read(name, interval);
+                }
                 if done.rejected.is_empty() && !done.drift_stays {
                     target.verified = Some(content.clone());
                 }
                 // A role that was granted after a refusal counts from the next login.
-                target.session = Some(session).filter(|_| done.rejected.is_empty());
+                target.session = Some(session).filter(|_| !done.is_denied);
                 let (view, reconciled) = applied(*done);
-                target.last = Some(LastRead { content, mark, view, at: Instant::now() });
+                target.last = Some(LastRead { content, mark, view, at });
                 reconciled
             }
             Ok(ReconcileEnd::Superseded) => {
@@ -158,14 +158,12 @@ impl NeutronDriver {
             Ok(mark) => mark,
             Err(error) => return failed(Failure::permanent(error.to_string())),
         };
-        let last = target.last.take();
         let session = match self.session(&mut target, desired).await {
             Ok(session) => session,
             Err(error) => return failed(error.failure()),
         };
         let previewed = preview(&session.api, desired, &mark).await;
         target.session = Some(session);
-        target.last = last;
         let info = device_info(desired, self.audit_interval(desired));
         Preview { device: Some(info), ..previewed.unwrap_or_else(|error| failed(error.failure())) }
     }
@@ -201,14 +199,6 @@ impl Driver for NeutronDriver {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
         self.audits.forget(target);
     }
-}
-
-/// True when all trunks of a desired state were found by an earlier read.
-fn knows_trunks(view: &View, desired: &FabricDesired) -> bool {
-    let physical_network =
-        desired.device.neutron.as_ref().and_then(|settings| settings.physical_network.as_deref());
-    let mut names = desired.ports.iter().map(crate::plan::listed_name);
-    names.all(|name| Some(name) == physical_network || view.trunk_of.contains_key(name))
 }
 
 /// Hash of a desired state without the audit interval, whose change is no drift.

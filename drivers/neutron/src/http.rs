@@ -2,26 +2,24 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use eno_device_secrets::SecretError;
-use eno_schemas::Failure;
 use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::debug;
 
-use crate::keystone::{Credentials, NoEndpoint, Token};
+use crate::error::{ApiError, Refusal};
+use crate::keystone::{Credentials, Token};
 use crate::request::HttpRequest;
+use crate::text::shown;
 
 /// Maximum bytes of an answer. A trunk with all VLANs has 0.5 MB.
 const MAX_ANSWER: usize = 64 << 20;
 /// A token is renewed this long before its end.
 const RENEW_BEFORE: Duration = Duration::from_mins(1);
-/// Maximum characters of a text of the other side that a message shows.
-const MAX_SHOWN: usize = 300;
 /// Maximum pages of a list.
 const MAX_PAGES: usize = 10_000;
 /// Temporary refusals that are waited out.
@@ -38,134 +36,6 @@ pub struct Limits {
     pub connect: Duration,
     /// For the answer to a request.
     pub request: Duration,
-}
-
-/// Why a request had no effect, or why its effect is not known.
-#[derive(Debug, thiserror::Error)]
-pub enum ApiError {
-    /// The Secret can't be used.
-    #[error(transparent)]
-    Secret(#[from] SecretError),
-    /// The CA certificates of the Secret can't be used.
-    #[error("ca.crt of credential {name:?} has no PEM certificates that can be used: {reason}")]
-    Authorities {
-        /// The Secret.
-        name: String,
-        /// The error of the TLS library.
-        reason: String,
-    },
-    /// The address is no URL.
-    #[error("{address} is not the URL of Keystone: {reason}")]
-    Address {
-        /// The address.
-        address: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The catalogue lacks Neutron.
-    #[error(transparent)]
-    Catalogue(#[from] NoEndpoint),
-    /// No answer came. The request may have been carried out.
-    #[error("{operation}: {server} does not answer: {reason}")]
-    Unreachable {
-        /// The request.
-        operation: String,
-        /// The server.
-        server: String,
-        /// The reason.
-        reason: String,
-    },
-    /// The server's certificate is not accepted.
-    #[error(
-        "{server} showed a certificate that is not accepted ({reason}): put the PEM certificate of its authority into \
-         ca.crt of the Secret {secret}"
-    )]
-    Certificate {
-        /// The server.
-        server: String,
-        /// The reason.
-        reason: String,
-        /// The Secret.
-        secret: String,
-    },
-    /// Keystone refuses the login.
-    #[error("Keystone at {server} refuses the credential {secret:?}: {message}. {remedy}")]
-    Login {
-        /// The server.
-        server: String,
-        /// The Secret.
-        secret: String,
-        /// Keystone's message.
-        message: String,
-        /// What helps.
-        remedy: &'static str,
-    },
-    /// The answer is not what the API specifies.
-    #[error(
-        "{operation}: {server} answered {status} with {content}: a proxy or another server is at this address"
-    )]
-    NotTheApi {
-        /// The request.
-        operation: String,
-        /// The server.
-        server: String,
-        /// The HTTP status.
-        status: StatusCode,
-        /// What the answer is.
-        content: String,
-    },
-    /// Every plan was outdated before it was carried out.
-    #[error("other clients changed the same things in Neutron again and again")]
-    Contended,
-    /// Neutron refuses the request.
-    #[error("{operation}: {refusal}")]
-    Refused {
-        /// The request.
-        operation: String,
-        /// Neutron's answer.
-        refusal: Refusal,
-    },
-}
-
-/// An error that Neutron answers.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message} ({kind}, {status})")]
-pub struct Refusal {
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// `type` of `NeutronError`, such as `VlanIdInUse`.
-    pub kind: String,
-    /// Its message.
-    pub message: String,
-    /// When to try again, as the server asks.
-    pub retry_after: Option<Duration>,
-}
-
-impl Refusal {
-    /// The same request may succeed later.
-    pub fn is_temporary(&self) -> bool {
-        self.status.is_server_error()
-            || self.status == StatusCode::TOO_MANY_REQUESTS
-            || (self.status == StatusCode::CONFLICT && self.retry_after.is_some())
-    }
-
-    /// Something was changed by another hand since it was read.
-    pub fn is_stale(&self) -> bool {
-        matches!(self.status, StatusCode::NOT_FOUND | StatusCode::PRECONDITION_FAILED)
-    }
-}
-
-impl ApiError {
-    /// The failure for a report.
-    pub fn failure(&self) -> Failure {
-        let unreachable = match self {
-            Self::Unreachable { .. } => true,
-            Self::Refused { refusal, .. } => refusal.status.is_server_error(),
-            _ => false,
-        };
-        let retryable = !matches!(self, Self::Address { .. });
-        Failure { reason: self.to_string(), retryable, unreachable }
-    }
 }
 
 /// Waits after temporary refusals.
@@ -205,7 +75,7 @@ pub struct Api {
 #[derive(Clone, Debug)]
 struct HeldToken {
     value: eno_device_secrets::Hidden,
-    renew_at: Timestamp,
+    renew_at: Instant,
 }
 
 impl Api {
@@ -217,7 +87,7 @@ impl Api {
         let url = token.neutron(&credentials, keystone.scheme() == "https")?;
         let unreadable = |reason: String| ApiError::Address { address: url.clone(), reason };
         let neutron = Url::parse(&format!("{url}/v2.0/")).map_err(|error| unreadable(error.to_string()))?;
-        debug!(keystone = %keystone, neutron = %neutron, expires = token.expires_at, "logged in");
+        debug!(keystone = %keystone, neutron = %neutron, "logged in");
         Ok(Self {
             client,
             keystone,
@@ -259,6 +129,11 @@ impl Api {
             let mut answer = loop {
                 match self.send(&operation, Method::GET, url.clone(), None, None).await {
                     Ok(answer) => break answer,
+                    Err(ApiError::Refused { refusal, .. })
+                        if refusal.status == StatusCode::NOT_FOUND && collection == "trunks" =>
+                    {
+                        return Err(ApiError::NoTrunks { server: self.server() });
+                    }
                     Err(error) => waits.wait_after(error).await?,
                 }
             };
@@ -267,30 +142,27 @@ impl Api {
                 self.not_the_api(&operation, StatusCode::OK, format!("an unexpected list: {error}"))
             })?;
             if page.is_empty() {
-                break;
+                return Ok(items);
             }
             items.extend(page);
             let links = answer.get(format!("{collection}_links")).and_then(Value::as_array);
             let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
             // The server may name itself as it is seen behind a proxy: only the query is taken.
-            let next = next.and_then(|link| Url::parse(link["href"].as_str()?).ok());
-            match next.as_ref().and_then(Url::query) {
-                Some(query) => url.set_query(Some(query)),
-                None => break,
-            }
+            let Some(next) = next.and_then(|link| link["href"].as_str()) else { return Ok(items) };
+            let next = url.join(next).ok().filter(|next| next.query().is_some());
+            let unreadable = || self.not_the_api(&operation, StatusCode::OK, "a link to no page".to_owned());
+            let next = next.ok_or_else(unreadable)?;
+            url.set_query(next.query());
         }
-        Ok(items)
+        let endless = format!("more than {MAX_PAGES} pages");
+        Err(self.not_the_api(&operation, StatusCode::OK, endless))
     }
 
     /// Makes a change, and returns the answer.
     pub async fn change(&self, operation: &str, request: &HttpRequest) -> Result<Value, ApiError> {
-        let method = match request.method {
-            "POST" => Method::POST,
-            "PUT" => Method::PUT,
-            _ => Method::DELETE,
-        };
         let url = self.url(&request.path)?;
-        self.send(operation, method, url, request.if_match.as_deref(), request.body.as_ref()).await
+        self.send(operation, request.method.clone(), url, request.if_match.as_deref(), request.body.as_ref())
+            .await
     }
 
     fn url(&self, path: &str) -> Result<Url, ApiError> {
@@ -311,7 +183,7 @@ impl Api {
         loop {
             let token = self.token().await?;
             let mut request =
-                self.client.request(method.clone(), url.clone()).header("X-Auth-Token", token.value.expose());
+                self.client.request(method.clone(), url.clone()).header("X-Auth-Token", token_header(&token));
             if let Some(if_match) = if_match {
                 request = request.header("If-Match", if_match);
             }
@@ -389,7 +261,7 @@ impl Api {
 
     async fn token(&self) -> Result<HeldToken, ApiError> {
         let held = self.token.lock().await.clone();
-        if Timestamp::now() < held.renew_at {
+        if Instant::now() < held.renew_at {
             return Ok(held);
         }
         self.renew(&held).await
@@ -491,9 +363,18 @@ async fn login(
     let value = answer.token.clone().ok_or_else(not_the_api)?;
     let token = body.and_then(|mut body| serde_json::from_value::<Token>(body["token"].take()).ok());
     let token = token.ok_or_else(not_the_api)?;
-    let expires: Timestamp = token.expires_at.parse().map_err(|_| not_the_api())?;
-    let renew_at = expires.checked_sub(RENEW_BEFORE).unwrap_or(expires);
+    // By the clock of Keystone, which may differ from ours.
+    let lifetime = token.lifetime().ok_or_else(not_the_api)?;
+    let renew_at = Instant::now() + lifetime.saturating_sub(RENEW_BEFORE).max(RENEW_BEFORE);
     Ok((HeldToken { value: value.into(), renew_at }, token))
+}
+
+/// The token as a header that is never logged.
+fn token_header(token: &HeldToken) -> HeaderValue {
+    let header = HeaderValue::from_str(token.value.expose());
+    let mut header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
+    header.set_sensitive(true);
+    header
 }
 
 /// An answer of any server.
@@ -585,13 +466,6 @@ fn causes(error: &dyn Error) -> String {
     text
 }
 
-/// A text of the other side, in one line and shortened.
-fn shown(text: &str) -> String {
-    let line: String =
-        text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_SHOWN).collect();
-    line.trim().trim_end_matches('.').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -622,11 +496,5 @@ mod tests {
             headers.insert(RETRY_AFTER, text.parse().unwrap());
             assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
         }
-    }
-
-    #[test]
-    fn texts_of_the_other_side_are_one_short_line() {
-        assert_eq!(shown("a\nb\u{1b}[31m"), "a b [31m");
-        assert_eq!(shown(&"x".repeat(1000)).len(), MAX_SHOWN);
     }
 }

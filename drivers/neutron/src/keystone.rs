@@ -1,6 +1,9 @@
 //! Keystone's part: the login, and where Neutron is (Identity API v3). Pure.
 
+use std::time::Duration;
+
 use eno_device_secrets::{DeviceSecret, Hidden, SecretError};
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -100,8 +103,10 @@ impl Credentials {
 /// A token's description.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Token {
+    /// When it was made, RFC 3339.
+    issued_at: String,
     /// When it ends, RFC 3339.
-    pub expires_at: String,
+    expires_at: String,
     /// Absent: the token is not of a project.
     pub project: Option<Project>,
     /// Absent: the login has no project or role.
@@ -184,6 +189,12 @@ pub enum NoEndpoint {
 }
 
 impl Token {
+    /// How long it lasts; `None`: its times can't be read.
+    pub fn lifetime(&self) -> Option<Duration> {
+        let [issued, expires]: [Timestamp; 2] = [self.issued_at.parse().ok()?, self.expires_at.parse().ok()?];
+        Duration::try_from(expires.duration_since(issued)).ok()
+    }
+
     /// The URL of Neutron, without `/v2.0`.
     pub fn neutron(&self, credentials: &Credentials, keystone_has_tls: bool) -> Result<String, NoEndpoint> {
         let endpoints: Vec<&Endpoint> = self
@@ -205,6 +216,10 @@ impl Token {
         let fitting: Vec<&Endpoint> = endpoints.iter().filter(fits).copied().collect();
         let endpoint = match fitting.as_slice() {
             [endpoint] => endpoint,
+            // The same service twice.
+            [endpoint, others @ ..] if others.iter().all(|other| other.region_id == endpoint.region_id) => {
+                endpoint
+            }
             [] => {
                 let there = endpoints.iter().map(|endpoint| {
                     format!(
@@ -293,7 +308,8 @@ mod tests {
         let token = |endpoints: &[(&str, &str, &str)]| -> Token {
             let endpoint = |(region, interface, url): &(&str, &str, &str)| json!({ "region_id": region, "interface": interface, "url": url });
             serde_json::from_value(json!({
-                "expires_at": "2026-01-01T00:00:00Z",
+                "issued_at": "2026-01-01T00:00:00Z",
+                "expires_at": "2026-01-01T01:00:00Z",
                 "project": { "name": "p" },
                 "catalog": [
                     { "type": "identity", "endpoints": [endpoint(&("a", "public", "https://keystone"))] },
@@ -310,6 +326,7 @@ mod tests {
         assert!(two.neutron(&read, true).unwrap_err().to_string().contains("regions, a, b"));
         read.region = Some("a".into());
         assert_eq!(two.neutron(&read, true).unwrap(), "https://one:9696");
+        assert_eq!(two.lifetime(), Some(Duration::from_hours(1)));
         read.region = Some("b".into());
         assert_eq!(two.neutron(&read, true).unwrap(), "https://two/net");
         read.region = Some("c".into());

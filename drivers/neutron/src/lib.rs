@@ -5,6 +5,7 @@
 //! Neutron, [`read`] reads, [`mod@reconcile`] makes the requests of plans, and [`driver`] keeps one login per device.
 
 pub mod driver;
+pub mod error;
 pub mod http;
 pub mod keystone;
 pub mod mark;
@@ -13,4 +14,5 @@ pub mod plan;
 pub mod read;
 pub mod reconcile;
 pub mod request;
+mod text;
 pub mod view;

@@ -15,6 +15,9 @@ pub struct Mark {
     /// The start of the descriptions of all FabricDevices of the cluster.
     prefix: String,
     description: String,
+    /// The description of tenant networks: their marks tell them from provider networks to a credential that can't see
+    /// what they are.
+    tenant_description: String,
 }
 
 /// The name of a FabricDevice is too long for a description. Trying again does not help.
@@ -35,8 +38,9 @@ impl Mark {
         let uid = desired.cluster_uid.as_ref().map(|uid| format!(" ({uid})")).unwrap_or_default();
         let prefix = format!("ENO cluster {cluster}{uid}, FabricDevice ");
         let description = format!("{prefix}{target}");
-        match description.len().checked_sub(MAX_DESCRIPTION) {
-            None | Some(0) => Ok(Self { cluster, prefix, description }),
+        let tenant_description = format!("{description}, tenant network");
+        match tenant_description.len().checked_sub(MAX_DESCRIPTION) {
+            None | Some(0) => Ok(Self { cluster, prefix, description, tenant_description }),
             Some(more) => Err(NameTooLong { length: target.len(), max: target.len().saturating_sub(more) }),
         }
     }
@@ -46,14 +50,19 @@ impl Mark {
         vlan_name(&self.cluster, vid)
     }
 
-    /// The description of all networks and ports of ours.
+    /// The description of all ports and provider networks of ours.
     pub fn description(&self) -> &str {
         &self.description
     }
 
+    /// The description of all tenant networks of ours.
+    pub fn tenant_description(&self) -> &str {
+        &self.tenant_description
+    }
+
     /// The VLAN of a network or port with this name and description; `None`: it is not ours.
     pub fn vid_of(&self, name: &str, description: &str) -> Option<VlanId> {
-        if description != self.description {
+        if description != self.description && description != self.tenant_description {
             return None;
         }
         let vid: VlanId = name.rsplit('-').next()?.parse().ok()?;
@@ -122,8 +131,8 @@ mod tests {
     #[test]
     fn long_names_of_devices_are_refused() {
         let desired = desired("c1", None);
-        let longest = "v".repeat(255 - "ENO cluster c1, FabricDevice ".len());
-        assert_eq!(Mark::new(&desired, &longest).unwrap().description().len(), 255);
+        let longest = "v".repeat(255 - "ENO cluster c1, FabricDevice , tenant network".len());
+        assert_eq!(Mark::new(&desired, &longest).unwrap().tenant_description().len(), 255);
         let error = Mark::new(&desired, &format!("{longest}v")).unwrap_err();
         assert!(error.to_string().contains(&format!("at most {} of them", longest.len())), "{error}");
     }

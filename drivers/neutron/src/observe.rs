@@ -13,7 +13,7 @@ pub fn observe(view: &View, desired: &FabricDesired, mark: &Mark, plan: &Plan) -
     let attributes = Attributes::new(desired, mark, None);
     let ours = |port: &str| -> Option<(VlanId, &str)> {
         let port = view.ports.get(port)?;
-        Some((mark.vid_of(&port.name, &port.description)?, &port.network_id))
+        Some((view.own_port(port, mark)?, &port.network_id))
     };
     // A VLAN that is not desired any more is still there with any network of ours.
     let network_of = |vid: VlanId| plan.networks.get(&vid).map(String::as_str);
@@ -27,12 +27,18 @@ pub fn observe(view: &View, desired: &FabricDesired, mark: &Mark, plan: &Plan) -
         of_trunk.insert(&trunk.id, in_place.collect());
     }
     // Networks of ours, and those of others that ports of ours are on.
-    let own_networks =
-        view.networks.values().filter_map(|network| mark.vid_of(&network.name, &network.description));
+    let own_networks = view.networks.values().filter_map(|network| view.own_network(network, mark));
     let ports = view.ports.keys().filter_map(|port| Some(ours(port)?.0));
     let mut vlans: VlanSet = own_networks.chain(ports).collect();
     let on_ports = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     let left = vlans.difference(&on_ports);
+    let mut wanted: HashMap<&str, VlanSet> = HashMap::new();
+    for port in &desired.ports {
+        if let Some(trunk) = view.trunk_of.get(listed_name(port)) {
+            let all = wanted.entry(trunk).or_default();
+            *all = all.union(&port.vlans);
+        }
+    }
     let (mut by_port, mut carried) = (BTreeMap::new(), BTreeMap::new());
     for port in &desired.ports {
         let name = listed_name(port);
@@ -47,7 +53,10 @@ pub fn observe(view: &View, desired: &FabricDesired, mark: &Mark, plan: &Plan) -
             let Some(trunk) = view.trunk_of.get(name).and_then(|id| view.trunks.get(id)) else { continue };
             let tagged = trunk.sub_ports.iter().filter_map(SubPort::vid).collect();
             carried.insert(port.name.clone(), Carried { tagged, ..Carried::default() });
-            of_trunk.get(trunk.id.as_str()).cloned().unwrap_or_default()
+            let there = of_trunk.get(trunk.id.as_str()).cloned().unwrap_or_default();
+            // A trunk may be listed by several names. What others of them want is not of a name without VLANs.
+            let others = wanted.get(trunk.id.as_str()).filter(|_| port.vlans.is_empty());
+            there.difference(others.unwrap_or(&VlanSet::EMPTY))
         };
         if !of_ours.is_empty() {
             by_port.insert(port.name.clone(), of_ours);

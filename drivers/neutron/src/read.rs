@@ -3,16 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{FabricDesired, NetworkType, VlanId, VlanSet};
-use futures::future::try_join_all;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 
-use crate::http::{Api, ApiError};
+use crate::error::ApiError;
+use crate::http::Api;
 use crate::mark::{Mark, offer_tag};
 use crate::plan::{Attributes, listed_name};
-use crate::request::{Request, Resource};
+use crate::request::{Kind, Request};
 use crate::view::{Id, Network, Port, SubPort, Trunk, View};
 
+const NETWORKS: &str = Kind::Network.collection();
+const PORTS: &str = Kind::Port.collection();
+const TRUNKS: &str = "trunks";
 /// Maximum ids or names in one query: proxies allow 8 kB for a URL.
 const MAX_IDS: usize = 100;
+/// Maximum names in one query: each has at most 63 characters, which may be escaped.
+const MAX_NAMES: usize = 30;
+/// Requests at a time.
+const CONCURRENT: usize = 4;
 /// Maximum tags in one query.
 const MAX_TAGS: usize = 250;
 /// Changed networks, ports and trunks up to which only these are read back.
@@ -49,10 +57,11 @@ const TRUNK_FIELDS: [&str; 7] =
 
 /// Reads all that is ours, the listed trunks, and what else has desired VLANs.
 pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<View, ApiError> {
-    let of_mark = [("description", mark.description())];
+    let of_ports = [("description", mark.description())];
+    let of_networks = [of_ports[0], ("description", mark.tenant_description())];
     let (networks, ports, found) = tokio::try_join!(
-        list::<Network>(api, Resource::Network.collection(), &of_mark, &NETWORK_FIELDS),
-        list::<Port>(api, Resource::Port.collection(), &of_mark, &PORT_FIELDS),
+        list::<Network>(api, NETWORKS, &of_networks, &NETWORK_FIELDS),
+        list::<Port>(api, PORTS, &of_ports, &PORT_FIELDS),
         find_trunks(api, desired, mark),
     )?;
     let mut view = View {
@@ -72,10 +81,10 @@ pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Vie
     let sub_ports = sub_ports.map(|sub| &sub.port_id).filter(|id| !view.ports.contains_key(*id));
     let parents: BTreeSet<&str> = view.trunks.values().map(|trunk| trunk.port_id.as_str()).collect();
     let ids = parents.iter().copied().chain(sub_ports.map(String::as_str));
-    let others: Vec<Port> = list_by(api, "ports", "id", ids.collect::<BTreeSet<_>>(), &PORT_FIELDS).await?;
+    let others: Vec<Port> = list_by(api, PORTS, "id", ids.collect::<BTreeSet<_>>(), &PORT_FIELDS).await?;
     let of_parents = others.iter().filter(|port| parents.contains(port.id.as_str()));
     let of_parents: BTreeSet<&str> = of_parents.map(|port| port.network_id.as_str()).collect();
-    let of_parents: Vec<Network> = list_by(api, "networks", "id", of_parents, &["id", "mtu"]).await?;
+    let of_parents: Vec<Network> = list_by(api, NETWORKS, "id", of_parents, &["id", "mtu"]).await?;
     view.parent_mtu = of_parents.iter().filter_map(|network| network.mtu).min();
     view.ports.extend(others.into_iter().map(|port| (port.id.clone(), port)));
     Ok(view)
@@ -94,9 +103,9 @@ pub async fn read_back(
     }
     let Changed { networks, ports, trunks } = changed;
     let (found_networks, found_ports, found_trunks) = tokio::try_join!(
-        list_by::<Network>(api, "networks", "id", networks.iter().map(String::as_str), &NETWORK_FIELDS),
-        list_by::<Port>(api, "ports", "id", ports.iter().map(String::as_str), &PORT_FIELDS),
-        list_by::<Trunk>(api, "trunks", "id", trunks.iter().map(String::as_str), &TRUNK_FIELDS),
+        list_by::<Network>(api, NETWORKS, "id", networks.iter().map(String::as_str), &NETWORK_FIELDS),
+        list_by::<Port>(api, PORTS, "id", ports.iter().map(String::as_str), &PORT_FIELDS),
+        list_by::<Trunk>(api, TRUNKS, "id", trunks.iter().map(String::as_str), &TRUNK_FIELDS),
     )?;
     // What was not found is gone.
     view.networks.retain(|id, _| !networks.contains(id));
@@ -134,9 +143,9 @@ impl Changed {
             Request::CreateNetworks(_) => &mut self.networks,
             Request::CreatePorts(_) => &mut self.ports,
             Request::AddSubPorts { .. } | Request::RemoveSubPorts { .. } => &mut self.trunks,
-            Request::Update(change) | Request::Delete(change) => match change.resource {
-                Resource::Network => &mut self.networks,
-                Resource::Port => &mut self.ports,
+            Request::Update { resource, .. } | Request::Delete { resource } => match resource.kind {
+                Kind::Network => &mut self.networks,
+                Kind::Port => &mut self.ports,
             },
         };
         of_kind.extend(ids);
@@ -155,8 +164,7 @@ async fn read_networks_of_others(
     wanted: &VlanSet,
     view: &mut View,
 ) -> Result<(), ApiError> {
-    let of_ours =
-        view.networks.values().filter_map(|network| mark.vid_of(&network.name, &network.description));
+    let of_ours = view.networks.values().filter_map(|network| view.own_network(network, mark));
     let missing: Vec<VlanId> = wanted.difference(&of_ours.collect()).iter().collect();
     let tags: Vec<String> = missing
         .chunks(MAX_TAGS)
@@ -164,8 +172,8 @@ async fn read_networks_of_others(
         .collect();
     let offered = tags
         .iter()
-        .map(async |tags| list::<Network>(api, "networks", &[("tags-any", tags)], &NETWORK_FIELDS).await);
-    let offered: Vec<Network> = try_join_all(offered).await?.into_iter().flatten().collect();
+        .map(async |tags| list::<Network>(api, NETWORKS, &[("tags-any", tags)], &NETWORK_FIELDS).await);
+    let offered: Vec<Network> = all(offered).await?;
     let is_offered = |vid: &VlanId| {
         offered.iter().any(|network| {
             network.tags.contains(&offer_tag(*vid)) && attributes.may_offer(network, api.project())
@@ -178,10 +186,10 @@ async fn read_networks_of_others(
     let foreign = missing.chunks(MAX_IDS).map(async |vids| {
         let mut query = vec![("provider:physical_network", physical_network)];
         query.extend(vids.iter().map(|vid| ("provider:segmentation_id", vid.as_str())));
-        list::<Network>(api, "networks", &query, &NETWORK_FIELDS).await
+        list::<Network>(api, NETWORKS, &query, &NETWORK_FIELDS).await
     });
-    let foreign = try_join_all(foreign).await?.into_iter().flatten();
-    view.networks.extend(foreign.map(|network| (network.id.clone(), network)));
+    let foreign = all(foreign).await?;
+    view.networks.extend(foreign.into_iter().map(|network| (network.id.clone(), network)));
     Ok(())
 }
 
@@ -190,12 +198,11 @@ async fn find_trunks(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<
     let physical_network = Attributes::new(desired, mark, None).physical_network();
     let names = desired.ports.iter().map(listed_name).filter(|name| physical_network != Some(*name));
     let names: BTreeSet<&str> = names.collect();
-    let mut trunks: Vec<Trunk> = by_id_or_name(api, "trunks", &names, &TRUNK_FIELDS).await?;
+    let mut trunks: Vec<Trunk> = by_id_or_name(api, TRUNKS, &names, &TRUNK_FIELDS).await?;
     let mut view = View::default();
     let mut others = BTreeSet::new();
     for name in names {
-        let named = trunks.iter().filter(|trunk| trunk.id == name || trunk.name == name);
-        let named = of_project(api, named.collect(), |trunk| &trunk.project_id);
+        let named = named(api, &trunks, name, |trunk| [&trunk.id, &trunk.name, &trunk.project_id]);
         match named.as_slice() {
             [] => drop(others.insert(name)),
             [trunk] => drop(view.trunk_of.insert(name.to_owned(), trunk.id.clone())),
@@ -206,12 +213,11 @@ async fn find_trunks(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<
             }
         }
     }
-    let ports: Vec<Port> = by_id_or_name(api, "ports", &others, &["id", "name", "project_id"]).await?;
+    let ports: Vec<Port> = by_id_or_name(api, PORTS, &others, &["id", "name", "project_id"]).await?;
     let ids: BTreeSet<&str> = ports.iter().map(|port| port.id.as_str()).collect();
-    let of_ports: Vec<Trunk> = list_by(api, "trunks", "port_id", ids, &TRUNK_FIELDS).await?;
+    let of_ports: Vec<Trunk> = list_by(api, TRUNKS, "port_id", ids, &TRUNK_FIELDS).await?;
     for name in others {
-        let named = ports.iter().filter(|port| port.id == name || port.name == name);
-        let named = of_project(api, named.collect(), |port| &port.project_id);
+        let named = named(api, &ports, name, |port| [&port.id, &port.name, &port.project_id]);
         let trunk = |port: &Port| of_ports.iter().find(|trunk| trunk.port_id == port.id);
         let reason = match named.as_slice() {
             [] => format!(
@@ -246,10 +252,13 @@ async fn find_trunks(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<
     Ok(view)
 }
 
-/// Those of the credential's project, or all if it has none: an admin sees those of all projects.
-fn of_project<'a, T>(api: &Api, found: Vec<&'a T>, project: impl Fn(&T) -> &String) -> Vec<&'a T> {
-    let own: Vec<&T> = found.iter().copied().filter(|one| project(one) == api.project()).collect();
-    if own.is_empty() { found } else { own }
+/// Those with the id `name`, and those of the credential's project with this name: an admin sees those of all projects.
+fn named<'a, T>(api: &Api, all: &'a [T], name: &str, keys: impl Fn(&T) -> [&String; 3]) -> Vec<&'a T> {
+    let is_named = |one: &&T| {
+        let [id, own, project] = keys(one);
+        id == name || (own == name && project == api.project())
+    };
+    all.iter().filter(is_named).collect()
 }
 
 /// The resources with one of these ids, or with one of these names.
@@ -284,11 +293,21 @@ async fn list_by<'a, T: for<'b> serde::Deserialize<'b>>(
     fields: &[&str],
 ) -> Result<Vec<T>, ApiError> {
     let values: Vec<&str> = values.into_iter().collect();
-    let pages = values.chunks(MAX_IDS).map(async |values| {
+    let at_once = if key == "name" { MAX_NAMES } else { MAX_IDS };
+    let queries = values.chunks(at_once).map(async |values| {
         let query: Vec<(&str, &str)> = values.iter().map(|value| (key, *value)).collect();
         list(api, collection, &query, fields).await
     });
-    Ok(try_join_all(pages).await?.into_iter().flatten().collect())
+    all(queries).await
+}
+
+/// Runs queries, a few at a time.
+async fn all<T>(
+    queries: impl Iterator<Item = impl Future<Output = Result<Vec<T>, ApiError>>>,
+) -> Result<Vec<T>, ApiError> {
+    let queries: Vec<_> = queries.collect();
+    let answers: Vec<Vec<T>> = stream::iter(queries).buffered(CONCURRENT).try_collect().await?;
+    Ok(answers.into_iter().flatten().collect())
 }
 
 async fn list<T: for<'a> serde::Deserialize<'a>>(

@@ -1,22 +1,26 @@
 //! Reconciles one project of OpenStack: read, plan, request, read back.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use eno_sbi::Work;
 use eno_schemas::{
     Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Item, NetworkType, Note, Preview, Rejection,
     Rollback,
 };
 use futures::stream::{self, StreamExt as _};
-use serde_json::Value;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::http::{Api, ApiError, Refusal, Waits};
+use crate::error::{ApiError, Refusal};
+use crate::http::{Api, Waits};
 use crate::mark::Mark;
 use crate::observe::observe;
 use crate::plan::{Plan, Refusals, plan};
 use crate::read::{Changed, read, read_back};
-use crate::request::Request;
-use crate::view::View;
+use crate::request::{Kind, Request};
+use crate::view::{Id, View};
 
 /// Maximum reads of one reconcile. Other clients may invalidate a plan.
 const MAX_READS: usize = 8;
@@ -24,6 +28,12 @@ const MAX_READS: usize = 8;
 const MAX_STAGES: usize = 8;
 /// Requests at a time.
 const CONCURRENT: usize = 4;
+/// Refusals of single things with the same words after which the rest of a request counts as refused, too.
+const MAX_SAME_REFUSALS: usize = 4;
+/// Times that something may be gone, or changed, since it was read. After more it counts as refused.
+const MAX_STALE: u32 = 2;
+/// The time for requests. What is left then is reported as not done yet, and the next reconcile continues.
+const TIME_LIMIT: Duration = Duration::from_mins(5);
 /// Maximum drift notes of one report.
 const MAX_DRIFT_NOTES: usize = 32;
 
@@ -51,6 +61,10 @@ pub struct ReconcileResult {
     pub change: Option<ChangeReport>,
     /// What was read back.
     pub view: View,
+    /// All was read in this reconcile, and not only what it changed.
+    pub all_read: bool,
+    /// Neutron refused something for a missing right.
+    pub is_denied: bool,
 }
 
 /// What is known of earlier reconciles.
@@ -63,26 +77,21 @@ pub struct Known {
     pub was_verified: bool,
 }
 
-/// Reconciles, and reads back. It writes nothing when nothing differs, or once `is_current` returns false. The future may
+/// Reconciles, and reads back. It writes nothing when nothing differs, or once a newer command comes. The future may
 /// be dropped and repeated at any point.
 pub async fn reconcile(
     api: &Api,
     desired: &FabricDesired,
     mark: &Mark,
     known: Known,
-    is_current: impl Fn() -> bool,
-    progress: impl Fn(String),
+    work: &Work,
 ) -> Result<ReconcileEnd, ApiError> {
-    let started = Instant::now();
-    let mut run = Run {
-        api,
-        refusals: Refusals::default(),
-        changed: Changed::default(),
-        counts: None,
-        waits: Waits::default(),
-    };
-    let mut is_read = known.view.is_none();
-    let mut view = match known.view {
+    let mut run = Run::new(api, work);
+    let known_view =
+        known.view.filter(|view| plan(view, desired, mark, &Refusals::default()).rejected.is_empty());
+    let mut all_read = known_view.is_none();
+    let mut is_read = all_read;
+    let mut view = match known_view {
         Some(view) => view,
         None => read(api, desired, mark).await?,
     };
@@ -93,29 +102,33 @@ pub async fn reconcile(
             if known.was_verified { drift_notes(&planned, &view) } else { Vec::new() }
         });
         let stays = desired.device.drift == Drift::Report && !drift.is_empty() && run.counts.is_none();
-        if is_read && (planned.requests.is_empty() || stays) {
-            let counts = run.counts.map(|counts| change_report(started, counts));
+        if is_read && (planned.requests.is_empty() || stays || run.is_late()) {
+            let late = planned.requests.iter().filter(|_| !stays).flat_map(not_done_yet);
+            let notes = planned.notes.iter().filter(|note| !run.changed_trunk(note, &view)).cloned();
             return Ok(ReconcileEnd::Done(Box::new(ReconcileResult {
                 applied: observe(&view, desired, mark, &planned),
-                rejected: planned.rejected,
-                notes: planned.notes.into_iter().chain(cap_notes(drift)).collect(),
+                rejected: planned.rejected.iter().cloned().chain(late).collect(),
+                notes: notes.chain(cap_notes(drift)).collect(),
                 drift_stays: stays,
-                change: counts,
+                change: run.counts.map(|counts| change_report(run.started, counts)),
                 view,
+                all_read,
+                is_denied: run.is_denied,
             })));
         }
-        if !is_current() {
+        if !work.is_current() {
             return Ok(ReconcileEnd::Superseded);
         }
-        let on_known_view = !is_read;
-        let ended = run.apply(&mut view, planned, desired, mark, &is_current, &progress).await?;
+        let ended = run.apply(&mut view, planned, desired, mark).await?;
         if matches!(ended, StagesEnd::Superseded) {
             return Ok(ReconcileEnd::Superseded);
         }
         let changed = std::mem::take(&mut run.changed);
-        let invalid = matches!(ended, StagesEnd::Stale) || (on_known_view && !run.refusals.is_empty());
-        view = if invalid {
+        // Neutron may refuse what the known view doesn't show.
+        let is_outdated = matches!(ended, StagesEnd::Stale) || (!is_read && !run.refusals.is_empty());
+        view = if is_outdated {
             run.refusals = Refusals::default();
+            all_read = true;
             read(api, desired, mark).await?
         } else {
             read_back(api, desired, mark, view, &changed).await?
@@ -137,13 +150,12 @@ pub async fn preview(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<
         }
         for request in planned.requests {
             let http = request.http();
-            let mut edit =
-                serde_json::json!({ "method": http.method, "path": format!("/v2.0/{}", http.path) });
-            if let (Some(edit), Some(if_match)) = (edit.as_object_mut(), http.if_match) {
-                edit.insert("if-match".to_owned(), if_match.into());
+            let mut edit = json!({ "method": http.method.as_str(), "path": format!("/v2.0/{}", http.path) });
+            if let Some(if_match) = http.if_match {
+                edit["if-match"] = if_match.into();
             }
-            if let (Some(edit), Some(body)) = (edit.as_object_mut(), http.body) {
-                edit.insert("body".to_owned(), body);
+            if let Some(body) = http.body {
+                edit["body"] = body;
             }
             edits.push(edit.to_string());
             if let Err(error) = request.predict(&mut view) {
@@ -156,8 +168,8 @@ pub async fn preview(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<
 
 /// Data that hold for every project.
 pub fn device_info(desired: &FabricDesired, audit_interval: Duration) -> DeviceInfo {
-    let tenant =
-        desired.device.neutron.as_ref().is_some_and(|settings| settings.network_type == NetworkType::Tenant);
+    let settings = desired.device.neutron.as_ref();
+    let tenant = settings.is_some_and(|settings| settings.network_type == NetworkType::Tenant);
     DeviceInfo {
         model: Some(
             if tenant { "OpenStack Neutron, tenant networks" } else { "OpenStack Neutron" }.to_owned(),
@@ -171,7 +183,7 @@ pub fn device_info(desired: &FabricDesired, audit_interval: Duration) -> DeviceI
 
 /// How the stages between two reads ended.
 enum StagesEnd {
-    /// All requests that could be made were made.
+    /// All requests that could be made in time were made.
     Complete,
     /// Something is not as it was read.
     Stale,
@@ -179,17 +191,59 @@ enum StagesEnd {
     Superseded,
 }
 
+/// Why the requests of a stage end.
+enum Stop {
+    /// Something is not as it was read.
+    Stale,
+    /// A newer command came, or the time is over.
+    NotMade,
+    /// The effect is not known, or a retry may help.
+    Failed(ApiError),
+}
+
 /// The state of one reconcile.
 struct Run<'a> {
     api: &'a Api,
+    work: &'a Work,
+    started: Instant,
     refusals: Refusals,
+    /// What was changed since the last read.
     changed: Changed,
+    /// The trunks that were changed: Neutron sets their status anew.
+    trunks: BTreeSet<Id>,
     /// What was added and removed; `None`: nothing was changed.
     counts: Option<(usize, usize)>,
     waits: Waits,
+    stale: u32,
+    is_denied: bool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    fn new(api: &'a Api, work: &'a Work) -> Self {
+        Self {
+            api,
+            work,
+            started: Instant::now(),
+            refusals: Refusals::default(),
+            changed: Changed::default(),
+            trunks: BTreeSet::new(),
+            counts: None,
+            waits: Waits::default(),
+            stale: 0,
+            is_denied: false,
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.started.elapsed() > TIME_LIMIT
+    }
+
+    /// True for a note about the status of a trunk that this reconcile changed.
+    fn changed_trunk(&self, note: &Note, view: &View) -> bool {
+        let trunk = note.item.port.as_ref().and_then(|name| view.trunk_of.get(name));
+        note.kind == "TrunkNotActive" && trunk.is_some_and(|trunk| self.trunks.contains(trunk))
+    }
+
     /// Makes the requests of a plan and of those that follow from it.
     async fn apply(
         &mut self,
@@ -197,40 +251,31 @@ impl Run<'_> {
         mut planned: Plan,
         desired: &FabricDesired,
         mark: &Mark,
-        is_current: &impl Fn() -> bool,
-        progress: &impl Fn(String),
     ) -> Result<StagesEnd, ApiError> {
         for _ in 0..MAX_STAGES {
-            if planned.requests.is_empty() {
+            let count = planned.requests.len();
+            if count == 0 || self.is_late() {
                 return Ok(StagesEnd::Complete);
             }
-            if !is_current() {
-                return Ok(StagesEnd::Superseded);
-            }
-            if let Some(first) = planned.requests.first()
-                && planned.requests.iter().map(Request::count).sum::<usize>() > 1
-            {
-                progress(format!("{} requests to Neutron, the first to {first}", planned.requests.len()));
+            if let Some(first) = planned.requests.first().filter(|_| count > 1) {
+                self.work.progress(format!("{count} requests to Neutron, the first to {first}"));
             }
             // They are independent of each other. All are awaited, so that none is left without a known effect.
-            let api = self.api;
-            let mut results = stream::iter(planned.requests)
+            let run = &*self;
+            let answered: Vec<(Request, Result<Value, Stop>)> = stream::iter(planned.requests)
                 .map(|request| async move {
-                    let answer = api.change(&request.to_string(), &request.http()).await;
+                    let answer = run.make(&request).await;
                     (request, answer)
                 })
-                .buffer_unordered(CONCURRENT);
-            let mut answered = Vec::new();
-            while let Some(result) = results.next().await {
-                answered.push(result);
-            }
-            drop(results);
-            let mut stale = false;
-            let mut failed = None;
+                .buffer_unordered(CONCURRENT)
+                .collect()
+                .await;
+            let (mut stale, mut not_made, mut failed) = (false, false, None);
             for (request, answer) in answered {
                 match self.settle(view, request, answer).await {
                     Ok(()) => {}
                     Err(Stop::Stale) => stale = true,
+                    Err(Stop::NotMade) => not_made = true,
                     Err(Stop::Failed(error)) => failed = Some(error),
                 }
             }
@@ -238,12 +283,27 @@ impl Run<'_> {
                 self.waits.wait_after(error).await?;
                 stale = true;
             }
+            if !self.work.is_current() {
+                return Ok(StagesEnd::Superseded);
+            }
             if stale {
+                self.stale += 1;
                 return Ok(StagesEnd::Stale);
+            }
+            if not_made {
+                return Ok(StagesEnd::Complete);
             }
             planned = plan(view, desired, mark, &self.refusals);
         }
         Ok(StagesEnd::Complete)
+    }
+
+    /// Makes one request, unless a newer command came or the time is over.
+    async fn make(&self, request: &Request) -> Result<Value, Stop> {
+        if !self.work.is_current() || self.is_late() {
+            return Err(Stop::NotMade);
+        }
+        self.api.change(&request.to_string(), &request.http()).await.map_err(Stop::Failed)
     }
 
     /// Writes an answer into the view, or records a refusal. A request about several things is halved until the refused
@@ -252,44 +312,56 @@ impl Run<'_> {
         &mut self,
         view: &mut View,
         request: Request,
-        answer: Result<Value, ApiError>,
+        answer: Result<Value, Stop>,
     ) -> Result<(), Stop> {
         let mut pending = vec![(request, Some(answer))];
-        // The quota is used up: what follows of the same kind is refused, too.
-        let mut quota: Option<String> = None;
+        // The reason for which all that follows is refused, too.
+        let mut of_all: Option<String> = None;
+        let mut same: BTreeMap<String, usize> = BTreeMap::new();
         while let Some((request, answer)) = pending.pop() {
-            if let Some(reason) = &quota {
+            if let Some(reason) = &of_all {
                 self.refusals.record(&request, reason);
                 continue;
             }
             let answer = match answer {
                 Some(answer) => answer,
-                None => self.api.change(&request.to_string(), &request.http()).await,
+                None => self.make(&request).await,
             };
             let refusal = match answer {
                 Ok(answer) => {
                     self.applied(view, &request, answer)?;
                     continue;
                 }
-                Err(ApiError::Refused { refusal, .. }) if !refusal.is_temporary() => refusal,
-                Err(error) => return Err(Stop::Failed(error)),
+                // Neutron refuses a new token, too: the credential lacks a right that has nothing to do with the items.
+                Err(Stop::Failed(ApiError::Refused { refusal, .. }))
+                    if !refusal.is_temporary() && refusal.status != StatusCode::UNAUTHORIZED =>
+                {
+                    refusal
+                }
+                Err(stop) => return Err(stop),
             };
-            let is_gone = refusal.status.as_u16() == 404 && matches!(request, Request::Delete(_));
-            if is_gone {
+            self.is_denied |= refusal.status == StatusCode::FORBIDDEN;
+            if refusal.status == StatusCode::NOT_FOUND && matches!(request, Request::Delete { .. }) {
                 self.applied(view, &request, Value::Null)?;
-            } else if refusal.is_stale() {
+            } else if refusal.is_stale() && self.stale < MAX_STALE {
                 debug!(%request, %refusal, "something was changed by another hand");
                 return Err(Stop::Stale);
-            } else if let Some(halves) = request.split().filter(|_| !is_about_all(&request, &refusal)) {
-                let [first, second] = halves;
+            } else if let Some([first, second]) =
+                request.split().filter(|_| !is_about_all(&request, &refusal))
+            {
                 pending.push((second, None));
                 pending.push((first, None));
+            } else if matches!(refusal.kind.as_str(), "TrunkPortInUse" | "PortInUseAsSubPort") {
+                self.refusals.record_elsewhere(&request);
             } else {
                 let reason = reason(&request, &refusal);
                 debug!(%request, reason, "refused");
                 self.refusals.record(&request, &reason);
-                if refusal.kind == "OverQuota" {
-                    quota = Some(reason);
+                let count = same.entry(reason.clone()).or_default();
+                *count += 1;
+                let is_same = *count >= MAX_SAME_REFUSALS && refusal.status != StatusCode::FORBIDDEN;
+                if is_same || refusal.kind == "OverQuota" {
+                    of_all = Some(reason);
                 }
             }
         }
@@ -306,21 +378,31 @@ impl Run<'_> {
         }
         let (added, removed) = self.counts.get_or_insert_default();
         match request {
-            Request::CreateNetworks(_) | Request::AddSubPorts { .. } => *added += request.count(),
-            Request::RemoveSubPorts { .. } => *removed += request.count(),
-            Request::Delete(change) if change.resource == crate::request::Resource::Network => *removed += 1,
-            Request::CreatePorts(_) | Request::Update(_) | Request::Delete(_) => {}
+            Request::CreateNetworks(_) => *added += request.count(),
+            Request::AddSubPorts { trunk, .. } => {
+                *added += request.count();
+                self.trunks.insert(trunk.clone());
+            }
+            Request::RemoveSubPorts { trunk, .. } => {
+                *removed += request.count();
+                self.trunks.insert(trunk.clone());
+            }
+            Request::Delete { resource } if resource.kind == Kind::Network => *removed += 1,
+            Request::CreatePorts(_) | Request::Update { .. } | Request::Delete { .. } => {}
         }
         Ok(())
     }
 }
 
-/// Why the requests of a stage end.
-enum Stop {
-    /// Something is not as it was read.
-    Stale,
-    /// The effect is not known, or a retry may help.
-    Failed(ApiError),
+/// What a request is about, as not done yet.
+fn not_done_yet(request: &Request) -> Vec<Rejection> {
+    let late = |vid| Rejection {
+        item: Item::vlan(vid),
+        reason: "Neutron has not been asked for it yet: ENO goes on".to_owned(),
+        retryable: true,
+        unreachable: false,
+    };
+    request.vlans().iter().map(late).collect()
 }
 
 /// True when a refusal is about all parts of a request, so that no part of it would be accepted. A right to make ports
@@ -392,14 +474,14 @@ fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
                 let message = format!("trunk {name} had sub-ports of VLANs {vlans} again");
                 (Item::port(name), message)
             }
-            Request::Update(change) => {
-                let keys = change.attributes.keys().cloned().collect::<Vec<_>>().join(", ");
-                let (kind, id) = (change.resource.singular(), &change.id);
-                (Item::vlan(change.vid), format!("{keys} of {kind} {id} of VLAN {vlans} was changed"))
+            Request::Update { resource, attributes, .. } => {
+                let keys = attributes.keys().cloned().collect::<Vec<_>>().join(", ");
+                let (kind, id) = (resource.kind.singular(), &resource.id);
+                (Item::vlan(resource.vid), format!("{keys} of {kind} {id} of VLAN {vlans} was changed"))
             }
-            Request::Delete(change) => {
-                let (kind, id) = (change.resource.singular(), &change.id);
-                (Item::vlan(change.vid), format!("there was a {kind} {id} of VLAN {vlans} again"))
+            Request::Delete { resource } => {
+                let (kind, id) = (resource.kind.singular(), &resource.id);
+                (Item::vlan(resource.vid), format!("there was a {kind} {id} of VLAN {vlans} again"))
             }
         };
         Note::new("Drift", item, format!("changed by another hand: {message}"))

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use eno_schemas::{VlanId, VlanSet};
+use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -30,9 +31,19 @@ pub enum Request {
         ports: Vec<(Id, VlanId)>,
     },
     /// Changes attributes of a network or a port.
-    Update(Change),
-    /// Deletes a network or a port.
-    Delete(Change),
+    Update {
+        /// Which.
+        resource: Resource,
+        /// Neutron refuses the change when the resource was changed since this revision.
+        revision: Option<u64>,
+        /// The new attributes.
+        attributes: Map<String, Value>,
+    },
+    /// Deletes a network or a port. Neutron refuses it while the resource is in use.
+    Delete {
+        /// Which.
+        resource: Resource,
+    },
 }
 
 /// A network to make.
@@ -55,35 +66,31 @@ pub struct NewPort {
     pub attributes: Value,
 }
 
+/// A network or port that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// What it is.
+    pub kind: Kind,
+    /// Its id.
+    pub id: Id,
+    /// Its VLAN.
+    pub vid: VlanId,
+}
+
 /// A kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resource {
+pub enum Kind {
     /// `networks`
     Network,
     /// `ports`
     Port,
 }
 
-/// A change of one network or port.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// What it is.
-    pub resource: Resource,
-    /// Its id.
-    pub id: Id,
-    /// Its VLAN.
-    pub vid: VlanId,
-    /// The change is refused when the resource was changed since it was read.
-    pub revision: Option<u64>,
-    /// The new attributes; empty for a deletion.
-    pub attributes: Map<String, Value>,
-}
-
 /// The HTTP form of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpRequest {
     /// `POST`, `PUT` or `DELETE`.
-    pub method: &'static str,
+    pub method: Method,
     /// Below `/v2.0/`.
     pub path: String,
     /// The value of `If-Match`.
@@ -92,9 +99,9 @@ pub struct HttpRequest {
     pub body: Option<Value>,
 }
 
-impl Resource {
-    /// Its name in paths and bodies.
-    pub fn collection(self) -> &'static str {
+impl Kind {
+    /// Its name in paths and lists.
+    pub const fn collection(self) -> &'static str {
         match self {
             Self::Network => "networks",
             Self::Port => "ports",
@@ -110,26 +117,36 @@ impl Resource {
     }
 }
 
+impl Resource {
+    /// A network.
+    pub fn network(id: &Id, vid: VlanId) -> Self {
+        Self { kind: Kind::Network, id: id.clone(), vid }
+    }
+
+    /// A port.
+    pub fn port(id: &Id, vid: VlanId) -> Self {
+        Self { kind: Kind::Port, id: id.clone(), vid }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.kind.collection(), self.id)
+    }
+}
+
 impl Request {
     /// Its HTTP form.
     pub fn http(&self) -> HttpRequest {
         let post = |collection: &str, items: Vec<&Value>| HttpRequest {
-            method: "POST",
+            method: Method::POST,
             path: collection.to_owned(),
             if_match: None,
             body: Some(json!({ collection: items })),
         };
         let put = |trunk: &str, action: &str, sub_ports: Vec<Value>| HttpRequest {
-            method: "PUT",
+            method: Method::PUT,
             path: format!("trunks/{trunk}/{action}"),
             if_match: None,
             body: Some(json!({ "sub_ports": sub_ports })),
-        };
-        let change = |method, change: &Change, body| HttpRequest {
-            method,
-            path: format!("{}/{}", change.resource.collection(), change.id),
-            if_match: change.revision.map(|revision| format!("revision_number={revision}")),
-            body,
         };
         match self {
             Self::CreateNetworks(new) => post("networks", new.iter().map(|new| &new.attributes).collect()),
@@ -142,10 +159,15 @@ impl Request {
                 let sub_port = |(port, _): &(Id, VlanId)| json!({ "port_id": port });
                 put(trunk, "remove_subports", ports.iter().map(sub_port).collect())
             }
-            Self::Update(updated) => {
-                change("PUT", updated, Some(json!({ updated.resource.singular(): updated.attributes })))
+            Self::Update { resource, revision, attributes } => HttpRequest {
+                method: Method::PUT,
+                path: resource.path(),
+                if_match: revision.map(|revision| format!("revision_number={revision}")),
+                body: Some(json!({ resource.kind.singular(): attributes })),
+            },
+            Self::Delete { resource } => {
+                HttpRequest { method: Method::DELETE, path: resource.path(), if_match: None, body: None }
             }
-            Self::Delete(deleted) => change("DELETE", deleted, None),
         }
     }
 
@@ -155,7 +177,7 @@ impl Request {
             Self::CreateNetworks(new) => new.len(),
             Self::CreatePorts(new) => new.len(),
             Self::AddSubPorts { ports, .. } | Self::RemoveSubPorts { ports, .. } => ports.len(),
-            Self::Update(_) | Self::Delete(_) => 1,
+            Self::Update { .. } | Self::Delete { .. } => 1,
         }
     }
 
@@ -174,7 +196,7 @@ impl Request {
             Self::RemoveSubPorts { trunk, ports } => {
                 halves(ports)?.map(|ports| Self::RemoveSubPorts { trunk: trunk.clone(), ports })
             }
-            Self::Update(_) | Self::Delete(_) => return None,
+            Self::Update { .. } | Self::Delete { .. } => return None,
         })
     }
 
@@ -190,18 +212,18 @@ impl Request {
                 view.trunks.insert(id.clone(), trunk);
                 return Ok(vec![id]);
             }
-            Self::Update(Change { resource: Resource::Network, .. }) => {
+            Self::Update { resource: Resource { kind: Kind::Network, .. }, .. } => {
                 (vec![part(answer, "network")?], Vec::new())
             }
-            Self::Update(Change { resource: Resource::Port, .. }) => {
+            Self::Update { resource: Resource { kind: Kind::Port, .. }, .. } => {
                 (Vec::new(), vec![part(answer, "port")?])
             }
-            Self::Delete(change) => {
-                match change.resource {
-                    Resource::Network => drop(view.networks.remove(&change.id)),
-                    Resource::Port => drop(view.ports.remove(&change.id)),
+            Self::Delete { resource } => {
+                match resource.kind {
+                    Kind::Network => drop(view.networks.remove(&resource.id)),
+                    Kind::Port => drop(view.ports.remove(&resource.id)),
                 }
-                return Ok(vec![change.id.clone()]);
+                return Ok(vec![resource.id.clone()]);
             }
         };
         let ids = networks.iter().map(|network| &network.id).chain(ports.iter().map(|port| &port.id));
@@ -213,7 +235,7 @@ impl Request {
 
     /// Writes into the view what Neutron would answer. Ids of new resources name what they are of.
     pub fn predict(&self, view: &mut View) -> Result<Vec<Id>, serde_json::Error> {
-        let with_id = |attributes: &Value, mut id: String| {
+        let with_id = |attributes: &Value, mut id: String, defaults: &[(&str, Value)]| {
             let is_taken = |id: &str| {
                 let id = format!("<{id}>");
                 view.networks.contains_key(&id) || view.ports.contains_key(&id)
@@ -222,10 +244,11 @@ impl Request {
                 id.insert_str(0, "another ");
             }
             let mut resource = attributes.clone();
-            // Neutron's defaults.
-            for (key, value) in [("admin_state_up", json!(true)), ("id", json!(format!("<{id}>")))] {
-                if let Some(resource) = resource.as_object_mut() {
-                    resource.entry(key).or_insert(value);
+            let id = json!(format!("<{id}>"));
+            let own = [("mac_address", id.clone()), ("id", id), ("project_id", json!(view.project))];
+            if let Some(resource) = resource.as_object_mut() {
+                for (key, value) in own.iter().chain(defaults) {
+                    resource.entry(*key).or_insert_with(|| value.clone());
                 }
             }
             resource
@@ -233,14 +256,20 @@ impl Request {
         let answer = match self {
             Self::CreateNetworks(new) => {
                 let network = |new: &NewNetwork| {
-                    with_id(&new.attributes, format!("id of the network of VLAN {}", new.vid))
+                    let id = format!("id of the network of VLAN {}", new.vid);
+                    let defaults = [("admin_state_up", json!(true)), ("port_security_enabled", json!(true))];
+                    with_id(&new.attributes, id, &defaults)
                 };
                 json!({ "networks": new.iter().map(network).collect::<Vec<_>>() })
             }
             Self::CreatePorts(new) => {
                 let port = |new: &NewPort| {
                     let id = format!("id of the port of VLAN {} for trunk {}", new.vid, new.trunk);
-                    with_id(&new.attributes, id)
+                    let network = new.attributes["network_id"].as_str().and_then(|id| view.networks.get(id));
+                    let security = network.and_then(|network| network.port_security_enabled);
+                    let defaults =
+                        [("admin_state_up", json!(true)), ("port_security_enabled", json!(security))];
+                    with_id(&new.attributes, id, &defaults)
                 };
                 json!({ "ports": new.iter().map(port).collect::<Vec<_>>() })
             }
@@ -258,16 +287,16 @@ impl Request {
                 trunk.sub_ports.retain(|sub| ports.iter().all(|(port, _)| *port != sub.port_id));
                 serde_json::to_value(trunk)?
             }
-            Self::Update(change) => {
-                let resource = match change.resource {
-                    Resource::Network => serde_json::to_value(view.networks.get(&change.id))?,
-                    Resource::Port => serde_json::to_value(view.ports.get(&change.id))?,
+            Self::Update { resource, attributes, .. } => {
+                let found = match resource.kind {
+                    Kind::Network => serde_json::to_value(view.networks.get(&resource.id))?,
+                    Kind::Port => serde_json::to_value(view.ports.get(&resource.id))?,
                 };
-                let mut resource = resource.as_object().cloned().unwrap_or_default();
-                resource.extend(change.attributes.clone());
-                json!({ change.resource.singular(): resource })
+                let mut found = found.as_object().cloned().unwrap_or_default();
+                found.extend(attributes.clone());
+                json!({ resource.kind.singular(): found })
             }
-            Self::Delete(_) => Value::Null,
+            Self::Delete { .. } => Value::Null,
         };
         self.apply(view, answer)
     }
@@ -280,7 +309,7 @@ impl Request {
             Self::AddSubPorts { ports, .. } | Self::RemoveSubPorts { ports, .. } => {
                 ports.iter().map(|(_, vid)| *vid).collect()
             }
-            Self::Update(change) | Self::Delete(change) => [change.vid].into_iter().collect(),
+            Self::Update { resource, .. } | Self::Delete { resource } => [resource.vid].into_iter().collect(),
         }
     }
 }
@@ -288,22 +317,13 @@ impl Request {
 /// What the request does, for messages.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let vlans = self.vlans();
         match self {
-            Self::CreateNetworks(_) => write!(f, "make the networks of VLANs {vlans}"),
-            Self::CreatePorts(_) => write!(f, "make the ports of VLANs {vlans}"),
-            Self::AddSubPorts { trunk, .. } => {
-                write!(f, "add the sub-ports of VLANs {vlans} to trunk {trunk}")
-            }
-            Self::RemoveSubPorts { trunk, .. } => {
-                write!(f, "take the sub-ports of VLANs {vlans} off trunk {trunk}")
-            }
-            Self::Update(change) => {
-                write!(f, "change {} {} of VLAN {vlans}", change.resource.singular(), change.id)
-            }
-            Self::Delete(change) => {
-                write!(f, "delete {} {} of VLAN {vlans}", change.resource.singular(), change.id)
-            }
+            Self::CreateNetworks(_) => f.write_str("make a network"),
+            Self::CreatePorts(_) => f.write_str("make a port"),
+            Self::AddSubPorts { trunk, .. } => write!(f, "add a sub-port to trunk {trunk}"),
+            Self::RemoveSubPorts { trunk, .. } => write!(f, "take a sub-port off trunk {trunk}"),
+            Self::Update { resource, .. } => write!(f, "change {} {}", resource.kind.singular(), resource.id),
+            Self::Delete { resource } => write!(f, "delete {} {}", resource.kind.singular(), resource.id),
         }
     }
 }

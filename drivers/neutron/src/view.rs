@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_schemas::VlanId;
+use eno_schemas::{FabricDesired, VlanId};
 use serde::{Deserialize, Serialize};
+
+use crate::mark::Mark;
+use crate::plan::listed_name;
 
 /// The UUID of a resource.
 pub type Id = String;
@@ -103,7 +106,7 @@ pub struct Trunk {
 pub struct SubPort {
     /// The port.
     pub port_id: Id,
-    /// `vlan`.
+    /// `vlan`. Neutron has no other type.
     pub segmentation_type: String,
     /// The tag of its frames on the parent port.
     pub segmentation_id: u32,
@@ -136,6 +139,31 @@ pub struct View {
 }
 
 impl View {
+    /// The VLAN of a network of ours. A network of another project is not, whatever its name is.
+    pub fn own_network(&self, network: &Network, mark: &Mark) -> Option<VlanId> {
+        mark.vid_of(&network.name, &network.description).filter(|_| network.project_id == self.project)
+    }
+
+    /// The VLAN of a port of ours.
+    pub fn own_port(&self, port: &Port, mark: &Mark) -> Option<VlanId> {
+        mark.vid_of(&port.name, &port.description).filter(|_| port.project_id == self.project)
+    }
+
+    /// The view with the listed trunks alone; `None`: one is not in it.
+    pub fn with_trunks_of(mut self, desired: &FabricDesired) -> Option<Self> {
+        let physical_network =
+            desired.device.neutron.as_ref().and_then(|settings| settings.physical_network.as_deref());
+        let names = desired.ports.iter().map(listed_name).filter(|name| Some(*name) != physical_network);
+        let names: BTreeSet<&str> = names.collect();
+        self.trunk_of.retain(|name, _| names.contains(name.as_str()));
+        if self.trunk_of.len() < names.len() {
+            return None;
+        }
+        let listed: BTreeSet<&Id> = self.trunk_of.values().collect();
+        self.trunks.retain(|id, _| listed.contains(id));
+        Some(self)
+    }
+
     /// The listed trunk on which a port is a sub-port.
     pub fn trunk_with(&self, port: &str) -> Option<(&Trunk, &SubPort)> {
         self.trunks

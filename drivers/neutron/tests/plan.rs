@@ -1,9 +1,10 @@
 //! Situations in which the plan decides something.
 
+use eno_driver_neutron::observe::observe;
 use eno_driver_neutron::plan::{Refusals, plan};
 use eno_driver_neutron::request::Request;
 use eno_driver_neutron::view::View;
-use eno_schemas::{AddressPair, FabricDesired, Item};
+use eno_schemas::{AddressPair, Applied, FabricDesired, FabricPort, Item};
 use serde_json::json;
 
 use crate::world::{
@@ -212,17 +213,105 @@ fn changed_attributes_are_restored() {
 
 #[test]
 fn ports_with_port_security_have_the_address_of_the_parent() {
-    let mut view = trunks(&["t1"]);
+    let mut view = trunks(&["t1", "t2"]);
     port(&mut view, "parent-t1", "nic", "", "any");
+    port(&mut view, "parent-t2", "nic", "", "any");
     let mut wanted = desired(&[("t1", "100")]);
     let settings = wanted.device.neutron.as_mut().unwrap();
     settings.port_security = true;
     settings.allowed_address_pairs = vec![AddressPair { ip: "10.0.0.0/24".into(), mac: None }];
+    wanted.ports.push(FabricPort::new("t2", "100".parse().unwrap()));
     let (_, requests) = converge(&mut view, &wanted);
-    let new = requests[1].http().body.unwrap()["ports"][0].clone();
-    assert_eq!(new["mac_address"], "fa:16:3e:00:00:01");
-    assert_eq!(new["allowed_address_pairs"], json!([{ "ip_address": "10.0.0.0/24" }]));
+    let new = requests[1].http().body.unwrap()["ports"].clone();
+    assert_eq!(new[0]["mac_address"], "fa:16:3e:parent-t1");
+    assert_eq!(new[1]["mac_address"], "fa:16:3e:parent-t2");
+    assert_eq!(new[0]["allowed_address_pairs"], json!([{ "ip_address": "10.0.0.0/24" }]));
+    for trunk in ["t1", "t2"] {
+        let sub = &view.trunks[&format!("id-{trunk}")].sub_ports[0];
+        assert_eq!(view.ports[&sub.port_id].mac_address, format!("fa:16:3e:parent-{trunk}"));
+    }
     assert!(requests[0].http().body.unwrap()["networks"][0].get("port_security_enabled").is_none());
+}
+
+#[test]
+fn port_without_the_address_of_the_parent_is_made_anew_after_the_old_one_went() {
+    let mut view = trunks(&["t1"]);
+    port(&mut view, "parent-t1", "nic", "", "any");
+    let mut wanted = desired(&[("t1", "100")]);
+    wanted.device.neutron.as_mut().unwrap().port_security = true;
+    converge(&mut view, &wanted);
+    let port = view.ports.values_mut().find(|port| port.name == "eno-c1-100").unwrap();
+    port.port_security_enabled = Some(false);
+    let (_, requests) = converge(&mut view, &wanted);
+    let done: Vec<String> =
+        paths(&requests).into_iter().map(|path| path.split('/').next().unwrap().to_owned()).collect();
+    assert_eq!(done, ["PUT trunks", "DELETE ports", "POST ports", "PUT trunks"]);
+}
+
+#[test]
+fn disabled_trunk_is_left_alone() {
+    let mut view = trunks(&["t1", "t2"]);
+    let wanted = desired(&[("t1", "100"), ("t2", "100")]);
+    converge(&mut view, &desired(&[("t1", "101"), ("t2", "")]));
+    view.trunks.get_mut("id-t1").unwrap().admin_state_up = false;
+    let (last, requests) = converge(&mut view, &wanted);
+    assert!(paths(&requests).iter().all(|path| !path.contains("id-t1")), "{requests:?}");
+    let items: Vec<&Item> = last.rejected.iter().map(|rejection| &rejection.item).collect();
+    assert_eq!(items, [&Item::port_vlan("t1", vid(100)), &Item::port_vlan("t1", vid(101))]);
+    assert!(last.rejected.iter().all(|rejection| rejection.reason.contains("trunk set --enable id-t1")));
+    assert_eq!(placed(&view)["t2"].to_string(), "100", "the rest goes on");
+}
+
+#[test]
+fn network_of_another_project_is_foreign_whatever_its_name_is() {
+    let mut view = trunks(&["t1"]);
+    let mark = mark();
+    network(&mut view, "n", &mark.name(vid(100)), mark.description(), Some(100));
+    view.networks.get_mut("n").unwrap().project_id = "other".into();
+    let mut wanted = desired(&[("t1", "100")]);
+    wanted.device.adopt = "100".parse().unwrap();
+    let (_, reason) = rejection(&view, &wanted);
+    assert!(reason.contains("which is another project's"), "{reason}");
+}
+
+#[test]
+fn tenant_networks_are_replaced_after_a_change_to_provider() {
+    let mut view = trunks(&["t1"]);
+    converge(&mut view, &tenant(&[("t1", "100")]));
+    // The credential can't see what its networks are.
+    assert!(view.networks.values().all(|network| network.network_type.is_none()));
+    converge(&mut view, &desired(&[("t1", "100")]));
+    let types: Vec<_> = view.networks.values().map(|network| network.network_type.as_deref()).collect();
+    assert_eq!(types, [Some("vlan")]);
+}
+
+#[test]
+fn renamed_entry_of_a_trunk_leaves_with_nothing() {
+    let mut view = trunks(&["t1"]);
+    converge(&mut view, &desired(&[("t1", "100")]));
+    // The same trunk is listed by its id now.
+    view.trunk_of.insert("id-t1".into(), "id-t1".into());
+    let mut renamed = desired(&[("id-t1", "100"), ("t1 (leaving)", "")]);
+    renamed.ports[1].lag = Some("t1".into());
+    let (last, requests) = converge(&mut view, &renamed);
+    assert!(requests.is_empty(), "{requests:?}");
+    let Applied::Fabric { ports, .. } = observe(&view, &renamed, &mark(), &last) else { panic!() };
+    assert_eq!(ports.keys().collect::<Vec<_>>(), ["id-t1"]);
+}
+
+#[test]
+fn many_rejections_for_one_reason_are_short() {
+    let view = trunks(&[]);
+    let names: Vec<String> = (0..200).map(|number| format!("t{number}")).collect();
+    let mut desired = desired(&[]);
+    desired.ports = names.iter().map(|name| FabricPort::new(name, "100".parse().unwrap())).collect();
+    let mut view = view;
+    for name in &names {
+        view.unresolved.insert(name.clone(), "the same long reason".repeat(10));
+    }
+    let planned = plan(&view, &desired, &mark(), &Refusals::default());
+    assert_eq!(planned.rejected.len(), 200);
+    assert_eq!(planned.rejected.last().unwrap().reason, "as port t0");
 }
 
 #[test]

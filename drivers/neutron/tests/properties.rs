@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eno_driver_neutron::observe::observe;
 use eno_driver_neutron::plan::{Refusals, plan};
 use eno_driver_neutron::view::View;
-use eno_schemas::{Applied, FabricDesired, Item, VlanSet};
+use eno_schemas::{Applied, FabricDesired, VlanSet};
 use proptest::prelude::*;
 
 use crate::world::{
@@ -173,25 +173,31 @@ proptest! {
     fn refusals_are_reported_and_end((before, desired) in cases(), refuse in prop::collection::vec(any::<bool>(), 64)) {
         let mut view = before;
         let (mut refusals, mut refuse) = (Refusals::default(), refuse.into_iter().cycle());
-        for _ in 0..200 {
+        let (mut refused, mut last) = (BTreeSet::new(), Vec::new());
+        for _ in 0..300 {
             let planned = plan(&view, &desired, &mark(), &refusals);
             let Some(mut request) = planned.requests.into_iter().next() else {
-                if !refusals.is_empty() {
-                    for rejection in &planned.rejected {
-                        prop_assert!(rejection.item != Item::TARGET && !rejection.reason.is_empty());
-                    }
-                }
-                return Ok(());
+                last = planned.rejected;
+                refused.insert("end".to_owned());
+                break;
             };
             if refuse.next().unwrap() || !is_acceptable(&view, &request) {
                 while let Some([first, _]) = request.split() {
                     request = first;
                 }
+                let once = format!("{request:?}");
+                prop_assert!(refused.insert(once.clone()), "requested again: {once}");
                 refusals.record(&request, "refused");
             } else {
                 request.predict(&mut view).unwrap();
             }
         }
-        prop_assert!(false, "the plans never end");
+        prop_assert!(refused.remove("end"), "the plans never end");
+        // What is desired is there, or its rejection says why not.
+        let placed = placed(&view);
+        for port in desired.ports.iter().filter(|port| port.name != PHYSICAL) {
+            let missing = port.vlans.difference(&placed[&port.name]);
+            prop_assert!(missing.is_subset(&rejected(&last, &port.name)), "{missing:?} on {} in {last:?}", port.name);
+        }
     }
 }

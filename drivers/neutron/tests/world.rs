@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use eno_driver_neutron::mark::Mark;
 use eno_driver_neutron::plan::{Plan, Refusals, plan};
-use eno_driver_neutron::request::{Request, Resource};
+use eno_driver_neutron::request::{Kind, Request};
 use eno_driver_neutron::view::{Network, Port, SubPort, Trunk, View};
 use eno_schemas::{
     Device, FabricDesired, FabricPort, FabricVlan, NetworkType, NeutronSettings, VlanId, VlanSet,
@@ -90,8 +90,9 @@ pub fn port(view: &mut View, id: &str, name: &str, description: &str, network: &
         id: id.into(),
         name: name.into(),
         description: description.into(),
+        project_id: PROJECT.into(),
         network_id: network.into(),
-        mac_address: "fa:16:3e:00:00:01".into(),
+        mac_address: format!("fa:16:3e:{id}"),
         admin_state_up: true,
         port_security_enabled: Some(false),
         ..Port::default()
@@ -121,6 +122,10 @@ pub fn is_acceptable(view: &View, request: &Request) -> bool {
             for new in new {
                 let network = new.attributes["network_id"].as_str().unwrap();
                 assert!(view.networks.contains_key(network), "NetworkNotFound: {request}");
+                let same = |port: &&Port| {
+                    port.network_id == network && new.attributes["mac_address"] == port.mac_address
+                };
+                assert!(!view.ports.values().any(|port| same(&port)), "MacAddressInUse: {request}");
             }
         }
         Request::AddSubPorts { trunk, ports } => {
@@ -138,11 +143,11 @@ pub fn is_acceptable(view: &View, request: &Request) -> bool {
                 assert!(there, "SubPortNotFound: {request}");
             }
         }
-        Request::Update(_) => {}
-        Request::Delete(change) => match change.resource {
-            Resource::Port => assert!(!attached(&change.id), "PortInUseAsSubPort: {request}"),
-            Resource::Network => {
-                let mut users = view.ports.values().filter(|port| port.network_id == change.id).peekable();
+        Request::Update { .. } => {}
+        Request::Delete { resource } => match resource.kind {
+            Kind::Port => assert!(!attached(&resource.id), "PortInUseAsSubPort: {request}"),
+            Kind::Network => {
+                let mut users = view.ports.values().filter(|port| port.network_id == resource.id).peekable();
                 let is_used = users.peek().is_some();
                 assert!(users.all(is_foreign), "NetworkInUse: {request}");
                 return !is_used;
@@ -153,7 +158,7 @@ pub fn is_acceptable(view: &View, request: &Request) -> bool {
 }
 
 fn is_foreign(port: &Port) -> bool {
-    mark().vid_of(&port.name, &port.description).is_none()
+    mark().vid_of(&port.name, &port.description).is_none() || port.project_id != PROJECT
 }
 
 /// Carries out plans until one is empty, and returns that one with all requests.

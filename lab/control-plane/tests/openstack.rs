@@ -120,6 +120,8 @@ async fn instance_has_catalogue_policies_and_quotas_and_is_resumed() {
     assert_eq!((second.auth_url(), second.network_url()), (auth_url.as_str(), network_url.as_str()));
     let networks = second.client().get("/v2.0/networks?fields=name").await.unwrap();
     assert_eq!(networks["networks"], json!([{ "name": "one" }]));
+    let tenant = second.create_project("tenant").await.unwrap();
+    assert_eq!(second.create_project("tenant").await.unwrap(), tenant, "an existing one is used");
     second.stop().await;
 }
 

@@ -15,7 +15,8 @@ use crate::sandbox::{InCluster, OperatorImages, Sandbox, SandboxOptions};
 #[command(after_help = "Examples:
   eno sandbox --dir /tmp/eno
   eno sandbox --dir /tmp/eno --nodes 2
-  eno sandbox --dir /tmp/eno --nodes 2 --in-cluster")]
+  eno sandbox --dir /tmp/eno --nodes 2 --in-cluster
+  eno sandbox --dir /tmp/eno --openstack")]
 pub(super) struct SandboxArgs {
     /// Where everything is kept; used again, it is the same cluster and the same switches.
     #[arg(long)]
@@ -39,6 +40,10 @@ pub(super) struct SandboxArgs {
     /// With --in-cluster: the directory that `make image` wrote. Without it, the images contain the programs beside eno.
     #[arg(long, value_name = "DIR", requires = "in_cluster")]
     images: Option<PathBuf>,
+    /// Run Keystone and Neutron of OpenStack, with a trunk for the NIC of each VM, and a FabricDevice for them. The VMs are
+    /// the nodes of --nodes, whose NICs then are not wired to the fabric; without --nodes, vm1 and vm2, which run no pods.
+    #[arg(long, conflicts_with = "in_cluster")]
+    openstack: bool,
     /// Start neither the engine nor the drivers, for running them by hand.
     #[arg(long)]
     bare: bool,
@@ -52,6 +57,7 @@ pub(super) async fn run(args: SandboxArgs, stop: CancellationToken) -> anyhow::R
         options.topology = Topology::leaf_spine(2, 2, args.nodes);
     }
     options.nodes = args.nodes;
+    options.openstack = args.openstack;
     options.image_aliases = args.alias_images;
     options.agents = !args.bare;
     options.engine = !args.bare;
@@ -98,6 +104,9 @@ pub(super) fn print_help(sandbox: &Sandbox) {
         eno::outln!("            export ENO_NATS_CREDENTIALS={}", info.nats_credentials.display());
     }
     eno::outln!("Switches:   {}", info.fabric.display());
+    if let Some(openstack) = &info.openstack {
+        eno::outln!("OpenStack:  . {}  ({})", openstack.openrc.display(), openstack.auth_url);
+    }
     for process in &info.processes {
         if let Some(metrics) = &process.metrics {
             eno::outln!("Metrics:    {metrics}  ({})", process.name);

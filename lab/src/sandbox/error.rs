@@ -32,6 +32,20 @@ pub enum SandboxError {
     /// The operator shall run in pods, but there are no nodes.
     #[error("an operator in the cluster needs nodes: add --nodes 2")]
     NoNodes,
+    /// Keystone or Neutron fails.
+    #[error(transparent)]
+    OpenStack(Box<eno_control_plane::openstack::OpenStackError>),
+    /// An answer of Neutron is not of the expected form.
+    #[error("the {collection} of Neutron: {source}")]
+    NeutronAnswer {
+        /// The list.
+        collection: String,
+        /// The cause.
+        source: serde_json::Error,
+    },
+    /// OpenStack listens on the loopback interface, which pods don't reach.
+    #[error("an operator in the cluster can't reach the sandbox's OpenStack: leave out one of them")]
+    OpenStackInCluster,
     /// The operator can't be installed.
     #[error(transparent)]
     Install(Box<eno::install::InstallError>),
@@ -128,6 +142,12 @@ impl SandboxError {
     pub(super) fn file(operation: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { operation, path, source }
+    }
+}
+
+impl From<eno_control_plane::openstack::OpenStackError> for SandboxError {
+    fn from(error: eno_control_plane::openstack::OpenStackError) -> Self {
+        Self::OpenStack(Box::new(error))
     }
 }
 

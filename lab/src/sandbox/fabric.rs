@@ -11,6 +11,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::openstack::VM_POOL;
 use crate::manifests::DEVICES_NAMESPACE;
 
 /// The label of the nodes of the default pool, and its value.
@@ -31,6 +32,14 @@ pub(super) fn nodes<'a>(machines: impl IntoIterator<Item = &'a str>) -> Vec<Node
         ..Node::default()
     };
     machines.into_iter().map(node).collect()
+}
+
+/// The Node objects of VMs without a machine.
+pub(super) fn vms<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<Node> {
+    let mut nodes = nodes(names);
+    let labels = nodes.iter_mut().flat_map(|node| &mut node.metadata.labels);
+    labels.for_each(|labels| drop(labels.insert(POOL.0.to_owned(), VM_POOL.to_owned())));
+    nodes
 }
 
 /// The status of a ready Node, to be applied to its subresource.
@@ -54,18 +63,21 @@ pub(super) fn ready_node(name: &str) -> Node {
 
 /// The Secret with which the netconf driver logs in to a switch.
 pub(super) fn secret(switch: &SwitchInfo) -> Secret {
-    let text = |value: &str| ByteString(value.as_bytes().to_vec());
+    let values = [("username", switch.username.as_str()), ("password", &switch.password)];
+    opaque_secret(&secret_name(&switch.name), values)
+}
+
+/// A Secret in the namespace of the drivers' credentials.
+pub(super) fn opaque_secret<'a>(name: &str, values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Secret {
+    let value = |(key, value): (&str, &str)| (key.to_owned(), ByteString(value.as_bytes().to_vec()));
     Secret {
         metadata: ObjectMeta {
-            name: Some(secret_name(&switch.name)),
+            name: Some(name.to_owned()),
             namespace: Some(DEVICES_NAMESPACE.to_owned()),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),
-        data: Some(BTreeMap::from([
-            ("username".to_owned(), text(&switch.username)),
-            ("password".to_owned(), text(&switch.password)),
-        ])),
+        data: Some(values.into_iter().map(value).collect()),
         ..Secret::default()
     }
 }
@@ -81,6 +93,7 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
             credentials: Some(Credentials { secret_name: secret_name(&switch.name) }),
             host_key: Some(switch.host_key.clone()),
             adopt: None,
+            neutron: None,
             drift: Drift::Repair,
             audit_interval: None,
             ports: ports(topology, &switch.name),
@@ -92,14 +105,18 @@ pub(super) fn device(topology: &Topology, switch: &SwitchInfo) -> FabricDevice {
 /// The PhysicalNetworks of a topology, each once, with all VLAN IDs allowed.
 pub(super) fn networks(topology: &Topology) -> Vec<PhysicalNetwork> {
     let names: BTreeSet<_> = topology.physical_networks.iter().map(|network| &network.name).collect();
-    let spec = PhysicalNetworkSpec {
+    names.into_iter().map(|name| PhysicalNetwork::new(name, physical_network())).collect()
+}
+
+/// A PhysicalNetwork with all VLAN IDs allowed.
+pub(super) fn physical_network() -> PhysicalNetworkSpec {
+    PhysicalNetworkSpec {
         description: None,
         segmentation_ids: vec!["1-4094".to_owned()],
         namespaces: None,
         unmanaged: false,
         callbacks: Callbacks::default(),
-    };
-    names.into_iter().map(|name| PhysicalNetwork::new(name, spec.clone())).collect()
+    }
 }
 
 fn secret_name(switch: &str) -> String {

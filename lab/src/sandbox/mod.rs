@@ -1,5 +1,6 @@
 //! The whole operator on one machine: a real control plane, a simulated fabric, the engine and its drivers. As root, it
-//! can also have nodes that run pods and are cabled to the fabric.
+//! can also have nodes that run pods and are cabled to the fabric. On request, Keystone and Neutron run too, with the
+//! trunks of VMs.
 //!
 //! Everything is a child process, with the environment, identity and permissions that `deploy/` gives it in a cluster.
 //! [`Sandbox::start`] returns once every simulated switch is ready. A dropped sandbox kills its children. The same
@@ -13,6 +14,7 @@ mod exec;
 mod fabric;
 mod in_cluster;
 mod nodes;
+mod openstack;
 mod options;
 mod process_control;
 mod restarts;
@@ -38,6 +40,7 @@ use crate::manifests;
 use children::Child;
 use eno::apply::{self, ApplyError, apply_all};
 use nodes::NodeProcess;
+use openstack::Hypervisor;
 use restarts::Restarts;
 use wait::Deadline;
 
@@ -46,9 +49,10 @@ pub use error::SandboxError;
 pub use exec::ExecOutput;
 pub use fabric::POOL;
 pub use nodes::{NodeInfo, TEST_IMAGE};
+pub use openstack::{Cloud, Vm};
 pub use options::{AgentMode, InCluster, OperatorImages, ProcessOverrides, SandboxOptions};
 pub use process_control::StoppedPart;
-pub use state::{ProcessInfo, SandboxInfo};
+pub use state::{OpenStackInfo, ProcessInfo, SandboxInfo};
 
 /// The field manager of the sandbox's own objects.
 pub const MANAGER: &str = "eno-sandbox";
@@ -66,6 +70,12 @@ pub struct Sandbox {
     http: reqwest::Client,
     /// The simulated switches.
     switches: Vec<SwitchInfo>,
+    /// Keystone and Neutron, if they run.
+    cloud: Option<Box<Cloud>>,
+    /// The bridge between the VMs that run pods.
+    hypervisor: Option<Arc<Hypervisor>>,
+    /// The task in which the bridge follows Neutron.
+    following: Option<AbortOnDropHandle<()>>,
     /// The options of the start.
     options: SandboxOptions,
     /// The operator's processes.
@@ -76,7 +86,8 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Starts everything and waits until every switch is ready; without an engine, until everything is applied.
-    pub async fn start(options: SandboxOptions) -> Result<Self, SandboxError> {
+    pub async fn start(mut options: SandboxOptions) -> Result<Self, SandboxError> {
+        openstack::adapt(&mut options)?;
         let started = Instant::now();
         let report = Arc::clone(&options.report);
         let step = |what: &str| report(&format!("{what} ({:.1} s)", started.elapsed().as_secs_f64()));
@@ -97,6 +108,9 @@ impl Sandbox {
         let sandbox = Self {
             http: reqwest::Client::new(),
             switches: Vec::new(),
+            cloud: None,
+            hypervisor: None,
+            following: None,
             children: Mutex::default(),
             admission: tokio::sync::Mutex::default(),
             control_plane,
@@ -111,8 +125,13 @@ impl Sandbox {
             exited = supervisor.exited() => Err(SandboxError::Ended(exited)),
         };
         match result {
-            Ok(switches) => {
-                let sandbox = Self { switches, ..sandbox };
+            Ok((switches, cloud, hypervisor)) => {
+                let follow = |hypervisor: &Arc<Hypervisor>| {
+                    let report = Arc::clone(&sandbox.options.report);
+                    AbortOnDropHandle::new(tokio::spawn(Arc::clone(hypervisor).follow(report)))
+                };
+                let following = hypervisor.as_ref().map(follow);
+                let sandbox = Self { switches, cloud, hypervisor, following, ..sandbox };
                 state::write(&sandbox.info(), sandbox.dir())?;
                 Ok(sandbox)
             }
@@ -137,7 +156,7 @@ impl Sandbox {
         deadline: Deadline,
         since: i64,
         step: &impl Fn(&str),
-    ) -> Result<Vec<SwitchInfo>, SandboxError> {
+    ) -> Result<(Vec<SwitchInfo>, Option<Box<Cloud>>, Option<Arc<Hypervisor>>), SandboxError> {
         let fabric = async {
             let switches = simulator::start(self, deadline).await?;
             step(&format!("{} simulated switches", switches.len()));
@@ -154,15 +173,36 @@ impl Sandbox {
             step("manifests of the operator applied");
             self.start_operator().await
         };
-        let (switches, (), ()) = tokio::try_join!(fabric, cluster, self.await_nodes(deadline, since, step))?;
+        let cloud = async {
+            if !self.options.openstack {
+                return Ok(None);
+            }
+            let cloud = Box::new(Cloud::start(&self.options).await?);
+            step(&format!("OpenStack at {}", cloud.server().auth_url()));
+            Ok(Some(cloud))
+        };
+        let nodes = self.await_nodes(deadline, since, step);
+        let (switches, (), (), cloud) = tokio::try_join!(fabric, cluster, nodes, Box::pin(cloud))?;
+        let mut deadline = deadline;
+        let mut hypervisor = None;
+        if let Some(cloud) = &cloud {
+            // The first start of OpenStack downloads it.
+            deadline = Deadline::after(self.options.ready_timeout);
+            if let Some(nodes) = self.control_plane.nodes() {
+                hypervisor = Some(Box::pin(Hypervisor::start(nodes, cloud)).await?);
+                step("NICs of VMs connected");
+            }
+        }
         if self.options.in_cluster.is_some() {
             if !self.options.engine {
-                return Ok(switches);
+                return Ok((switches, cloud, hypervisor));
             }
             Box::pin(in_cluster::install_operator(self)).await?;
         }
-        let (devices, ()) =
-            tokio::try_join!(self.apply_fabric(&switches), self.wait_until_healthy(deadline))?;
+        let (devices, ()) = tokio::try_join!(
+            self.apply_fabric(&switches, cloud.as_deref()),
+            self.wait_until_healthy(deadline)
+        )?;
         if self.options.has_agents() {
             nodes::start_operator(self, since, deadline).await?;
         }
@@ -181,14 +221,14 @@ impl Sandbox {
             simulator::data_plane_ready(self, &switches, deadline).await?;
             step("the fabric forwards");
         }
-        Ok(switches)
+        Ok((switches, cloud, hypervisor))
     }
 
     /// Applies the fabric of a sandbox that began without an operator, after another one was installed, and waits until
     /// it forwards.
     pub async fn connect_fabric(&self) -> Result<(), SandboxError> {
         let deadline = Deadline::after(self.options.ready_timeout);
-        let devices = self.apply_fabric(&self.switches).await?;
+        let devices = self.apply_fabric(&self.switches, self.cloud.as_deref()).await?;
         wait::devices_ready(&self.client, &devices, deadline).await?;
         simulator::data_plane_ready(self, &self.switches, deadline).await
     }
@@ -249,7 +289,10 @@ impl Sandbox {
         let real = self.nodes();
         let machines = self.options.topology.nodes.iter().map(|machine| machine.name.as_str());
         let nodes = match real.len() {
-            0 => fabric::nodes(machines),
+            0 => {
+                let vms = openstack::nodes_without_machine(&self.options);
+                [fabric::nodes(machines), fabric::vms(vms.iter().copied())].concat()
+            }
             _ => fabric::nodes(real.iter().map(|node| node.name.as_str())),
         };
         let objects = nodes.iter().map(apply::dynamic).collect::<Result<Vec<_>, _>>()?;
@@ -279,14 +322,20 @@ impl Sandbox {
     }
 
     /// Applies the fabric's objects, and returns the stored FabricDevices.
-    async fn apply_fabric(&self, switches: &[SwitchInfo]) -> Result<Vec<DynamicObject>, SandboxError> {
+    async fn apply_fabric(
+        &self,
+        switches: &[SwitchInfo],
+        cloud: Option<&Cloud>,
+    ) -> Result<Vec<DynamicObject>, SandboxError> {
         let secrets = switches.iter().map(|switch| apply::dynamic(&fabric::secret(switch)));
         let secrets = secrets.collect::<Result<Vec<_>, ApplyError>>()?;
         let topology = &self.options.topology;
         let networks =
             fabric::networks(topology).iter().map(apply::dynamic).collect::<Result<Vec<_>, _>>()?;
-        apply_all(&self.client, MANAGER, &[secrets, networks].concat()).await?;
-        let devices = switches.iter().map(|switch| apply::dynamic(&fabric::device(topology, switch)));
+        let of_cloud = cloud.map(Cloud::objects).transpose()?.unwrap_or_default();
+        apply_all(&self.client, MANAGER, &[secrets, networks, of_cloud].concat()).await?;
+        let devices = switches.iter().map(|switch| fabric::device(topology, switch));
+        let devices = devices.chain(cloud.map(Cloud::device)).map(|device| apply::dynamic(&device));
         let devices = devices.collect::<Result<Vec<_>, ApplyError>>()?;
         Ok(apply_all(&self.client, MANAGER, &devices).await?)
     }
@@ -371,7 +420,7 @@ impl Sandbox {
         let mut restarts = Restarts::default();
         loop {
             let exited = tokio::select! {
-                exited = supervisor.exited() => {
+                exited = self.exited() => {
                     let ended = format!("{exited}\nrestarting {}", exited.name);
                     let delay = restarts.add(exited, tokio::time::Instant::now());
                     (self.options.report)(&format!("{ended} in {:.1} s", delay.as_secs_f64()));
@@ -380,6 +429,14 @@ impl Sandbox {
                 exited = restarts.next() => exited,
             };
             let name = exited.name.clone();
+            if let Some(cloud) = &self.cloud
+                && let Some(restarted) = cloud.respawn(&exited).await
+            {
+                if let Err(error) = restarted {
+                    return Exited { name, status: error.to_string(), log_tail: exited.log_tail };
+                }
+                continue;
+            }
             let machine = |name: &str| self.control_plane.nodes().and_then(|nodes| nodes.machine(name));
             let restarted = match nodes::find(self, &name) {
                 // The process is restarted with its machine.
@@ -400,9 +457,26 @@ impl Sandbox {
         }
     }
 
+    /// Waits for the next process that exits unexpectedly.
+    async fn exited(&self) -> Exited {
+        let of_cloud = async {
+            match &self.cloud {
+                Some(cloud) => cloud.server().exited().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            exited = self.control_plane.supervisor().exited() => exited,
+            exited = of_cloud => exited,
+        }
+    }
+
     /// Recreates an ended machine with its processes, and cables it to the fabric.
     async fn restart_machine(&self, name: &str) -> Result<(), SandboxError> {
         self.control_plane.restart_machine(name).await?;
+        if let Some(hypervisor) = &self.hypervisor {
+            hypervisor.connect(Some(name)).await?;
+        }
         if self.options.has_agent_processes() && self.node(name).is_some() {
             let deadline = Deadline::after(self.options.ready_timeout);
             for what in NodeProcess::OPERATOR {
@@ -416,12 +490,16 @@ impl Sandbox {
     }
 
     /// Stops everything in order, and keeps the directory.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        drop(self.following.take());
         let mut children: Vec<_> = self.children().iter().rev().map(|child| child.name.clone()).collect();
         children.extend(self.control_plane.nodes().into_iter().flat_map(nodes::operator_children));
         // The processes don't need each other to stop. An error means that a process has ended already.
         futures::future::join_all(children.iter().map(|name| self.stop_child(name))).await;
         let _ = self.stop_child(simulator::NAME).await;
+        if let Some(cloud) = self.cloud {
+            cloud.stop().await;
+        }
         self.control_plane.stop().await;
     }
 
@@ -517,6 +595,11 @@ impl Sandbox {
         if nodes::find(self, child).is_some() { Machine::program_of(pid) } else { Some(pid) }
     }
 
+    /// Keystone and Neutron, if they run.
+    pub fn cloud(&self) -> Option<&Cloud> {
+        self.cloud.as_deref()
+    }
+
     /// The values of an operator in pods, as a file for `eno install --values`. With an earlier version, they upgrade it.
     pub fn values(&self) -> String {
         in_cluster::values(self).to_string()
@@ -536,6 +619,10 @@ impl Sandbox {
             nats_credentials: self.control_plane.nats().seed_of(NatsUser::Inspect),
             contexts: self.options.in_cluster.as_ref().map(|_| self.dir().join(in_cluster::CONTEXTS)),
             fabric: self.dir().join(simulator::FABRIC),
+            openstack: self.cloud.as_deref().map(|cloud| OpenStackInfo {
+                auth_url: cloud.server().auth_url().to_owned(),
+                openrc: cloud.openrc().to_owned(),
+            }),
             cluster_id: self.options.cluster_id.clone(),
             processes,
             nodes: self.nodes(),

@@ -11,7 +11,7 @@ use eno_simulator::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::wait::{self, Deadline};
-use super::{Sandbox, SandboxError, SandboxOptions, agent_pods, in_cluster};
+use super::{Sandbox, SandboxError, SandboxOptions, agent_pods, in_cluster, openstack};
 use crate::manifests::NAMESPACE;
 use eno::programs;
 
@@ -98,6 +98,9 @@ pub(super) async fn options(options: &SandboxOptions) -> Result<Option<NodesOpti
         if !made.gateways.contains(&network.name) {
             made.gateways.push(network.name.clone());
         }
+    }
+    if options.openstack {
+        made.gateways.extend([openstack::HYPERVISOR, openstack::GATEWAY].map(str::to_owned));
     }
     made.aliases.extend(options.image_aliases.iter().cloned());
     if options.has_agent_pods() {

@@ -80,6 +80,9 @@ pub struct SandboxOptions {
     pub agent_mode: AgentMode,
     /// Run the engine, the drivers, the agents and NATS as pods; needs nodes. `engine`: whether they are installed.
     pub in_cluster: Option<InCluster>,
+    /// Whether Keystone and Neutron run. The nodes that run pods then are VMs, whose NICs are trunks of Neutron and not on
+    /// the simulated fabric. Without such nodes, there are Node objects of two VMs.
+    pub openstack: bool,
     /// Additional interfaces that the agents may use as masters and parents of pods' interfaces.
     pub agent_interfaces: Vec<String>,
     /// Further image names, without tags, for which the nodes get the test image.
@@ -115,6 +118,7 @@ impl SandboxOptions {
             agents: true,
             agent_mode: AgentMode::default(),
             in_cluster: None,
+            openstack: false,
             agent_interfaces: Vec::new(),
             image_aliases: Vec::new(),
             engine: true,
@@ -149,14 +153,16 @@ impl SandboxOptions {
         }
         match role {
             Role::Engine => self.engine,
-            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNad => self.drivers,
+            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNeutron | Role::DriverNad => {
+                self.drivers
+            }
         }
     }
 
     pub(super) fn arguments(&self, role: Role) -> Vec<OsString> {
         match role {
             Role::Engine => self.engine_arguments.clone(),
-            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNad => Vec::new(),
+            Role::DriverNetconf | Role::DriverOvsFabric | Role::DriverNeutron | Role::DriverNad => Vec::new(),
         }
     }
 }

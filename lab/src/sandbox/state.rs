@@ -26,6 +26,9 @@ pub struct SandboxInfo {
     pub contexts: Option<PathBuf>,
     /// The file with the endpoints of the simulated switches.
     pub fabric: PathBuf,
+    /// Keystone and Neutron, if they run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openstack: Option<OpenStackInfo>,
     /// The identifier in the names of VLANs.
     pub cluster_id: String,
     /// The engine, the drivers and the agents.
@@ -33,6 +36,16 @@ pub struct SandboxInfo {
     /// The nodes that run pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeInfo>,
+}
+
+/// How to reach OpenStack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackInfo {
+    /// The URL of Keystone.
+    pub auth_url: String,
+    /// A file with the variables `OS_*`.
+    pub openrc: PathBuf,
 }
 
 /// A process of the operator.

@@ -72,6 +72,7 @@ async fn api_server_accepts_valid_and_refuses_invalid_objects() {
     use_check::engine_patches_only_labels_and_extended_resources_of_nodes(&client, &kubectl.kubeconfig).await;
     kubectl.apply("-k", "examples/demo").await;
     kubectl.apply("-f", "examples/fabric").await;
+    kubectl.apply("-f", "examples/openstack").await;
 
     control_plane.stop().await;
 }

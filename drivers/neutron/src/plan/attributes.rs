@@ -13,7 +13,7 @@ static DEFAULT: LazyLock<NeutronSettings> = LazyLock::new(NeutronSettings::defau
 
 /// The MTU of new networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NewMtu {
+pub(super) enum NewMtu {
     /// Request it; `None`: request none.
     Request(Option<u32>),
     /// Whether Neutron's choice is too great is known after the first network.
@@ -22,7 +22,7 @@ pub enum NewMtu {
 
 /// What networks and ports of ours look like, as the FabricDevice has it.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a> {
+pub(crate) struct Attributes<'a> {
     settings: &'a NeutronSettings,
     mark: &'a Mark,
     /// The greatest MTU that networks of sub-ports may have; absent: any.
@@ -36,7 +36,7 @@ impl<'a> Attributes<'a> {
     }
 
     /// The MTU to request for new networks, as far as networks of ours show what Neutron chooses.
-    pub fn new_mtu<'b>(self, mut ours: impl Iterator<Item = &'b Network>) -> NewMtu {
+    pub(super) fn new_mtu<'b>(self, mut ours: impl Iterator<Item = &'b Network>) -> NewMtu {
         let Some(limit) = self.parent_mtu.filter(|_| self.settings.mtu.is_none()) else {
             return NewMtu::Request(self.settings.mtu);
         };
@@ -71,19 +71,31 @@ impl<'a> Attributes<'a> {
         network.project_id == project || self.settings.trusted_projects.contains(&network.project_id)
     }
 
-    /// True when a port has to be made anew: without port security it has an address of its own and no security groups.
-    pub fn is_outdated(self, port: &Port) -> bool {
-        self.settings.port_security && port.port_security_enabled == Some(false)
+    /// True when ports filter addresses.
+    pub fn has_port_security(self) -> bool {
+        self.settings.port_security
     }
 
-    /// True when a network of ours is visibly another VLAN, or one of another physical network.
+    /// True when a port has to be made anew for the trunk with this parent port. A port with port security has the
+    /// parent's address, which only an admin can change. One without has no security groups.
+    pub fn is_outdated(self, port: &Port, parent: Option<&Port>) -> bool {
+        let other_address =
+            || parent.is_some_and(|parent| !parent.mac_address.eq_ignore_ascii_case(&port.mac_address));
+        self.settings.port_security && (port.port_security_enabled == Some(false) || other_address())
+    }
+
+    /// True when a network of ours is of the other type, visibly another VLAN, or one of another physical network.
     pub fn is_misplaced(self, network: &Network, vid: VlanId) -> bool {
-        self.network_type() == NetworkType::Provider
-            && network.network_type.is_some()
-            && !self.is_vlan(network, vid)
+        match self.network_type() {
+            NetworkType::Provider => {
+                network.description != self.mark.description()
+                    || (network.network_type.is_some() && !self.is_vlan(network, vid))
+            }
+            NetworkType::Tenant => network.description != self.mark.tenant_description(),
+        }
     }
 
-    /// Name and description.
+    /// Name and description of a port.
     pub fn mark_of(self, vid: VlanId) -> Map<String, Value> {
         let mut attributes = Map::new();
         attributes.insert("name".to_owned(), self.mark.name(vid).into());
@@ -91,9 +103,18 @@ impl<'a> Attributes<'a> {
         attributes
     }
 
+    /// Name and description of a network.
+    pub fn mark_of_network(self, vid: VlanId) -> Map<String, Value> {
+        let mut attributes = self.mark_of(vid);
+        if self.network_type() == NetworkType::Tenant {
+            attributes.insert("description".to_owned(), self.mark.tenant_description().into());
+        }
+        attributes
+    }
+
     /// A new network with this MTU; `None`: Neutron's choice.
     pub fn network(self, vid: VlanId, mtu: Option<u32>) -> Value {
-        let mut attributes = self.mark_of(vid);
+        let mut attributes = self.mark_of_network(vid);
         if let Some(physical_network) = self.physical_network() {
             attributes.insert("provider:network_type".to_owned(), "vlan".into());
             attributes.insert("provider:physical_network".to_owned(), physical_network.into());

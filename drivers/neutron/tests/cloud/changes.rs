@@ -277,6 +277,43 @@ async fn clusters_and_devices_share_a_project() {
     assert_eq!(names, expected);
 }
 
+/// A command that is applied in part is no drift of the one before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn return_to_an_earlier_state_is_no_drift() {
+    let cloud = Cloud::new(Role::Admin).await;
+    let with_report = |mut desired: FabricDesired| {
+        desired.device.drift = Drift::Report;
+        desired
+    };
+    let first = with_report(cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]));
+    let second = with_report(cloud.desired(&[("t1", &[0, 1]), ("t9", &[1]), (PHYSICAL, &[0, 1])]));
+    let driver = cloud.driver();
+    applied(&reconcile(&driver, &first).await);
+    assert_eq!(reconcile(&driver, &second).await.rejected.len(), 1);
+    assert_eq!(cloud.placed("t1").await.len(), 2);
+    let reconciled = reconcile(&driver, &first).await;
+    assert!(reconciled.notes.iter().all(|note| note.kind != "Drift"), "{:?}", reconciled.notes);
+    assert_eq!(cloud.placed("t1").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sub_port_on_an_unlisted_trunk_is_left_and_another_is_made() {
+    let cloud = Cloud::new(Role::Admin).await;
+    let driver = cloud.driver();
+    applied(&reconcile(&driver, &cloud.desired(&[("t1", &[0]), ("t2", &[0]), (PHYSICAL, &[0])])).await);
+    // The list lacks t2, which still has a sub-port of ours.
+    let desired = cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]);
+    applied(&reconcile(&driver, &desired).await);
+    assert_eq!(cloud.placed("t2").await.len(), 1);
+    let trunk = cloud.trunk("t1").await;
+    let port = cloud.list(&format!("trunks?id={trunk}")).await[0]["sub_ports"][0]["port_id"].clone();
+    let body = json!({ "sub_ports": [{ "port_id": port }] });
+    cloud.client.put(&format!("/v2.0/trunks/{trunk}/remove_subports"), body).await.unwrap();
+    cloud.client.delete(&format!("/v2.0/ports/{}", port.as_str().unwrap())).await.unwrap();
+    applied(&reconcile(&driver, &desired).await);
+    assert_eq!(cloud.placed("t1").await.len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn parent_ports_stand_for_their_trunks() {
     let cloud = Cloud::new(Role::Admin).await;

@@ -8,9 +8,7 @@ use eno_schemas::{Item, Outcome};
 use rcgen::generate_simple_self_signed;
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{
-    Cloud, PHYSICAL, Role, applied, failure, port_of, post, reconcile, vid, with_cloud,
-};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, applied, failure, port_of, reconcile, vid, with_cloud};
 use crate::cloud::proxy::{Fault, Proxy};
 
 /// The message of a failed login with these changes of the Secret.
@@ -73,16 +71,19 @@ async fn application_credential_works_until_it_is_deleted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn expired_application_credential_is_named() {
     let cloud = Cloud::new(Role::Admin).await;
-    let at = jiff::Timestamp::now() + Duration::from_secs(2);
+    let at = jiff::Timestamp::now() + Duration::from_secs(5);
     let at = at.strftime("%Y-%m-%dT%H:%M:%S.000000").to_string();
     use_application_credential(&cloud, json!({ "expires_at": at })).await;
     let desired = cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]);
-    let reason = loop {
-        let reconciled = reconcile(&cloud.driver(), &desired).await;
-        if matches!(reconciled.outcome, Outcome::Failed(_)) {
-            break failure(&reconciled).0;
+    let expired = async {
+        loop {
+            let reconciled = reconcile(&cloud.driver(), &desired).await;
+            if matches!(reconciled.outcome, Outcome::Failed(_)) {
+                break failure(&reconciled).0;
+            }
         }
     };
+    let reason = eno_conformance::soon("the expiry", expired).await;
     assert!(reason.contains("it may be wrong, expired or deleted"), "{reason}");
 }
 
@@ -160,7 +161,7 @@ async fn vlan_in_use_is_rejected_until_adopted() {
         "provider:physical_network": PHYSICAL,
         "provider:segmentation_id": cloud.vlan(0),
     });
-    let id = post(&Cloud::admin(), "network", network).await;
+    let id = cloud.post("network", network).await;
     let mut desired = cloud.desired(&[("t1", &[0, 1]), (PHYSICAL, &[0, 1])]);
     let driver = cloud.driver();
     let reconciled = reconcile(&driver, &desired).await;
@@ -238,6 +239,9 @@ async fn disabled_trunk_is_rejected_with_the_remedy() {
     let reconciled = reconcile(&cloud.driver(), &desired).await;
     assert_eq!(reconciled.rejected.len(), 2, "{:?}", reconciled.rejected);
     assert!(reconciled.rejected.iter().all(|rejection| rejection.reason.contains("trunk set --enable")));
+    let writes = cloud.proxy.writes();
+    reconcile(&cloud.driver(), &desired).await;
+    assert_eq!(cloud.proxy.writes(), writes, "an audit changes nothing");
     assert_eq!(cloud.placed("t2").await.len(), 1, "the rest goes on");
 }
 
@@ -293,6 +297,17 @@ async fn answers_that_are_not_the_api_are_named() {
         assert!(reason.contains("answered 200 OK with text/html: a proxy or another server"), "{reason}");
         assert!(retryable);
     }
+    let json = &[("content-type", "application/json")];
+    let unknown =
+        r#"{"NeutronError": {"type": "HTTPNotFound", "message": "The resource could not be found."}}"#;
+    cloud.proxy.set_faults(move |_, path| {
+        path.contains("/trunks").then_some(Fault::Answer(StatusCode::NOT_FOUND, json, unknown))
+    });
+    let (reason, ..) = failure(&reconcile(&cloud.driver(), &desired).await);
+    assert!(
+        reason.contains("has no trunks: an admin of the cloud enables the service plugin trunk"),
+        "{reason}"
+    );
     // A load balancer without servers.
     let gone = || {
         Fault::Answer(
@@ -313,7 +328,7 @@ async fn answers_that_are_not_the_api_are_named() {
 async fn catalogue_without_neutron_is_named() {
     let cloud = Cloud::new(Role::Admin).await;
     let token: Value = json!({ "token": {
-        "expires_at": "2100-01-01T00:00:00.000000Z", "project": { "id": "i", "name": "workers" },
+        "issued_at": "2026-01-01T00:00:00.000000Z", "expires_at": "2100-01-01T00:00:00.000000Z", "project": { "id": "i", "name": "workers" },
         "catalog": [{ "type": "identity", "endpoints": [] }],
     } });
     let token: &'static str = token.to_string().leak();
