@@ -192,7 +192,8 @@ impl Token {
     /// How long it lasts; `None`: its times can't be read.
     pub fn lifetime(&self) -> Option<Duration> {
         let [issued, expires]: [Timestamp; 2] = [self.issued_at.parse().ok()?, self.expires_at.parse().ok()?];
-        Duration::try_from(expires.duration_since(issued)).ok()
+        // A token of a credential that expires now ends before it was made.
+        Some(Duration::try_from(expires.duration_since(issued)).unwrap_or_default())
     }
 
     /// The URL of Neutron, without `/v2.0`.
