@@ -62,7 +62,7 @@ use crate::{Callbacks, Neutron, schema};
     ),
     schema::rule_at(
         ".Address",
-        "self.Driver != 'neutron' || self.Address.matches('^https?://[^ /?#@]+(/[!-~]*)?$') && isURL(self.Address)",
+        "self.Driver != 'neutron' || self.Address.matches('^https?://[^ /?#@]+(/[^ ?#]*)?$') && isURL(self.Address)",
         "must be the URL of Keystone, such as https://keystone.example.com:5000/v3, for the driver neutron",
     ),
     schema::rule_at(

@@ -9,7 +9,7 @@ use eno_schemas::{
 };
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, post, reconcile, vid, with_cloud};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, post, reconcile, vid};
 use crate::cloud::proxy::Seen;
 
 /// The requests without logins, as `METHOD path`.
@@ -147,8 +147,8 @@ async fn member_uses_offered_networks_and_leaves_them() {
     assert!(reason.contains("in this project with the tag eno-vlan-<ID>"), "{reason}");
     assert_eq!(reconciled.rejected.len(), 2);
 
-    let admin = Cloud::admin();
-    let admin_project = json!(with_cloud(|cloud| async move { cloud.admin().project_id.clone() }).await);
+    let admin = cloud.admin();
+    let admin_project = json!(cloud.admin_project());
     for item in [0, 1] {
         let network = json!({
             "name": format!("offered-{}", cloud.vlan(item)),

@@ -85,7 +85,7 @@ impl DriverFixture for Project {
 
     /// Refused because a network of another project has the VLAN.
     async fn set_refused(&self, item: Option<usize>) {
-        let admin = Cloud::admin();
+        let admin = self.0.admin();
         let name = format!("refusing-{}", self.0.first_vlan);
         if let Some(item) = item {
             let vlan = json!({

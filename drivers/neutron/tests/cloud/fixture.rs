@@ -1,6 +1,8 @@
 //! One Keystone and Neutron for all tests of this process, with a project for each test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -24,32 +26,44 @@ pub use crate::world::{PHYSICAL, TARGET};
 /// Names another release of OpenStack for all tests of the process.
 pub const RELEASE: &str = "ENO_OPENSTACK_RELEASE";
 
-/// Keystone and Neutron, with the runtime of their connections, which lives as long as the process.
-static CLOUD: LazyLock<(Handle, OpenStack)> = LazyLock::new(|| {
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime.block_on(async {
-            let dir = TempDir::with_prefix("eno-neutron-").unwrap().keep();
-            let parts = Parts::from_env().expect("a cache for the parts");
-            let release =
-                std::env::var(RELEASE).map_or_else(|_| Release::default(), |name| name.parse().unwrap());
-            let options = OpenStackOptions { release, ..OpenStackOptions::new(dir, parts) };
-            let started = OpenStack::start(options).await;
-            send.send((Handle::current(), started.expect("Keystone and Neutron"))).unwrap();
-            std::future::pending::<()>().await;
-        });
-    });
-    receive.recv().unwrap()
-});
+/// Two clouds, since Neutron serves one request at a time. Tests use them in turn.
+static SERVERS: [LazyLock<Server>; 2] = [LazyLock::new(Server::start), LazyLock::new(Server::start)];
 
-/// Does something with the cloud.
-pub async fn with_cloud<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
-    action: impl FnOnce(&'static OpenStack) -> F + Send + 'static,
-) -> T {
-    // It may start here, which blocks.
-    let (handle, cloud) = tokio::task::spawn_blocking(|| &*CLOUD).await.unwrap();
-    handle.spawn(action(cloud)).await.unwrap()
+/// Keystone and Neutron, with the runtime of their connections, which lives as long as the process.
+struct Server {
+    runtime: Handle,
+    openstack: OpenStack,
+}
+
+impl Server {
+    /// Starts it, and waits for it.
+    fn start() -> Self {
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(async {
+                let dir = TempDir::with_prefix("eno-neutron-").unwrap().keep();
+                remove_at_exit(&dir);
+                let parts = Parts::from_env().expect("a cache for the parts");
+                let release =
+                    std::env::var(RELEASE).map_or_else(|_| Release::default(), |name| name.parse().unwrap());
+                let options = OpenStackOptions { release, ..OpenStackOptions::new(dir, parts) };
+                let openstack = OpenStack::start(options).await.expect("Keystone and Neutron");
+                send.send(Self { runtime: Handle::current(), openstack }).unwrap();
+                std::future::pending::<()>().await;
+            });
+        });
+        receive.recv().unwrap()
+    }
+}
+
+/// Removes a directory when this process ends: values in statics are not dropped.
+fn remove_at_exit(dir: &Path) {
+    let mut waiting = std::process::Command::new("sh");
+    // Its input ends with this process. The servers may write until they end, too.
+    waiting.args(["-c", "cat; until rm -rf \"$0\"; do :; done"]).arg(dir);
+    let child = waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::mem::forget(child);
 }
 
 /// Each test has VLAN IDs of its own.
@@ -59,6 +73,7 @@ const VLANS_PER_TEST: u16 = 16;
 
 /// A project with two trunks, `t1` and `t2`.
 pub struct Cloud {
+    server: &'static Server,
     pub account: Account,
     pub proxy: Proxy,
     /// The first VLAN ID.
@@ -81,22 +96,22 @@ impl Cloud {
     /// A project of a user with this role.
     pub async fn new(role: Role) -> Self {
         let first_vlan = NEXT_VLAN.fetch_add(VLANS_PER_TEST, Ordering::SeqCst);
-        let (account, keystone, neutron) = with_cloud(move |cloud| async move {
-            let account = cloud.create_project(&format!("p{first_vlan}")).await.unwrap();
+        let turn = usize::from(first_vlan / VLANS_PER_TEST) % SERVERS.len();
+        // It may start here, which blocks.
+        let server: &Server = tokio::task::spawn_blocking(move || &*SERVERS[turn]).await.unwrap();
+        let account = on(server, move |openstack| async move {
+            let account = openstack.create_project(&format!("p{first_vlan}")).await.unwrap();
             if role == Role::Admin {
-                let admin = cloud.client();
-                let roles = admin.get("/v3/roles?name=admin").await.unwrap();
-                let role = roles["roles"][0]["id"].as_str().unwrap();
-                let (project, user) = (&account.project_id, &account.user_id);
-                let grant = format!("/v3/projects/{project}/users/{user}/roles/{role}");
-                admin.put(&grant, json!({})).await.unwrap();
+                openstack.grant_role(&account, "admin").await.unwrap();
             }
-            (account, cloud.auth_url().trim_end_matches("/v3"), cloud.network_url())
+            account
         })
         .await;
+        let (keystone, neutron) = addresses(server);
         let proxy = Proxy::start(keystone, neutron).await;
         let new = Self {
-            client: CLOUD.1.client_for(&account).unwrap(),
+            server,
+            client: server.openstack.client_for(&account).unwrap(),
             account,
             proxy,
             first_vlan,
@@ -113,8 +128,27 @@ impl Cloud {
     }
 
     /// A client of the administrator of the cloud.
-    pub fn admin() -> OpenStackClient {
-        CLOUD.1.client_for(CLOUD.1.admin()).unwrap()
+    pub fn admin(&self) -> OpenStackClient {
+        self.server.openstack.client_for(self.server.openstack.admin()).unwrap()
+    }
+
+    /// The id of the administrator's project.
+    pub fn admin_project(&self) -> &str {
+        &self.server.openstack.admin().project_id
+    }
+
+    /// The URLs of Keystone and Neutron, without path.
+    pub fn addresses(&self) -> (&str, &str) {
+        addresses(self.server)
+    }
+
+    /// Sets the quota of networks of the project.
+    pub async fn set_networks(&self, count: i64) {
+        let project = self.account.project_id.clone();
+        on(self.server, move |openstack| async move {
+            openstack.set_quota(&project, &[("network", count)]).await.unwrap();
+        })
+        .await;
     }
 
     /// The keys of a Secret with the user's password.
@@ -237,6 +271,18 @@ impl Cloud {
         all.sort();
         all.join("\n")
     }
+}
+
+/// Uses the administrator's connections, in their runtime.
+async fn on<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    server: &'static Server,
+    action: impl FnOnce(&'static OpenStack) -> F,
+) -> T {
+    server.runtime.spawn(action(&server.openstack)).await.unwrap()
+}
+
+fn addresses(server: &Server) -> (&str, &str) {
+    (server.openstack.auth_url().trim_end_matches("/v3"), server.openstack.network_url())
 }
 
 /// Makes a resource and returns its id.

@@ -8,7 +8,7 @@ use eno_schemas::{Item, Outcome};
 use rcgen::generate_simple_self_signed;
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{Cloud, PHYSICAL, Role, applied, failure, port_of, reconcile, vid, with_cloud};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, applied, failure, port_of, reconcile, vid};
 use crate::cloud::proxy::{Fault, Proxy};
 
 /// The message of a failed login with these changes of the Secret.
@@ -133,9 +133,8 @@ async fn unknown_physical_network_is_rejected_by_two_requests() {
 #[tokio::test(flavor = "multi_thread")]
 async fn used_up_quota_is_rejected_in_words_of_neutron() {
     let cloud = Cloud::new(Role::Admin).await;
-    let project = cloud.account.project_id.clone();
     // The management network, and two of ours.
-    with_cloud(move |cloud| async move { cloud.set_quota(&project, &[("network", 3)]).await.unwrap() }).await;
+    cloud.set_networks(3).await;
     let items: Vec<usize> = (0..12).collect();
     let desired = cloud.desired(&[("t1", &items), (PHYSICAL, &items)]);
     let reconciled = reconcile(&cloud.driver(), &desired).await;
@@ -145,9 +144,7 @@ async fn used_up_quota_is_rejected_in_words_of_neutron() {
         assert!(rejection.reason.contains("Quota exceeded for resources: ['network']"), "{rejection:?}");
         assert!(rejection.reason.contains("raises the project's quota"), "{rejection:?}");
     }
-    let project = cloud.account.project_id.clone();
-    with_cloud(move |cloud| async move { cloud.set_quota(&project, &[("network", -1)]).await.unwrap() })
-        .await;
+    cloud.set_networks(-1).await;
     applied(&reconcile(&cloud.driver(), &desired).await);
 }
 
@@ -171,7 +168,7 @@ async fn vlan_in_use_is_rejected_until_adopted() {
     assert!(reason.contains(&format!("that of network theirs ({id}), which is not ours")), "{reason}");
     desired.device.adopt = [vid(cloud.vlan(0))].into_iter().collect();
     applied(&reconcile(&driver, &desired).await);
-    let found = Cloud::admin().get(&format!("/v2.0/networks/{id}")).await.unwrap();
+    let found = cloud.admin().get(&format!("/v2.0/networks/{id}")).await.unwrap();
     assert_eq!(found["network"]["name"], format!("eno-c{}-{}", cloud.first_vlan, cloud.vlan(0)));
 }
 
@@ -267,11 +264,8 @@ async fn network_with_foreign_ports_stays_with_the_reason() {
 async fn certificates_of_unknown_authorities_are_refused() {
     let cloud = Cloud::new(Role::Admin).await;
     let certificate = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (keystone, neutron) = with_cloud(|cloud| async move {
-        (cloud.auth_url().trim_end_matches("/v3").to_owned(), cloud.network_url().to_owned())
-    })
-    .await;
-    let proxy = Proxy::start_with_tls(&keystone, &neutron, &certificate).await;
+    let (keystone, neutron) = cloud.addresses();
+    let proxy = Proxy::start_with_tls(keystone, neutron, &certificate).await;
     let mut desired = cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]);
     desired.device.address = proxy.keystone();
     let (reason, retryable, unreachable) = failure(&reconcile(&cloud.driver(), &desired).await);
