@@ -96,6 +96,7 @@ impl NeutronDriver {
         let content = content_hash(desired);
         let was_verified = target.verified.as_ref() == Some(&content);
         if !was_verified {
+            // This command may be applied in part.
             target.verified = None;
         }
         let last = target

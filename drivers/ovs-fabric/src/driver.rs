@@ -82,6 +82,10 @@ impl OvsFabricDriver {
         };
         let content = content_hash(desired);
         let was_verified = target.verified.as_ref() == Some(&content);
+        if !was_verified {
+            // This command may be applied in part.
+            target.verified = None;
+        }
         let session = target.session.insert(session);
         let ended = session.device.reconcile(desired, was_verified, || work.is_current()).await;
         let info = session.device.info();

@@ -194,6 +194,26 @@ async fn drift_report_mode_leaves_drift_in_place() {
     assert_eq!(applied(&reconcile(&driver, &desired).await), on(&[("p1", "10-12")]));
 }
 
+/// A command that is applied in part is no drift of the one before it.
+#[tokio::test]
+async fn return_to_an_earlier_state_is_no_drift() {
+    let switch = Switch::start();
+    let with_report = |ports: &[(&str, &str)]| {
+        let mut desired = switch.desired(ports);
+        desired.device.drift = Drift::Report;
+        desired
+    };
+    let first = with_report(&[("p1", "10"), ("p2", "")]);
+    let driver = switch.driver();
+    applied(&reconcile(&driver, &first).await);
+    // VLAN 6 is foreign.
+    let partly = reconcile(&driver, &with_report(&[("p1", "10-11"), ("p2", "6")])).await;
+    assert_eq!((partly.rejected.len(), switch.trunks("p1")), (1, vec![5, 10, 11]));
+    let back = reconcile(&driver, &first).await;
+    assert!(notes(&back, "Drift").is_empty(), "{back:?}");
+    assert_eq!(switch.trunks("p1"), [5, 10]);
+}
+
 #[tokio::test]
 async fn externally_emptied_trunk_is_closed_again() {
     let switch = Switch::start();
