@@ -84,8 +84,6 @@ fn own_vlans(view: &View) -> VlanSet {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
     #[test]
     fn plans_converge_and_keep_what_is_foreign((before, desired) in cases()) {
         let mut view = before.clone();
