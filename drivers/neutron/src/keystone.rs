@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use eno_device_secrets::{DeviceSecret, Hidden, SecretError};
 use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -191,7 +193,13 @@ pub enum NoEndpoint {
 impl Token {
     /// How long it lasts; `None`: its times can't be read.
     pub fn lifetime(&self) -> Option<Duration> {
-        let [issued, expires]: [Timestamp; 2] = [self.issued_at.parse().ok()?, self.expires_at.parse().ok()?];
+        // Keystone 22 writes the end of an application credential without a zone.
+        let time = |text: &str| -> Option<Timestamp> {
+            text.parse()
+                .ok()
+                .or_else(|| Some(text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp()))
+        };
+        let (issued, expires) = (time(&self.issued_at)?, time(&self.expires_at)?);
         // A token of a credential that expires now ends before it was made.
         Some(Duration::try_from(expires.duration_since(issued)).unwrap_or_default())
     }
@@ -328,6 +336,8 @@ mod tests {
         read.region = Some("a".into());
         assert_eq!(two.neutron(&read, true).unwrap(), "https://one:9696");
         assert_eq!(two.lifetime(), Some(Duration::from_hours(1)));
+        let without_zone = Token { expires_at: "2026-01-01T00:30:00.000000".into(), ..two.clone() };
+        assert_eq!(without_zone.lifetime(), Some(Duration::from_mins(30)));
         read.region = Some("b".into());
         assert_eq!(two.neutron(&read, true).unwrap(), "https://two/net");
         read.region = Some("c".into());
