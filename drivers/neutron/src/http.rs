@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
 use serde::Deserialize;
 use serde_json::Value;
@@ -415,7 +415,7 @@ async fn read(
     let mut answer = Answer {
         status: response.status(),
         content_type: shown(&header("content-type").unwrap_or_else(|| "an untyped answer".to_owned())),
-        retry_after: retry_after(response.headers(), Timestamp::now()),
+        retry_after: header("retry-after").and_then(|text| eno_sbi::retry_after(&text, Timestamp::now())),
         token: header("x-subject-token"),
         body: Vec::new(),
     };
@@ -431,16 +431,6 @@ async fn read(
         answer.body.extend_from_slice(&chunk);
     }
     Ok(answer)
-}
-
-/// Seconds, or a date (RFC 9110, section 10.2.3).
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-    Some(Duration::try_from(at.duration_since(now)).unwrap_or_default())
 }
 
 /// Why TLS refused the server's certificate.
@@ -483,18 +473,6 @@ mod tests {
             let error = keystone_url(address).unwrap_err();
             assert!(error.to_string().contains("is not the URL of Keystone"), "{error}");
             assert!(!error.failure().retryable);
-        }
-    }
-
-    #[test]
-    fn retry_after_is_seconds_or_a_date() {
-        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        for (text, seconds) in
-            [("120", Some(120)), ("Fri, 02 Jan 2026 03:05:05 GMT", Some(60)), ("soon", None)]
-        {
-            let mut headers = HeaderMap::new();
-            headers.insert(RETRY_AFTER, text.parse().unwrap());
-            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
         }
     }
 }

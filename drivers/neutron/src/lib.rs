@@ -4,6 +4,7 @@
 //! behind them. [`mark`], [`keystone`], [`plan`], [`request`] and [`observe`] are pure. [`http`] talks to Keystone and
 //! Neutron, [`read`] reads, [`mod@reconcile`] makes the requests of plans, and [`driver`] keeps one login per device.
 
+mod drift;
 pub mod driver;
 pub mod error;
 pub mod http;
@@ -13,6 +14,7 @@ pub mod observe;
 pub mod plan;
 pub mod read;
 pub mod reconcile;
+mod remedy;
 pub mod request;
 mod text;
 pub mod view;

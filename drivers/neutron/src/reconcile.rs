@@ -13,12 +13,14 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tracing::debug;
 
-use crate::error::{ApiError, Refusal};
+use crate::drift::{cap_notes, drift_notes};
+use crate::error::ApiError;
 use crate::http::{Api, Waits};
 use crate::mark::Mark;
 use crate::observe::observe;
 use crate::plan::{Plan, Refusals, plan};
 use crate::read::{Changed, read, read_back};
+use crate::remedy::{is_about_all, reason};
 use crate::request::{Kind, Request};
 use crate::view::{Id, View};
 
@@ -34,8 +36,6 @@ const MAX_SAME_REFUSALS: usize = 4;
 const MAX_STALE: u32 = 2;
 /// The time for requests. What is left then is reported as not done yet, and the next reconcile continues.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
-/// Maximum drift notes of one report.
-const MAX_DRIFT_NOTES: usize = 32;
 
 /// How [`reconcile`] ended.
 #[derive(Debug)]
@@ -403,99 +403,6 @@ fn not_done_yet(request: &Request) -> Vec<Rejection> {
         unreachable: false,
     };
     request.vlans().iter().map(late).collect()
-}
-
-/// True when a refusal is about all parts of a request, so that no part of it would be accepted. A right to make ports
-/// may be missing on one network alone.
-fn is_about_all(request: &Request, refusal: &Refusal) -> bool {
-    matches!(refusal.kind.as_str(), "TrunkDisabled" | "TrunkInErrorState")
-        || (refusal.status.as_u16() == 403 && !matches!(request, Request::CreatePorts(_)))
-        || is_about_physical_network(refusal)
-}
-
-fn is_about_physical_network(refusal: &Refusal) -> bool {
-    refusal.kind == "InvalidInput" && refusal.message.contains("unknown for VLAN provider network")
-}
-
-/// The message of a refusal, with what helps.
-fn reason(request: &Request, refusal: &Refusal) -> String {
-    let remedy = match (refusal.kind.as_str(), request) {
-        ("PolicyNotAuthorized", Request::CreateNetworks(_)) => {
-            ". The credential may not make this network: an admin of the cloud grants \
-             create_network:provider:network_type, :physical_network and :segmentation_id to its role, or makes the \
-             network in this project with the tag eno-vlan-<ID>; or set Neutron.NetworkType to Tenant"
-        }
-        ("PolicyNotAuthorized", Request::CreatePorts(_)) => {
-            ". The network is another project's, whose members alone may set port security and addresses of ports: \
-             they turn off the network's port security, with Neutron.PortSecurity Disabled, or an admin makes the \
-             network in this project"
-        }
-        _ if is_about_physical_network(refusal) => {
-            ". Set Neutron.PhysicalNetwork of the FabricDevice to a physical network that the cloud has"
-        }
-        ("VlanIdInUse", _) => {
-            ". A network that this credential can't see has it: an admin of the cloud finds it"
-        }
-        ("OverQuota", _) => ". An admin of the cloud raises the project's quota",
-        ("SubPortMtuGreaterThanTrunkPortMtu", _) => {
-            ". Set Neutron.MTU of the FabricDevice to at most the MTU of the parent port's network"
-        }
-        ("TrunkDisabled", _) => ". Enable the trunk with openstack network trunk set --enable",
-        ("NetworkInUse", _) => ". ENO deletes the network when others have taken their ports off it",
-        ("PortInUseAsSubPort" | "TrunkPortInUse", _) => {
-            ". The port is ours on a trunk that Ports does not list: list that trunk, or take the sub-port off it"
-        }
-        _ => "",
-    };
-    format!("Neutron refuses to {request}: {refusal}{remedy}")
-}
-
-/// Notes about external changes: what a plan changes although the whole state was verified before.
-fn drift_notes(planned: &Plan, view: &View) -> Vec<Note> {
-    let name_of = |id: &str| {
-        let listed = view.trunk_of.iter().find(|(_, trunk)| *trunk == id);
-        listed.map_or(id.to_owned(), |(name, _)| name.clone())
-    };
-    let note = |request: &Request| {
-        let vlans = request.vlans();
-        let (item, message) = match request {
-            Request::CreateNetworks(_) => (Item::TARGET, format!("the networks of VLANs {vlans} were gone")),
-            Request::CreatePorts(new) => {
-                let trunk = new.first().map(|new| new.trunk.as_str()).unwrap_or_default();
-                (Item::port(name_of(trunk)), format!("the ports of VLANs {vlans} were gone"))
-            }
-            Request::AddSubPorts { trunk, .. } => {
-                let name = name_of(trunk);
-                let message = format!("trunk {name} had lost the sub-ports of VLANs {vlans}");
-                (Item::port(name), message)
-            }
-            Request::RemoveSubPorts { trunk, .. } => {
-                let name = name_of(trunk);
-                let message = format!("trunk {name} had sub-ports of VLANs {vlans} again");
-                (Item::port(name), message)
-            }
-            Request::Update { resource, attributes, .. } => {
-                let keys = attributes.keys().cloned().collect::<Vec<_>>().join(", ");
-                let (kind, id) = (resource.kind.singular(), &resource.id);
-                (Item::vlan(resource.vid), format!("{keys} of {kind} {id} of VLAN {vlans} was changed"))
-            }
-            Request::Delete { resource } => {
-                let (kind, id) = (resource.kind.singular(), &resource.id);
-                (Item::vlan(resource.vid), format!("there was a {kind} {id} of VLAN {vlans} again"))
-            }
-        };
-        Note::new("Drift", item, format!("changed by another hand: {message}"))
-    };
-    planned.requests.iter().map(note).collect()
-}
-
-/// The first [`MAX_DRIFT_NOTES`] notes, and one that counts the others.
-fn cap_notes(notes: &[Note]) -> Vec<Note> {
-    let mut some: Vec<Note> = notes.iter().take(MAX_DRIFT_NOTES).cloned().collect();
-    if let Some(more) = notes.len().checked_sub(MAX_DRIFT_NOTES).filter(|more| *more > 0) {
-        some.push(Note::new("Drift", Item::TARGET, format!("{more} more differences")));
-    }
-    some
 }
 
 fn change_report(started: Instant, (added, removed): (usize, usize)) -> ChangeReport {

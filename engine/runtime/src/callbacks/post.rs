@@ -286,20 +286,9 @@ fn outcome(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> PostOutco
     let after = headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok())
-        .and_then(|text| retry_after(text, now));
+        .and_then(|text| eno_sbi::retry_after(text, now))
+        .map(|after| after.min(MAX_RETRY_AFTER));
     PostOutcome::Failed { error, after }
-}
-
-/// Seconds, or a date (RFC 9110, section 10.2.3).
-fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
-    let text = text.trim();
-    let after = if let Ok(seconds) = text.parse::<u64>() {
-        Duration::from_secs(seconds)
-    } else {
-        let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-        Duration::try_from(at.duration_since(now)).unwrap_or_default()
-    };
-    Some(after.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
