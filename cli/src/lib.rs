@@ -10,5 +10,6 @@ pub mod install;
 pub mod programs;
 pub mod screen;
 mod sysdump;
+mod ui;
 
 pub use inspect::forward;

@@ -1,13 +1,12 @@
 //! `eno blame`.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context as _, bail, ensure};
 use eno_engine::forecast::{Key, Kind};
 use eno_engine::trace;
-use eno_schemas::{Applied, Carried, FabricDesired, VlanId, VlanSet};
+use eno_schemas::{Applied, Carried};
 use serde::Serialize;
 
+use crate::inspect::blame::{Line, blame};
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
 use crate::inspect::source::{FromArgs, Source};
@@ -44,16 +43,6 @@ struct Blame {
     /// Resources that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left_out: Vec<String>,
-}
-
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Line {
-    vlan: VlanId,
-    /// The objects that request it.
-    wanted_by: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'static str>,
 }
 
 pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
@@ -113,74 +102,4 @@ pub(super) async fn run(args: BlameArgs) -> anyhow::Result<()> {
             }
         }
     })
-}
-
-/// The VLANs of a port with their owners, in ascending order.
-fn blame(fabric: &FabricDesired, port: &str, carried: Option<&Carried>) -> Vec<Line> {
-    let wanted = fabric.ports.iter().find(|one| one.name == port).map(|one| &one.vlans);
-    let is_carried =
-        |vid: VlanId| carried.is_some_and(|carried| carried.open || carried.tagged.contains(vid));
-    let mut vids: BTreeSet<VlanId> = wanted.into_iter().flat_map(VlanSet::iter).collect();
-    if let Some(carried) = carried {
-        vids.extend(carried.tagged.iter().chain(carried.untagged));
-    }
-    let line = |vid: VlanId| {
-        let is_wanted = wanted.is_some_and(|vlans| vlans.contains(vid));
-        let owners = fabric.vlans.iter().find(|vlan| is_wanted && vlan.vid == vid);
-        let note = match carried {
-            Some(carried) if carried.untagged == Some(vid) => Some("untagged"),
-            Some(_) if is_wanted && !is_carried(vid) => Some("not there yet"),
-            _ => None,
-        };
-        Line { vlan: vid, wanted_by: owners.map(|vlan| vlan.owners.clone()).unwrap_or_default(), note }
-    };
-    vids.into_iter().map(line).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use eno_schemas::{Device, Drift, FabricPort, FabricVlan, PortMode};
-
-    use super::*;
-
-    #[test]
-    fn blame_separates_managed_and_foreign_vlans() {
-        let set = |text: &str| text.parse::<VlanSet>().expect(text);
-        let vid = |id| VlanId::new(id).expect("a VLAN ID");
-        let fabric = FabricDesired {
-            cluster: "c".into(),
-            cluster_uid: None,
-            device: Device {
-                address: String::new(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift: Drift::Repair,
-                audit_interval: None,
-                adopt: VlanSet::EMPTY,
-                neutron: None,
-            },
-            vlans: vec![
-                FabricVlan { vid: vid(10), owners: vec!["L2Service/a".into(), "L2Service/b".into()] },
-                FabricVlan { vid: vid(11), owners: vec!["L2Service/c".into()] },
-            ],
-            ports: vec![FabricPort {
-                name: "p".into(),
-                lag: None,
-                mode: PortMode::Keep,
-                vlans: set("10-11"),
-                closed: false,
-                before: None,
-            }],
-        };
-        let carried = Carried { tagged: set("10,20"), untagged: Some(vid(1)), open: false };
-        let lines: Vec<_> = blame(&fabric, "p", Some(&carried))
-            .into_iter()
-            .map(|line| (line.vlan.get(), line.wanted_by.len(), line.note))
-            .collect();
-        let expected =
-            [(1, 0, Some("untagged")), (10, 2, None), (11, 1, Some("not there yet")), (20, 0, None)];
-        assert_eq!(lines, expected);
-        assert_eq!(blame(&fabric, "p", None).len(), 2);
-    }
 }

@@ -18,6 +18,7 @@ mod rotate;
 mod status;
 mod sysdump;
 mod trace;
+mod ui;
 mod uninstall;
 
 use std::future::Future;
@@ -75,6 +76,7 @@ enum Command {
     Trace(trace::TraceArgs),
     Blame(blame::BlameArgs),
     Addresses(addresses::AddressesArgs),
+    Ui(ui::UiArgs),
     Callbacks(callbacks::CallbacksArgs),
     Adopt(adopt::AdoptArgs),
     Revoked(revoked::RevokedArgs),
@@ -114,6 +116,8 @@ impl Eno {
             Command::Trace(args) => for_user(trace::run(args)),
             Command::Blame(args) => for_user(blame::run(args)),
             Command::Addresses(args) => for_user(addresses::run(args)),
+            // Ctrl-C is its normal end.
+            Command::Ui(args) => for_people(async |stop| ui::run(args, stop).await),
             Command::Callbacks(args) => for_user(callbacks::run(args)),
             Command::Adopt(args) => for_user(adopt::run(args)),
             Command::Revoked(args) => for_user(revoked::run(args)),

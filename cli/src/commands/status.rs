@@ -7,17 +7,16 @@ use anyhow::{bail, ensure};
 use eno_engine::follow::{ObjectChange, changes};
 use eno_engine::forecast::{ClusterState, Key};
 use eno_engine::trace::Messages;
-use eno_schemas::Phase;
 use futures::StreamExt as _;
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::DynamicObject;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Hop, fabric, hops, networks};
+use crate::inspect::path::{Hop, Reports, fabric, hops, networks};
 use crate::inspect::source::{FromArgs, Source};
+use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 use crate::screen::{age, local_time};
 
@@ -50,17 +49,6 @@ pub(super) struct StatusArgs {
     messages: NatsClientArgs,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Row {
-    object: String,
-    phase: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    /// The time of the last change of the condition Ready, RFC 3339.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    since: String,
-}
-
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Rows {
@@ -82,17 +70,6 @@ struct Detail {
     conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     switches: Vec<Hop>,
-}
-
-#[derive(Debug, Serialize)]
-struct Condition {
-    #[serde(rename = "type")]
-    kind: String,
-    status: String,
-    reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
-    since: String,
 }
 
 pub(super) async fn run(args: StatusArgs) -> anyhow::Result<()> {
@@ -228,38 +205,21 @@ async fn detail(
         );
         bail!("{key} does not exist")
     };
-    let text = |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
-    let conditions = source.data.pointer("/status/conditions").and_then(Value::as_array);
-    let conditions = conditions.into_iter().flatten().map(|condition| Condition {
-        kind: text(condition, "type"),
-        status: text(condition, "status"),
-        reason: text(condition, "reason"),
-        message: text(condition, "message"),
-        since: text(condition, "lastTransitionTime"),
-    });
     let fabric = fabric(world, messages).await?;
-    let switches = hops(&fabric, &networks(world, key), messages).await?;
+    let networks = networks(world, key);
+    let reports = Reports::of_switches(world, &fabric, &networks, messages).await?;
+    let switches = hops(world, &fabric, &networks, &reports);
     Ok(Detail {
         row: row(key, source),
         left_out: left_out.to_vec(),
-        conditions: conditions.collect(),
+        conditions: conditions(source),
         switches,
     })
 }
 
-fn row(key: &Key, object: &DynamicObject) -> Row {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let status = |field: &str| text(object.data.pointer(&format!("/status/{field}")));
-    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
-    let ready = conditions.into_iter().flatten().find(|condition| condition["type"] == "Ready");
-    let phase = Some(status("phase")).filter(|phase| !phase.is_empty()).unwrap_or_else(|| "-".into());
-    let since = text(ready.and_then(|ready| ready.get("lastTransitionTime")));
-    Row { object: key.to_string(), phase, message: status("message"), since }
-}
-
 /// What is not ready, and a count of the rest; wide: all rows.
 fn overview(rows: &Rows, is_wide: bool, now: Timestamp) {
-    let is_ready = |row: &&Row| row.phase == Phase::Ready.as_str();
+    let is_ready = |row: &&Row| is_settled(&row.phase);
     let unready = rows.objects.iter().filter(|row| !is_ready(row));
     if is_wide {
         let all = unready.chain(rows.objects.iter().filter(is_ready));

@@ -1,13 +1,13 @@
 //! `eno trace`.
 
-use eno_engine::forecast::{ClusterState, Key, Kind};
-use eno_engine::trace::{self, ObjectRef};
+use eno_engine::forecast::ClusterState;
 use serde::Serialize;
 
+use crate::inspect::history::of_object;
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Fabric, fabric, networks, vlans_and_ports};
+use crate::inspect::path::fabric;
 use crate::inspect::source::{FromArgs, Source};
-use crate::inspect::timeline::{Entry, is_within, of_delivery, of_report, of_transition, unsettled_periods};
+use crate::inspect::timeline::Entry;
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
 use crate::screen::local_time;
 
@@ -49,10 +49,6 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
     let namespace = args.namespace.as_deref().unwrap_or(source.namespace());
     let key = parse_object(&args.object, namespace)?;
     let messages = source.messages_required(&args.messages).await?;
-    let subject = ObjectRef { kind: key.kind.as_str(), namespace: key.namespace(), name: &key.name };
-    let transitions = trace::transitions(&messages, subject).await?;
-    let mut entries: Vec<Entry> = transitions.iter().map(of_transition).collect();
-    entries.extend(trace::deliveries(&messages, subject).await?.iter().map(of_delivery));
     let (world, left_out) = match source.cluster_state(namespace).await {
         // NATS alone has the object's own history.
         Err(error) if matches!(source, Source::Dump(_)) => {
@@ -68,14 +64,7 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
         }
     };
     let fabric = fabric(&world, Some(&messages)).await?;
-    let periods = unsettled_periods(&transitions);
-    for (driver, target) in targets(&world, &fabric, &key) {
-        let reports = trace::reports(&messages, &driver, &target).await?;
-        let whole = key.kind == Kind::FabricDevice;
-        let meanwhile = reports.iter().filter(|report| whole || is_within(&report.at, &periods));
-        entries.extend(meanwhile.filter_map(of_report));
-    }
-    entries.sort();
+    let entries = of_object(&world, &fabric, &messages, &key).await?;
     args.output.print(&Trace { entries, left_out }, |Trace { entries, .. }| {
         table(
             ["AT", "WHAT", ""],
@@ -85,22 +74,4 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
             crate::outln!("Nothing is known of {key}.");
         }
     })
-}
-
-/// The targets of an object, each with its driver. For a deleted object they are unknown, so all switches are taken.
-fn targets(world: &ClusterState, fabric: &Fabric, key: &Key) -> Vec<(String, String)> {
-    let networks = networks(world, key);
-    let network = matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment);
-    let gone = network && world.object(key).is_none();
-    let mut targets: Vec<(String, String)> = Vec::new();
-    for (switch, (driver, fabric)) in &fabric.switches {
-        let itself = key.kind == Kind::FabricDevice && *key.name == **switch;
-        if itself || gone || !vlans_and_ports(fabric, &networks).0.is_empty() {
-            targets.push((driver.clone(), switch.clone()));
-        }
-    }
-    if let (Kind::L2ServiceAttachment, Some(namespace)) = (key.kind, key.namespace()) {
-        targets.push(("nad".into(), format!("{namespace}/{}", key.name)));
-    }
-    targets
 }

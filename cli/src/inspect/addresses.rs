@@ -10,6 +10,7 @@ use eno_nbi_crds::{
 use eno_schemas::{VlanId, VlanSet};
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
@@ -109,12 +110,15 @@ pub(crate) struct Held {
 
 /// An entry of the annotation [`NETWORK_STATUS`].
 #[derive(Debug, Deserialize)]
-struct NetworkStatus {
-    name: String,
+pub(crate) struct NetworkStatus {
+    /// The NetworkAttachmentDefinition, as `<namespace>/<name>`.
+    pub name: String,
+    /// The name of the interface in the pod.
     #[serde(default)]
-    interface: String,
+    pub interface: String,
+    /// Its addresses.
     #[serde(default)]
-    ips: Vec<String>,
+    pub ips: Vec<String>,
 }
 
 /// The addresses and VLAN IDs of a cluster. Pure. Objects that can't be parsed are left out.
@@ -140,7 +144,7 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     }
     for pod in pods {
         let name = format!("Pod/{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-        for status in network_statuses(pod) {
+        for status in network_statuses(&pod.metadata) {
             let given_by = format!("L2ServiceAttachment/{}", status.name);
             if subnets_of.contains_key(&given_by) {
                 let found = status.ips.iter().filter_map(|text| text.parse().ok());
@@ -199,8 +203,8 @@ fn leases_of_engine(world: &ClusterState) -> impl Iterator<Item = (&Key, Lease)>
 }
 
 /// What Multus wrote on a pod.
-fn network_statuses(pod: &PartialObjectMeta<Pod>) -> Vec<NetworkStatus> {
-    let text = pod.annotations().get(NETWORK_STATUS);
+pub(crate) fn network_statuses(pod: &ObjectMeta) -> Vec<NetworkStatus> {
+    let text = pod.annotations.as_ref().and_then(|all| all.get(NETWORK_STATUS));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 

@@ -20,6 +20,13 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<DynamicObject>> {
     Ok(objects)
 }
 
+/// Reads all objects of a text, in order.
+pub(crate) fn of_text(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
+    let mut objects = Vec::new();
+    parse(text, &mut objects)?;
+    Ok(objects)
+}
+
 fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     if path == Path::new("-") {
         let mut text = String::new();

@@ -1,12 +1,20 @@
 //! User-facing commands on a running operator: access to the cluster and NATS, and output.
 
 pub(crate) mod addresses;
+pub(crate) mod blame;
+pub(crate) mod cabling;
+pub(crate) mod end_to_end;
+pub(crate) mod events;
 pub mod forward;
+pub(crate) mod history;
 pub(crate) mod manifests;
 pub(crate) mod output;
 pub(crate) mod path;
+pub(crate) mod plan;
+pub(crate) mod remedy;
 pub(crate) mod schema;
 pub(crate) mod source;
+pub(crate) mod status;
 pub(crate) mod timeline;
 
 use std::path::PathBuf;
@@ -51,6 +59,13 @@ impl ClusterArgs {
     /// The URL of the API server.
     pub(crate) async fn server(&self) -> anyhow::Result<String> {
         Ok(self.config().await?.cluster_url.to_string().trim_end_matches('/').to_owned())
+    }
+
+    /// The options that choose the same cluster in another command.
+    pub(crate) fn options(&self) -> String {
+        let kubeconfig = self.kubeconfig.as_ref().map(|path| format!("--kubeconfig {}", path.display()));
+        let context = self.context.as_ref().map(|context| format!("--context {context}"));
+        kubeconfig.into_iter().chain(context).collect::<Vec<_>>().join(" ")
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
+use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, desired_state};
 use eno_engine::trace::{self, Messages};
-use eno_schemas::{Applied, Command, Desired, FabricDesired, Outcome, Report, VlanSet};
+use eno_schemas::{Applied, Command, Desired, FabricDesired, FabricPort, Outcome, Report, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::inspect::status::conditions;
 
 /// One switch on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,20 +27,20 @@ pub(crate) struct Hop {
     pub message: String,
 }
 
-/// The progress of a hop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+/// The progress of a hop, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum State {
-    /// The driver has read the VLANs back from the switch.
-    Confirmed,
-    /// The switch is not configured yet.
-    Waiting,
-    /// The switch or its driver refuses it.
+    /// The target or its driver refuses it.
     Refused,
-    /// The switch does not answer.
+    /// The target does not answer.
     Unreachable,
+    /// The target is not configured yet.
+    Waiting,
     /// NATS was not asked.
     Unknown,
+    /// The driver has read the configuration back from the target.
+    Confirmed,
 }
 
 impl State {
@@ -74,7 +76,110 @@ pub(crate) fn vlans_and_ports(fabric: &FabricDesired, networks: &BTreeSet<String
     (vlans.clone(), ports.map(|port| port.name.clone()).collect())
 }
 
+/// The last reports of drivers, as far as the viewer may see them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reports {
+    /// By driver and target; `None`: NATS was not asked.
+    known: Option<BTreeMap<(String, String), Report>>,
+    /// Texts of reports may name any object, so only a viewer who may list all kinds sees them.
+    hides_texts: bool,
+}
+
+/// What stands in place of a text that may name objects that the viewer may not list.
+const HIDDEN: &str = "its driver says why to those who may list all kinds (ClusterRole eno-viewer)";
+
+impl Reports {
+    /// No report is known, since NATS was not asked.
+    pub(crate) fn unknown() -> Self {
+        Self::default()
+    }
+
+    /// These reports, for a viewer who sees `world`.
+    pub(crate) fn new(known: BTreeMap<(String, String), Report>, world: &ClusterState) -> Self {
+        Self { known: Some(known), hides_texts: !world.lists_all_kinds() }
+    }
+
+    /// Reads the reports of the switches that have VLANs of `networks`, if NATS is available.
+    pub(crate) async fn of_switches(
+        world: &ClusterState,
+        fabric: &Fabric,
+        networks: &BTreeSet<String>,
+        messages: Option<&Messages>,
+    ) -> anyhow::Result<Self> {
+        let Some(messages) = messages else { return Ok(Self::unknown()) };
+        let mut known = BTreeMap::new();
+        for (switch, (driver, desired)) in &fabric.switches {
+            if !vlans_and_ports(desired, networks).0.is_empty()
+                && let Some(report) = trace::report(messages, driver, switch).await?
+            {
+                known.insert((driver.clone(), switch.clone()), report);
+            }
+        }
+        Ok(Self::new(known, world))
+    }
+
+    /// Reads the last report on each target.
+    pub(crate) async fn read_all(messages: &Messages, world: &ClusterState) -> anyhow::Result<Self> {
+        let reports = trace::last_reports(messages).await?;
+        let key = |report: &Report| (report.driver.clone(), report.target.clone());
+        Ok(Self::new(reports.into_iter().map(|report| (key(&report), report)).collect(), world))
+    }
+
+    /// NATS was asked.
+    pub(crate) fn are_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The viewer may see the texts of reports.
+    pub(crate) fn have_texts(&self) -> bool {
+        !self.hides_texts
+    }
+
+    /// All that are known.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Report> {
+        self.known.iter().flat_map(BTreeMap::values)
+    }
+
+    /// The last report on a target.
+    pub(crate) fn get(&self, driver: &str, target: &str) -> Option<&Report> {
+        self.known.as_ref()?.get(&(driver.to_owned(), target.to_owned()))
+    }
+
+    /// Sets or removes the last report on a target.
+    pub(crate) fn set(&mut self, driver: &str, target: &str, report: Option<Report>) {
+        let key = (driver.to_owned(), target.to_owned());
+        let known = self.known.get_or_insert_default();
+        match report {
+            Some(report) => drop(known.insert(key, report)),
+            None => drop(known.remove(&key)),
+        }
+    }
+
+    /// A text of a report, or what stands in its place.
+    pub(crate) fn text(&self, text: String) -> String {
+        if self.hides_texts && !text.is_empty() { HIDDEN.to_owned() } else { text }
+    }
+
+    /// The progress of a target by its last report.
+    pub(crate) fn progress(
+        &self,
+        driver: &str,
+        target: &str,
+        evaluate: impl FnOnce(&Report) -> (State, String),
+    ) -> (State, String) {
+        let Some(known) = &self.known else { return (State::Unknown, String::new()) };
+        match known.get(&(driver.to_owned(), target.to_owned())) {
+            None => (State::Waiting, "its driver has reported nothing yet".into()),
+            Some(report) => {
+                let (state, text) = evaluate(report);
+                (state, self.text(text))
+            }
+        }
+    }
+}
+
 /// The desired state of the switches.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fabric {
     /// By FabricDevice: its driver, and its VLANs and ports with their owners.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
@@ -83,65 +188,115 @@ pub(crate) struct Fabric {
 }
 
 /// Computes the desired state of the switches. If not all inputs could be read, it is the engine's last command, if
-/// NATS is available.
+/// NATS is available, without owners that the user may not read.
 pub(crate) async fn fabric(world: &ClusterState, messages: Option<&Messages>) -> anyhow::Result<Fabric> {
-    let mut fabric = Fabric { switches: desired_state(world).switches, incomplete: BTreeSet::new() };
+    fabric_of(world, desired_state(world), messages).await
+}
+
+/// The switches of a desired state that was computed of `world`.
+pub(crate) async fn fabric_of(
+    world: &ClusterState,
+    desired: DesiredState,
+    messages: Option<&Messages>,
+) -> anyhow::Result<Fabric> {
     if world.decides_switches() {
-        return Ok(fabric);
+        return Ok(Fabric { switches: desired.switches, incomplete: BTreeSet::new() });
     }
+    commanded(desired.switches, &readable(world), messages).await
+}
+
+/// The objects that the user may read, as in `owners`.
+pub(crate) fn readable(world: &ClusterState) -> BTreeSet<String> {
+    world.keys().map(ToString::to_string).collect()
+}
+
+/// The switches by the engine's last commands, without owners that the user may not read.
+pub(crate) async fn commanded(
+    switches: BTreeMap<String, (String, FabricDesired)>,
+    readable: &BTreeSet<String>,
+    messages: Option<&Messages>,
+) -> anyhow::Result<Fabric> {
+    let mut fabric = Fabric { switches, incomplete: BTreeSet::new() };
     for (switch, (driver, desired)) in &mut fabric.switches {
         let command = match messages {
             Some(messages) => trace::command(messages, driver, switch).await?,
             None => None,
         };
         match command {
-            Some(Command { desired: Desired::Fabric(commanded), .. }) => *desired = commanded,
+            Some(Command { desired: Desired::Fabric(commanded), .. }) => {
+                *desired = commanded;
+                for vlan in &mut desired.vlans {
+                    vlan.owners.retain(|owner| readable.contains(owner));
+                }
+            }
             _ => _ = fabric.incomplete.insert(switch.clone()),
         }
     }
     Ok(fabric)
 }
 
-/// The switches on the path of `networks`, each with its driver's last report, if NATS is available.
-pub(crate) async fn hops(
+/// The switches on the path of `networks`, each with its progress.
+pub(crate) fn hops(
+    world: &ClusterState,
     fabric: &Fabric,
     networks: &BTreeSet<String>,
-    messages: Option<&Messages>,
-) -> anyhow::Result<Vec<Hop>> {
-    let mut hops = Vec::new();
-    for (switch, (driver, fabric)) in &fabric.switches {
-        let (vlans, ports) = vlans_and_ports(fabric, networks);
-        if vlans.is_empty() {
-            continue;
-        }
-        let (state, message) = match messages {
-            Some(messages) => {
-                let report = trace::report(messages, driver, switch).await?;
-                report.map_or((State::Waiting, "its driver has reported nothing yet".into()), |report| {
-                    evaluate(&report, fabric, &vlans)
-                })
-            }
-            None => (State::Unknown, String::new()),
-        };
-        hops.push(Hop { switch: switch.clone(), vlans, ports, state, message });
-    }
-    Ok(hops)
+    reports: &Reports,
+) -> Vec<Hop> {
+    let hops = fabric.switches.iter().filter_map(|(switch, (driver, desired))| {
+        let (vlans, ports) = vlans_and_ports(desired, networks);
+        let (state, message) = switch_progress(world, reports, driver, switch, |report| {
+            evaluate(report, &desired.ports, &vlans)
+        });
+        (!vlans.is_empty()).then(|| Hop { switch: switch.clone(), vlans, ports, state, message })
+    });
+    hops.collect()
 }
 
-fn evaluate(report: &Report, fabric: &FabricDesired, vlans: &VlanSet) -> (State, String) {
-    let carriers = || fabric.ports.iter().map(|port| (&port.name, port.vlans.intersection(vlans)));
+/// The progress of a switch by its last report. Without NATS it is known only that the switch does not answer.
+pub(crate) fn switch_progress(
+    world: &ClusterState,
+    reports: &Reports,
+    driver: &str,
+    switch: &str,
+    evaluate: impl FnOnce(&Report) -> (State, String),
+) -> (State, String) {
+    if !reports.are_known() {
+        let device = world.object(&Key::cluster(Kind::FabricDevice, &switch.into()));
+        let conditions = device.map(conditions).unwrap_or_default();
+        let unreachable = conditions.into_iter().find(|one| one.kind == "Reachable" && one.status == "False");
+        if let Some(condition) = unreachable {
+            return (State::Unreachable, condition.message);
+        }
+    }
+    reports.progress(driver, switch, evaluate)
+}
+
+/// The progress of VLANs on some ports of a switch.
+pub(crate) fn evaluate<'a>(
+    report: &Report,
+    ports: impl IntoIterator<Item = &'a FabricPort>,
+    vlans: &VlanSet,
+) -> (State, String) {
+    let carriers: Vec<(&String, VlanSet)> =
+        ports.into_iter().map(|port| (&port.name, port.vlans.intersection(vlans))).collect();
     let refused = report.rejected.iter().find(|rejection| {
         vlans.iter().any(|vid| rejection.item.covers(vid, ""))
-            || carriers().any(|(port, on_it)| on_it.iter().any(|vid| rejection.item.covers(vid, port)))
+            || carriers.iter().any(|(port, on_it)| on_it.iter().any(|vid| rejection.item.covers(vid, port)))
     });
     if let Some(rejection) = refused {
-        return (State::Refused, format!("{}: {}", rejection.item, rejection.reason));
+        let state = if rejection.unreachable { State::Unreachable } else { State::Refused };
+        return (state, format!("{}: {}", rejection.item, rejection.reason));
     }
     let is_applied = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
     if vlans.is_subset(made)
-        && carriers().all(|(port, on_it)| {
-            on_it.is_empty() || ports.get(port).is_some_and(|carried| on_it.is_subset(carried))
+        && carriers.iter().all(|(port, on_it)| {
+            on_it.is_empty() || ports.get(*port).is_some_and(|carried| on_it.is_subset(carried))
         }));
+    outcome(report, is_applied)
+}
+
+/// The progress of a part of a target that is applied, or not.
+pub(crate) fn outcome(report: &Report, is_applied: bool) -> (State, String) {
     match &report.outcome {
         Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.clone()),
         _ if is_applied => (State::Confirmed, String::new()),

@@ -83,6 +83,14 @@ impl Source {
         })
     }
 
+    /// The options that choose the same dump in another command.
+    pub(crate) fn options(&self) -> String {
+        match self {
+            Self::Live(_) => String::new(),
+            Self::Dump(dump) => format!("--from {}", dump.path().display()),
+        }
+    }
+
     /// The metadata of all pods that have not ended; without the right to list all, of those in the namespace of the
     /// kubeconfig; else of none.
     pub(crate) async fn pods(&self) -> anyhow::Result<Vec<PartialObjectMeta<Pod>>> {

@@ -3,6 +3,8 @@
 use eno_schemas::{Delivery, DeliveryEnd, Outcome, Phase, Report, Transition};
 use serde::Serialize;
 
+use crate::inspect::output::name;
+
 /// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -13,32 +15,90 @@ pub(crate) struct Entry {
     pub what: String,
     /// The description.
     pub text: String,
+    /// What kind of thing happened.
+    pub kind: EntryKind,
+    /// The object, or the driver and the target.
+    pub subject: String,
+    /// It is a failure.
+    pub failed: bool,
+    /// How long it took, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
+    /// The transaction over several switches that it was a part of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction: Option<String>,
+    /// The phase that the object is in since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+}
+
+/// What kind of thing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum EntryKind {
+    /// A change of the phase.
+    Phase,
+    /// An attempt to post a callback.
+    Callback,
+    /// A report of a driver.
+    Report,
+    /// A command to a driver.
+    Command,
+    /// An Event of Kubernetes.
+    Event,
+}
+
+impl Entry {
+    pub(crate) fn new(at: &str, kind: EntryKind, subject: String, what: String, text: String) -> Self {
+        Self {
+            at: at.to_owned(),
+            what,
+            text,
+            kind,
+            subject,
+            failed: false,
+            took_ms: None,
+            transaction: None,
+            phase: None,
+        }
+    }
+}
+
+/// A transition's object, as `KIND/NAME` or `KIND/NAMESPACE/NAME`.
+fn object_of(transition: &Transition) -> String {
+    name(&transition.kind, transition.namespace.as_deref(), &transition.name)
 }
 
 /// The entry of a transition.
 pub(crate) fn of_transition(transition: &Transition) -> Entry {
     let message = transition.object.pointer("/status/message").and_then(serde_json::Value::as_str);
     let message = message.filter(|message| !message.is_empty()).map(|message| format!(": {message}"));
+    let text = format!("{}{}", transition.phase, message.unwrap_or_default());
     Entry {
-        at: transition.at.clone(),
-        what: "phase".into(),
-        text: format!("{}{}", transition.phase, message.unwrap_or_default()),
+        failed: transition.phase == Phase::Error,
+        phase: Some(transition.phase),
+        ..Entry::new(&transition.at, EntryKind::Phase, object_of(transition), "phase".into(), text)
     }
 }
 
-/// The entry of a callback attempt.
-pub(crate) fn of_delivery(delivery: &Delivery) -> Entry {
+/// The entry of an attempt to post a callback of an object.
+pub(crate) fn of_delivery(delivery: &Delivery, object: &str) -> Entry {
     let phase = delivery.phase;
     let text = match &delivery.end {
         DeliveryEnd::Delivered => format!("{phase} delivered in {} ms", delivery.took_ms),
         DeliveryEnd::Failed { error } => format!("{phase} not taken, to be tried again: {error}"),
         DeliveryEnd::GivenUp { error } => format!("{phase} given up: {error}"),
     };
-    Entry { at: delivery.at.clone(), what: "callback".into(), text }
+    Entry {
+        failed: !matches!(delivery.end, DeliveryEnd::Delivered),
+        took_ms: Some(delivery.took_ms),
+        ..Entry::new(&delivery.at, EntryKind::Callback, object.to_owned(), "callback".into(), text)
+    }
 }
 
-/// The entry of a report, if it is relevant.
-pub(crate) fn of_report(report: &Report) -> Option<Entry> {
+/// The entry of a report, if it is relevant. Its texts may name any object: without `texts` they are left out.
+pub(crate) fn of_report(report: &Report, texts: bool) -> Option<Entry> {
+    let reason = |reason: &str| if texts { format!(": {reason}") } else { String::new() };
     let text = match (&report.outcome, &report.change) {
         (Outcome::Applied, Some(change)) => {
             let part = change.transaction.as_ref().map(|id| format!(" in transaction {id}"));
@@ -51,13 +111,22 @@ pub(crate) fn of_report(report: &Report) -> Option<Entry> {
             )
         }
         (Outcome::Applied, None) if report.rejected.is_empty() => return None,
-        (Outcome::Applied, None) => format!("{} refused", report.rejected[0].item),
+        (Outcome::Applied, None) => {
+            format!("{} refused{}", report.rejected[0].item, reason(&report.rejected[0].reason))
+        }
         (Outcome::Held, _) => "verified, and held for the others".into(),
-        (Outcome::RolledBack { reason }, _) => format!("rolled back: {reason}"),
-        (Outcome::Failed(failure), _) => format!("failed: {}", failure.reason),
+        (Outcome::RolledBack { reason: why }, _) => format!("rolled back{}", reason(why)),
+        (Outcome::Failed(failure), _) => format!("failed{}", reason(&failure.reason)),
         (Outcome::Progress { .. }, _) => return None,
     };
-    Some(Entry { at: report.at.clone(), what: format!("{} {}", report.driver, report.target), text })
+    let target = format!("{} {}", report.driver, report.target);
+    Some(Entry {
+        failed: matches!(report.outcome, Outcome::Failed(_) | Outcome::RolledBack { .. })
+            || !report.rejected.is_empty(),
+        took_ms: report.change.as_ref().map(|change| change.took_ms),
+        transaction: report.change.as_ref().and_then(|change| change.transaction.clone()),
+        ..Entry::new(&report.at, EntryKind::Report, target.clone(), target, text)
+    })
 }
 
 /// The periods in which the object was not settled; end `None`: it still is not.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::archive::Entry;
-use super::{Collector, LeftOut, part_path, redact};
+use super::{Collector, EVENTS, LeftOut, part_path, redact};
 use crate::apply::nad_resource;
 
 /// The namespaces of the operator's own pods.
@@ -342,7 +342,7 @@ async fn events(collector: &Collector, client: &Client) {
         let group = group.split('/').next().unwrap_or_default();
         GROUPS.contains(&group) || event.namespace().is_some_and(|own| NAMESPACES.contains(&own.as_str()))
     };
-    let mut entry = Entry::new("kubernetes/events.jsonl");
+    let mut entry = Entry::new(EVENTS);
     let mut add = |event: DynamicObject| {
         if is_own(&event) && is_new(&event) {
             entry.object(&event);

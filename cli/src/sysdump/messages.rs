@@ -38,6 +38,14 @@ impl MessageFiles {
         Self { dump, streams: Mutex::default() }
     }
 
+    fn required(&self, stream: &str) -> Result<Arc<Payloads>, ReadError> {
+        if !self.dump.has(&stream_path(stream)) {
+            let reason = self.dump.reason_of(|what| what.contains(stream));
+            return Err(format!("the dump has no messages of stream {stream}: {reason}").into());
+        }
+        Ok(self.stream(stream)?)
+    }
+
     fn stream(&self, name: &str) -> Result<Arc<Payloads>, DumpError> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = streams.get(name) {
@@ -57,17 +65,16 @@ impl MessageFiles {
     }
 }
 
+/// An error of any reader of messages.
+type ReadError = Box<dyn std::error::Error + Send + Sync>;
+
 impl StoredMessages for MessageFiles {
-    fn payloads(
-        &self,
-        stream: &str,
-        subject: &str,
-    ) -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error + Send + Sync>> {
-        if !self.dump.has(&stream_path(stream)) {
-            let reason = self.dump.reason_of(|what| what.contains(stream));
-            return Err(format!("the dump has no messages of stream {stream}: {reason}").into());
-        }
-        Ok(self.stream(stream)?.get(subject).cloned().unwrap_or_default())
+    fn payloads(&self, stream: &str, subject: &str) -> Result<Vec<Vec<u8>>, ReadError> {
+        Ok(self.required(stream)?.get(subject).cloned().unwrap_or_default())
+    }
+
+    fn subjects(&self, stream: &str) -> Result<Vec<String>, ReadError> {
+        Ok(self.required(stream)?.keys().cloned().collect())
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) const FORMAT: u32 = 1;
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The path of the index, the first entry.
 const INDEX: &str = "index.json";
+/// The Events of the operator's objects and namespaces.
+const EVENTS: &str = "kubernetes/events.jsonl";
 /// Maximum size of the index, in bytes.
 const MAX_INDEX: u64 = 16 << 20;
 /// Maximum size of another file, in bytes. A longer one is cut off when it is written.

@@ -13,7 +13,7 @@ use eno_engine::forecast::{ClusterState, Part, StoredError};
 use eno_engine::trace::Messages;
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::messages::MessageFiles;
 use super::{
-    FORMAT, INDEX, Index, IndexedFile, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, VERSION, is_stream,
+    EVENTS, FORMAT, INDEX, Index, IndexedFile, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, VERSION, is_stream,
     part_path,
 };
 
@@ -154,6 +154,13 @@ impl Dump {
         let mut pods = Vec::new();
         self.each(|path| path == wanted, |_, pod| pods.push(pod))?;
         Ok(pods)
+    }
+
+    /// The Events of the operator's objects.
+    pub(crate) fn events(&self) -> Result<Vec<Event>, DumpError> {
+        let mut events = Vec::new();
+        self.each(|path| path == EVENTS, |_, event| events.push(event))?;
+        Ok(events)
     }
 
     /// The messages of NATS; `None`: none were read.

@@ -200,7 +200,11 @@ pub fn left_behind(inventory: &Inventory) -> Left {
             (name, SwitchVlans { cluster, vlans, ports })
         })
         .collect();
-    Left { switches, nads: network_attachment_definitions, nodes }
+    Left {
+        switches,
+        nads: network_attachment_definitions.into_keys().collect(),
+        nodes: nodes.into_keys().collect(),
+    }
 }
 
 /// Whether an object of the operator stays with the objects of ENO's kinds: the kinds, and the namespace of logins.

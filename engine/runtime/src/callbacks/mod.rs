@@ -37,6 +37,7 @@ pub use args::CallbackArgs;
 pub use client::{ClientError, dead_letters, send_request, undelivered};
 pub use notices::Undelivered;
 pub(crate) use post::Poster;
+pub(crate) use state::UNDELIVERED_PREFIX;
 
 use self::message::{Endpoint, Message};
 use crate::leader::lease_guard::LeaseGuard;

@@ -1,5 +1,8 @@
-//! What `eno plan`, `status`, `trace`, `blame` and `addresses` show.
+//! What `eno plan`, `status`, `trace`, `blame`, `addresses` and `ui` show.
 
 pub mod follow;
+mod follow_messages;
 pub mod forecast;
 pub mod trace;
+
+pub use follow_messages::{MessageChange, follow_messages};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use eno_sbi::nats::Connection;
 use eno_schemas::{
-    Command, Delivery, Message, Preview, Report, Subject, Transition, decode, encode, subject,
+    Command, Delivery, Message, Preview, Report, Subject, SubjectKind, Transition, decode, encode, subject,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -42,6 +42,9 @@ pub enum Messages {
 pub trait StoredMessages: Debug + Send + Sync {
     /// The payloads of a stream on one subject, the oldest first.
     fn payloads(&self, stream: &str, subject: &str) -> Result<Vec<Vec<u8>>, async_nats::Error>;
+
+    /// All subjects of a stream.
+    fn subjects(&self, stream: &str) -> Result<Vec<String>, async_nats::Error>;
 }
 
 /// A message of a stream.
@@ -98,9 +101,48 @@ pub async fn reports(messages: &Messages, driver: &str, target: &str) -> Result<
     all(messages, subject::HISTORY, Subject::history(driver, target).to_string()).await
 }
 
+/// The transitions of all objects of a namespace, the oldest first.
+pub async fn transitions_in(messages: &Messages, namespace: &str) -> Result<Vec<Transition>, TraceError> {
+    let filter = SubjectKind::Transition.with_tokens(&format!("*.{}.*", subject::token(namespace)));
+    let is_inside = |on: &str| matches!(on.parse(), Ok(Subject::Transition(name)) if name.namespace.as_deref() == Some(namespace));
+    matching(messages, subject::TRANSITIONS, filter, is_inside).await
+}
+
+/// The attempts to post callbacks of all objects of a namespace. [`Delivery::transition`] tells the object.
+pub async fn deliveries_in(messages: &Messages, namespace: &str) -> Result<Vec<Delivery>, TraceError> {
+    let filter = SubjectKind::Delivery.with_tokens(&format!("*.{}.*", subject::token(namespace)));
+    let is_inside = |on: &str| matches!(on.parse(), Ok(Subject::Delivery(name)) if name.namespace.as_deref() == Some(namespace));
+    matching(messages, subject::HISTORY, filter, is_inside).await
+}
+
 /// The last report on a target.
 pub async fn report(messages: &Messages, driver: &str, target: &str) -> Result<Option<Report>, TraceError> {
     last(messages, subject::RESULTS, &Subject::result(driver, target).to_string()).await
+}
+
+/// The last report on each target.
+pub async fn last_reports(messages: &Messages) -> Result<Vec<Report>, TraceError> {
+    // The stream keeps the last message of each subject.
+    let is_result = |on: &str| matches!(on.parse(), Ok(Subject::Result(_)));
+    matching(messages, subject::RESULTS, SubjectKind::Result.all(), is_result).await
+}
+
+/// The last command of a target, and when NATS stored it, RFC 3339; empty: that is not known.
+pub async fn timed_command(
+    messages: &Messages,
+    driver: &str,
+    target: &str,
+) -> Result<Option<(Command, String)>, TraceError> {
+    let subject = Subject::command(driver, target).to_string();
+    let Messages::Nats(nats) = messages else {
+        return Ok(command(messages, driver, target).await?.map(|command| (command, String::new())));
+    };
+    let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
+    let stream = nats.jetstream.get_stream(subject::COMMANDS).await.map_err(|error| failed(error.into()))?;
+    let last = stream_reader::last(&stream, &subject).await.map_err(failed)?;
+    Ok(last.and_then(|message| {
+        Some((decode(&message.payload).ok()?, rfc3339(message.time.unix_timestamp_nanos())))
+    }))
 }
 
 /// The last command of a target.
@@ -129,9 +171,7 @@ pub async fn each_message(
         visit(StreamMessage {
             subject: &message.subject,
             sequence: info.stream_sequence,
-            time: Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())
-                .map(|time| time.to_string())
-                .unwrap_or_default(),
+            time: rfc3339(info.published.unix_timestamp_nanos()),
             payload: &message.payload,
         });
     })
@@ -173,6 +213,11 @@ async fn api(nats: &Connection, request: String, body: &Value) -> Result<Value, 
     }
 }
 
+/// A time of a message in RFC 3339; empty: it is out of range.
+fn rfc3339(unix_nanoseconds: i128) -> String {
+    Timestamp::from_nanosecond(unix_nanoseconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
 /// All messages of a subject. A message that breaks the schema is omitted: it is of another version.
 async fn all<T: Message>(messages: &Messages, stream: &str, subject: String) -> Result<Vec<T>, TraceError> {
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
@@ -195,6 +240,22 @@ async fn all<T: Message>(messages: &Messages, stream: &str, subject: String) -> 
             let payloads = stored.payloads(stream, &subject).map_err(failed)?;
             found.extend(payloads.iter().filter_map(|payload| decode(payload).ok()));
         }
+    }
+    Ok(found)
+}
+
+/// All messages of the subjects that match `filter`; of stored ones, of those that `is_wanted`.
+async fn matching<T: Message>(
+    messages: &Messages,
+    stream: &str,
+    filter: String,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<T>, TraceError> {
+    let Messages::Stored(stored) = messages else { return all(messages, stream, filter).await };
+    let subjects = stored.subjects(stream).map_err(|source| TraceError::new("reading", &filter, source))?;
+    let mut found = Vec::new();
+    for subject in subjects.into_iter().filter(|on| is_wanted(on)) {
+        found.extend(all(messages, stream, subject).await?);
     }
     Ok(found)
 }

@@ -7,15 +7,16 @@ use eno_core::{Event, Key, Kind, Name};
 use futures::TryStreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
-use kube::{Client, ResourceExt as _};
+use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api;
-use crate::inspect::follow::ListScope;
+use crate::inspect::follow::{ClusterChange, ListScope};
 use crate::nodes::node_labels;
 use crate::watch::ingest;
 use crate::watch::slim_objects::{self, SlimNode, SlimPod};
@@ -157,10 +158,41 @@ fn to_value<K: Serialize>(visit: &mut impl FnMut(Value)) -> impl FnMut(K) {
 #[derive(Clone, Debug, Default)]
 pub struct ClusterState {
     objects: BTreeMap<Key, DynamicObject>,
-    nodes: Vec<SlimNode>,
-    namespaces: Vec<PartialObjectMeta<Namespace>>,
-    pods: Vec<SlimPod>,
+    /// By name.
+    nodes: BTreeMap<Name, SlimNode>,
+    /// By name.
+    namespaces: BTreeMap<Name, PartialObjectMeta<Namespace>>,
+    /// By uid.
+    pods: BTreeMap<Name, SlimPod>,
     left_out: Vec<Unlisted>,
+}
+
+/// A pod that has not ended.
+#[derive(Clone, Debug)]
+pub struct PodInfo<'a> {
+    /// Its metadata.
+    pub metadata: &'a ObjectMeta,
+    /// The node on which it runs; absent: none yet.
+    pub node: Option<Name>,
+    /// The NetworkAttachmentDefinitions that it uses, by namespace and name.
+    pub uses: Vec<(Name, Name)>,
+}
+
+impl PodInfo<'_> {
+    /// Its uid; empty: it has none.
+    pub fn uid(&self) -> &str {
+        self.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
 }
 
 impl ClusterState {
@@ -179,9 +211,9 @@ impl ClusterState {
         let Self { nodes: all_nodes, namespaces: all_namespaces, pods: all_pods, .. } = &mut cluster;
         let (kinds, no_nodes, no_namespaces, no_pods) = futures::try_join!(
             kinds.try_collect::<Vec<_>>(),
-            nodes(client, namespace, |node| all_nodes.push(node)),
-            namespaces(client, |namespace| all_namespaces.push(namespace)),
-            pods(client, namespace, |pod| all_pods.push(pod)),
+            nodes(client, namespace, |node| insert_named(all_nodes, node)),
+            namespaces(client, |namespace| insert_named(all_namespaces, namespace)),
+            pods(client, namespace, |pod| insert_pod(all_pods, pod)),
         )?;
         let mut left_out = Vec::new();
         for (kind, found, unlisted) in kinds {
@@ -210,9 +242,9 @@ impl ClusterState {
         for (part, value) in objects {
             match part {
                 Part::Objects(kind) => cluster.insert(kind, parse(part, value)?),
-                Part::Nodes => cluster.nodes.push(parse(part, value)?),
-                Part::Namespaces => cluster.namespaces.push(parse(part, value)?),
-                Part::Pods => cluster.pods.push(parse(part, value)?),
+                Part::Nodes => insert_named(&mut cluster.nodes, parse(part, value)?),
+                Part::Namespaces => insert_named(&mut cluster.namespaces, parse(part, value)?),
+                Part::Pods => insert_pod(&mut cluster.pods, parse(part, value)?),
             }
         }
         Ok(cluster.leave_out(left_out, namespace)?)
@@ -221,6 +253,18 @@ impl ClusterState {
     fn insert(&mut self, kind: Kind, object: DynamicObject) {
         if let Some(key) = ingest::key(kind, &object.metadata) {
             self.objects.insert(key, object);
+        }
+    }
+
+    /// Makes a change that was watched. False: it changes nothing, as when a watch lists everything again.
+    pub fn apply(&mut self, change: ClusterChange) -> bool {
+        match change {
+            ClusterChange::Object(key, object) => set(&mut self.objects, key, object.map(|object| *object)),
+            ClusterChange::Node(name, node) => set(&mut self.nodes, name, node.map(|node| *node)),
+            ClusterChange::Namespace(name, namespace) => {
+                set(&mut self.namespaces, name, namespace.map(|namespace| *namespace))
+            }
+            ClusterChange::Pod(uid, pod) => set(&mut self.pods, uid, pod.map(|pod| *pod)),
         }
     }
 
@@ -246,7 +290,11 @@ impl ClusterState {
 
     /// Where the objects of a kind could be listed.
     pub fn scope_of(&self, kind: Kind) -> ListScope {
-        match self.left_out.iter().find(|left| left.kind == Some(kind)) {
+        self.scope(|left| left.kind == Some(kind))
+    }
+
+    fn scope(&self, is_about: impl Fn(&Unlisted) -> bool) -> ListScope {
+        match self.left_out.iter().find(|left| is_about(left)) {
             None => ListScope::Cluster,
             Some(Unlisted { except: Some(_), .. }) => ListScope::Namespace,
             Some(Unlisted { except: None, .. }) => ListScope::Nothing,
@@ -265,11 +313,26 @@ impl ClusterState {
         self.left_out.iter().all(|left| left.kind.map_or(left.what == PODS, other))
     }
 
-    pub(super) fn knows_nodes(&self) -> bool {
+    /// True when every object of the operator's kinds was listed.
+    pub fn lists_all_kinds(&self) -> bool {
+        self.left_out.iter().all(|left| left.kind.is_none())
+    }
+
+    /// True when nothing was left out.
+    pub fn lists_everything(&self) -> bool {
+        self.left_out.is_empty()
+    }
+
+    /// Where pods could be listed.
+    pub fn scope_of_pods(&self) -> ListScope {
+        self.scope(|left| left.what == PODS)
+    }
+
+    pub(crate) fn knows_nodes(&self) -> bool {
         self.left_out.iter().all(|left| left.what != NODES)
     }
 
-    pub(super) fn knows_namespaces(&self) -> bool {
+    pub(crate) fn knows_namespaces(&self) -> bool {
         self.left_out.iter().all(|left| left.what != NAMESPACES)
     }
 
@@ -283,9 +346,22 @@ impl ClusterState {
         self.objects.keys()
     }
 
+    /// The pods that have not ended, by uid.
+    pub fn pods(&self) -> impl Iterator<Item = PodInfo<'_>> {
+        self.pods.iter().map(|(uid, pod)| {
+            let core = slim_objects::pod(uid.clone(), pod);
+            PodInfo { metadata: &pod.metadata, node: core.node, uses: core.uses }
+        })
+    }
+
+    /// The nodes by name, and whether each is ready.
+    pub fn nodes(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.nodes.iter().map(|(name, node)| (&**name, slim_objects::node(node).1))
+    }
+
     /// True when agents run: nodes carry their labels, and are commanded and waited for.
-    pub(super) fn has_agents(&self) -> bool {
-        self.nodes.iter().any(|node| {
+    pub fn has_agents(&self) -> bool {
+        self.nodes.values().any(|node| {
             node.metadata
                 .labels
                 .iter()
@@ -294,23 +370,26 @@ impl ClusterState {
         })
     }
 
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = Name> {
+        self.namespaces.keys().cloned()
+    }
+
     pub(super) fn node_names(&self) -> impl Iterator<Item = &str> {
-        self.nodes.iter().filter_map(|node| node.metadata.name.as_deref())
+        self.nodes.keys().map(|name| &**name)
     }
 
     /// Events for the core about all objects other than the custom resources.
     pub(super) fn other_events(&self) -> Vec<Event> {
-        let nodes = self.nodes.iter().filter_map(|node| {
+        let nodes = self.nodes.iter().map(|(name, node)| {
             let (labels, ready) = slim_objects::node(node);
-            Some(Event::Node { name: node.metadata.name.as_deref()?.into(), labels, ready })
+            Event::Node { name: name.clone(), labels, ready }
         });
-        let namespaces = self.namespaces.iter().map(|namespace| {
-            Event::Namespace(Name::from(namespace.name_any()), ingest::labels(&namespace.metadata))
-        });
-        let pods = self.pods.iter().filter_map(|pod| {
-            let uid = Name::from(pod.metadata.uid.as_deref()?);
-            Some(Event::Pod(Box::new(slim_objects::pod(uid, pod))))
-        });
+        let namespaces = self
+            .namespaces
+            .iter()
+            .map(|(name, namespace)| Event::Namespace(name.clone(), ingest::labels(&namespace.metadata)));
+        let pods =
+            self.pods.iter().map(|(uid, pod)| Event::Pod(Box::new(slim_objects::pod(uid.clone(), pod))));
         nodes.chain(namespaces).chain(pods).collect()
     }
 
@@ -413,6 +492,29 @@ where
             None => return Ok(()),
         }
     }
+}
+
+fn insert_named<K: ResourceExt>(all: &mut BTreeMap<Name, K>, object: K) {
+    all.insert(object.name_any().into(), object);
+}
+
+fn insert_pod(all: &mut BTreeMap<Name, SlimPod>, pod: SlimPod) {
+    if let Some(uid) = pod.metadata.uid.as_deref().map(Name::from) {
+        all.insert(uid, pod);
+    }
+}
+
+/// Sets or removes an object. False: nothing changes.
+fn set<I: Ord, K: ResourceExt>(all: &mut BTreeMap<I, K>, id: I, object: Option<K>) -> bool {
+    let Some(object) = object else { return all.remove(&id).is_some() };
+    let is_same = |before: &K| {
+        before.resource_version().is_some_and(|version| object.resource_version() == Some(version))
+    };
+    if all.get(&id).is_some_and(is_same) {
+        return false;
+    }
+    all.insert(id, object);
+    true
 }
 
 fn parse<K: DeserializeOwned>(part: Part, value: Value) -> Result<K, StoredError> {

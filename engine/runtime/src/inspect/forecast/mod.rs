@@ -7,12 +7,12 @@ mod simulation;
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{Desired, FabricDesired};
+use eno_schemas::{Desired, FabricDesired, NadDesired, NodeDesired};
 use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
-pub use cluster_state::{ClusterState, Part, ReadError, StoredError, Unlisted, key_of};
+pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
 pub use diff::{
     Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,
     SwitchForecast,
@@ -64,32 +64,29 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
 }
 
 /// The current desired state of all targets.
+#[derive(Clone, Debug, Default)]
 pub struct DesiredState {
     /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
-    /// The desired NetworkAttachmentDefinitions, as `<namespace>/<name>`.
-    pub network_attachment_definitions: Vec<String>,
-    /// The nodes with a desired state.
-    pub nodes: Vec<String>,
+    /// The desired NetworkAttachmentDefinitions, by `<namespace>/<name>`.
+    pub network_attachment_definitions: BTreeMap<String, NadDesired>,
+    /// The nodes with a desired state, by name.
+    pub nodes: BTreeMap<String, NodeDesired>,
 }
 
 /// Computes the current desired state of all targets. Pure.
 pub fn desired_state(cluster: &ClusterState) -> DesiredState {
-    let mut state = DesiredState {
-        switches: BTreeMap::new(),
-        network_attachment_definitions: Vec::new(),
-        nodes: Vec::new(),
-    };
+    let mut state = DesiredState::default();
     for (target, (driver, desired)) in Simulation::new(cluster).snapshot().desired {
         match desired {
             Desired::Fabric(fabric) => {
                 state.switches.insert(target.to_string(), (driver.to_string(), fabric));
             }
             Desired::Nad(nad) if nad.attachment.is_some() => {
-                state.network_attachment_definitions.push(target.to_string());
+                state.network_attachment_definitions.insert(target.to_string(), nad);
             }
             Desired::Nad(_) => {}
-            Desired::Node(_) => state.nodes.push(target.to_string()),
+            Desired::Node(node) => drop(state.nodes.insert(target.to_string(), node)),
         }
     }
     state

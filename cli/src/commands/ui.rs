@@ -1,0 +1,61 @@
+//! `eno ui`.
+
+use tokio_util::sync::CancellationToken;
+
+use crate::inspect::source::{FromArgs, Source};
+use crate::inspect::{ClusterArgs, NatsClientArgs, parse_object};
+use crate::ui::{Console, Options};
+
+/// Show all that in a browser: what is not ready, the path of one object from pod to gateway, the fabric, the history,
+/// plans and addresses.
+///
+/// It prints a URL on 127.0.0.1 that one browser of this machine may open, once. It shows what your kubeconfig may read,
+/// changes nothing, and follows each change. What only NATS knows is shown where NATS can be asked.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  eno ui
+  eno ui l2sa/oam -n cnf-a
+  eno ui --port 8080
+  eno ui --from eno-sysdump-20260101-120000.tar.gz")]
+pub(super) struct UiArgs {
+    /// The object whose path is shown first, as KIND/NAME; absent: the first page.
+    #[arg(value_name = "OBJECT", num_args = 0..=2)]
+    object: Vec<String>,
+    /// The namespace of objects that name none; absent: that of the kubeconfig.
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// The port on 127.0.0.1; 0: any that is free.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    #[command(flatten)]
+    from: FromArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    #[command(flatten)]
+    messages: NatsClientArgs,
+}
+
+pub(super) async fn run(args: UiArgs, stop: CancellationToken) -> anyhow::Result<()> {
+    let opening = async {
+        let source = Source::open(&args.from, &args.cluster).await?;
+        let namespace = args.namespace.clone().unwrap_or_else(|| source.namespace().to_owned());
+        let page = match args.object.as_slice() {
+            [] => "/".to_owned(),
+            words => format!("/path/{}", parse_object(words, &namespace)?),
+        };
+        let (place, options) = match &source {
+            Source::Live(_) => (args.cluster.server().await?, args.cluster.options()),
+            Source::Dump(dump) => (dump.path().display().to_string(), source.options()),
+        };
+        let nats = args.messages.clone();
+        let console = Console::new(Options { source, place, namespace, options, nats, port: args.port });
+        anyhow::Ok((console.await?, page))
+    };
+    let (console, page) = tokio::select! {
+        opened = opening => opened?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    crate::outln!("Open http://{}{page}?token={}", console.address, console.token);
+    eprintln!("eno: the URL works once, for one browser; Ctrl-C ends it");
+    console.serve(stop).await
+}

@@ -1,0 +1,341 @@
+//! The exact configuration of a hop.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use eno_engine::trace::Messages;
+use eno_sbi::nats::Connection;
+use eno_schemas::{Applied, FabricDesired, VlanSet};
+use kube::Api;
+use kube::api::DynamicObject;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Answer, ApiError, Missing, command, key_of, missing, not_found, with_options};
+use crate::apply::nad_resource;
+use crate::inspect::blame::{Line, blame};
+use crate::inspect::end_to_end::{self, Hop, Part};
+use crate::inspect::plan::{indented, preview};
+use crate::inspect::source::Source;
+use crate::inspect::status::{Condition, conditions};
+use crate::ui::{App, state};
+
+/// The driver of agents.
+const NODE_DRIVER: &str = "node";
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    object: String,
+    id: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct HopDetail {
+    hop: Hop,
+    facts: Vec<Fact>,
+    configurations: Vec<Configuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blame: Option<Vec<Line>>,
+    conditions: Vec<Condition>,
+    commands: Vec<String>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Serialize)]
+struct Fact {
+    name: &'static str,
+    value: String,
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    title: String,
+    language: &'static str,
+    text: String,
+}
+
+impl Configuration {
+    fn json(title: impl Into<String>, value: &impl Serialize) -> Self {
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        Self { title: title.into(), language: "json", text }
+    }
+
+    fn edit(title: String, edit: &str) -> Self {
+        let language = if edit.starts_with('<') {
+            "xml"
+        } else if edit.starts_with(['{', '[']) {
+            "json"
+        } else {
+            "text"
+        };
+        Self { title, language, text: indented(edit) }
+    }
+}
+
+impl HopDetail {
+    fn fact(&mut self, name: &'static str, value: impl Into<String>) {
+        let value = value.into();
+        if !value.is_empty() {
+            self.facts.push(Fact { name, value });
+        }
+    }
+}
+
+/// What has to be asked of others, besides the state.
+enum Question {
+    Nothing,
+    /// What the driver of a switch would send to it.
+    Edits {
+        driver: String,
+        switch: String,
+        desired: Box<FabricDesired>,
+    },
+    /// A NetworkAttachmentDefinition.
+    Nad {
+        namespace: String,
+        name: String,
+    },
+}
+
+pub(super) async fn hop(State(app): State<App>, Query(asked): Query<Asked>) -> Answer<HopDetail> {
+    let (mut detail, question) = known(&app, &asked)?;
+    match question {
+        Question::Nothing => {}
+        Question::Edits { driver, switch, desired } => match app.messages() {
+            Some(Messages::Nats(nats)) => {
+                let sees_texts = app.state().world.lists_all_kinds();
+                edits(&mut detail, &nats, &driver, &switch, *desired, sees_texts).await;
+            }
+            _ => detail.missing.push(Missing::new(
+                "The edits that the driver would send now",
+                "Only the driver of the switch knows them, and it is asked over NATS.",
+                "Run eno ui on the cluster, with --nats-url and --nats-credentials.",
+            )),
+        },
+        Question::Nad { namespace, name } => nad(&app, &mut detail, &namespace, &name).await,
+    }
+    Ok(Json(detail))
+}
+
+fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
+    let key = key_of(&asked.object)?;
+    let state = app.state();
+    let world = &state.world;
+    let object = world.object(&key).ok_or_else(|| not_found(world, &key))?;
+    let path = end_to_end::path(state.inputs(), &key);
+    let hop = path.hops.into_iter().find(|hop| hop.id == asked.id).ok_or_else(|| {
+        ApiError::new(
+            StatusCode::NOT_FOUND,
+            format!("{key} has no hop {} any more.", asked.id),
+            "Choose another one.",
+        )
+    })?;
+    let part = hop.part.clone();
+    let mut detail = HopDetail {
+        facts: Vec::new(),
+        configurations: Vec::new(),
+        blame: None,
+        conditions: conditions(object),
+        commands: vec![command(app, "status", &key)],
+        missing: missing(app, world, &state.reports),
+        hop,
+    };
+    detail.fact("VLANs of the path", detail.hop.vlans.to_string());
+    if let Some(mtu) = detail.hop.mtu {
+        detail.fact("MTU", format!("{mtu} bytes"));
+    }
+    detail.fact("Addresses", detail.hop.addresses.join(", "));
+    let question = match part {
+        Part::Port((switch, port)) => port_detail(app, &state, &mut detail, &switch, &port),
+        Part::Switch(switch) => switch_detail(app, &state, &mut detail, &switch),
+        Part::Network(node, name) => network_detail(&state, &mut detail, &node, &name),
+        Part::Link(node, uid, id) => link_detail(&state, &mut detail, &node, &uid, &id),
+        Part::Pod(uid) | Part::Attached(uid, _) => pod_detail(&state, &mut detail, &uid),
+        Part::Nad(name) => {
+            if let Some(desired) = state.desired.network_attachment_definitions.get(&name) {
+                detail.configurations.push(Configuration::json("Desired", desired));
+            }
+            match name.split_once('/') {
+                Some((namespace, name)) => Question::Nad { namespace: namespace.into(), name: name.into() },
+                None => Question::Nothing,
+            }
+        }
+    };
+    Ok((detail, question))
+}
+
+/// The desired state of one port only, or of the whole switch: what else is desired stays out of it.
+fn desired_json(desired: &FabricDesired, port: Option<&str>, vlans: &VlanSet) -> Value {
+    let of_path = |vlan: &&eno_schemas::FabricVlan| vlans.contains(vlan.vid);
+    let own: Vec<_> = desired.vlans.iter().filter(of_path).collect();
+    let ports: Vec<_> = desired
+        .ports
+        .iter()
+        .filter(|one| port.is_none_or(|port| port == one.name))
+        .filter(|one| !one.vlans.intersection(vlans).is_empty())
+        .collect();
+    json!({ "vlans": own, "ports": ports })
+}
+
+fn port_detail(
+    app: &App,
+    state: &state::State,
+    detail: &mut HopDetail,
+    switch: &str,
+    port: &str,
+) -> Question {
+    let Some((driver, desired)) = state.fabric.switches.get(switch) else { return Question::Nothing };
+    detail.fact("Switch", switch);
+    detail.fact("Port", port);
+    detail.fact("Driver", driver);
+    if let Some(lag) = desired.ports.iter().find(|one| one.name == port).and_then(|port| port.lag.as_deref())
+    {
+        detail.fact("LAG", lag);
+    }
+    detail.commands.push(with_options(app, &format!("eno blame {switch} {port}")));
+    let vlans = detail.hop.vlans.clone();
+    detail.configurations.push(Configuration::json("Desired", &desired_json(desired, Some(port), &vlans)));
+    let applied = state.reports.get(driver, switch).and_then(|report| report.applied.as_ref());
+    let carried = match applied {
+        Some(Applied::Fabric { carried, ports, .. }) => {
+            let found = carried.get(port);
+            let observed = json!({ "ours": ports.get(port), "carried": found });
+            detail.configurations.push(Configuration::json("Observed", &observed));
+            found
+        }
+        _ => None,
+    };
+    detail.blame = Some(blame(desired, port, carried));
+    edits_question(state, switch)
+}
+
+fn switch_detail(app: &App, state: &state::State, detail: &mut HopDetail, switch: &str) -> Question {
+    let Some((driver, desired)) = state.fabric.switches.get(switch) else { return Question::Nothing };
+    detail.fact("Switch", switch);
+    detail.fact("Driver", driver);
+    let device = eno_engine::forecast::Key::cluster(eno_engine::forecast::Kind::FabricDevice, &switch.into());
+    if let Some(object) = state.world.object(&device) {
+        detail.conditions = conditions(object);
+        let text = |path: &str| object.data.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        detail.fact("Model", text("/status/model"));
+        detail.fact("Dialect", text("/status/dialect"));
+    }
+    detail.commands.push(command(app, "status", &device));
+    detail.commands.push(command(app, "trace", &device));
+    let vlans = detail.hop.vlans.clone();
+    detail.configurations.push(Configuration::json("Desired", &desired_json(desired, None, &vlans)));
+    edits_question(state, switch)
+}
+
+fn edits_question(state: &state::State, switch: &str) -> Question {
+    match state.fabric.switches.get(switch) {
+        Some((driver, desired)) if !state.fabric.incomplete.contains(switch) => Question::Edits {
+            driver: driver.clone(),
+            switch: switch.to_owned(),
+            desired: Box::new(desired.clone()),
+        },
+        _ => Question::Nothing,
+    }
+}
+
+fn network_detail(state: &state::State, detail: &mut HopDetail, node: &str, name: &str) -> Question {
+    detail.fact("Node", node);
+    detail.fact("Network of the host", name);
+    if let Some(desired) = state.desired.nodes.get(node).and_then(|node| node.networks.get(name)) {
+        detail.configurations.push(Configuration::json("Desired", desired));
+    }
+    if let Some(Applied::Node { networks, .. }) =
+        state.reports.get(NODE_DRIVER, node).and_then(|report| report.applied.as_ref())
+    {
+        detail.configurations.push(Configuration::json("Observed", &networks.get(name)));
+    }
+    Question::Nothing
+}
+
+fn link_detail(state: &state::State, detail: &mut HopDetail, node: &str, uid: &str, id: &str) -> Question {
+    detail.fact("Node", node);
+    let pod = state.desired.nodes.get(node).and_then(|node| node.pods.get(uid));
+    if let Some(pod) = pod {
+        detail.fact("Pod", format!("{}/{}", pod.namespace, pod.name));
+        let link = pod.links.iter().find(|link| link.id == id);
+        detail.configurations.extend(link.map(|link| Configuration::json("Desired", link)));
+    }
+    if let Some(Applied::Node { pods, .. }) =
+        state.reports.get(NODE_DRIVER, node).and_then(|report| report.applied.as_ref())
+    {
+        let observed = pods.get(uid).and_then(|links| links.get(id));
+        if let Some(mac) = observed.and_then(|observed| observed.mac.as_ref()) {
+            detail.fact("MAC", mac);
+        }
+        detail.configurations.push(Configuration::json("Observed", &observed));
+    }
+    Question::Nothing
+}
+
+fn pod_detail(state: &state::State, detail: &mut HopDetail, uid: &str) -> Question {
+    let Some(pod) = state.world.pods().find(|pod| pod.uid() == uid) else { return Question::Nothing };
+    detail.fact("Pod", format!("{}/{}", pod.namespace(), pod.name()));
+    detail.fact("Node", pod.node.as_deref().unwrap_or_default());
+    detail.commands.push(format!("kubectl -n {} get pod {} -o yaml", pod.namespace(), pod.name()));
+    for (title, annotation) in [
+        ("Networks that the pod asks Multus for", "k8s.v1.cni.cncf.io/networks"),
+        ("Networks that Multus has attached", "k8s.v1.cni.cncf.io/network-status"),
+    ] {
+        let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(annotation));
+        detail.configurations.extend(text.map(|text| Configuration::edit(title.into(), text.trim())));
+    }
+    Question::Nothing
+}
+
+/// Adds the edits that a driver would send now.
+async fn edits(
+    detail: &mut HopDetail,
+    nats: &Connection,
+    driver: &str,
+    switch: &str,
+    desired: FabricDesired,
+    sees_texts: bool,
+) {
+    let missing = |why: String| {
+        let what = format!("The edits that driver {driver} would send to {switch} now");
+        Missing::new(what, why, "Try again once the driver and the switch answer.")
+    };
+    match preview(nats, driver, switch, desired).await {
+        Err(error) => detail.missing.push(missing(error.to_string())),
+        Ok(preview) => {
+            if let Some(failure) = preview.failure {
+                let why = if sees_texts { failure.reason } else { "The driver can't tell.".into() };
+                detail.missing.push(missing(why));
+            } else if preview.edits.is_empty() {
+                detail.fact("Edits", "none: the driver would send nothing now");
+            }
+            // An edit is about the whole switch, and so about objects that the viewer may not read.
+            if sees_texts {
+                for (number, edit) in preview.edits.iter().enumerate() {
+                    let title = format!("Edit {} that the driver would send now", number + 1);
+                    detail.configurations.push(Configuration::edit(title, edit));
+                }
+            }
+        }
+    }
+}
+
+/// Adds a NetworkAttachmentDefinition as the API server holds it.
+async fn nad(app: &App, detail: &mut HopDetail, namespace: &str, name: &str) {
+    let Source::Live(client) = &app.source else { return };
+    detail.commands.push(format!("kubectl -n {namespace} get net-attach-def {name} -o yaml"));
+    let nads: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &nad_resource());
+    match nads.get_opt(name).await {
+        Ok(Some(nad)) => {
+            let config = nad.data.pointer("/spec/config").and_then(Value::as_str).unwrap_or_default();
+            let title = "CNI configuration of the NetworkAttachmentDefinition";
+            detail.configurations.push(Configuration::edit(title.into(), config));
+        }
+        Ok(None) => detail.fact("NetworkAttachmentDefinition", "it does not exist"),
+        Err(error) => detail.missing.push(Missing::new(
+            "The NetworkAttachmentDefinition",
+            crate::apply::reason(&error),
+            "Ask a cluster admin for the right to get network-attachment-definitions there.",
+        )),
+    }
+}

@@ -1,0 +1,253 @@
+//! The first page: what is not ready, and the state of devices, nodes, drivers and callbacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use axum::Json;
+use axum::extract::State;
+use eno_engine::callbacks::Undelivered;
+use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use eno_schemas::Report;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Missing, command, missing};
+use crate::inspect::output::name;
+use crate::inspect::path::{State as Progress, hops, networks, outcome};
+use crate::inspect::remedy::{Stage, remedy, stage};
+use crate::inspect::status::{Row, conditions, is_settled, row};
+use crate::ui::App;
+use crate::ui::state;
+
+/// The driver of agents.
+const NODE_DRIVER: &str = "node";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Overview {
+    not_ready: Vec<NotReady>,
+    counts: Vec<Count>,
+    devices: Vec<Device>,
+    nodes: Vec<Node>,
+    drivers: Vec<Driver>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callbacks: Option<Vec<Callback>>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Serialize)]
+struct NotReady {
+    #[serde(flatten)]
+    row: Row,
+    hop: Stage,
+    devices: Vec<String>,
+    reason: String,
+    remedy: &'static str,
+    command: String,
+}
+
+#[derive(Serialize)]
+struct Count {
+    kind: &'static str,
+    phases: BTreeMap<String, usize>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Device {
+    name: String,
+    driver: String,
+    phase: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reachable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drift: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open_trunk: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_transaction: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+}
+
+#[derive(Serialize)]
+struct Node {
+    name: String,
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<Progress>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    networks: usize,
+    links: usize,
+}
+
+#[derive(Serialize)]
+struct Driver {
+    driver: String,
+    instance: String,
+    targets: usize,
+    version: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Callback {
+    object: String,
+    counter: u64,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_try: Option<String>,
+    error: String,
+}
+
+pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
+    let state = app.state();
+    let world = &state.world;
+    let mut counts: BTreeMap<Kind, BTreeMap<String, usize>> = BTreeMap::new();
+    let mut unready = Vec::new();
+    let mut devices = Vec::new();
+    for key in world.keys() {
+        let Some(object) = world.object(key) else { continue };
+        let row = row(key, object);
+        *counts.entry(key.kind).or_default().entry(row.phase.clone()).or_default() += 1;
+        if key.kind == Kind::FabricDevice {
+            devices.push(device(key, object, &row));
+        }
+        if !is_settled(&row.phase) {
+            unready.push((key, object, row));
+        }
+    }
+    let not_ready = unready.into_iter().map(|(key, object, row)| {
+        let (stage, reason) = stage(key.kind, &conditions(object));
+        let remedy = remedy(stage, &reason);
+        let devices = devices_behind(&state, key, stage);
+        NotReady { row, hop: stage, devices, remedy, reason, command: command(&app, "status", key) }
+    });
+    let callbacks = state.reports.are_known().then(|| {
+        let known = state.undelivered.values().filter(|one| may_know(world, one));
+        known.map(callback).collect()
+    });
+    Json(Overview {
+        not_ready: not_ready.collect(),
+        counts: counts.into_iter().map(|(kind, phases)| Count { kind: kind.as_str(), phases }).collect(),
+        devices,
+        nodes: world.nodes().map(|(name, ready)| node(&state, name, ready)).collect(),
+        drivers: drivers(&state),
+        callbacks,
+        missing: missing(&app, world, &state.reports),
+    })
+}
+
+/// The switches that keep an object from being ready.
+fn devices_behind(state: &state::State, key: &Key, stage: Stage) -> Vec<String> {
+    match stage {
+        Stage::Device => vec![key.name.to_string()],
+        Stage::Fabric => {
+            let hops = hops(&state.world, &state.fabric, &networks(&state.world, key), &state.reports);
+            let failing = |state| !matches!(state, Progress::Confirmed | Progress::Unknown);
+            hops.into_iter().filter(|hop| failing(hop.state)).map(|hop| hop.switch).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn device(key: &Key, object: &kube::api::DynamicObject, row: &Row) -> Device {
+    let text = |path: &str| object.data.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    let conditions = conditions(object);
+    let find = |kind: &str| conditions.iter().find(|condition| condition.kind == kind);
+    let holding = |kind: &str| find(kind).filter(|one| one.status == "True").map(|one| one.message.clone());
+    Device {
+        name: key.name.to_string(),
+        driver: text("/spec/Driver").unwrap_or_else(|| "netconf".into()),
+        phase: row.phase.clone(),
+        reachable: find("Reachable").map(|condition| condition.status == "True"),
+        drift: holding("Drift"),
+        open_trunk: holding("OpenTrunk"),
+        pending: object.data.pointer("/status/pendingChanges").and_then(Value::as_u64),
+        last_transaction: object.data.pointer("/status/lastTransaction").cloned(),
+        model: text("/status/model"),
+        message: row.message.clone(),
+    }
+}
+
+fn node(state: &state::State, name: &str, ready: bool) -> Node {
+    let desired = state.desired.nodes.get(name);
+    let report = state.reports.get(NODE_DRIVER, name);
+    let progress = report.map(|report| {
+        let (progress, text) = progress_of(report);
+        (progress, state.reports.text(text))
+    });
+    let (progress, message) = progress.map_or((None, String::new()), |(one, text)| (Some(one), text));
+    Node {
+        name: name.to_owned(),
+        ready,
+        state: progress,
+        message,
+        networks: desired.map_or(0, |desired| desired.networks.len()),
+        links: desired.map_or(0, |desired| desired.pods.values().map(|pod| pod.links.len()).sum()),
+    }
+}
+
+/// The progress of a whole target.
+fn progress_of(report: &Report) -> (Progress, String) {
+    match report.rejected.first() {
+        Some(rejection) => (Progress::Refused, format!("{}: {}", rejection.item, rejection.reason)),
+        None => outcome(report, matches!(report.outcome, eno_schemas::Outcome::Applied)),
+    }
+}
+
+/// The processes of drivers. Their names are those of pods: who may not list pods sees a number.
+fn drivers(state: &state::State) -> Vec<Driver> {
+    let nodes: BTreeSet<&str> = state.world.nodes().map(|(name, _)| name).collect();
+    let names_pods = state.world.lists_everything();
+    let mut targets: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for report in state.reports.iter() {
+        *targets.entry((&report.driver, &report.instance)).or_default() += 1;
+    }
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let visible = state.drivers.values().filter(|hello| match &hello.target {
+        Some(target) => nodes.contains(target.as_str()),
+        None => true,
+    });
+    let rows = visible.map(|hello| {
+        let number = numbers.entry(&hello.driver).or_default();
+        *number += 1;
+        let instance = match &hello.target {
+            Some(target) => target.clone(),
+            None if names_pods => hello.instance.clone(),
+            None => number.to_string(),
+        };
+        let targets = targets.get(&(hello.driver.as_str(), hello.instance.as_str())).copied();
+        Driver {
+            driver: hello.driver.clone(),
+            instance,
+            targets: targets.unwrap_or_default(),
+            version: hello.version.clone(),
+        }
+    });
+    rows.collect()
+}
+
+fn may_know(world: &ClusterState, one: &Undelivered) -> bool {
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == one.kind) else { return false };
+    let name = Name::from(one.name.as_str());
+    let key = match &one.namespace {
+        Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),
+        None => Key::cluster(kind, &name),
+    };
+    !world.may_miss(&key)
+}
+
+fn callback(one: &Undelivered) -> Callback {
+    Callback {
+        object: name(&one.kind, one.namespace.as_deref(), &one.name),
+        counter: one.counter,
+        attempts: one.attempts,
+        next_try: one.next_try_at(),
+        error: one.error.clone(),
+    }
+}

@@ -1,0 +1,159 @@
+//! The path of one object.
+
+use std::collections::BTreeSet;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Answer, Missing, command, key_of, missing, not_found, with_options};
+use crate::inspect::end_to_end::{self, Hop, Link, network_key};
+use crate::inspect::path::networks;
+use crate::inspect::status::{Condition, Row, conditions, row};
+use crate::ui::App;
+
+/// The fields of specs that name other objects, and their kinds.
+const REFERENCES: [(&str, Kind); 11] = [
+    ("L2Services", Kind::L2Service),
+    ("ConnectionPoint", Kind::ConnectionPoint),
+    ("ConnectionPoints", Kind::ConnectionPoint),
+    ("NodePool", Kind::NodePool),
+    ("Subnets", Kind::Subnet),
+    ("Routes", Kind::Route),
+    ("PhysicalNW", Kind::PhysicalNetwork),
+    ("Ports/Device", Kind::FabricDevice),
+    ("Ports/PhysicalNW", Kind::PhysicalNetwork),
+    ("Device", Kind::FabricDevice),
+    ("Bridge", Kind::Bridge),
+];
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    object: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Path {
+    object: Row,
+    conditions: Vec<Condition>,
+    networks: Vec<Network>,
+    hops: Vec<Hop>,
+    links: Vec<Link>,
+    references: Vec<String>,
+    referenced_by: Vec<String>,
+    commands: Vec<String>,
+    missing: Vec<Missing>,
+}
+
+#[derive(Serialize)]
+struct Network {
+    object: String,
+    vlan: u64,
+    phase: String,
+    subnets: Vec<String>,
+}
+
+pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<Asked>) -> Answer<Path> {
+    let key = key_of(&object)?;
+    let state = app.state();
+    let world = &state.world;
+    let source = world.object(&key).ok_or_else(|| not_found(world, &key))?;
+    let end_to_end::Path { hops, links } = end_to_end::path(state.inputs(), &key);
+    let mut commands = vec![command(&app, "status", &key), command(&app, "trace", &key)];
+    let namespace = key.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
+    if app.options.is_empty() || !app.options.starts_with("--from") {
+        let resource = eno_engine::resource(key.kind);
+        commands.push(format!(
+            "kubectl get {}.{} {}{namespace} -o yaml",
+            resource.plural, resource.group, key.name
+        ));
+    }
+    if key.kind == Kind::FabricDevice {
+        commands.push(with_options(&app, &format!("eno blame {} PORT", key.name)));
+    }
+    Ok(Json(Path {
+        object: row(&key, source),
+        conditions: conditions(source),
+        networks: networks_of(world, &key),
+        hops,
+        links,
+        references: references(world, &key).into_iter().collect(),
+        referenced_by: referenced_by(world, &key),
+        commands,
+        missing: missing(&app, world, &state.reports),
+    }))
+}
+
+/// The networks that an object is or attaches to, as far as the viewer may read them.
+fn networks_of(world: &ClusterState, key: &Key) -> Vec<Network> {
+    let found = networks(world, key).into_iter().filter_map(|network| {
+        let key = network_key(&network)?;
+        let object = world.object(&key)?;
+        let spec = |field: &str| object.data.pointer(&format!("/spec/{field}"));
+        let vlan = spec("SegmentationID").or_else(|| spec("Vlan")).and_then(Value::as_u64);
+        let subnets = spec("Subnets").and_then(Value::as_array).into_iter().flatten();
+        let subnets = subnets.filter_map(Value::as_str).map(|subnet| subnet_text(world, subnet));
+        Some(Network {
+            vlan: vlan.unwrap_or_default(),
+            phase: row(&key, object).phase,
+            subnets: subnets.collect(),
+            object: network,
+        })
+    });
+    found.collect()
+}
+
+/// A Subnet with its network.
+fn subnet_text(world: &ClusterState, name: &str) -> String {
+    let subnet = world.object(&Key::cluster(Kind::Subnet, &name.into()));
+    let field = |field: &str| subnet?.data.pointer(&format!("/spec/{field}"));
+    match (field("Address").and_then(Value::as_str), field("Mask").and_then(Value::as_u64)) {
+        (Some(address), Some(mask)) => format!("{name} ({address}/{mask})"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The objects that an object names and that the viewer may read.
+fn references(world: &ClusterState, key: &Key) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let Some(spec) = world.object(key).and_then(|object| object.data.get("spec")) else { return found };
+    for (field, kind) in REFERENCES {
+        for name in names_at(spec, field) {
+            let name = Name::from(name);
+            let other = match kind {
+                Kind::Bridge => Key::namespaced(kind, &key.namespace, &name),
+                _ => Key::cluster(kind, &name),
+            };
+            if world.object(&other).is_some() {
+                found.insert(other.to_string());
+            }
+        }
+    }
+    found
+}
+
+/// The texts of a field, or of a field of each element of a list.
+fn names_at<'a>(spec: &'a Value, field: &str) -> Vec<&'a str> {
+    let texts = |value: &'a Value| match value {
+        Value::String(text) => vec![text.as_str()],
+        Value::Array(all) => all.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    match field.split_once('/') {
+        None => spec.get(field).map(texts).unwrap_or_default(),
+        Some((list, field)) => {
+            let elements = spec.get(list).and_then(Value::as_array).into_iter().flatten();
+            elements.filter_map(|element| element.get(field)).flat_map(texts).collect()
+        }
+    }
+}
+
+/// The objects that name an object and that the viewer may read.
+fn referenced_by(world: &ClusterState, key: &Key) -> Vec<String> {
+    let own = key.to_string();
+    let naming = world.keys().filter(|other| *other != key && references(world, other).contains(&own));
+    naming.map(ToString::to_string).collect()
+}

@@ -1,0 +1,208 @@
+//! Keeps the state current: by watches of the API server and the streams of NATS.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use eno_engine::MessageChange;
+use eno_engine::follow::{ClusterChange, WatchFailed, cluster_changes};
+use eno_engine::follow_messages;
+use eno_engine::trace::Messages;
+use eno_sbi::nats::NatsHealth;
+use futures::StreamExt as _;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::time::{interval, sleep, sleep_until};
+
+use super::state::{Changed, Computed};
+use super::{App, Sources};
+use crate::inspect::NatsClientArgs;
+use crate::inspect::path::Reports;
+
+/// Changes within this time are one event.
+const BATCH: Duration = Duration::from_millis(50);
+/// Delay of the computation of the desired state after changes of statuses only, which rarely change it.
+const AFTER_STATUSES: Duration = Duration::from_secs(1);
+/// Interval of checks whether the API server and NATS answer, while one of them does not.
+const CHECK: Duration = Duration::from_secs(1);
+/// Delay between attempts to connect to NATS.
+const RECONNECT: Duration = Duration::from_secs(5);
+/// Messages of NATS that wait to be taken.
+const WAITING_MESSAGES: usize = 4_096;
+
+/// Follows the cluster and NATS for as long as the process runs.
+pub(super) async fn follow(app: App, client: Client, namespace: String, nats: NatsClientArgs) {
+    let (to, mut messages) = mpsc::channel(WAITING_MESSAGES);
+    let connecting = connect(app.clone(), client.clone(), nats, to);
+    let applying = apply(app.clone(), client.clone(), namespace, &mut messages);
+    tokio::join!(connecting, applying, watch_sources(app, client));
+}
+
+/// Connects to NATS, and follows its messages.
+async fn connect(app: App, client: Client, nats: NatsClientArgs, to: mpsc::Sender<MessageChange>) {
+    let connection = loop {
+        match nats.connect(&client).await {
+            Ok(Some(connection)) => break connection,
+            Ok(None) => return,
+            Err(error) => app.set_sources(|sources| sources.nats = Some(format!("{error:#}"))),
+        }
+        sleep(RECONNECT).await;
+    };
+    app.set_messages(Messages::Nats(Box::new(connection.clone())));
+    app.set_sources(|sources| sources.nats = None);
+    app.change(|state, changed| {
+        state.reports = Reports::new(Default::default(), &state.world);
+        (changed.other, changed.desired) = (true, true);
+    });
+    let health = NatsHealth::default();
+    health.set(connection.client.clone());
+    tokio::join!(follow_messages(&connection, &to), watch_nats(&app, &health));
+}
+
+/// Shows whether NATS answers.
+async fn watch_nats(app: &App, health: &NatsHealth) {
+    let mut tick = interval(CHECK);
+    loop {
+        tick.tick().await;
+        let error = health.check().err();
+        app.set_sources(|sources| sources.nats.clone_from(&error));
+    }
+}
+
+/// Makes all changes, in batches, and computes the desired state after them.
+async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc::Receiver<MessageChange>) {
+    let changes = cluster_changes(&client, &namespace, &app.state().world);
+    let mut changes = pin!(changes);
+    let mut messages_open = true;
+    // When the desired state is computed.
+    let mut due: Option<Instant> = None;
+    loop {
+        let compute = async {
+            match due {
+                Some(due) => sleep_until(due.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut batch = Vec::new();
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(change) => batch.push(Input::Cluster(change)),
+                None => return,
+            },
+            message = messages.recv(), if messages_open => match message {
+                Some(message) => batch.push(Input::Message(message)),
+                None => messages_open = false,
+            },
+            () = compute => {
+                let took = recompute(&app).await;
+                // It may take half of the time.
+                due = None;
+                sleep(took.min(AFTER_STATUSES)).await;
+                continue;
+            }
+        }
+        let end = sleep(BATCH);
+        let mut end = pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => break,
+                Some(change) = changes.next() => batch.push(Input::Cluster(change)),
+                Some(message) = messages.recv(), if messages_open => batch.push(Input::Message(message)),
+            }
+        }
+        let (mut desired, mut statuses) = (false, false);
+        app.change(|state, changed| {
+            for input in batch {
+                match input {
+                    Input::Cluster(Ok(change)) => state.apply(change, changed),
+                    Input::Cluster(Err(failed)) => app.watch_failed(&failed),
+                    Input::Message(message) => state.apply_message(message, changed),
+                }
+            }
+            (desired, statuses) = (changed.desired, changed.statuses);
+        });
+        let at = Instant::now() + if desired { Duration::ZERO } else { AFTER_STATUSES };
+        if desired || statuses {
+            due = Some(due.map_or(at, |due| due.min(at)));
+        }
+    }
+}
+
+/// A change, where it came from.
+enum Input {
+    Cluster(Result<ClusterChange, WatchFailed>),
+    Message(MessageChange),
+}
+
+/// Computes the desired state. Returns how long it took.
+pub(super) async fn recompute(app: &App) -> Duration {
+    let started = Instant::now();
+    let computing = {
+        let app = app.clone();
+        tokio::task::spawn_blocking(move || Computed::of(&app.state().world)).await
+    };
+    let Ok(computed) = computing else { return started.elapsed() };
+    match computed.complete(app.messages().as_ref()).await {
+        Ok((desired, fabric)) => app.change(|state, changed| {
+            state.set_desired(desired, fabric);
+            changed.other = true;
+        }),
+        Err(error) => app.set_sources(|sources| sources.nats = Some(format!("{error:#}"))),
+    }
+    started.elapsed()
+}
+
+/// Checks after a failed watch when the API server answers again.
+async fn watch_sources(app: App, client: Client) {
+    let mut sources = app.sources.subscribe();
+    loop {
+        if sources.borrow_and_update().kubernetes.is_some() {
+            sleep(CHECK).await;
+            let answer = tokio::time::timeout(2 * CHECK, client.apiserver_version()).await;
+            if matches!(answer, Ok(Ok(_))) {
+                app.set_sources(|sources| sources.kubernetes = None);
+            }
+        } else if sources.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl super::Shared {
+    /// Notes that a watch failed.
+    fn watch_failed(&self, failed: &WatchFailed) {
+        if failed.is_forbidden {
+            self.not_watched
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .insert(failed.part.name());
+        } else {
+            self.set_sources(|sources| sources.kubernetes = Some(failed.to_string()));
+        }
+    }
+
+    /// Changes what can be reached.
+    pub(super) fn set_sources(&self, change: impl FnOnce(&mut Sources)) {
+        self.sources.send_if_modified(|sources| {
+            let before = sources.clone();
+            change(sources);
+            *sources != before
+        });
+    }
+
+    /// Changes the state, and sends the event of the change.
+    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut super::state::State, &mut Changed)) {
+        let mut changed = Changed::default();
+        let event = {
+            let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            change(&mut state, &mut changed);
+            if changed.is_empty() {
+                return;
+            }
+            state.revision += 1;
+            changed.event(state.revision)
+        };
+        // Without a browser nobody receives it.
+        let _ = self.events.send(event);
+    }
+}

@@ -1,0 +1,171 @@
+//! `eno ui`: pages on loopback, with the viewer's own kubeconfig and credentials of NATS.
+//!
+//! The server answers with what `eno status`, `trace`, `blame`, `plan` and `addresses` answer, from a state that watches
+//! keep current. Nobody sees more than kubectl would show: of what NATS knows, only what is about objects that the
+//! kubeconfig may list, and no texts of drivers unless it may list all kinds.
+
+mod api;
+mod assets;
+mod guard;
+mod live;
+mod state;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+
+use anyhow::Context as _;
+use axum::middleware;
+use eno_engine::trace::Messages;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::inspect::NatsClientArgs;
+use crate::inspect::path::Reports;
+use crate::inspect::source::Source;
+use guard::Guard;
+use state::{State, StateEvent};
+
+/// Events that a slow browser may lag behind before it reads everything again.
+const EVENTS: usize = 256;
+
+/// What the server can reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+struct Sources {
+    /// Why the API server does not answer; absent: it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kubernetes: Option<String>,
+    /// Why NATS does not answer; absent: it does, or is not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nats: Option<String>,
+}
+
+/// What all requests share.
+#[derive(Clone)]
+struct App(Arc<Shared>);
+
+impl Deref for App {
+    type Target = Arc<Shared>;
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+struct Shared {
+    guard: Guard,
+    source: Source,
+    /// The URL of the API server, or the file.
+    place: String,
+    /// The namespace of objects that name none.
+    namespace: String,
+    /// The options that choose the same source in other commands.
+    options: String,
+    state: RwLock<State>,
+    /// The messages of NATS; `None`: they are not known.
+    messages: RwLock<Option<Messages>>,
+    sources: watch::Sender<Sources>,
+    /// What may be listed and not watched.
+    not_watched: Mutex<BTreeSet<String>>,
+    events: broadcast::Sender<StateEvent>,
+}
+
+impl Shared {
+    fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn messages(&self) -> Option<Messages> {
+        self.messages.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_messages(&self, messages: Messages) {
+        *self.messages.write().unwrap_or_else(PoisonError::into_inner) = Some(messages);
+    }
+}
+
+/// What a console shows, and where it listens.
+pub(crate) struct Options {
+    /// The cluster or the dump.
+    pub source: Source,
+    /// Where it is, for people.
+    pub place: String,
+    /// The namespace of objects that name none.
+    pub namespace: String,
+    /// The options that choose the same source in other commands.
+    pub options: String,
+    /// The way to NATS.
+    pub nats: NatsClientArgs,
+    /// The port on 127.0.0.1; 0: any that is free.
+    pub port: u16,
+}
+
+/// A console that listens.
+pub(crate) struct Console {
+    app: App,
+    listener: TcpListener,
+    nats: NatsClientArgs,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The one-time token.
+    pub token: String,
+}
+
+impl Console {
+    /// Reads the state, and listens.
+    pub(crate) async fn new(options: Options) -> anyhow::Result<Self> {
+        let Options { source, place, namespace, options, nats, port } = options;
+        let world = source.cluster_state(&namespace).await?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+        let listener =
+            listener.with_context(|| format!("choose another --port: listening on 127.0.0.1:{port}"))?;
+        let address = listener.local_addr().context("reading the address of the port")?;
+        let (guard, token) = Guard::new(address)?;
+        let mut state = State::new(world);
+        let messages = match &source {
+            Source::Dump(dump) => dump.messages(),
+            Source::Live(_) => None,
+        };
+        if let Some(messages) = &messages {
+            state.reports = Reports::read_all(messages, &state.world).await?;
+        }
+        let app = App(Arc::new(Shared {
+            guard,
+            source,
+            place,
+            namespace,
+            options,
+            state: RwLock::new(state),
+            messages: RwLock::new(messages),
+            sources: watch::Sender::default(),
+            not_watched: Mutex::default(),
+            events: broadcast::Sender::new(EVENTS),
+        }));
+        live::recompute(&app).await;
+        Ok(Self { app, listener, nats, address, token })
+    }
+
+    /// Serves until `stop`.
+    pub(crate) async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
+        let Self { app, listener, nats, .. } = self;
+        let following = match &app.source {
+            Source::Live(client) => {
+                let following = live::follow(app.clone(), client.clone(), app.namespace.clone(), nats);
+                Some(AbortOnDropHandle::new(tokio::spawn(following)))
+            }
+            Source::Dump(_) => None,
+        };
+        let checked = middleware::from_fn_with_state(app.clone(), guard::check);
+        let router = api::router().layer(checked).with_state(app);
+        // Streams of events have no end, so a stop does not wait for them.
+        let served = tokio::select! {
+            served = async { axum::serve(listener, router).await } => served.context("serving pages"),
+            () = stop.cancelled() => Ok(()),
+        };
+        drop(following);
+        served
+    }
+}

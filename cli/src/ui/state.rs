@@ -1,0 +1,193 @@
+//! What the pages show: the objects, the desired state that follows from them, and the last messages of NATS.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_engine::MessageChange;
+use eno_engine::callbacks::Undelivered;
+use eno_engine::follow::ClusterChange;
+use eno_engine::forecast::{ClusterState, DesiredState, desired_state};
+use eno_engine::trace::Messages;
+use eno_schemas::{DriverHello, Subject};
+use kube::api::DynamicObject;
+use serde::Serialize;
+
+use crate::inspect::cabling::Cabling;
+use crate::inspect::end_to_end::Inputs;
+use crate::inspect::path::{Fabric, Reports, commanded, readable};
+
+/// More changed objects than this are not named in an event.
+const MAX_NAMED: usize = 100;
+
+/// What the pages show.
+pub(super) struct State {
+    /// The objects that the viewer may read.
+    pub world: ClusterState,
+    /// What follows from them for nodes and NetworkAttachmentDefinitions.
+    pub desired: DesiredState,
+    /// What follows for switches.
+    pub fabric: Fabric,
+    /// Where ports lead.
+    pub cabling: Cabling,
+    /// The last reports of drivers.
+    pub reports: Reports,
+    /// The processes of drivers that are alive, by key.
+    pub drivers: BTreeMap<String, DriverHello>,
+    /// The callbacks that were not taken, by key.
+    pub undelivered: BTreeMap<String, Undelivered>,
+    /// Counts the changes.
+    pub revision: u64,
+}
+
+/// What a batch of changes has changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Objects.
+    pub objects: BTreeSet<String>,
+    /// FabricDevices with a new report.
+    pub devices: BTreeSet<String>,
+    /// Something else.
+    pub other: bool,
+    /// The desired state may be another one: since a spec changed, or a node, a pod or a namespace.
+    pub desired: bool,
+    /// The desired state may be another one, since a status changed.
+    pub statuses: bool,
+}
+
+/// A change of the state, as browsers get it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct StateEvent {
+    /// The count of changes.
+    pub revision: u64,
+    /// The objects that changed; `None`: many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<Vec<String>>,
+    /// The FabricDevices with a new report; `None`: many.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Vec<String>>,
+}
+
+impl Changed {
+    /// Nothing has changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self == &Self::default()
+    }
+
+    /// The event of this change.
+    pub(super) fn event(self, revision: u64) -> StateEvent {
+        let named = |names: BTreeSet<String>| (names.len() <= MAX_NAMED).then(|| names.into_iter().collect());
+        StateEvent { revision, objects: named(self.objects), devices: named(self.devices) }
+    }
+}
+
+impl State {
+    /// The state of these objects, without messages.
+    pub(super) fn new(world: ClusterState) -> Self {
+        let cabling = Cabling::new(&world);
+        Self {
+            world,
+            desired: DesiredState::default(),
+            fabric: Fabric::default(),
+            cabling,
+            reports: Reports::unknown(),
+            drivers: BTreeMap::new(),
+            undelivered: BTreeMap::new(),
+            revision: 0,
+        }
+    }
+
+    /// What paths are computed of.
+    pub(super) fn inputs(&self) -> Inputs<'_> {
+        let Self { world, desired, fabric, cabling, reports, .. } = self;
+        Inputs { world, desired, fabric, cabling, reports }
+    }
+
+    /// Makes a change of the cluster.
+    pub(super) fn apply(&mut self, change: ClusterChange, changed: &mut Changed) {
+        let object = match &change {
+            ClusterChange::Object(key, object) => {
+                let before = self.world.object(key);
+                let is_spec = match (before, object) {
+                    (Some(before), Some(after)) => inputs_of(before) != inputs_of(after),
+                    (before, after) => before.is_some() != after.is_some(),
+                };
+                Some((key.to_string(), is_spec))
+            }
+            _ => None,
+        };
+        if !self.world.apply(change) {
+            return;
+        }
+        match object {
+            Some((object, is_spec)) => {
+                changed.objects.insert(object);
+                changed.desired |= is_spec;
+                changed.statuses = true;
+            }
+            None => (changed.other, changed.desired) = (true, true),
+        }
+    }
+
+    /// Makes a change of what NATS has last.
+    pub(super) fn apply_message(&mut self, change: MessageChange, changed: &mut Changed) {
+        match change {
+            MessageChange::Report(subject, report) => {
+                let Ok(Subject::Result(name)) = subject.parse() else { return };
+                changed.devices.insert(name.target.to_string());
+                self.reports.set(&name.driver, &name.target, report.map(|report| *report));
+            }
+            MessageChange::Driver(key, Some(hello)) => {
+                changed.other |= self.drivers.insert(key, hello.clone()) != Some(hello);
+            }
+            MessageChange::Driver(key, None) => changed.other |= self.drivers.remove(&key).is_some(),
+            MessageChange::Undelivered(key, Some(one)) => {
+                changed.other = true;
+                self.undelivered.insert(key, *one);
+            }
+            MessageChange::Undelivered(key, None) => {
+                changed.other |= self.undelivered.remove(&key).is_some();
+            }
+        }
+    }
+
+    /// Sets what follows from the objects.
+    pub(super) fn set_desired(&mut self, desired: DesiredState, fabric: Fabric) {
+        self.cabling = Cabling::new(&self.world);
+        self.desired = desired;
+        self.fabric = fabric;
+    }
+}
+
+/// What the desired state is computed of, besides the status.
+fn inputs_of(object: &DynamicObject) -> impl PartialEq + use<'_> {
+    let meta = &object.metadata;
+    (meta.generation, &meta.deletion_timestamp, &meta.labels, &meta.annotations)
+}
+
+/// The desired state of the switches of `world`, before it is known what the engine has commanded.
+pub(super) struct Computed {
+    desired: DesiredState,
+    /// The objects that the viewer may read, if the engine's commands have to say the rest.
+    readable: Option<BTreeSet<String>>,
+}
+
+impl Computed {
+    /// Computes it. It takes as long as a start of the engine.
+    pub(super) fn of(world: &ClusterState) -> Self {
+        let readable = (!world.decides_switches()).then(|| readable(world));
+        Self { desired: desired_state(world), readable }
+    }
+
+    /// Reads the engine's commands, where not all objects could be read.
+    pub(super) async fn complete(
+        self,
+        messages: Option<&Messages>,
+    ) -> anyhow::Result<(DesiredState, Fabric)> {
+        let Self { mut desired, readable } = self;
+        let switches = std::mem::take(&mut desired.switches);
+        let fabric = match readable {
+            Some(readable) => commanded(switches, &readable, messages).await?,
+            None => Fabric { switches, incomplete: BTreeSet::new() },
+        };
+        Ok((desired, fabric))
+    }
+}

@@ -1,0 +1,2 @@
+/** Styles are imported for their effect; esbuild collects them in console.css. */
+declare module "*.css";

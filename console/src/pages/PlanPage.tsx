@@ -1,0 +1,5 @@
+import { Page } from "../components/Page";
+
+export function PlanPage() {
+  return <Page title="Plan">{null}</Page>;
+}

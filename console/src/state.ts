@@ -1,0 +1,57 @@
+// Which state is worse, and how states and phases are told apart.
+import type { Phase, State } from "./api";
+
+/** The states, worst first. */
+export const STATES: readonly State[] = ["refused", "unreachable", "waiting", "unknown", "confirmed"];
+
+const rank = new Map<State, number>(STATES.map((s, i) => [s, i]));
+
+/** The place of a state in the order, worst first. A state that this version does not know counts as unknown. */
+export const badness = (s: State): number => rank.get(s) ?? 3;
+
+/** The worst of some states; confirmed if there is none. */
+export function worst(states: Iterable<State>): State {
+  let out: State = "confirmed";
+  for (const s of states) if (badness(s) < badness(out)) out = s;
+  return out;
+}
+
+/** The kinds of look that a state or a phase has; each has a colour and a shape of its own. */
+export type Tone = "bad" | "away" | "wait" | "none" | "good" | "gone";
+
+export function toneOfState(s: State): Tone {
+  switch (s) {
+    case "refused":
+      return "bad";
+    case "unreachable":
+      return "away";
+    case "waiting":
+      return "wait";
+    case "confirmed":
+      return "good";
+    default:
+      return "none";
+  }
+}
+
+export function toneOfPhase(p: Phase): Tone {
+  switch (p) {
+    case "error":
+      return "bad";
+    case "pending":
+    case "terminating":
+      return "wait";
+    case "ready":
+      return "good";
+    case "deleted":
+      return "gone";
+    default:
+      return "none";
+  }
+}
+
+/** The phases in the order in which people look at them. */
+export const PHASES: readonly Phase[] = ["error", "pending", "terminating", "ready", "deleted", "-"];
+
+/** The word for a phase; `-` is an object without a status. */
+export const phaseWord = (p: Phase): string => (p === "-" ? "no status" : p);

@@ -1,0 +1,118 @@
+//! Follows the last messages of NATS: reports, drivers and callbacks that were not taken.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::consumer::DeliverPolicy;
+use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
+use eno_schemas::{DriverHello, Report, SubjectKind, decode, subject};
+use futures::StreamExt as _;
+use tokio::sync::mpsc;
+
+use crate::callbacks::{UNDELIVERED_PREFIX, Undelivered};
+use crate::stream_reader;
+
+/// The header of a message that removes a key of a bucket (NATS ADR-8), or marks that its time is over (ADR-43).
+const REMOVALS: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
+
+/// A change of what NATS has last. `None`: there is none any more, or it is of another version.
+#[derive(Clone, Debug)]
+pub enum MessageChange {
+    /// The last report on a target, by its subject.
+    Report(String, Option<Box<Report>>),
+    /// A process of a driver that is alive, by its key.
+    Driver(String, Option<DriverHello>),
+    /// The callback of an object that was not taken, by its key.
+    Undelivered(String, Option<Box<Undelivered>>),
+}
+
+/// Sends reports, drivers and callbacks that were not taken: first those that are stored, then each change. After a lost
+/// connection it sends the stored ones again. It ends when nobody receives them.
+pub async fn follow_messages(nats: &Connection, to: &mpsc::Sender<MessageChange>) {
+    let bucket = |name: &str| format!("KV_{name}");
+    let (results, drivers, callbacks) =
+        (subject::RESULTS.to_owned(), bucket(subject::DRIVERS), bucket(subject::CALLBACKS));
+    let reports = SubjectKind::Result.all();
+    let of_drivers = format!("$KV.{}.>", subject::DRIVERS);
+    let of_callbacks = format!("$KV.{}.{UNDELIVERED_PREFIX}>", subject::CALLBACKS);
+    tokio::join!(
+        follow(nats, &results, &reports, to, |on, payload| {
+            MessageChange::Report(on, payload.and_then(|payload| decode(payload).ok()).map(Box::new))
+        }),
+        follow(nats, &drivers, &of_drivers, to, |on, payload| {
+            MessageChange::Driver(on, payload.and_then(|payload| decode(payload).ok()))
+        }),
+        follow(nats, &callbacks, &of_callbacks, to, |on, payload| {
+            let one = payload.and_then(|payload| serde_json::from_slice(payload).ok());
+            MessageChange::Undelivered(on, one.map(Box::new))
+        }),
+    );
+}
+
+async fn follow(
+    nats: &Connection,
+    stream: &str,
+    filter: &str,
+    to: &mpsc::Sender<MessageChange>,
+    change: impl Fn(String, Option<&[u8]>) -> MessageChange,
+) {
+    let mut known = BTreeSet::new();
+    let mut restarts = Restarts::new(nats, None);
+    while restarts
+        .follow(
+            "following the last messages of NATS",
+            Box::pin(read(nats, stream, filter, to, &change, &mut known)),
+        )
+        .await
+    {}
+}
+
+/// Breaks when nobody receives the changes.
+async fn read(
+    nats: &Connection,
+    stream: &str,
+    filter: &str,
+    to: &mpsc::Sender<MessageChange>,
+    change: &impl Fn(String, Option<&[u8]>) -> MessageChange,
+    known: &mut BTreeSet<String>,
+) -> Result<ControlFlow<()>, async_nats::Error> {
+    let stream = nats.jetstream.get_stream(stream).await?;
+    let (mut messages, mut pending) =
+        stream_reader::ordered(&stream, DeliverPolicy::LastPerSubject, filter).await?;
+    // What was there before and is not sent again is gone.
+    let mut missing = known.clone();
+    loop {
+        if pending == 0 {
+            for gone in std::mem::take(&mut missing) {
+                known.remove(&gone);
+                if to.send(change(gone, None)).await.is_err() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        let message = messages.next().await.ok_or("the consumer ended")??;
+        pending = message.info()?.pending;
+        let on = message.subject.to_string();
+        missing.remove(&on);
+        let is_there = !message.payload.is_empty() && !is_removal(message.headers.as_ref());
+        // Somebody made the server send a stored message.
+        if is_there && is_stream_readout(message.headers.as_ref()) {
+            continue;
+        }
+        let sent = if is_there {
+            known.insert(on.clone());
+            to.send(change(on, Some(&message.payload))).await
+        } else {
+            known.remove(&on);
+            to.send(change(on, None)).await
+        };
+        if sent.is_err() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+}
+
+fn is_removal(headers: Option<&HeaderMap>) -> bool {
+    headers.is_some_and(|headers| REMOVALS.iter().any(|header| headers.get(*header).is_some()))
+}
