@@ -3,6 +3,7 @@
 //! Nothing here sleeps: every function waits for a condition on a watch or a long poll, with a timeout. Its failure
 //! names the last state. Failures panic, since only tests call them.
 
+pub mod browser;
 mod callbacks;
 pub mod fault_injection;
 mod helm;

@@ -43,12 +43,12 @@ pub(super) async fn run(args: UiArgs, stop: CancellationToken) -> anyhow::Result
             [] => "/".to_owned(),
             words => format!("/path/{}", parse_object(words, &namespace)?),
         };
-        let (place, options) = match &source {
-            Source::Live(_) => (args.cluster.server().await?, args.cluster.options()),
-            Source::Dump(dump) => (dump.path().display().to_string(), source.options()),
+        let (place, flags) = match &source {
+            Source::Live(_) => (args.cluster.server().await?, args.cluster.flags()),
+            Source::Dump(dump) => (dump.path().display().to_string(), source.flags()),
         };
         let nats = args.messages.clone();
-        let console = Console::new(Options { source, place, namespace, options, nats, port: args.port });
+        let console = Console::new(Options { source, place, namespace, flags, nats, port: args.port });
         anyhow::Ok((console.await?, page))
     };
     let (console, page) = tokio::select! {

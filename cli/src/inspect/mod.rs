@@ -62,7 +62,7 @@ impl ClusterArgs {
     }
 
     /// The options that choose the same cluster in another command.
-    pub(crate) fn options(&self) -> String {
+    pub(crate) fn flags(&self) -> String {
         let kubeconfig = self.kubeconfig.as_ref().map(|path| format!("--kubeconfig {}", path.display()));
         let context = self.context.as_ref().map(|context| format!("--context {context}"));
         kubeconfig.into_iter().chain(context).collect::<Vec<_>>().join(" ")

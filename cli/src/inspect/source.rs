@@ -84,7 +84,7 @@ impl Source {
     }
 
     /// The options that choose the same dump in another command.
-    pub(crate) fn options(&self) -> String {
+    pub(crate) fn flags(&self) -> String {
         match self {
             Self::Live(_) => String::new(),
             Self::Dump(dump) => format!("--from {}", dump.path().display()),

@@ -1,5 +1,6 @@
 //! Keeps the state current: by watches of the API server and the streams of NATS.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,9 +52,10 @@ async fn connect(app: App, client: Client, nats: NatsClientArgs, to: mpsc::Sende
     app.set_messages(Messages::Nats(Box::new(connection.clone())));
     app.set_sources(|sources| sources.nats = None);
     app.change(|state, changed| {
-        state.reports = Reports::new(Default::default(), &state.world);
-        (changed.other, changed.desired) = (true, true);
+        state.reports = Reports::new(BTreeMap::new(), &state.world);
+        changed.other = true;
     });
+    app.outdated.notify_one();
     let health = NatsHealth::default();
     health.set(connection.client.clone());
     tokio::join!(follow_messages(&connection, &to), watch_nats(&app, &health));
@@ -93,6 +95,11 @@ async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc:
                 Some(message) => batch.push(Input::Message(message)),
                 None => messages_open = false,
             },
+            // Commands of the engine can be read now.
+            () = app.outdated.notified() => {
+                due = Some(Instant::now());
+                continue;
+            }
             () = compute => {
                 let took = recompute(&app).await;
                 // It may take half of the time.

@@ -20,7 +20,7 @@ use axum::middleware;
 use eno_engine::trace::Messages;
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -63,7 +63,7 @@ struct Shared {
     /// The namespace of objects that name none.
     namespace: String,
     /// The options that choose the same source in other commands.
-    options: String,
+    flags: String,
     state: RwLock<State>,
     /// The messages of NATS; `None`: they are not known.
     messages: RwLock<Option<Messages>>,
@@ -71,6 +71,8 @@ struct Shared {
     /// What may be listed and not watched.
     not_watched: Mutex<BTreeSet<String>>,
     events: broadcast::Sender<StateEvent>,
+    /// The desired state has to be computed again.
+    outdated: Notify,
 }
 
 impl Shared {
@@ -96,7 +98,7 @@ pub(crate) struct Options {
     /// The namespace of objects that name none.
     pub namespace: String,
     /// The options that choose the same source in other commands.
-    pub options: String,
+    pub flags: String,
     /// The way to NATS.
     pub nats: NatsClientArgs,
     /// The port on 127.0.0.1; 0: any that is free.
@@ -117,7 +119,7 @@ pub(crate) struct Console {
 impl Console {
     /// Reads the state, and listens.
     pub(crate) async fn new(options: Options) -> anyhow::Result<Self> {
-        let Options { source, place, namespace, options, nats, port } = options;
+        let Options { source, place, namespace, flags, nats, port } = options;
         let world = source.cluster_state(&namespace).await?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener =
@@ -137,12 +139,13 @@ impl Console {
             source,
             place,
             namespace,
-            options,
+            flags,
             state: RwLock::new(state),
             messages: RwLock::new(messages),
             sources: watch::Sender::default(),
             not_watched: Mutex::default(),
             events: broadcast::Sender::new(EVENTS),
+            outdated: Notify::new(),
         }));
         live::recompute(&app).await;
         Ok(Self { app, listener, nats, address, token })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use eno_engine::MessageChange;
 use eno_engine::callbacks::Undelivered;
 use eno_engine::follow::ClusterChange;
-use eno_engine::forecast::{ClusterState, DesiredState, desired_state};
+use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, desired_state};
 use eno_engine::trace::Messages;
 use eno_schemas::{DriverHello, Subject};
 use kube::api::DynamicObject;
@@ -117,13 +117,12 @@ impl State {
         if !self.world.apply(change) {
             return;
         }
-        match object {
-            Some((object, is_spec)) => {
-                changed.objects.insert(object);
-                changed.desired |= is_spec;
-                changed.statuses = true;
-            }
-            None => (changed.other, changed.desired) = (true, true),
+        if let Some((object, is_spec)) = object {
+            changed.objects.insert(object);
+            changed.desired |= is_spec;
+            changed.statuses = true;
+        } else {
+            (changed.other, changed.desired) = (true, true);
         }
     }
 
@@ -132,7 +131,12 @@ impl State {
         match change {
             MessageChange::Report(subject, report) => {
                 let Ok(Subject::Result(name)) = subject.parse() else { return };
-                changed.devices.insert(name.target.to_string());
+                let device = Key::cluster(Kind::FabricDevice, &Name::from(&*name.target));
+                // Other targets have names of objects that the viewer may not read.
+                if self.world.object(&device).is_some() {
+                    changed.devices.insert(name.target.to_string());
+                }
+                changed.other = true;
                 self.reports.set(&name.driver, &name.target, report.map(|report| *report));
             }
             MessageChange::Driver(key, Some(hello)) => {

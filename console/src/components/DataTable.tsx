@@ -36,7 +36,6 @@ export function DataTable<R>(props: {
   empty?: ComponentChildren;
   level?: 2 | 3;
   rowClass?: (row: R) => string | undefined;
-  headless?: boolean;
 }) {
   const { query } = usePlace();
   const param = (p: string) => (props.name ? `${props.name}.${p}` : p);
@@ -66,7 +65,7 @@ export function DataTable<R>(props: {
   return (
     <section class="data-table" aria-label={props.title}>
       <div class="table-tools">
-        <Heading class={props.headless ? "offscreen" : undefined}>
+        <Heading>
           {props.title}{" "}
           <span class="count">
             {found.length === rows.length ? rows.length.toLocaleString("en") : `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`}

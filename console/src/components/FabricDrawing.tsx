@@ -223,7 +223,7 @@ function Lines(props: Props & { drawing: Drawing; inTree: InTree | undefined }) 
               ? {
                   id: elementId("link", line.id),
                   role: "button",
-                  tabIndex: 0,
+                  tabindex: 0,
                   "aria-label": name,
                   class: "fabric-press",
                   onClick: () => press(line),
@@ -327,13 +327,12 @@ function Nodes(
                   class={`node-chip tone-${toneOfState(own)}${box.foldable ? "" : " large"}${faded ? " faded" : ""}${selection.node === c.node ? " selected" : ""}`}
                   style={place(c)}
                   aria-pressed={selection.node === c.node}
-                  aria-label={`Node ${c.node}, ${own}`}
                   title={c.node}
                   onClick={() => select({ node: c.node })}
                 >
                   <Icon tone={toneOfState(own)} />
                   <bdi class="box-name">{c.node}</bdi>
-                  {!box.foldable && <span class="box-state">{own}</span>}
+                  <span class={box.foldable ? "offscreen" : "box-state"}>{own}</span>
                 </button>
               </li>
             );

@@ -25,8 +25,9 @@ export function Panel(props: { title: string; about: string; close: () => void; 
         <h2 id={id} ref={heading} tabIndex={-1}>
           <bdi>{props.title}</bdi>
         </h2>
-        <button type="button" class="close" onClick={props.close} aria-label="Close the panel">
-          <span aria-hidden="true">✕</span> <kbd aria-hidden="true">Esc</kbd>
+        <button type="button" class="close" onClick={props.close}>
+          <span class="offscreen">Close the panel, </span>
+          <span aria-hidden="true">✕</span> <kbd>Esc</kbd>
         </button>
       </div>
       <div class="panel-body" tabIndex={0} role="group" aria-label={`${props.about}: details`}>

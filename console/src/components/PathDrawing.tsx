@@ -121,7 +121,6 @@ function CardButton(props: {
       id={cardElementId(card.id)}
       class={`hop ${kind} tone-${kind === "head" ? "none" : tone}${props.selected ? " selected" : ""}`}
       style={{ left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` }}
-      aria-label={nameOf(card)}
       aria-expanded={kind === "hop" ? undefined : kind === "head"}
       aria-pressed={kind === "hop" ? props.selected : undefined}
       title={titleOf(card)}
@@ -135,17 +134,6 @@ function CardButton(props: {
 function nounOf(card: Card): (n: number) => string {
   const tier = TIERS.find((t) => t.tier === card.tier)!;
   return (n) => many(n, tier.one, tier.more);
-}
-
-function nameOf(card: Card): string {
-  const count = nounOf(card);
-  if (card.kind === "hop") {
-    const { label, detail, state, message } = card.hop;
-    return [label, detail, state, ...metaOf(card.hop), state === "confirmed" ? "" : message].filter(Boolean).join(", ");
-  }
-  if (card.kind === "head") return `Collapse ${card.title || "all"}, ${count(card.total)}`;
-  const states = card.counts.map(([s, n]) => `${n} ${s}`).join(", ");
-  return `Expand ${card.title || "all"}: ${count(card.hops.length)}, ${states}`;
 }
 
 function titleOf(card: Card): string | undefined {
@@ -182,6 +170,7 @@ function FoldFace({ card }: { card: Exclude<Card, { kind: "hop" }> }) {
         <span class="twist" aria-hidden="true">
           ▾
         </span>
+        <span class="offscreen">Collapse </span>
         <bdi class="hop-detail">
           {card.title || "all"} · {card.hops.length > 0 ? `${card.total - card.hops.length} of ${card.total}` : card.total}
         </bdi>
@@ -196,6 +185,7 @@ function FoldFace({ card }: { card: Exclude<Card, { kind: "hop" }> }) {
         <span class="twist" aria-hidden="true">
           ▸
         </span>
+        <span class="offscreen">, expand</span>
       </span>
       <span class="hop-label">{count(card.hops.length)}</span>
       <bdi class="hop-detail two">{card.title || "\u00a0"}</bdi>

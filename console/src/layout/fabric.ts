@@ -46,9 +46,9 @@ export interface FabricDrawing {
   lines: FabricLine[];
 }
 
-const LEAF = { width: 106, height: 60 };
-const CHIP = { width: 106, height: 26 };
-const CARD = { width: 106, height: 44 };
+const LEAF = { width: 112, height: 60 };
+const CHIP = { width: 112, height: 26 };
+const CARD = { width: 112, height: 44 };
 const HEAD = 46;
 const GAP = 8;
 const GUTTER = 30;
@@ -202,7 +202,7 @@ export function layoutFabric(fabric: Fabric, open: ReadonlySet<string>, width: n
   const lines: FabricLine[] = [];
   const upper = [...devices.keys()].filter((d) => !around.has(d)).sort(natural);
   const upperIndex = new Map(upper.map((d, i) => [d, i - (upper.length - 1) / 2]));
-  const ports = new Map<string, number>();
+  const starts = portPlaces(fabric.links, chip);
   for (const link of fabric.links) {
     const a = devices.get(link.device);
     if (!a) continue;
@@ -218,10 +218,10 @@ export function layoutFabric(fabric: Fabric, open: ReadonlySet<string>, width: n
         continue;
       }
       const d = single
-        ? curve(bottom(a, ports, link.device), top(single))
+        ? curve(bottom(a, starts.get(link.id) ?? 0), top(single))
         : box.unit.leaves.includes(link.device)
           ? `M${a.x + a.width / 2} ${a.y + a.height}V${box.y}`
-          : curve(bottom(a, ports, link.device), [box.x + box.width - 12, box.y]);
+          : curve(bottom(a, 0), [box.x + box.width - 12, box.y]);
       const line = { id, links: [link], state: link.state, d, up: false };
       joined.set(id, line);
       lines.push(line);
@@ -286,12 +286,27 @@ type Point = [number, number];
 
 const top = (b: Box): Point => [b.x + b.width / 2, b.y];
 
-/** The next place at the bottom of a box, so that its links don't begin at one point. */
-function bottom(b: Box, used: Map<string, number>, name: string): Point {
-  const n = used.get(name) ?? 0;
-  used.set(name, n + 1);
-  const offset = (n % 2 === 0 ? 1 : -1) * Math.ceil(n / 2) * 9;
-  return [b.x + b.width / 2 + Math.max(-b.width / 2 + 8, Math.min(b.width / 2 - 8, offset)), b.y + b.height];
+/** Where links to single nodes begin below their switch: in the order of the nodes, so that they don't cross. */
+function portPlaces(links: FabricLink[], chip: Map<string, Box>): Map<string, number> {
+  const of = new Map<string, { id: string; x: number }[]>();
+  for (const l of links) {
+    const box = l.toNode === undefined ? undefined : chip.get(l.toNode);
+    if (!box) continue;
+    const list = of.get(l.device);
+    if (list) list.push({ id: l.id, x: box.x });
+    else of.set(l.device, [{ id: l.id, x: box.x }]);
+  }
+  const out = new Map<string, number>();
+  for (const list of of.values()) {
+    list.sort((a, b) => a.x - b.x);
+    list.forEach(({ id }, i) => out.set(id, (i - (list.length - 1) / 2) * 12));
+  }
+  return out;
+}
+
+function bottom(b: Box, offset: number): Point {
+  const most = b.width / 2 - 16;
+  return [b.x + b.width / 2 + Math.max(-most, Math.min(most, offset)), b.y + b.height];
 }
 
 function curve([ax, ay]: Point, [bx, by]: Point): string {

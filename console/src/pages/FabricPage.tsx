@@ -143,7 +143,7 @@ export function FabricPage() {
             )}
             <Commands
               commands={[
-                ...(vlan === undefined ? [] : [command(["eno", "blame"], session?.options) + " DEVICE PORT"]),
+                ...blameOf(data, selection.link ?? tree.data?.links[0]?.id, session?.options),
                 ...(session?.asOf === undefined
                   ? ["kubectl get fabricdevices -o wide"]
                   : [command(["eno", "status", "-o", "wide"], session.options)]),
@@ -154,6 +154,12 @@ export function FabricPage() {
       </Answered>
     </Page>
   );
+}
+
+/** The command that tells who wants the VLANs of a link. */
+function blameOf(fabric: Fabric, id: string | undefined, options: string | undefined): string[] {
+  const link = fabric.links.find((l) => l.id === id);
+  return link ? [command(["eno", "blame", link.device, link.port], options)] : [];
 }
 
 /** The filter as a function; undefined: all is kept. */

@@ -85,11 +85,11 @@ export function ObjectsPage() {
               <DataTable
                 name=""
                 title="Objects"
-                headless
                 columns={COLUMNS}
                 rows={rows}
                 rowKey={(r) => r.object}
                 searchable
+                sort="phase"
                 empty={
                   known.length === 0 ? (
                     <Empty title="There is no object of ENO here.">

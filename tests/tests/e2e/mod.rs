@@ -20,6 +20,8 @@ mod revoked;
 mod roles;
 mod sysdump;
 mod trunk_isolation;
+mod ui_requests;
+mod ui_visibility;
 mod unreachable_networks;
 mod updates;
 mod vlan_conflicts;

@@ -211,7 +211,7 @@ impl<'a> View<'a> {
         };
         match &link.end {
             End::Device(device, port) => {
-                (found.to_device, found.to_port) = (Some(device.clone()), port.clone())
+                (found.to_device, found.to_port) = (Some(device.clone()), port.clone());
             }
             End::Node(node, nic) => (found.to_node, found.to_interface) = (Some(node.clone()), nic.clone()),
             End::Network(network) => found.to_network = Some(network.clone()),

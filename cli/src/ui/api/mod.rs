@@ -122,7 +122,7 @@ async fn session(State(app): State<App>) -> Json<Session> {
         as_of,
         namespace: app.namespace.clone(),
         has_messages: app.messages().is_some(),
-        options: app.options.clone(),
+        options: app.flags.clone(),
         missing: missing(&app, &app.state().world, &app.state().reports),
     })
 }
@@ -215,7 +215,7 @@ fn command(app: &App, command: &str, key: &Key) -> String {
 
 /// A command with the options that choose the same cluster or dump.
 fn with_options(app: &App, command: &str) -> String {
-    if app.options.is_empty() { command.to_owned() } else { format!("{command} {}", app.options) }
+    if app.flags.is_empty() { command.to_owned() } else { format!("{command} {}", app.flags) }
 }
 
 #[cfg(test)]

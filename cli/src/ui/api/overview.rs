@@ -28,7 +28,7 @@ pub(super) struct Overview {
     counts: Vec<Count>,
     devices: Vec<Device>,
     nodes: Vec<Node>,
-    drivers: Vec<Driver>,
+    drivers: Vec<DriverProcess>,
     #[serde(skip_serializing_if = "Option::is_none")]
     callbacks: Option<Vec<Callback>>,
     missing: Vec<Missing>,
@@ -86,7 +86,7 @@ struct Node {
 }
 
 #[derive(Serialize)]
-struct Driver {
+struct DriverProcess {
     driver: String,
     instance: String,
     targets: usize,
@@ -177,9 +177,11 @@ fn device(key: &Key, object: &kube::api::DynamicObject, row: &Row) -> Device {
 fn node(state: &state::State, name: &str, ready: bool) -> Node {
     let desired = state.desired.nodes.get(name);
     let report = state.reports.get(NODE_DRIVER, name);
+    // Texts of agents name pods.
+    let sees_pods = state.world.lists_everything();
     let progress = report.map(|report| {
         let (progress, text) = progress_of(report);
-        (progress, state.reports.text(text))
+        (progress, if sees_pods { text } else { String::new() })
     });
     let (progress, message) = progress.map_or((None, String::new()), |(one, text)| (Some(one), text));
     Node {
@@ -201,7 +203,7 @@ fn progress_of(report: &Report) -> (Progress, String) {
 }
 
 /// The processes of drivers. Their names are those of pods: who may not list pods sees a number.
-fn drivers(state: &state::State) -> Vec<Driver> {
+fn drivers(state: &state::State) -> Vec<DriverProcess> {
     let nodes: BTreeSet<&str> = state.world.nodes().map(|(name, _)| name).collect();
     let names_pods = state.world.lists_everything();
     let mut targets: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -222,7 +224,7 @@ fn drivers(state: &state::State) -> Vec<Driver> {
             None => number.to_string(),
         };
         let targets = targets.get(&(hello.driver.as_str(), hello.instance.as_str())).copied();
-        Driver {
+        DriverProcess {
             driver: hello.driver.clone(),
             instance,
             targets: targets.unwrap_or_default(),

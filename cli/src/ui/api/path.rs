@@ -64,7 +64,7 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
     let end_to_end::Path { hops, links } = end_to_end::path(state.inputs(), &key);
     let mut commands = vec![command(&app, "status", &key), command(&app, "trace", &key)];
     let namespace = key.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    if app.options.is_empty() || !app.options.starts_with("--from") {
+    if app.flags.is_empty() || !app.flags.starts_with("--from") {
         let resource = eno_engine::resource(key.kind);
         commands.push(format!(
             "kubectl get {}.{} {}{namespace} -o yaml",

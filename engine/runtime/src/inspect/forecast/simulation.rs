@@ -171,10 +171,13 @@ impl Simulation {
             for effect in self.engine.settle(NOW) {
                 self.apply_effect(effect);
             }
-            if let Some(target) = self.pending.pop_first() {
-                self.confirm(&target);
-            } else if !self.engine.is_unsettled() {
+            // All at once: each report makes the core evaluate every object of its target again.
+            let pending = std::mem::take(&mut self.pending);
+            if pending.is_empty() && !self.engine.is_unsettled() {
                 return self.current.clone();
+            }
+            for target in &pending {
+                self.confirm(target);
             }
         }
     }
