@@ -54,7 +54,7 @@ impl Link {
 }
 
 /// The ports and cables of all switches.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Cabling {
     /// The listed ports.
     pub ports: BTreeMap<PortId, Port>,

@@ -179,7 +179,7 @@ impl Reports {
 }
 
 /// The desired state of the switches.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fabric {
     /// By FabricDevice: its driver, and its VLANs and ports with their owners.
     pub switches: BTreeMap<String, (String, FabricDesired)>,

@@ -151,8 +151,7 @@ pub(super) async fn recompute(app: &App) -> Duration {
     let Ok(computed) = computing else { return started.elapsed() };
     match computed.complete(app.messages().as_ref()).await {
         Ok((desired, fabric)) => app.change(|state, changed| {
-            state.set_desired(desired, fabric);
-            changed.other = true;
+            changed.other |= state.set_desired(desired, fabric);
         }),
         Err(error) => app.set_sources(|sources| sources.nats = Some(format!("{error:#}"))),
     }

@@ -153,11 +153,12 @@ impl State {
         }
     }
 
-    /// Sets what follows from the objects.
-    pub(super) fn set_desired(&mut self, desired: DesiredState, fabric: Fabric) {
-        self.cabling = Cabling::new(&self.world);
-        self.desired = desired;
-        self.fabric = fabric;
+    /// Sets what follows from the objects. False: it is the same as before.
+    pub(super) fn set_desired(&mut self, desired: DesiredState, fabric: Fabric) -> bool {
+        let cabling = Cabling::new(&self.world);
+        let changes = (&self.cabling, &self.desired, &self.fabric) != (&cabling, &desired, &fabric);
+        (self.cabling, self.desired, self.fabric) = (cabling, desired, fabric);
+        changes
     }
 }
 

@@ -1,7 +1,7 @@
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import type { Fabric, FabricDevice, FabricLink, Mark, State, VlanTree } from "../api";
 import { many } from "../format";
-import { layoutFabric, MOST_CHIPS, nodeStates, otherEnd, type Box, type FabricDrawing as Drawing, type FabricLine, type NodesBox } from "../layout/fabric";
+import { layoutFabric, MOST_CHIPS, nodeStates, otherEnd, sameShape, type Box, type FabricDrawing as Drawing, type FabricLine, type NodesBox } from "../layout/fabric";
 import { badness, toneOfState, worst } from "../state";
 import { Icon } from "./Status";
 import { useWidth } from "./size";
@@ -69,9 +69,12 @@ export function FabricDrawing(props: {
 }) {
   const [ref, width] = useWidth<HTMLDivElement>();
   const { fabric, open } = props;
+  // An update of states leaves the boxes where they are.
+  const shape = useRef(fabric);
+  if (shape.current !== fabric && !sameShape(shape.current, fabric)) shape.current = fabric;
   const drawing = useMemo(
-    () => (width > 0 ? layoutFabric(fabric, open, Math.max(width - 24, 560)) : undefined),
-    [fabric, open, width],
+    () => (width > 0 ? layoutFabric(shape.current, open, Math.max(width - 24, 560)) : undefined),
+    [shape.current, open, width],
   );
   return (
     <div class="fabric-scroll" ref={ref} tabIndex={0} role="group" aria-label="Drawing of the fabric">
@@ -172,11 +175,10 @@ const place = (b: Box) => ({ left: `${b.x}px`, top: `${b.y}px`, width: `${b.widt
 
 /** The lines: merged where there are many, and on top those that matter now. */
 function Lines(props: Props & { drawing: Drawing; inTree: InTree | undefined }) {
-  const { drawing, inTree, keep, selection, select } = props;
-  const { lines } = drawing;
-  const merge = lines.length > MANY;
-  const touches = (line: FabricLine) =>
-    line.links.some(
+  const { drawing, inTree, keep, selection, select, fabric } = props;
+  const merge = drawing.lines.length > MANY;
+  const touches = (links: FabricLink[]) =>
+    links.some(
       (l) =>
         (selection.device !== undefined && (l.device === selection.device || l.toDevice === selection.device)) ||
         (selection.node !== undefined && l.toNode === selection.node) ||
@@ -184,25 +186,27 @@ function Lines(props: Props & { drawing: Drawing; inTree: InTree | undefined }) 
         (selection.link !== undefined && l.id === selection.link),
     );
   const back = new Map<string, string>();
-  const single: { line: FabricLine; state: State; chosen: boolean }[] = [];
-  for (const line of lines) {
-    const chosen = touches(line);
+  const single: { line: FabricLine; links: FabricLink[]; state: State; chosen: boolean }[] = [];
+  for (const line of drawing.lines) {
+    const links = line.links.map((at) => fabric.links[at]!);
+    const state = worst(links.map((l) => l.state));
+    const chosen = touches(links);
     if (inTree) {
-      const states = line.links.map((l) => inTree.links.get(l.id)).filter((s) => s !== undefined);
-      if (states.length > 0) single.push({ line, state: worst(states), chosen });
+      const states = links.map((l) => inTree.links.get(l.id)).filter((s) => s !== undefined);
+      if (states.length > 0) single.push({ line, links, state: worst(states), chosen });
       else back.set("faded", (back.get("faded") ?? "") + line.d);
-    } else if (keep && !line.links.some(keep) && !chosen) {
+    } else if (keep && !links.some(keep) && !chosen) {
       back.set("faded", (back.get("faded") ?? "") + line.d);
-    } else if (merge && !chosen && !keep && line.state === "confirmed") {
+    } else if (merge && !chosen && !keep && state === "confirmed") {
       const name = line.up ? "confirmed up" : "confirmed";
       back.set(name, (back.get(name) ?? "") + line.d);
-    } else single.push({ line, state: line.state, chosen });
+    } else single.push({ line, links, state, chosen });
   }
   single.sort((a, b) => Number(a.chosen) - Number(b.chosen) || badness(b.state) - badness(a.state));
   const pressable = single.length <= MANY * 2;
-  const press = (line: FabricLine) => {
-    const [first] = line.links;
-    if (line.links.length === 1 && first) select({ link: first.id });
+  const press = (links: FabricLink[]) => {
+    const [first] = links;
+    if (links.length === 1 && first) select({ link: first.id });
     else if (first) select({ device: first.device });
   };
   return (
@@ -210,12 +214,12 @@ function Lines(props: Props & { drawing: Drawing; inTree: InTree | undefined }) 
       {[...back].map(([name, d]) => (
         <path key={name} class={`fabric-link merged ${name}`} d={d} />
       ))}
-      {single.map(({ line, state, chosen }) => {
-        const [first] = line.links;
+      {single.map(({ line, links, state, chosen }) => {
+        const [first] = links;
         const name =
-          line.links.length === 1 && first
+          links.length === 1 && first
             ? `Link ${linkName(first)}, ${state}, ${many(first.vlans, "VLAN")}${first.marks.length > 0 ? `, ${first.marks.join(", ")}` : ""}`
-            : `${many(line.links.length, "link")} of ${first?.device} to nodes, ${state}`;
+            : `${many(links.length, "link")} of ${first?.device} to nodes, ${state}`;
         return (
           <g
             key={line.id}
@@ -226,11 +230,11 @@ function Lines(props: Props & { drawing: Drawing; inTree: InTree | undefined }) 
                   tabindex: 0,
                   "aria-label": name,
                   class: "fabric-press",
-                  onClick: () => press(line),
+                  onClick: () => press(links),
                   onKeyDown: (e: KeyboardEvent) => {
                     if (e.key !== "Enter" && e.key !== " ") return;
                     e.preventDefault();
-                    press(line);
+                    press(links);
                   },
                 }
               : { "aria-hidden": true })}

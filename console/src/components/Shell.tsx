@@ -139,7 +139,10 @@ function LiveSign() {
 function Banners({ session }: { session: Session | undefined }) {
   useTick();
   const { lostAt, kubernetes, nats } = useConnection();
-  const since = (at: number) => `since ${clock(at)} (${duration(Math.floor((Date.now() - at) / 1000) * 1000)})`;
+  const since = (at: number) => {
+    const passed = Date.now() - at;
+    return `since ${clock(at)}` + (passed < 5000 ? "" : ` (${duration(Math.floor(passed / 1000) * 1000)})`);
+  };
   const banners: [string, ComponentChildren][] = [];
   if (lostAt !== undefined)
     banners.push([

@@ -2,7 +2,7 @@
 // and the networks outside at the bottom.
 import type { Fabric, FabricLink, State } from "../api";
 import { natural } from "../format";
-import { badness, worst } from "../state";
+import { worst } from "../state";
 
 export interface Box {
   x: number;
@@ -29,9 +29,8 @@ export interface NodesBox extends Box {
 
 export interface FabricLine {
   id: string;
-  /** The links that it stands for; one, unless nodes are drawn as one. */
-  links: FabricLink[];
-  state: State;
+  /** Where the links are in the fabric's list for which it stands; one, unless nodes are drawn as one. */
+  links: number[];
   d: string;
   /** It goes up, from a leaf to a spine. */
   up: boolean;
@@ -203,31 +202,30 @@ export function layoutFabric(fabric: Fabric, open: ReadonlySet<string>, width: n
   const upper = [...devices.keys()].filter((d) => !around.has(d)).sort(natural);
   const upperIndex = new Map(upper.map((d, i) => [d, i - (upper.length - 1) / 2]));
   const starts = portPlaces(fabric.links, chip);
-  for (const link of fabric.links) {
+  fabric.links.forEach((link, index) => {
     const a = devices.get(link.device);
-    if (!a) continue;
+    if (!a) return;
     if (link.toNode !== undefined) {
       const box = boxOf.get(link.toNode);
-      if (!box) continue;
+      if (!box) return;
       const single = chip.get(link.toNode);
       const id = single ? link.id : `${link.device} ${box.unit.key}`;
       const old = joined.get(id);
       if (old) {
-        old.links.push(link);
-        if (badness(link.state) < badness(old.state)) old.state = link.state;
-        continue;
+        old.links.push(index);
+        return;
       }
       const d = single
         ? curve(bottom(a, starts.get(link.id) ?? 0), top(single))
         : box.unit.leaves.includes(link.device)
           ? `M${a.x + a.width / 2} ${a.y + a.height}V${box.y}`
           : curve(bottom(a, 0), [box.x + box.width - 12, box.y]);
-      const line = { id, links: [link], state: link.state, d, up: false };
+      const line = { id, links: [index], d, up: false };
       joined.set(id, line);
       lines.push(line);
     } else if (link.toDevice !== undefined) {
       const b = devices.get(link.toDevice);
-      if (!b) continue;
+      if (!b) return;
       const near = around.get(link.device) ?? around.get(link.toDevice);
       const [leafBox, otherBox, otherName] = around.has(link.device)
         ? [a, b, link.toDevice]
@@ -236,10 +234,10 @@ export function layoutFabric(fabric: Fabric, open: ReadonlySet<string>, width: n
       if (around.has(link.device) && around.has(link.toDevice)) d = between(a, b);
       else if (!near || rows === 1) d = curve(top(leafBox), [otherBox.x + otherBox.width / 2, otherBox.y + otherBox.height]);
       else d = viaGutter(leafBox, otherBox, near, upperIndex.get(otherName) ?? 0, busY);
-      lines.push({ id: link.id, links: [link], state: link.state, d, up: true });
+      lines.push({ id: link.id, links: [index], d, up: true });
     } else if (link.toNetwork !== undefined) {
       const b = networks.get(link.toNetwork);
-      if (!b) continue;
+      if (!b) return;
       const near = around.get(link.device);
       const x = near ? near.rightX : GUTTER / 2;
       const level = near ? a.y + a.height + 9 : a.y + a.height + BUS / 2;
@@ -251,9 +249,9 @@ export function layoutFabric(fabric: Fabric, open: ReadonlySet<string>, width: n
         [b.x + b.width / 2, b.y - 14],
         [b.x + b.width / 2, b.y],
       ]);
-      lines.push({ id: link.id, links: [link], state: link.state, d, up: false });
+      lines.push({ id: link.id, links: [index], d, up: false });
     }
-  }
+  });
   return { width, height, devices, networks, units: boxes, lines };
 }
 
@@ -370,4 +368,27 @@ export function nodeStates(links: FabricLink[]): Map<string, State> {
   for (const l of links)
     if (l.toNode !== undefined) out.set(l.toNode, worst([l.state, out.get(l.toNode) ?? "confirmed"]));
   return out;
+}
+
+/** The two have the same boxes and lines, whatever their states. */
+export function sameShape(a: Fabric, b: Fabric): boolean {
+  return (
+    a.devices.length === b.devices.length &&
+    a.links.length === b.links.length &&
+    a.nodes.length === b.nodes.length &&
+    a.networks.length === b.networks.length &&
+    a.devices.every((d, i) => d.name === b.devices[i]!.name && d.level === b.devices[i]!.level) &&
+    a.nodes.every((n, i) => n === b.nodes[i]) &&
+    a.networks.every((n, i) => n === b.networks[i]) &&
+    a.links.every((l, i) => {
+      const m = b.links[i]!;
+      return (
+        l.id === m.id &&
+        l.device === m.device &&
+        l.toDevice === m.toDevice &&
+        l.toNode === m.toNode &&
+        l.toNetwork === m.toNetwork
+      );
+    })
+  );
 }

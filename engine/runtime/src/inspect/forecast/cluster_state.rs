@@ -256,15 +256,31 @@ impl ClusterState {
         }
     }
 
-    /// Makes a change that was watched. False: it changes nothing, as when a watch lists everything again.
+    /// Makes a change that was watched. False: it changes nothing that is read, as when a watch lists everything again.
     pub fn apply(&mut self, change: ClusterChange) -> bool {
         match change {
-            ClusterChange::Object(key, object) => set(&mut self.objects, key, object.map(|object| *object)),
-            ClusterChange::Node(name, node) => set(&mut self.nodes, name, node.map(|node| *node)),
-            ClusterChange::Namespace(name, namespace) => {
-                set(&mut self.namespaces, name, namespace.map(|namespace| *namespace))
+            ClusterChange::Object(key, object) => {
+                let is_same = |a: &DynamicObject, b: &DynamicObject| {
+                    a.metadata.resource_version.is_some()
+                        && a.metadata.resource_version == b.metadata.resource_version
+                };
+                set(&mut self.objects, key, object, is_same)
             }
-            ClusterChange::Pod(uid, pod) => set(&mut self.pods, uid, pod.map(|pod| *pod)),
+            // A node reports its state every few seconds.
+            ClusterChange::Node(name, node) => {
+                set(&mut self.nodes, name, node, |a, b| slim_objects::node(a) == slim_objects::node(b))
+            }
+            ClusterChange::Namespace(name, namespace) => {
+                set(&mut self.namespaces, name, namespace, |a, b| a.metadata.labels == b.metadata.labels)
+            }
+            ClusterChange::Pod(uid, pod) => {
+                let id = uid.clone();
+                let is_same = |a: &SlimPod, b: &SlimPod| {
+                    a.metadata.annotations == b.metadata.annotations
+                        && slim_objects::pod(id.clone(), a) == slim_objects::pod(id.clone(), b)
+                };
+                set(&mut self.pods, uid, pod, is_same)
+            }
         }
     }
 
@@ -504,17 +520,17 @@ fn insert_pod(all: &mut BTreeMap<Name, SlimPod>, pod: SlimPod) {
     }
 }
 
-/// Sets or removes an object. False: nothing changes.
-fn set<I: Ord, K: ResourceExt>(all: &mut BTreeMap<I, K>, id: I, object: Option<K>) -> bool {
+/// Sets or removes an object. False: nothing that is read of it changes.
+fn set<I: Ord, K>(
+    all: &mut BTreeMap<I, K>,
+    id: I,
+    object: Option<Box<K>>,
+    is_same: impl Fn(&K, &K) -> bool,
+) -> bool {
     let Some(object) = object else { return all.remove(&id).is_some() };
-    let is_same = |before: &K| {
-        before.resource_version().is_some_and(|version| object.resource_version() == Some(version))
-    };
-    if all.get(&id).is_some_and(is_same) {
-        return false;
-    }
-    all.insert(id, object);
-    true
+    let changes = !all.get(&id).is_some_and(|before| is_same(before, &object));
+    all.insert(id, *object);
+    changes
 }
 
 fn parse<K: DeserializeOwned>(part: Part, value: Value) -> Result<K, StoredError> {

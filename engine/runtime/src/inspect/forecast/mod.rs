@@ -64,7 +64,7 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
 }
 
 /// The current desired state of all targets.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DesiredState {
     /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
     pub switches: BTreeMap<String, (String, FabricDesired)>,
