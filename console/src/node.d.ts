@@ -4,7 +4,7 @@ declare module "node:test" {
 }
 declare module "node:assert/strict" {
   interface Assert {
-    (value: unknown, message?: string): void;
+    (value: unknown, message?: string): asserts value;
     equal(actual: unknown, expected: unknown, message?: string): void;
     deepEqual(actual: unknown, expected: unknown, message?: string): void;
     ok(value: unknown, message?: string): void;

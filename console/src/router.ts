@@ -20,9 +20,31 @@ function changed(): void {
   for (const listen of [...listeners]) listen();
 }
 
+/** Browsers limit how often an address may be replaced; between two times at least this passes, in ms. */
+const PAUSE = 120;
+let replacedAt = -Infinity;
+let waiting: { url: string; timer: number } | undefined;
+
+/** Writes an address that waits to be written. */
+function flush(): void {
+  if (!waiting) return;
+  clearTimeout(waiting.timer);
+  history.replaceState(null, "", waiting.url);
+  replacedAt = performance.now();
+  waiting = undefined;
+}
+
+function replace(url: string): void {
+  if (waiting) clearTimeout(waiting.timer);
+  const pause = Math.max(0, replacedAt + PAUSE - performance.now());
+  waiting = { url, timer: window.setTimeout(flush, pause) };
+  if (pause === 0) flush();
+}
+
 /** Opens a page of the console. */
 export function go(url: string): void {
   const from = place.path;
+  flush();
   history.pushState(null, "", url);
   changed();
   if (place.path !== from) scrollTo(0, 0);
@@ -30,17 +52,20 @@ export function go(url: string): void {
 
 /** Changes parameters of the query string; undefined or "" removes one. `push` makes a step that Back undoes. */
 export function setQuery(changes: Record<string, string | undefined>, push = false): void {
-  const query = new URLSearchParams(location.search);
+  const query = new URLSearchParams(place.query);
   for (const [name, value] of Object.entries(changes)) {
     if (value === undefined || value === "") query.delete(name);
     else query.set(name, value);
   }
   const text = query.toString();
-  const url = location.pathname + (text && `?${text}`);
-  if (url === location.pathname + location.search) return;
-  if (push) history.pushState(null, "", url);
-  else history.replaceState(null, "", url);
-  changed();
+  if (text === place.query.toString()) return;
+  const url = place.path + (text && `?${text}`);
+  if (push) {
+    flush();
+    history.pushState(null, "", url);
+  } else replace(url);
+  place = { path: place.path, query };
+  for (const listen of [...listeners]) listen();
 }
 
 /** The place that is open; the component is drawn again when it changes. */
@@ -58,7 +83,12 @@ export const pageOpenedAt = (): number => openedAt;
 
 /** Lets plain links open pages without a request, and follows Back and Forward. */
 export function startRouter(): void {
-  addEventListener("popstate", changed);
+  addEventListener("popstate", () => {
+    if (waiting) clearTimeout(waiting.timer);
+    waiting = undefined;
+    changed();
+  });
+  addEventListener("pagehide", flush);
   document.addEventListener("click", (event) => {
     if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey)
       return;

@@ -1,15 +1,20 @@
 //! `eno ui` as a program, and a browser that opens its pages.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{System, TIMEOUT};
@@ -105,7 +110,8 @@ pub async fn run_scenario(
     run_scenario_at(&console.url, scenario, input, step).await
 }
 
-async fn run_scenario_at(
+/// Like [`run_scenario`], on the one-time URL of a console that a step may end.
+pub async fn run_scenario_at(
     url: &str,
     scenario: &str,
     input: &Value,
@@ -169,6 +175,67 @@ fn read_all(mut from: impl AsyncRead + Unpin + Send + 'static) -> AbortOnDropHan
         let _ = from.read_to_end(&mut bytes).await;
         String::from_utf8_lossy(&bytes).into_owned()
     }))
+}
+
+/// A proxy before the API server that delays each byte of its answers, as a far one does.
+pub struct SlowProxy {
+    /// A kubeconfig with the proxy as the server.
+    pub kubeconfig: PathBuf,
+    _dir: TempDir,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl SlowProxy {
+    /// Starts it before the server of a kubeconfig.
+    pub async fn start(kubeconfig: &Path, delay: Duration) -> Self {
+        let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
+        let mut config: Value = serde_saphyr::from_str(&text).expect("YAML");
+        let server = config["clusters"][0]["cluster"]["server"].as_str().expect("a server").to_owned();
+        let server = server.trim_start_matches("https://").trim_end_matches('/').to_owned();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let task = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = server.clone();
+                tokio::spawn(async move {
+                    let (from_client, to_client) = client.into_split();
+                    let Ok(connection) = TcpStream::connect(server).await else { return };
+                    let (from_server, to_server) = connection.into_split();
+                    tokio::join!(
+                        copy_later(from_client, to_server, Duration::ZERO),
+                        copy_later(from_server, to_client, delay)
+                    );
+                });
+            }
+        });
+        config["clusters"][0]["cluster"]["server"] = format!("https://{address}").into();
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("kubeconfig");
+        std::fs::write(&path, config.to_string()).expect("a file");
+        Self { kubeconfig: path, _dir: dir, _task: AbortOnDropHandle::new(task) }
+    }
+}
+
+/// Copies bytes; each arrives this much later.
+async fn copy_later(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+    let (sender, mut waiting) = mpsc::unbounded_channel();
+    let reading = async move {
+        let mut buffer = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            if sender.send((Instant::now() + delay, buffer[..count].to_vec())).is_err() {
+                return;
+            }
+        }
+    };
+    let writing = async move {
+        while let Some((at, bytes)) = waiting.recv().await {
+            sleep_until(at).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::join!(reading, writing);
 }
 
 /// The folder `console` of the workspace.

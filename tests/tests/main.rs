@@ -2,6 +2,7 @@
 //! the tests use.
 
 mod book;
+mod console;
 mod deploy;
 mod e2e;
 mod imports;

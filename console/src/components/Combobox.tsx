@@ -17,7 +17,8 @@ export function Combobox(props: {
   pick: (choice: Choice) => void;
   /** Called at Enter when no suggestion is chosen. */
   enter?: (text: string) => void;
-  onFocus?: () => void;
+  /** Whether it is in use, so that suggestions are fetched only then. */
+  inUse?: (now: boolean) => void;
   initial?: string;
   hideLabel?: boolean;
   keepText?: boolean;
@@ -83,8 +84,11 @@ export function Combobox(props: {
           setOpen(true);
           setActive(-1);
         }}
-        onFocus={props.onFocus}
-        onBlur={() => setOpen(false)}
+        onFocus={() => props.inUse?.(true)}
+        onBlur={() => {
+          setOpen(false);
+          props.inUse?.(false);
+        }}
         onKeyDown={key}
       />
       <ul id={`${ownId}-list`} role="listbox" aria-label={`${props.label}: suggestions`} hidden={!shown}>

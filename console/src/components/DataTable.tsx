@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { csv } from "../csv";
-import { setQuery, usePlace } from "../router";
+import { go, setQuery, usePlace } from "../router";
 import { filtered, readSort, sorted, writeSort, type Value } from "../table";
 import { Empty } from "./Answered";
 
@@ -36,6 +36,8 @@ export function DataTable<R>(props: {
   empty?: ComponentChildren;
   level?: 2 | 3;
   rowClass?: (row: R) => string | undefined;
+  /** A click anywhere on a row opens this; a cell has the same as a link. */
+  href?: (row: R) => string;
 }) {
   const { query } = usePlace();
   const param = (p: string) => (props.name ? `${props.name}.${p}` : p);
@@ -118,7 +120,11 @@ export function DataTable<R>(props: {
             </thead>
             <tbody>
               {shown.map((row) => (
-                <tr key={props.rowKey(row)} class={props.rowClass?.(row)}>
+                <tr
+                  key={props.rowKey(row)}
+                  class={props.href ? "pressable" : props.rowClass?.(row)}
+                  onClick={props.href && ((event) => openRow(event, props.href!(row)))}
+                >
                   {columns.map((c) => (
                     <td key={c.key} class={`${c.numeric ? "number" : ""} ${c.class ?? ""}`}>
                       {c.cell ? c.cell(row) : <bdi>{c.value(row)}</bdi>}
@@ -146,6 +152,13 @@ export function DataTable<R>(props: {
       )}
     </section>
   );
+}
+
+/** Opens a page by a click on a row, unless the click was on a link or selected a text. */
+function openRow(event: MouseEvent, url: string): void {
+  if (event.defaultPrevented || !(event.target instanceof Element) || event.target.closest("a, button")) return;
+  if (getSelection()?.isCollapsed === false) return;
+  go(url);
 }
 
 /** Saves the rows of a table as a file. */

@@ -1,4 +1,4 @@
-import { useMemo } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Hop, Path } from "../api";
 import { many } from "../format";
 import { layout, metaOf, monoPerLine, TIERS, worstMessage, type Card, type Drawing, type Placed } from "../layout/path";
@@ -39,6 +39,11 @@ function Columns(props: {
   const { drawing, selected } = props;
   const size = { width: `${drawing.width}px`, height: `${drawing.height}px` };
   const chosen = drawing.cards.find((p) => p.card.hops.some((h) => h.id === selected) && p.card.kind !== "head")?.card.id;
+  // A hop that is chosen by a link to the page may be beside what is seen.
+  useEffect(() => {
+    if (chosen !== undefined)
+      document.getElementById(cardElementId(chosen))?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [chosen, drawing.width]);
   return (
     <div class="path" style={{ width: size.width }}>
       <div class="tier-heads">
@@ -172,7 +177,7 @@ function FoldFace({ card }: { card: Exclude<Card, { kind: "hop" }> }) {
         </span>
         <span class="offscreen">Collapse </span>
         <bdi class="hop-detail">
-          {card.title || "all"} · {card.hops.length > 0 ? `${card.total - card.hops.length} of ${card.total}` : card.total}
+          {card.hops.length > 0 ? `${card.total - card.hops.length} of ${card.total}` : card.total} · {card.title || "all"}
         </bdi>
       </>
     );

@@ -70,7 +70,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
         </nav>
         <QuickSearch />
         <Source session={session} />
-        <LiveSign />
+        <LiveSign fixed={session?.asOf !== undefined} />
         <button
           type="button"
           class="tool"
@@ -118,7 +118,7 @@ function Source({ session }: { session: Session | undefined }) {
 }
 
 /** Whether the page follows changes. */
-function LiveSign() {
+function LiveSign({ fixed }: { fixed: boolean }) {
   const connection = useConnection();
   const lost = connection.lostAt !== undefined;
   const was = useRef(lost);
@@ -127,7 +127,7 @@ function LiveSign() {
     was.current = lost;
   }, [lost]);
   const changed = connection.changedAt === undefined ? "" : `\nlast change at ${clock(connection.changedAt)}`;
-  const word = lost ? "offline" : connection.open ? "live" : "…";
+  const word = lost ? "offline" : !connection.open ? "…" : fixed ? "read-only" : "live";
   return (
     <span class={`live ${lost ? "lost" : "on"}`} title={`revision ${connection.revision ?? "?"}${changed}`}>
       <span key={connection.revision} class="live-dot" aria-hidden="true" />
@@ -211,7 +211,7 @@ function QuickSearch() {
       suggest={(text) => (text ? matching(choices, text) : [])}
       pick={(c: Choice) => go(pathOf(c.value))}
       enter={(text) => text && go(`/objects?q=${encodeURIComponent(text)}`)}
-      onFocus={() => setUsed(true)}
+      inUse={setUsed}
     />
   );
 }

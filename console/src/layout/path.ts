@@ -146,12 +146,12 @@ const linesOf = (text: string, perLine: number, most: number): number =>
   Math.min(most, Math.max(1, Math.ceil(text.length / perLine)));
 
 /** How many characters of the small monospaced font a line of a card has. */
-export const monoPerLine = (width: number): number => Math.max(8, Math.floor((width - 26) / 6.7));
+export const monoPerLine = (width: number): number => Math.max(8, Math.floor((width - 20) / 6.35));
 
 /** The parts of a card's height, for the drawing and the card itself. */
 export function heightOf(card: Card, width: number): number {
-  const small = Math.max(8, Math.floor((width - 26) / 6.4));
-  const large = Math.max(8, Math.floor((width - 26) / 8));
+  const small = Math.max(8, Math.floor((width - 21) / 6.4));
+  const large = Math.max(8, Math.floor((width - 21) / 8));
   const mono = monoPerLine(width);
   const message = (text: string | undefined, state: State) =>
     text && state !== "confirmed" ? 6 + 15 * linesOf(text, small - 2, state === "waiting" || state === "unknown" ? 3 : 5) : 0;

@@ -213,7 +213,7 @@ function FabricSearch({ fabric, select }: { fabric: Fabric; select: (s: Selectio
       placeholder="Device, node, VLAN or service"
       suggest={(text) => (text ? matching(choices, text) : [])}
       pick={pick}
-      onFocus={() => setUsed(true)}
+      inUse={setUsed}
     />
   );
 }

@@ -88,6 +88,7 @@ export function ObjectsPage() {
                 columns={COLUMNS}
                 rows={rows}
                 rowKey={(r) => r.object}
+                href={(r) => pathOf(r.object)}
                 searchable
                 sort="phase"
                 empty={

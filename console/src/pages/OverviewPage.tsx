@@ -1,5 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { CallbackRow, DeviceRow, DriverRow, NodeRow, NotReady, Overview, Phase } from "../api";
+import { useSpoken } from "../components/Announcer";
 import { Answered, Empty, MissingNotices } from "../components/Answered";
 import { Command, Commands } from "../components/Command";
 import { DataTable, type Column } from "../components/DataTable";
@@ -21,6 +22,14 @@ export function OverviewPage() {
   const session = useSession().data;
   useMeasured("overview", answer);
   const rest = session?.options;
+  const behind = answer.data?.notReady.length;
+  useSpoken(
+    behind === undefined
+      ? undefined
+      : behind === 0
+        ? "Everything is ready"
+        : many(behind, "object is not ready", "objects are not ready"),
+  );
   return (
     <Page title="Overview" stale={answer.stale}>
       <Answered answer={answer} url={URL} what="the overview">
@@ -92,8 +101,12 @@ function Headline({ data }: { data: Overview }) {
         <strong>{total === 0 ? "There is no object of ENO yet." : "Everything is ready."}</strong>
         <span class="muted">
           {total === 0 ? "Apply one, such as examples/demo." : many(total, "object")}
-          {also.length > 0 && ` · ${also.join(" · ")}`}
         </span>
+        {also.length > 0 && (
+          <span class="also tone-wait">
+            <Icon tone="wait" /> {also.join(" · ")}
+          </span>
+        )}
       </p>
     );
   return (
@@ -383,9 +396,12 @@ const DEVICES: Column<DeviceRow>[] = [
       );
     },
   },
-  { key: "driver", title: "Driver", value: (d) => d.driver },
-  { key: "model", title: "Model", value: (d) => d.model },
   { key: "message", title: "Message", value: (d) => d.message, class: "wrap" },
+  {
+    key: "driver",
+    title: "Driver and model",
+    value: (d) => [d.driver, d.model].filter(Boolean).join(", "),
+  },
 ];
 
 function MarkedText({ tone, text }: { tone: Tone; text: string }) {

@@ -1,5 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { Hop, Path } from "../api";
+import { useSpoken } from "../components/Announcer";
 import { Answered, Empty, MissingNotices } from "../components/Answered";
 import { Commands } from "../components/Command";
 import { Conditions, HopPanel } from "../components/HopPanel";
@@ -13,7 +14,7 @@ import { Ago } from "../components/Time";
 import { many, natural, parts } from "../format";
 import { useAnswer, useMeasured } from "../live";
 import { queryString, setQuery, usePlace } from "../router";
-import { badness, toneOfPhase, toneOfState } from "../state";
+import { badness, phaseWord, toneOfPhase, toneOfState } from "../state";
 
 /** The path of one object, from its pods to the gateway. */
 export function PathPage({ object }: { object: string }) {
@@ -36,8 +37,9 @@ export function PathPage({ object }: { object: string }) {
   const close = () => {
     const id = selected;
     setQuery({ hop: undefined });
-    if (id !== undefined) focusLater(() => document.getElementById(cardElementId(id)));
+    if (id !== undefined) focusLater(() => document.getElementById(cardElementId(id)) ?? document.querySelector("h1"));
   };
+  useSpoken(answer.data && `${object} is ${phaseWord(answer.data.object.phase)}`);
   const keys = useMemo(() => new Set([...open].map(decodeKey)), [open]);
   const { kind, namespace, name } = parts(object);
   const label = answer.data?.hops.find((h) => h.id === selected)?.label ?? selected ?? "";

@@ -106,7 +106,7 @@ function SubjectSearch() {
         const [by = "", name = ""] = c.value.split("\n");
         setQuery({ object: undefined, device: undefined, namespace: undefined, at: undefined, page: undefined, [by]: name }, true);
       }}
-      onFocus={() => setUsed(true)}
+      inUse={setUsed}
     />
   );
 }
@@ -208,6 +208,9 @@ function History({ data, single }: { data: Timeline; single: boolean }) {
           <button type="button" onClick={() => step(-1)} aria-label="Previous entry">
             <span aria-hidden="true">◂</span>
           </button>
+          <button type="button" onClick={() => step(1)} aria-label="Next entry">
+            <span aria-hidden="true">▸</span>
+          </button>
           <input
             type="range"
             aria-label="Time"
@@ -218,9 +221,6 @@ function History({ data, single }: { data: Timeline; single: boolean }) {
             value={cursor}
             onInput={(e) => setCursor(Number(e.currentTarget.value))}
           />
-          <button type="button" onClick={() => step(1)} aria-label="Next entry">
-            <span aria-hidden="true">▸</span>
-          </button>
         </div>
         <div class="at-cursor">
           <strong>{cursor >= to && !own ? "Now" : dateTime(cursor)}</strong>
@@ -308,7 +308,7 @@ const COLUMNS: Column<Keyed>[] = [
     value: (r) => r.entry.subject,
     cell: (r) => <MaybeObject text={r.entry.subject} />,
   },
-  { key: "what", title: "What", value: (r) => r.entry.what },
+  { key: "what", title: "What", value: (r) => r.entry.what, class: "nowrap" },
   { key: "text", title: "Text", value: (r) => r.entry.text, class: "wrap" },
   {
     key: "took",

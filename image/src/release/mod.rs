@@ -4,6 +4,7 @@ mod cargo;
 mod certificates;
 mod components;
 mod go;
+mod npm;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,8 @@ pub struct Release {
 
 /// Builds the image `eno` from statically linked programs in a directory, and the workspace they were built from.
 pub fn eno(programs: &Path, workspace: &Path, about: &About) -> anyhow::Result<Release> {
-    let components = cargo::components(workspace, &about.target, &PACKAGES)?;
+    let mut components = cargo::components(workspace, &about.target, &PACKAGES)?;
+    components.extend(npm::components(workspace)?);
     let mut layer = LayerBuilder::default();
     for name in PROGRAMS {
         let program = programs.join(name);

@@ -1,12 +1,14 @@
 //! `eno demo`.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use eno_control_plane::node::is_root;
 use eno_control_plane::parts::Parts;
 use eno_simulator::Topology;
+use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::sandbox::print_help;
@@ -20,7 +22,8 @@ const NODES: usize = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   eno demo
-  eno demo --keep")]
+  eno demo --keep
+  eno demo --ui")]
 pub(super) struct DemoArgs {
     /// Where the sandbox is kept; a temporary directory, removed at the end, when absent.
     #[arg(long)]
@@ -28,6 +31,9 @@ pub(super) struct DemoArgs {
     /// Leave the example applied and the sandbox running, to be played with.
     #[arg(long)]
     keep: bool,
+    /// Show it in a browser too: print a URL of `eno ui`, and leave everything running, as --keep does.
+    #[arg(long)]
+    ui: bool,
     /// Show nothing on real nodes, as without root.
     #[arg(long)]
     no_nodes: bool,
@@ -57,7 +63,7 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
         sandbox = Sandbox::start(options) => sandbox?,
         () = stop.cancelled() => bail!("stopped"),
     };
-    let result = show(&sandbox, args.keep, &stop).await;
+    let result = show(&sandbox, args.keep || args.ui, args.ui, &stop).await;
     if let (Err(_), Some(temporary)) = (&result, temporary) {
         // The logs are kept for debugging.
         eno::outln!("logs are kept in {}", temporary.keep().join("logs").display());
@@ -66,8 +72,10 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
     result
 }
 
-async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow::Result<()> {
+async fn show(sandbox: &Sandbox, keep: bool, ui: bool, stop: &CancellationToken) -> anyhow::Result<()> {
     let demo = Demo::new(sandbox).await?;
+    // It prints its URL itself, and ends with the demo.
+    let _console = ui.then(|| console(sandbox)).transpose()?;
     let stopped = || anyhow::anyhow!("stopped");
     until_stopped(sandbox, stop, demo.apply()).await?.with_context(stopped)?;
     if keep {
@@ -84,4 +92,19 @@ async fn show(sandbox: &Sandbox, keep: bool, stop: &CancellationToken) -> anyhow
     }
     eno::outln!("\nThat was all. To keep it running: eno demo --keep");
     Ok(())
+}
+
+/// Starts `eno ui` on the sandbox.
+fn console(sandbox: &Sandbox) -> anyhow::Result<Child> {
+    let info = sandbox.info();
+    let program = eno::programs::eno()?;
+    Command::new(&program)
+        .arg("ui")
+        .env("KUBECONFIG", &info.kubeconfig)
+        .env("ENO_NATS_URL", &info.nats_url)
+        .env("ENO_NATS_CREDENTIALS", &info.nats_credentials)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("starting {} ui", program.display()))
 }

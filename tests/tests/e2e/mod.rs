@@ -20,6 +20,7 @@ mod revoked;
 mod roles;
 mod sysdump;
 mod trunk_isolation;
+mod ui;
 mod ui_requests;
 mod ui_visibility;
 mod unreachable_networks;
