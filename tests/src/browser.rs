@@ -49,7 +49,8 @@ impl System {
     /// Starts `eno ui`, and waits until it listens.
     pub async fn console(&self, options: &ConsoleOptions) -> Console {
         let info = self.sandbox.info();
-        let mut command = Command::new(eno::programs::eno().expect("the program: cargo build --workspace --bins"));
+        let mut command =
+            Command::new(eno::programs::eno().expect("the program: cargo build --workspace --bins"));
         command.arg("ui").env("KUBECONFIG", options.kubeconfig.as_ref().unwrap_or(&info.kubeconfig));
         for name in ["ENO_NATS_URL", "ENO_NATS_CREDENTIALS", "ENO_NATS_CA"] {
             command.env_remove(name);
@@ -76,7 +77,8 @@ impl Console {
         let mut child = command.spawn().expect("eno ui starts");
         let errors = read_all(child.stderr.take().expect("a pipe"));
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let line = timeout(TIMEOUT, lines.next_line()).await.expect("eno ui prints its URL in time").expect("UTF-8");
+        let line =
+            timeout(TIMEOUT, lines.next_line()).await.expect("eno ui prints its URL in time").expect("UTF-8");
         let Some(url) = line.as_deref().and_then(|line| line.strip_prefix("Open ")) else {
             panic!("eno ui printed {line:?}, and: {}", errors.await.unwrap_or_default());
         };
@@ -292,5 +294,6 @@ fn are_installed() -> bool {
         Some(found) => (&found["version"], &found["integrity"]) == (&wanted["version"], &wanted["integrity"]),
         None => wanted["optional"] == true,
     };
-    wanted.iter().all(|(path, wanted)| is_same(path, wanted)) && installed.keys().all(|path| wanted.contains_key(path))
+    wanted.iter().all(|(path, wanted)| is_same(path, wanted))
+        && installed.keys().all(|path| wanted.contains_key(path))
 }

@@ -353,7 +353,8 @@ impl Builder<'_> {
                 interfaces.push(self.attached(&pod, &status, nad, vlans));
             }
             if interfaces.is_empty() {
-                interfaces.push(self.add(missing_interface(&pod, vlans)));
+                let missing = missing_interface(&pod, vlans, self.by_condition(key, "PodsReady"));
+                interfaces.push(self.add(missing));
             }
             for interface in interfaces {
                 self.link(&hop, &interface);
@@ -769,14 +770,20 @@ fn pod_hop(pod: &PodInfo<'_>) -> Hop {
     }
 }
 
-/// The place of an interface that neither Multus nor the agent has made.
-fn missing_interface(pod: &PodInfo<'_>, vlans: &VlanSet) -> Hop {
+/// The place of an interface that neither Multus nor the agent has made. `pods`: the progress of all pods.
+fn missing_interface(pod: &PodInfo<'_>, vlans: &VlanSet, pods: (State, String)) -> Hop {
+    let (state, message) = match pods {
+        (State::Confirmed | State::Unknown, _) => {
+            (State::Waiting, "neither Multus nor an agent reports an interface of it in the pod".to_owned())
+        }
+        refused_or_waiting => refused_or_waiting,
+    };
     Hop {
         id: format!("interface:{}:", pod.uid()),
         tier: Tier::Interfaces,
         label: "no interface yet".into(),
-        state: State::Waiting,
-        message: format!("neither Multus nor an agent reports an interface of it in pod {}", pod_name(pod)),
+        state,
+        message,
         vlans: vlans.clone(),
         detail: pod_name(pod),
         ..pod_hop(pod)

@@ -62,10 +62,10 @@ impl ClusterArgs {
     }
 
     /// The options that choose the same cluster in another command.
-    pub(crate) fn flags(&self) -> String {
-        let kubeconfig = self.kubeconfig.as_ref().map(|path| format!("--kubeconfig {}", path.display()));
-        let context = self.context.as_ref().map(|context| format!("--context {context}"));
-        kubeconfig.into_iter().chain(context).collect::<Vec<_>>().join(" ")
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let kubeconfig = self.kubeconfig.as_ref().map(|path| ("--kubeconfig", path.display().to_string()));
+        let context = self.context.as_ref().map(|context| ("--context", context.clone()));
+        kubeconfig.into_iter().chain(context).flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

@@ -84,10 +84,10 @@ impl Source {
     }
 
     /// The options that choose the same dump in another command.
-    pub(crate) fn flags(&self) -> String {
+    pub(crate) fn flags(&self) -> Vec<String> {
         match self {
-            Self::Live(_) => String::new(),
-            Self::Dump(dump) => format!("--from {}", dump.path().display()),
+            Self::Live(_) => Vec::new(),
+            Self::Dump(dump) => vec!["--from".to_owned(), dump.path().display().to_string()],
         }
     }
 

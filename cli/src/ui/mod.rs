@@ -63,7 +63,7 @@ struct Shared {
     /// The namespace of objects that name none.
     namespace: String,
     /// The options that choose the same source in other commands.
-    flags: String,
+    flags: Vec<String>,
     state: RwLock<State>,
     /// The messages of NATS; `None`: they are not known.
     messages: RwLock<Option<Messages>>,
@@ -98,7 +98,7 @@ pub(crate) struct Options {
     /// The namespace of objects that name none.
     pub namespace: String,
     /// The options that choose the same source in other commands.
-    pub flags: String,
+    pub flags: Vec<String>,
     /// The way to NATS.
     pub nats: NatsClientArgs,
     /// The port on 127.0.0.1; 0: any that is free.

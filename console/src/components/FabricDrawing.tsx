@@ -89,6 +89,7 @@ function Drawn(props: Props & { drawing: Drawing }) {
   const { drawing, fabric, tree, keep, selection, select } = props;
   const states = useMemo(() => nodeStates(fabric.links), [fabric]);
   const inTree = useMemo(() => treeOf(fabric, tree), [fabric, tree]);
+  const kept = useMemo(() => keep && nodesOf(fabric.links.filter(keep)), [fabric, keep]);
   const fadedDevice = (d: FabricDevice) => (inTree ? !inTree.devices.has(d.name) : keep ? !keep(d) : false);
   const leaf = (d: FabricDevice) => d.level === 0;
   const row = (title: string, list: FabricDevice[]) =>
@@ -124,7 +125,7 @@ function Drawn(props: Props & { drawing: Drawing }) {
       <ul aria-label="Nodes">
         {drawing.units.map((u) => (
           <li key={u.unit.key}>
-            <Nodes box={u} states={states} inTree={inTree?.nodes} {...props} />
+            <Nodes box={u} states={states} inTree={inTree?.nodes} kept={kept} {...props} />
           </li>
         ))}
       </ul>
@@ -148,6 +149,9 @@ function Drawn(props: Props & { drawing: Drawing }) {
     </div>
   );
 }
+
+/** The nodes at the ends of links. */
+const nodesOf = (links: FabricLink[]): Set<string> => new Set(links.flatMap((l) => l.toNode ?? []));
 
 interface InTree {
   devices: Map<string, State>;
@@ -283,9 +287,15 @@ function DeviceBox(props: {
 }
 
 function Nodes(
-  props: Props & { box: NodesBox; states: Map<string, State>; inTree: Map<string, State> | undefined },
+  props: Props & {
+    box: NodesBox;
+    states: Map<string, State>;
+    inTree: Map<string, State> | undefined;
+    kept: Set<string> | undefined;
+  },
 ) {
-  const { box, states, inTree, selection, select, toggle } = props;
+  const { box, states, inTree, kept, selection, select, toggle } = props;
+  const isFaded = (n: string): boolean => (inTree ? !inTree.has(n) : kept ? !kept.has(n) : false);
   const { unit } = box;
   const stateOf = (n: string): State => inTree?.get(n) ?? states.get(n) ?? "unknown";
   const state = worst(unit.nodes.map((n) => states.get(n) ?? "unknown"));
@@ -298,7 +308,7 @@ function Nodes(
         <button
           type="button"
           id={elementId("nodes", unit.key)}
-          class={`nodes-box tone-${tone}${inTree && having === 0 ? " faded" : ""}${box.open ? " open" : ""}`}
+          class={`nodes-box tone-${tone}${unit.nodes.every(isFaded) ? " faded" : ""}${box.open ? " open" : ""}`}
           style={place(box)}
           aria-expanded={box.open}
           onClick={() => toggle(unit.key)}
@@ -322,13 +332,12 @@ function Nodes(
         <ul aria-label={`Nodes at ${unit.leaves.join(" and ") || "no leaf"}`}>
           {box.chips.map((c) => {
             const own = stateOf(c.node);
-            const faded = inTree ? !inTree.has(c.node) : false;
             return (
               <li key={c.node}>
                 <button
                   type="button"
                   id={elementId("node", c.node)}
-                  class={`node-chip tone-${toneOfState(own)}${box.foldable ? "" : " large"}${faded ? " faded" : ""}${selection.node === c.node ? " selected" : ""}`}
+                  class={`node-chip tone-${toneOfState(own)}${box.foldable ? "" : " large"}${isFaded(c.node) ? " faded" : ""}${selection.node === c.node ? " selected" : ""}`}
                   style={place(c)}
                   aria-pressed={selection.node === c.node}
                   title={c.node}

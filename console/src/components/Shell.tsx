@@ -4,7 +4,7 @@ import type { Objects, Session } from "../api";
 import { clock, dateTime, duration, parts, pathOf } from "../format";
 import { useAnswer, useConnection, useSession, useTick } from "../live";
 import { go, usePlace } from "../router";
-import { Announcer, announce } from "./Announcer";
+import { Announcer, announce, useSpoken } from "./Announcer";
 import { Combobox, matching, type Choice } from "./Combobox";
 import { Icon } from "./Status";
 import { nextTheme, themeNow, type Theme } from "./theme";
@@ -139,6 +139,8 @@ function LiveSign({ fixed }: { fixed: boolean }) {
 function Banners({ session }: { session: Session | undefined }) {
   useTick();
   const { lostAt, kubernetes, nats } = useConnection();
+  useSpoken(kubernetes ? "The API server does not answer" : "The API server answers");
+  useSpoken(nats ? "NATS does not answer" : "NATS answers");
   const since = (at: number) => {
     const passed = Date.now() - at;
     return `since ${clock(at)}` + (passed < 5000 ? "" : ` (${duration(Math.floor(passed / 1000) * 1000)})`);
@@ -177,7 +179,7 @@ function Banners({ session }: { session: Session | undefined }) {
       </>,
     ]);
   return (
-    <div class="banners" aria-live="polite">
+    <div class="banners">
       {banners.map(([tone, text], i) => (
         <p key={i} class={`banner tone-${tone}`}>
           <Icon tone={tone === "info" ? "none" : (tone as "bad" | "away")} />

@@ -27,6 +27,7 @@ const COLUMNS: Column<Known>[] = [
         <bdi class="name">{r.name}</bdi>
       </a>
     ),
+    class: "names",
   },
   { key: "namespace", title: "Namespace", value: (r) => r.namespace },
   { key: "kind", title: "Kind", value: (r) => r.kind },

@@ -63,7 +63,11 @@ impl Session {
         let request = self.client.request(method.clone(), format!("http://{}{target}", self.host));
         let request = request.header("cookie", &self.cookie);
         // A browser names the origin of everything but plain reads.
-        if method == Method::GET { request } else { request.header("origin", format!("http://{}", self.host)) }
+        if method == Method::GET {
+            request
+        } else {
+            request.header("origin", format!("http://{}", self.host))
+        }
     }
 
     /// The status and the body of an answer to a read.
@@ -121,7 +125,9 @@ fn console_answers_only_the_browser_with_its_cookie() {
         let url = |target: &str| format!("http://{}{target}", console.host);
 
         // Nothing without the cookie, not even the files.
-        for target in ["/", "/fabric", "/console.js", "/api/session", "/api/events", "/api/nothing", "/?token="] {
+        for target in
+            ["/", "/fabric", "/console.js", "/api/session", "/api/events", "/api/nothing", "/?token="]
+        {
             let answer = checked(target, client.get(url(target)), 401).await;
             let body = answer.text().await.expect("a body");
             assert!(body.contains("Open the URL that") && !body.contains("console.js"), "{target}: {body}");
@@ -247,7 +253,10 @@ fn each_answer_of_the_console_is_protected_and_no_path_leaves_it() {
             let (head, body) = raw(&console.host, target, &session.cookie).await;
             let first = head.lines().next().unwrap_or_default();
             let is_page = first.contains(" 200 ") && body.contains("id=\"app\"");
-            assert!(is_page || first.contains(" 404 ") || first.contains(" 403 ") || first.contains(" 400 "), "{target}: {first}");
+            assert!(
+                is_page || first.contains(" 404 ") || first.contains(" 403 ") || first.contains(" 400 "),
+                "{target}: {first}"
+            );
             assert!(!body.contains(secret), "{target}");
         }
         console.stop().await;

@@ -45,8 +45,22 @@ impl Names {
         let mut random = rand::rng();
         let mut name = |what: &'static str| (what, format!("{what}x{:08x}", random.random::<u32>()));
         let foreign = [
-            "ns", "attachment", "service", "rival", "refused", "marked", "subnet", "point", "pool", "network",
-            "bridge", "podconfig", "pod", "loose", "message", "vlan",
+            "ns",
+            "attachment",
+            "service",
+            "rival",
+            "refused",
+            "marked",
+            "subnet",
+            "point",
+            "pool",
+            "network",
+            "bridge",
+            "podconfig",
+            "pod",
+            "loose",
+            "message",
+            "vlan",
         ];
         Self { own: "uivis".into(), foreign: foreign.map(&mut name).into() }
     }
@@ -66,8 +80,22 @@ struct Viewer {
 }
 
 const EVERYTHING_FOREIGN: &[&str] = &[
-    "ns", "attachment", "service", "rival", "refused", "marked", "subnet", "point", "pool", "network", "bridge",
-    "podconfig", "pod", "loose", "message", "vlan",
+    "ns",
+    "attachment",
+    "service",
+    "rival",
+    "refused",
+    "marked",
+    "subnet",
+    "point",
+    "pool",
+    "network",
+    "bridge",
+    "podconfig",
+    "pod",
+    "loose",
+    "message",
+    "vlan",
 ];
 
 const VIEWERS: [Viewer; 5] = [
@@ -103,7 +131,19 @@ const VIEWERS: [Viewer; 5] = [
             {apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: USER, namespace: NAMESPACE}, \
             roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: eno-attachment-admin}, \
             subjects: [{kind: User, name: USER, apiGroup: rbac.authorization.k8s.io}]}",
-        never: &["ns", "attachment", "service", "rival", "subnet", "point", "pool", "bridge", "podconfig", "pod", "loose"],
+        never: &[
+            "ns",
+            "attachment",
+            "service",
+            "rival",
+            "subnet",
+            "point",
+            "pool",
+            "bridge",
+            "podconfig",
+            "pod",
+            "loose",
+        ],
     },
     // May list and not watch, so changes of rights and of objects come late.
     Viewer {
@@ -148,7 +188,8 @@ struct Open {
 
 async fn open(system: &System, kubeconfig: Option<PathBuf>, namespace: &str) -> Open {
     let namespace = Some(namespace.to_owned());
-    let console = system.console(&ConsoleOptions { kubeconfig, namespace, ..ConsoleOptions::default() }).await;
+    let console =
+        system.console(&ConsoleOptions { kubeconfig, namespace, ..ConsoleOptions::default() }).await;
     let session = Session::open(&console).await;
     let has_messages = poll(async || {
         let (_, body) = session.get("/api/session").await;
@@ -223,7 +264,9 @@ impl Crawl<'_> {
             format!("ConnectionPoint/{}", foreign("point")),
             format!("L2ServiceAttachment/{own}/a"),
         ]);
-        objects.extend(["leaf1", "leaf2", "spine1", "spine2", "island"].map(|name| format!("FabricDevice/{name}")));
+        objects.extend(
+            ["leaf1", "leaf2", "spine1", "spine2", "island"].map(|name| format!("FabricDevice/{name}")),
+        );
         for object in &objects {
             let path = self.get("/api/path", &[("object", object)]).await;
             self.get("/api/timeline", &[("object", object)]).await;
@@ -281,7 +324,10 @@ fn leaks(answers: &[Answered], forbidden: &BTreeMap<&str, &str>) -> Vec<String> 
     for Answered { request, status, body } in answers {
         for (what, name) in forbidden {
             if !request.contains(name) && body.contains(name) {
-                found.push(format!("{what} {name} in the answer to {request} ({status}): {}", around(body, name)));
+                found.push(format!(
+                    "{what} {name} in the answer to {request} ({status}): {}",
+                    around(body, name)
+                ));
             }
         }
     }
@@ -298,7 +344,8 @@ fn around(text: &str, name: &str) -> String {
 /// All that a user may list, as text: the operator's kinds and what the console asks for besides.
 async fn listed(kubeconfig: &Path, namespaces: [&str; 2]) -> String {
     let config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-    let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("a config");
+    let config =
+        Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("a config");
     let client = Client::try_from(config).expect("a client");
     let mut resources: Vec<(String, String, bool)> = crds()
         .into_iter()
@@ -333,8 +380,16 @@ async fn listed(kubeconfig: &Path, namespaces: [&str; 2]) -> String {
 }
 
 /// A pod that no kubelet runs. `attached`: it asks for this attachment, and has an address of it.
-async fn create_pod(system: &System, namespace: &str, name: &str, labels: Value, network: &str, address: &str) {
-    let status = json!([{ "name": network, "interface": "net1", "ips": [address], "mac": "02:00:00:00:00:01" }]);
+async fn create_pod(
+    system: &System,
+    namespace: &str,
+    name: &str,
+    labels: Value,
+    network: &str,
+    address: &str,
+) {
+    let status =
+        json!([{ "name": network, "interface": "net1", "ips": [address], "mac": "02:00:00:00:00:01" }]);
     let pod = json!({
         "metadata": {
             "name": name,
@@ -354,7 +409,11 @@ fn foreign_objects(names: &Names) -> String {
     let (ns, point, subnet_name) = (name("ns"), name("point"), name("subnet"));
     let labelled = "labels: {test: uivisforeign}";
     let l2 = |name: &str, vid: u16, more: &str| {
-        object("L2Service", &format!("name: {name}, {labelled}"), &format!("SegmentationID: {vid}, PhysicalNW: [island-gw], {more}"))
+        object(
+            "L2Service",
+            &format!("name: {name}, {labelled}"),
+            &format!("SegmentationID: {vid}, PhysicalNW: [island-gw], {more}"),
+        )
     };
     [
         object("NodePool", &format!("name: {}", name("pool")), &format!("NodeSelector: {{matchLabels: {{pool-{}: 'yes'}}}}", names.own)),
@@ -404,7 +463,9 @@ fn no_answer_names_what_the_viewer_may_not_list() {
         for viewer in &VIEWERS {
             let config = kubeconfig(system, dir.path(), &viewer.user(), own);
             // The API server knows new rights a moment later.
-            poll(async || (!listed(&config, [own, ns]).await.is_empty()).then_some(())).await.expect("rights");
+            poll(async || (!listed(&config, [own, ns]).await.is_empty()).then_some(()))
+                .await
+                .expect("rights");
             open_before.push((viewer, config.clone(), open(system, Some(config), own).await));
         }
         let admin = open(system, None, own).await;
@@ -413,7 +474,8 @@ fn no_answer_names_what_the_viewer_may_not_list() {
         let message = format!("no resources for {}", name("message"));
         let refusal = json!({ "kind": "reject-edit", "vlan": REFUSED, "message": message });
         system.fault("island", refusal).await;
-        let by_hand = HandEdit { define_vlans: [(BY_HAND, name("vlan").to_owned())].into(), ..HandEdit::default() };
+        let by_hand =
+            HandEdit { define_vlans: [(BY_HAND, name("vlan").to_owned())].into(), ..HandEdit::default() };
         system.edit_manually("island", &by_hand).await;
         let foreign = foreign_objects(&names);
         system.apply(&foreign).await;
@@ -469,9 +531,14 @@ fn no_answer_names_what_the_viewer_may_not_list() {
                 crawl.everything(&names).await;
                 let events = console.events.borrow().clone();
                 assert!(events.contains("event: state"), "{}: {when}: {events}", viewer.name);
-                crawl.answers.push(Answered { request: "events".into(), status: StatusCode::OK, body: events });
+                crawl.answers.push(Answered {
+                    request: "events".into(),
+                    status: StatusCode::OK,
+                    body: events,
+                });
                 let own_path = crawl.answers.iter().any(|one| {
-                    one.request.ends_with(&format!("L2ServiceAttachment/{own}/a")) && one.status == StatusCode::OK
+                    one.request.ends_with(&format!("L2ServiceAttachment/{own}/a"))
+                        && one.status == StatusCode::OK
                 });
                 assert!(own_path, "{} sees the own attachment", viewer.name);
                 let found = leaks(&crawl.answers, &forbidden);

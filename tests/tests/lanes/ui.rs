@@ -48,7 +48,8 @@ struct Workload {
 
 impl Workload {
     async fn start(system: &System, name: &'static str, vid: u16) -> Self {
-        let outside = object("PhysicalNetwork", &format!("name: {name}-outside"), "SegmentationIDs: ['1-4094']");
+        let outside =
+            object("PhysicalNetwork", &format!("name: {name}-outside"), "SegmentationIDs: ['1-4094']");
         system.apply(&outside).await;
         system.apply(&ports("leaf1", &format!("{{Name: '{FORMULA}', PhysicalNW: {name}-outside}}"))).await;
         let network = hot_plug::network(name, vid);
@@ -118,8 +119,11 @@ fn pages_serve_all_people_and_work_by_mouse_and_keys() {
         run_scenario(&console, "keyboard", &json!({ "object": object }), no_step).await;
         console.stop().await;
 
-        let manifests = [service("uiplanned", 149, ""), hot_plug::attachment("uipages", "planned")
-            .replace("L2Services: [uipages]", "L2Services: [uiplanned]")]
+        let manifests = [
+            service("uiplanned", 149, ""),
+            hot_plug::attachment("uipages", "planned")
+                .replace("L2Services: [uipages]", "L2Services: [uiplanned]"),
+        ]
         .concat();
         let input = json!({
             "object": object,
@@ -132,7 +136,10 @@ fn pages_serve_all_people_and_work_by_mouse_and_keys() {
         let console = open(system).await;
         run_scenario(&console, "tools", &input, async |_| {
             let services = system.all::<L2Service>();
-            assert!(services.get_opt("uiplanned").await.expect("an answer").is_none(), "the plan was applied");
+            assert!(
+                services.get_opt("uiplanned").await.expect("an answer").is_none(),
+                "the plan was applied"
+            );
             Value::Null
         })
         .await;
@@ -161,16 +168,17 @@ fn fault_shows_on_the_path_at_once_and_goes() {
     with_exclusive_nodes(async |system| {
         let workload = Workload::start(system, "uifault", 141).await;
         let console = open(system).await;
-        let figures = run_scenario(&console, "fault", &json!({ "object": workload.attachment() }), async |step| {
-            let at = milliseconds();
-            match step {
-                "inject" => system.fault("leaf1", json!({ "kind": "unreachable" })).await,
-                "clear" => system.clear_faults("leaf1").await,
-                other => panic!("an unexpected step {other}"),
-            }
-            json!({ "at": at })
-        })
-        .await;
+        let figures =
+            run_scenario(&console, "fault", &json!({ "object": workload.attachment() }), async |step| {
+                let at = milliseconds();
+                match step {
+                    "inject" => system.fault("leaf1", json!({ "kind": "unreachable" })).await,
+                    "clear" => system.clear_faults("leaf1").await,
+                    other => panic!("an unexpected step {other}"),
+                }
+                json!({ "at": at })
+            })
+            .await;
         console.stop().await;
         let took = figures["fault-to-a-red-hop"];
         assert!(took < 5000.0, "{took} ms until the page shows the fault");
@@ -203,7 +211,8 @@ async fn tenant(system: &System, dir: &Path, namespace: &str) -> ConsoleOptions 
 fn tenant_sees_the_own_path_and_nothing_of_others() {
     with_exclusive_nodes(async |system| {
         let own = Workload::start(system, "uitenant", 142).await;
-        let foreign = [hot_plug::network("uiforeign", 143), hot_plug::attachment("uiforeign", "hidden")].concat();
+        let foreign =
+            [hot_plug::network("uiforeign", 143), hot_plug::attachment("uiforeign", "hidden")].concat();
         system.apply(&hot_plug::network("uiforeign", 143)).await;
         system.apply_until_ready::<L2ServiceAttachment>(&foreign, "uiforeign/hidden").await;
         let dir = tempfile::tempdir().expect("a directory");
@@ -250,7 +259,11 @@ fn hostile_texts_are_shown_as_texts() {
         let message = format!("{SCRIPT}{TURNED}");
         system.fault("island", json!({ "kind": "reject-edit", "vlan": VLANS[0], "message": message })).await;
         let refused = service("uihostile-refused", VLANS[0], "PhysicalNW: [island-gw]");
-        let named = object("L2Service", &format!("name: {long}"), &format!("SegmentationID: {}, PhysicalNW: [island-gw]", VLANS[1]));
+        let named = object(
+            "L2Service",
+            &format!("name: {long}"),
+            &format!("SegmentationID: {}, PhysicalNW: [island-gw]", VLANS[1]),
+        );
         let network = [refused, named, access("uihostile", "a", &long)].concat();
         system.apply(&network).await;
         system.becomes::<L2Service>("uihostile-refused", (Phase::Error, &["onerror"])).await;
@@ -263,7 +276,8 @@ fn hostile_texts_are_shown_as_texts() {
             "reason": "Hostile", "message": format!("event {SCRIPT}{TURNED}"), "type": "Warning",
             "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z", "count": 1,
         });
-        let events: Api<k8s_openapi::api::core::v1::Event> = Api::namespaced(system.sandbox.client(), "uihostile");
+        let events: Api<k8s_openapi::api::core::v1::Event> =
+            Api::namespaced(system.sandbox.client(), "uihostile");
         let event = serde_json::from_value(event).expect("an Event");
         events.create(&PostParams::default(), &event).await.expect("an Event");
 
@@ -293,7 +307,8 @@ fn hostile_texts_are_shown_as_texts() {
 async fn network(system: &System, name: &str, vid: u16) -> String {
     system.create_connection_point(name).await;
     let service_name = format!("{name}-a");
-    let network = [service(&service_name, vid, "PhysicalNW: [dc-gw]"), access(name, "a", &service_name)].concat();
+    let network =
+        [service(&service_name, vid, "PhysicalNW: [dc-gw]"), access(name, "a", &service_name)].concat();
     system.apply_until_ready::<L2ServiceAttachment>(&network, &format!("{name}/a")).await;
     network
 }
@@ -334,7 +349,8 @@ fn slow_api_server_delays_no_page() {
     with_exclusive_sandbox(async |system| {
         let network = network(system, "uislow", 3760).await;
         let proxy = SlowProxy::start(&system.sandbox.info().kubeconfig, Duration::from_millis(1500)).await;
-        let options = ConsoleOptions { kubeconfig: Some(proxy.kubeconfig.clone()), ..ConsoleOptions::default() };
+        let options =
+            ConsoleOptions { kubeconfig: Some(proxy.kubeconfig.clone()), ..ConsoleOptions::default() };
         let console = system.console(&options).await;
         let input = json!({
             "object": "L2ServiceAttachment/uislow/a",
@@ -353,7 +369,8 @@ const LARGE: Duration = Duration::from_mins(20);
 
 #[test]
 fn large_fabric_is_drawn_soon() {
-    let large = |options: &mut eno_lab::sandbox::SandboxOptions| options.topology = Topology::leaf_spine(56, 8, 480);
+    let large =
+        |options: &mut eno_lab::sandbox::SandboxOptions| options.topology = Topology::leaf_spine(56, 8, 480);
     with_own_sandbox(large, async |system| {
         system.namespace("uilarge").await;
         let pool = object("NodePool", "name: uilarge", "NodeSelector: {}");
@@ -365,12 +382,15 @@ fn large_fabric_is_drawn_soon() {
             system.apply(&part.concat()).await;
         }
         let names: Vec<String> = (0..SERVICES).map(name).collect();
-        system.apply(&attachment("uilarge", "all", "uilarge", &names.join(","), "VlanType: selectivetrunk")).await;
+        system
+            .apply(&attachment("uilarge", "all", "uilarge", &names.join(","), "VlanType: selectivetrunk"))
+            .await;
         let began = Instant::now();
         let api = system.all::<L2Service>();
         let ready = poll_within(LARGE, async || {
             let all = api.list(&ListParams::default()).await.ok()?;
-            let is_ready = |one: &&L2Service| one.status.as_ref().and_then(|status| status.phase) == Some(Phase::Ready);
+            let is_ready =
+                |one: &&L2Service| one.status.as_ref().and_then(|status| status.phase) == Some(Phase::Ready);
             (all.iter().filter(is_ready).count() == usize::from(SERVICES)).then_some(())
         });
         ready.await.expect("all services become ready");
@@ -384,7 +404,12 @@ fn large_fabric_is_drawn_soon() {
             let n: u16 = step.trim_start_matches("change ").parse().expect("a number");
             let vlans = [4001 + n].into_iter().collect();
             let define = [(4001 + n, "customer".to_owned())].into();
-            let edit = HandEdit { port: Some("Ethernet1".into()), vlans, define_vlans: define, ..HandEdit::default() };
+            let edit = HandEdit {
+                port: Some("Ethernet1".into()),
+                vlans,
+                define_vlans: define,
+                ..HandEdit::default()
+            };
             system.edit_manually(&format!("leaf{}", n + 1), &edit).await;
             Value::Null
         })

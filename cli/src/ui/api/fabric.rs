@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, VlanId, VlanSet};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, ApiError, Missing, missing, with_options};
+use super::{Answer, ApiError, Missing, commands, missing};
 use crate::inspect::blame::{Line, blame};
 use crate::inspect::cabling::{self, End, PortId};
 use crate::inspect::path::{State as Progress, evaluate, switch_progress};
@@ -268,8 +268,7 @@ pub(super) async fn link(
     })?;
     let view = View::new(&state);
     let ends: Vec<PortId> = std::iter::once(link.port.clone()).chain(link.other()).collect();
-    let commands =
-        ends.iter().map(|(device, port)| with_options(&app, &format!("eno blame {device} {port}")));
+    let commands = ends.iter().map(|(device, port)| commands::eno(&app, &["blame", device, port]));
     Ok(Json(LinkDetail {
         link: view.link(link),
         commands: commands.collect(),

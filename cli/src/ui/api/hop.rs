@@ -11,7 +11,7 @@ use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Answer, ApiError, Missing, command, key_of, missing, not_found, with_options};
+use super::{Answer, ApiError, Missing, commands, key_of, missing, not_found};
 use crate::apply::nad_resource;
 use crate::inspect::blame::{Line, blame};
 use crate::inspect::end_to_end::{self, Hop, Part};
@@ -136,7 +136,7 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
         configurations: Vec::new(),
         blame: None,
         conditions: conditions(object),
-        commands: vec![command(app, "status", &key)],
+        commands: vec![commands::about(app, "status", &key)],
         missing: missing(app, world, &state.reports),
         hop,
     };
@@ -150,7 +150,7 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
         Part::Switch(switch) => switch_detail(app, &state, &mut detail, &switch),
         Part::Network(node, name) => network_detail(&state, &mut detail, &node, &name),
         Part::Link(node, uid, id) => link_detail(&state, &mut detail, &node, &uid, &id),
-        Part::Pod(uid) | Part::Attached(uid, _) => pod_detail(&state, &mut detail, &uid),
+        Part::Pod(uid) | Part::Attached(uid, _) => pod_detail(app, &state, &mut detail, &uid),
         Part::Nad(name) => {
             if let Some(desired) = state.desired.network_attachment_definitions.get(&name) {
                 detail.configurations.push(Configuration::json("Desired", desired));
@@ -192,7 +192,7 @@ fn port_detail(
     {
         detail.fact("LAG", lag);
     }
-    detail.commands.push(with_options(app, &format!("eno blame {switch} {port}")));
+    detail.commands.push(commands::eno(app, &["blame", switch, port]));
     let vlans = detail.hop.vlans.clone();
     detail.configurations.push(Configuration::json("Desired", &desired_json(desired, Some(port), &vlans)));
     let applied = state.reports.get(driver, switch).and_then(|report| report.applied.as_ref());
@@ -220,8 +220,8 @@ fn switch_detail(app: &App, state: &state::State, detail: &mut HopDetail, switch
         detail.fact("Model", text("/status/model"));
         detail.fact("Dialect", text("/status/dialect"));
     }
-    detail.commands.push(command(app, "status", &device));
-    detail.commands.push(command(app, "trace", &device));
+    detail.commands.push(commands::about(app, "status", &device));
+    detail.commands.push(commands::about(app, "trace", &device));
     let vlans = detail.hop.vlans.clone();
     detail.configurations.push(Configuration::json("Desired", &desired_json(desired, None, &vlans)));
     edits_question(state, switch)
@@ -272,11 +272,11 @@ fn link_detail(state: &state::State, detail: &mut HopDetail, node: &str, uid: &s
     Question::Nothing
 }
 
-fn pod_detail(state: &state::State, detail: &mut HopDetail, uid: &str) -> Question {
+fn pod_detail(app: &App, state: &state::State, detail: &mut HopDetail, uid: &str) -> Question {
     let Some(pod) = state.world.pods().find(|pod| pod.uid() == uid) else { return Question::Nothing };
     detail.fact("Pod", format!("{}/{}", pod.namespace(), pod.name()));
     detail.fact("Node", pod.node.as_deref().unwrap_or_default());
-    detail.commands.push(format!("kubectl -n {} get pod {} -o yaml", pod.namespace(), pod.name()));
+    detail.commands.extend(commands::kubectl_get(app, "pod", Some(pod.namespace()), pod.name()));
     for (title, annotation) in [
         ("Networks that the pod asks Multus for", "k8s.v1.cni.cncf.io/networks"),
         ("Networks that Multus has attached", "k8s.v1.cni.cncf.io/network-status"),
@@ -300,6 +300,7 @@ async fn edits(
         let what = format!("The edits that driver {driver} would send to {switch} now");
         Missing::new(what, why, "Try again once the driver and the switch answer.")
     };
+    let without = without(&desired, &detail.hop);
     match preview(nats, driver, switch, desired).await {
         Err(error) => detail.missing.push(missing(error.to_string())),
         Ok(preview) => {
@@ -308,6 +309,9 @@ async fn edits(
                 detail.missing.push(missing(why));
             } else if preview.edits.is_empty() {
                 detail.fact("Edits", "none: the driver would send nothing now");
+                if sees_texts {
+                    removal(detail, nats, driver, switch, without).await;
+                }
             }
             // An edit is about the whole switch, and so about objects that the viewer may not read.
             if sees_texts {
@@ -320,10 +324,40 @@ async fn edits(
     }
 }
 
+/// The desired state without the VLANs of a hop.
+fn without(desired: &FabricDesired, hop: &Hop) -> FabricDesired {
+    let mut without = desired.clone();
+    let is_own = |port: &str| match &hop.part {
+        Part::Port((_, own)) => own == port,
+        _ => true,
+    };
+    for port in without.ports.iter_mut().filter(|port| is_own(&port.name)) {
+        port.vlans = port.vlans.difference(&hop.vlans);
+    }
+    let used: VlanSet = without.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    without.vlans.retain(|vlan| !hop.vlans.contains(vlan.vid) || used.contains(vlan.vid));
+    without
+}
+
+/// Adds what is there in the terms of the device: the edit that would take it away. Nothing is sent.
+async fn removal(
+    detail: &mut HopDetail,
+    nats: &Connection,
+    driver: &str,
+    switch: &str,
+    without: FabricDesired,
+) {
+    let Ok(preview) = preview(nats, driver, switch, without).await else { return };
+    for edit in &preview.edits {
+        let title = format!("The edit that would take VLAN {} away; it is not sent", detail.hop.vlans);
+        detail.configurations.push(Configuration::edit(title, edit));
+    }
+}
+
 /// Adds a NetworkAttachmentDefinition as the API server holds it.
 async fn nad(app: &App, detail: &mut HopDetail, namespace: &str, name: &str) {
     let Source::Live(client) = &app.source else { return };
-    detail.commands.push(format!("kubectl -n {namespace} get net-attach-def {name} -o yaml"));
+    detail.commands.extend(commands::kubectl_get(app, "net-attach-def", Some(namespace), name));
     let nads: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &nad_resource());
     match nads.get_opt(name).await {
         Ok(Some(nad)) => {

@@ -1,6 +1,7 @@
 //! The answers, as JSON. `console/src/api.ts` has their types.
 
 mod addresses;
+mod commands;
 mod events;
 mod fabric;
 mod hop;
@@ -122,7 +123,7 @@ async fn session(State(app): State<App>) -> Json<Session> {
         as_of,
         namespace: app.namespace.clone(),
         has_messages: app.messages().is_some(),
-        options: app.flags.clone(),
+        options: commands::options(&app),
         missing: missing(&app, &app.state().world, &app.state().reports),
     })
 }
@@ -204,18 +205,6 @@ fn not_found(world: &eno_engine::forecast::ClusterState, key: &Key) -> ApiError 
         format!("{key} does not exist."),
         "Look at its time line for when it went, or choose another one.",
     )
-}
-
-/// An `eno` command about an object.
-fn command(app: &App, command: &str, key: &Key) -> String {
-    let object = format!("{}/{}", key.kind, key.name).to_lowercase();
-    let namespace = key.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    with_options(app, &format!("eno {command} {object}{namespace}"))
-}
-
-/// A command with the options that choose the same cluster or dump.
-fn with_options(app: &App, command: &str) -> String {
-    if app.flags.is_empty() { command.to_owned() } else { format!("{command} {}", app.flags) }
 }
 
 #[cfg(test)]

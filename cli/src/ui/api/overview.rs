@@ -10,7 +10,7 @@ use eno_schemas::Report;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Missing, command, missing};
+use super::{Missing, commands, missing};
 use crate::inspect::output::name;
 use crate::inspect::path::{State as Progress, hops, networks, outcome};
 use crate::inspect::remedy::{Stage, remedy, stage};
@@ -125,7 +125,7 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
         let (stage, reason) = stage(key.kind, &conditions(object));
         let remedy = remedy(stage, &reason);
         let devices = devices_behind(&state, key, stage);
-        NotReady { row, hop: stage, devices, remedy, reason, command: command(&app, "status", key) }
+        NotReady { row, hop: stage, devices, remedy, reason, command: commands::about(&app, "status", key) }
     });
     let callbacks = state.reports.are_known().then(|| {
         let known = state.undelivered.values().filter(|one| may_know(world, one));

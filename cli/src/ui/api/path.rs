@@ -8,7 +8,7 @@ use eno_engine::forecast::{ClusterState, Key, Kind, Name};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Answer, Missing, command, key_of, missing, not_found, with_options};
+use super::{Answer, Missing, commands, key_of, missing, not_found};
 use crate::inspect::end_to_end::{self, Hop, Link, network_key};
 use crate::inspect::path::networks;
 use crate::inspect::status::{Condition, Row, conditions, row};
@@ -62,17 +62,12 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
     let world = &state.world;
     let source = world.object(&key).ok_or_else(|| not_found(world, &key))?;
     let end_to_end::Path { hops, links } = end_to_end::path(state.inputs(), &key);
-    let mut commands = vec![command(&app, "status", &key), command(&app, "trace", &key)];
-    let namespace = key.namespace().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
-    if app.flags.is_empty() || !app.flags.starts_with("--from") {
-        let resource = eno_engine::resource(key.kind);
-        commands.push(format!(
-            "kubectl get {}.{} {}{namespace} -o yaml",
-            resource.plural, resource.group, key.name
-        ));
-    }
+    let resource = eno_engine::resource(key.kind);
+    let mut commands = vec![commands::about(&app, "status", &key), commands::about(&app, "trace", &key)];
+    let resource = format!("{}.{}", resource.plural, resource.group);
+    commands.extend(commands::kubectl_get(&app, &resource, key.namespace(), &key.name));
     if key.kind == Kind::FabricDevice {
-        commands.push(with_options(&app, &format!("eno blame {} PORT", key.name)));
+        commands.push(commands::eno(&app, &["blame", &key.name, "PORT"]));
     }
     Ok(Json(Path {
         object: row(&key, source),

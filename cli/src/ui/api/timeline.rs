@@ -7,7 +7,7 @@ use eno_engine::forecast::{ClusterState, Key, Kind};
 use eno_engine::trace::{self, Messages};
 use serde::{Deserialize, Serialize};
 
-use super::{Answer, ApiError, Missing, command, key_of, missing, not_found, with_options};
+use super::{Answer, ApiError, Missing, commands, key_of, missing, not_found};
 use crate::inspect::events::{About, events};
 use crate::inspect::history::{of_namespace, of_object, targets};
 use crate::inspect::path::Fabric;
@@ -85,8 +85,8 @@ pub(super) async fn timeline(State(app): State<App>, Query(asked): Query<Asked>)
     let cut_to = (entries.len() > MAX_ENTRIES).then_some(MAX_ENTRIES);
     entries.drain(..entries.len().saturating_sub(MAX_ENTRIES));
     let commands = match &subject {
-        Subject::Object(key) => vec![command(&app, "trace", key)],
-        Subject::Namespace(namespace) => vec![with_options(&app, &format!("eno status -n {namespace}"))],
+        Subject::Object(key) => vec![commands::about(&app, "trace", key)],
+        Subject::Namespace(namespace) => vec![commands::eno(&app, &["status", "-n", namespace])],
     };
     Ok(Json(Timeline { entries, cut_to, commands, missing }))
 }
