@@ -57,6 +57,8 @@ export interface Overview {
 }
 
 export interface NotReady extends Row {
+  /** It is ready, and a part of its path fails now (condition Degraded, or a switch that does not answer). */
+  degraded: boolean;
   /** The part of the path that is not done: fabric, nodes, nad, pods, object (its own spec or what it names), device. */
   hop: string;
   /** The FabricDevices whose state is behind it. */

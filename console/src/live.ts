@@ -132,7 +132,7 @@ export function asApiError(failure: unknown): ApiError {
 
 async function checked(response: Response): Promise<string> {
   const text = await response.text();
-  if (response.status === 401 || response.status === 403) setConnection({ forbidden: true });
+  if (response.status === 401) setConnection({ forbidden: true });
   if (response.ok) return text;
   let body: ApiError | undefined;
   try {
@@ -282,28 +282,48 @@ function onSources(event: MessageEvent<string>): void {
 /** A new stream is tried after this, in ms; it doubles up to the last. */
 const RETRY = [500, 8000] as const;
 
-/** Opens the stream of events and keeps it open. */
+/** A hidden page closes its stream after this, in ms: a browser opens at most six connections to a server. */
+const HIDDEN = 10_000;
+
+/** Opens the stream of events and keeps it open while the page is visible. */
 export function startEvents(): void {
   let wait: number = RETRY[0];
+  let stream: EventSource | undefined;
+  let retry: number | undefined;
+  let hide: number | undefined;
   const connect = () => {
-    const stream = new EventSource("/api/events");
-    stream.addEventListener("open", () => {
+    retry = undefined;
+    const own = new EventSource("/api/events");
+    stream = own;
+    own.addEventListener("open", () => {
       wait = RETRY[0];
     });
-    stream.addEventListener("state", onState);
-    stream.addEventListener("sources", onSources);
-    stream.addEventListener("error", () => {
-      stream.close();
+    own.addEventListener("state", onState);
+    own.addEventListener("sources", onSources);
+    own.addEventListener("error", () => {
+      own.close();
+      stream = undefined;
       // The stream does not tell a refusal from a lost connection; an answer does.
       requestText("/api/session").catch(() => undefined);
       if (connection.open || connection.lostAt === undefined) {
         setConnection({ open: false, lostAt: connection.lostAt ?? Date.now() });
         for (const one of resources.values()) one.markStale();
       }
-      window.setTimeout(connect, wait);
+      retry = window.setTimeout(connect, wait);
       wait = Math.min(wait * 2, RETRY[1]);
     });
   };
+  document.addEventListener("visibilitychange", () => {
+    window.clearTimeout(hide);
+    if (document.visibilityState === "hidden") {
+      hide = window.setTimeout(() => {
+        window.clearTimeout(retry);
+        retry = undefined;
+        stream?.close();
+        stream = undefined;
+      }, HIDDEN);
+    } else if (stream === undefined && retry === undefined) connect();
+  });
   connect();
 }
 

@@ -31,6 +31,9 @@ pub(crate) fn stage(kind: Kind, conditions: &[Condition]) -> (Stage, String) {
         let reachable = failing("Reachable").map(|condition| condition.reason.clone());
         return (Stage::Device, reachable.unwrap_or(ready));
     }
+    if conditions.iter().any(|one| one.kind == "Degraded" && one.status == "True") {
+        return (Stage::Fabric, ready);
+    }
     // A part waits without end while the object itself is in error.
     if !matches!(ready.as_str(), "" | "Waiting" | "Refused" | "Terminating") {
         return (Stage::Object, ready);

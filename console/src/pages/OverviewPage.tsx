@@ -22,7 +22,7 @@ export function OverviewPage() {
   const session = useSession().data;
   useMeasured("overview", answer);
   const rest = session?.options;
-  const behind = answer.data?.notReady.length;
+  const behind = answer.data?.notReady.filter((n) => !n.degraded).length;
   useSpoken(
     behind === undefined
       ? undefined
@@ -94,17 +94,26 @@ function Headline({ data }: { data: Overview }) {
     drift > 0 && many(drift, "device has drift", "devices have drift"),
     behind > 0 && many(behind, "callback is behind", "callbacks are behind"),
   ].filter(Boolean);
-  if (data.notReady.length === 0)
+  const degraded = data.notReady.filter((n) => n.degraded).length;
+  const unready = data.notReady.length - degraded;
+  if (degraded > 0) also.unshift(many(degraded, "object is degraded", "objects are degraded"));
+  if (unready === 0)
     return (
-      <p class="headline tone-good">
-        <Icon tone={total === 0 ? "none" : "good"} />
-        <strong>{total === 0 ? "There is no object of ENO yet." : "Everything is ready."}</strong>
+      <p class={`headline tone-${degraded > 0 ? "bad" : also.length > 0 ? "wait" : "good"}`}>
+        <Icon tone={total === 0 ? "none" : degraded > 0 ? "bad" : also.length > 0 ? "wait" : "good"} />
+        <strong>
+          {total === 0
+            ? "There is no object of ENO yet."
+            : also.length > 0
+              ? "Every object is ready, but not all is well."
+              : "Everything is ready."}
+        </strong>
         <span class="muted">
           {total === 0 ? "Apply one, such as examples/demo." : many(total, "object")}
         </span>
         {also.length > 0 && (
-          <span class="also tone-wait">
-            <Icon tone="wait" /> {also.join(" · ")}
+          <span class={`also tone-${degraded > 0 ? "bad" : "wait"}`}>
+            <Icon tone={degraded > 0 ? "bad" : "wait"} /> {also.join(" · ")}
           </span>
         )}
       </p>
@@ -112,7 +121,7 @@ function Headline({ data }: { data: Overview }) {
   return (
     <p class={`headline tone-${bad > 0 ? "bad" : "wait"}`}>
       <Icon tone={bad > 0 ? "bad" : "wait"} />
-      <strong>{many(data.notReady.length, "object is not ready", "objects are not ready")}</strong>
+      <strong>{many(unready, "object is not ready", "objects are not ready")}</strong>
       <span class="muted">
         of {total.toLocaleString("en")}
         {bad > 0 && ` · ${bad} in error`}
@@ -156,10 +165,10 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
     return [...by];
   }, [rows, group, sort]);
   return (
-    <section class="block not-ready" aria-label="Not ready">
+    <section class="block not-ready" aria-label="Not ready or degraded">
       <div class="table-tools">
         <h2>
-          Not ready <span class="count">{rows.length}</span>
+          Not ready or degraded <span class="count">{rows.length}</span>
         </h2>
         <label class="choose">
           <span>Group by</span>
@@ -208,9 +217,9 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
 
 function NotReadyItem({ row }: { row: NotReady }) {
   return (
-    <li class={`not-ready-item tone-${toneOfPhase(row.phase)}`}>
+    <li class={`not-ready-item tone-${row.degraded ? "bad" : toneOfPhase(row.phase)}`}>
       <div class="not-ready-what">
-        <PhaseBadge phase={row.phase} />
+        {row.degraded ? <Badge tone="bad" word="degraded" /> : <PhaseBadge phase={row.phase} />}
         <ObjectLink object={row.object} />
         <span class="tag" title="the part of the path that is not done">
           {row.hop}
@@ -305,7 +314,7 @@ function Drivers({ rows }: { rows: DriverRow[] }) {
                     <Name text={d.instance} />
                   </td>
                   <td class="number">{d.targets ?? <span class="muted">not known</span>}</td>
-                  <td>{d.version}</td>
+                  <td class="version">{d.version}</td>
                 </tr>
               ))}
             </tbody>

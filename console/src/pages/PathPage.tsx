@@ -108,8 +108,12 @@ function Verdict({ path, select }: { path: Path; select: (hop: Hop) => void }) {
     .filter((h) => h.state === "refused" || h.state === "unreachable")
     .sort((a, b) => badness(a.state) - badness(b.state));
   const waiting = path.hops.filter((h) => h.state === "waiting").length;
+  const confirmed = path.hops.filter((h) => h.state === "confirmed").length;
+  const degraded = path.conditions.find((c) => c.type === "Degraded" && c.status === "True");
+  const isReady = toneOfPhase(phase) === "good";
+  const tone = isReady && (degraded || broken.length > 0) ? "bad" : toneOfPhase(phase);
   return (
-    <section class={`path-verdict tone-${toneOfPhase(phase)}`} aria-label="Verdict">
+    <section class={`path-verdict tone-${tone}`} aria-label="Verdict">
       <div class="path-phase">
         <PhaseBadge phase={phase} />
         {since && (
@@ -120,7 +124,14 @@ function Verdict({ path, select }: { path: Path; select: (hop: Hop) => void }) {
       </div>
       <div class="path-why">
         {message && <bdi class="path-message">{message}</bdi>}
-        {!message && phase === "ready" && <span>Every hop from the pods to the gateway is confirmed.</span>}
+        {!message && isReady && degraded && (
+          <span class="path-message">
+            <strong>degraded:</strong> <bdi>{degraded.message}</bdi>
+          </span>
+        )}
+        {!message && isReady && !degraded && confirmed > 0 && confirmed === path.hops.length && (
+          <span>Every hop on the path is confirmed.</span>
+        )}
         {broken.length > 0 && (
           <ul class="broken">
             {broken.slice(0, 3).map((h) => (

@@ -14,7 +14,7 @@ use super::{Missing, commands, missing};
 use crate::inspect::output::name;
 use crate::inspect::path::{State as Progress, hops, networks, outcome};
 use crate::inspect::remedy::{Stage, remedy, stage};
-use crate::inspect::status::{Row, conditions, is_settled, row};
+use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::ui::App;
 use crate::ui::state;
 
@@ -38,6 +38,8 @@ pub(super) struct Overview {
 struct NotReady {
     #[serde(flatten)]
     row: Row,
+    /// It is ready, and a part of its path fails now.
+    degraded: bool,
     hop: Stage,
     devices: Vec<String>,
     reason: String,
@@ -117,15 +119,30 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
         if key.kind == Kind::FabricDevice {
             devices.push(device(key, object, &row));
         }
-        if !is_settled(&row.phase) {
-            unready.push((key, object, row));
+        let conditions = conditions(object);
+        if !is_settled(&row.phase) || degradation(&conditions).is_some() {
+            unready.push((key, conditions, row));
         }
     }
-    let not_ready = unready.into_iter().map(|(key, object, row)| {
-        let (stage, reason) = stage(key.kind, &conditions(object));
+    let not_ready = unready.into_iter().map(|(key, conditions, mut row)| {
+        let (stage, mut reason) = stage(key.kind, &conditions);
+        let degraded = is_settled(&row.phase);
+        if let Some(condition) = degradation(&conditions).filter(|_| degraded) {
+            row.message.clone_from(&condition.message);
+            row.since.clone_from(&condition.since);
+            reason.clone_from(&condition.reason);
+        }
         let remedy = remedy(stage, &reason);
         let devices = devices_behind(&state, key, stage);
-        NotReady { row, hop: stage, devices, remedy, reason, command: commands::about(&app, "status", key) }
+        NotReady {
+            row,
+            degraded,
+            hop: stage,
+            devices,
+            remedy,
+            reason,
+            command: commands::about(&app, "status", key),
+        }
     });
     let callbacks = state.reports.are_known().then(|| {
         let known = state.undelivered.values().filter(|one| may_know(world, one));
@@ -140,6 +157,16 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
         callbacks,
         missing: missing(&app, world, &state.reports),
     })
+}
+
+/// The condition that tells of a failure of an object that is ready.
+fn degradation(conditions: &[Condition]) -> Option<&Condition> {
+    let is_failure = |one: &&Condition| match one.kind.as_str() {
+        "Degraded" => one.status == "True",
+        "Reachable" => one.status == "False",
+        _ => false,
+    };
+    conditions.iter().find(is_failure)
 }
 
 /// The switches that keep an object from being ready.
