@@ -23,13 +23,14 @@ const tooLate = new Promise((_, reject) => {
 const interrupted = new Promise((_, reject) => {
   for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => reject(new Error(signal)));
 });
+const orphaned = world.orphaned.then(() => Promise.reject(new Error("the caller ended")));
 try {
   const all = async () => {
     await world.start(url);
     await run(world);
     world.noProblems();
   };
-  await Promise.race([all(), tooLate, interrupted]);
+  await Promise.race([all(), tooLate, interrupted, orphaned]);
 } catch (error) {
   code = 1;
   console.error(`${error.name === "Error" ? error.message : error.stack ?? error}`);

@@ -118,13 +118,6 @@ impl Reports {
         Ok(Self::new(known, world))
     }
 
-    /// Reads the last report on each target.
-    pub(crate) async fn read_all(messages: &Messages, world: &ClusterState) -> anyhow::Result<Self> {
-        let reports = trace::last_reports(messages).await?;
-        let key = |report: &Report| (report.driver.clone(), report.target.clone());
-        Ok(Self::new(reports.into_iter().map(|report| (key(&report), report)).collect(), world))
-    }
-
     /// NATS was asked.
     pub(crate) fn are_known(&self) -> bool {
         self.known.is_some()

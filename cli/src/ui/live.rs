@@ -1,6 +1,5 @@
 //! Keeps the state current: by watches of the API server and the streams of NATS.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,6 @@ use tokio::time::{interval, sleep, sleep_until};
 use super::state::{Changed, Computed};
 use super::{App, Sources};
 use crate::inspect::NatsClientArgs;
-use crate::inspect::path::Reports;
 
 /// Changes within this time are one event.
 const BATCH: Duration = Duration::from_millis(50);
@@ -52,7 +50,7 @@ async fn connect(app: App, client: Client, nats: NatsClientArgs, to: mpsc::Sende
     app.set_messages(Messages::Nats(Box::new(connection.clone())));
     app.set_sources(|sources| sources.nats = None);
     app.change(|state, changed| {
-        state.reports = Reports::new(BTreeMap::new(), &state.world);
+        state.begin_messages();
         changed.other = true;
     });
     app.outdated.notify_one();

@@ -25,7 +25,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::inspect::NatsClientArgs;
-use crate::inspect::path::Reports;
 use crate::inspect::source::Source;
 use guard::Guard;
 use state::{State, StateEvent};
@@ -131,8 +130,8 @@ impl Console {
             Source::Dump(dump) => dump.messages(),
             Source::Live(_) => None,
         };
-        if let Some(messages) = &messages {
-            state.reports = Reports::read_all(messages, &state.world).await?;
+        if let Some(Messages::Stored(stored)) = &messages {
+            state.apply_stored(&**stored);
         }
         let app = App(Arc::new(Shared {
             guard,

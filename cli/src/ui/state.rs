@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::MessageChange;
 use eno_engine::callbacks::Undelivered;
 use eno_engine::follow::ClusterChange;
 use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, desired_state};
-use eno_engine::trace::Messages;
+use eno_engine::trace::{Messages, StoredMessages};
+use eno_engine::{MessageChange, stored_messages};
 use eno_schemas::{DriverHello, Subject};
 use kube::api::DynamicObject;
 use serde::Serialize;
@@ -32,8 +32,8 @@ pub(super) struct State {
     pub reports: Reports,
     /// The processes of drivers that are alive, by key.
     pub drivers: BTreeMap<String, DriverHello>,
-    /// The callbacks that were not taken, by key.
-    pub undelivered: BTreeMap<String, Undelivered>,
+    /// The callbacks that were not taken, by key; `None`: they are not known.
+    pub undelivered: Option<BTreeMap<String, Undelivered>>,
     /// Counts the changes.
     pub revision: u64,
 }
@@ -90,7 +90,7 @@ impl State {
             cabling,
             reports: Reports::unknown(),
             drivers: BTreeMap::new(),
-            undelivered: BTreeMap::new(),
+            undelivered: None,
             revision: 0,
         }
     }
@@ -126,6 +126,25 @@ impl State {
         }
     }
 
+    /// NATS is asked from now on.
+    pub(super) fn begin_messages(&mut self) {
+        self.reports = Reports::new(BTreeMap::new(), &self.world);
+        self.undelivered = Some(BTreeMap::new());
+    }
+
+    /// Makes the changes of the messages of a dump.
+    pub(super) fn apply_stored(&mut self, stored: &dyn StoredMessages) {
+        let [reports, drivers, callbacks] = stored_messages(stored);
+        if reports.is_some() {
+            self.reports = Reports::new(BTreeMap::new(), &self.world);
+        }
+        self.undelivered = callbacks.is_some().then(BTreeMap::new);
+        let mut changed = Changed::default();
+        for change in [reports, drivers, callbacks].into_iter().flatten().flatten() {
+            self.apply_message(change, &mut changed);
+        }
+    }
+
     /// Makes a change of what NATS has last.
     pub(super) fn apply_message(&mut self, change: MessageChange, changed: &mut Changed) {
         match change {
@@ -145,10 +164,10 @@ impl State {
             MessageChange::Driver(key, None) => changed.other |= self.drivers.remove(&key).is_some(),
             MessageChange::Undelivered(key, Some(one)) => {
                 changed.other = true;
-                self.undelivered.insert(key, *one);
+                self.undelivered.get_or_insert_default().insert(key, *one);
             }
             MessageChange::Undelivered(key, None) => {
-                changed.other |= self.undelivered.remove(&key).is_some();
+                changed.other |= self.undelivered.as_mut().and_then(|all| all.remove(&key)).is_some();
             }
         }
     }

@@ -269,7 +269,7 @@ function Switches({ plan }: { plan: Plan }) {
           <div key={s.name} class="switch">
             <h3>
               <ObjectLink object={`FabricDevice/${s.name}`} short /> <span class="muted">{s.driver}</span>
-              {s.waits && <Badge tone="wait" word="follows after the others" />}
+              {s.waits && <Badge tone="wait" word="once it answers" />}
             </h3>
             <ul class="diff">
               {s.make !== undefined && (

@@ -144,10 +144,10 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
             command: commands::about(&app, "status", key),
         }
     });
-    let callbacks = state.reports.are_known().then(|| {
-        let known = state.undelivered.values().filter(|one| may_know(world, one));
-        known.map(callback).collect()
-    });
+    let callbacks = state
+        .undelivered
+        .as_ref()
+        .map(|all| all.values().filter(|one| may_know(world, one)).map(callback).collect());
     Json(Overview {
         not_ready: not_ready.collect(),
         counts: counts.into_iter().map(|(kind, phases)| Count { kind: kind.as_str(), phases }).collect(),

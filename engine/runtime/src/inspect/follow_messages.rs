@@ -10,6 +10,7 @@ use eno_schemas::{DriverHello, Report, SubjectKind, decode, subject};
 use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
+use super::trace::StoredMessages;
 use crate::callbacks::{UNDELIVERED_PREFIX, Undelivered};
 use crate::stream_reader;
 
@@ -30,40 +31,62 @@ pub enum MessageChange {
 /// Sends reports, drivers and callbacks that were not taken: first those that are stored, then each change. After a lost
 /// connection it sends the stored ones again. It ends when nobody receives them.
 pub async fn follow_messages(nats: &Connection, to: &mpsc::Sender<MessageChange>) {
-    let bucket = |name: &str| format!("KV_{name}");
-    let (results, drivers, callbacks) =
-        (subject::RESULTS.to_owned(), bucket(subject::DRIVERS), bucket(subject::CALLBACKS));
-    let reports = SubjectKind::Result.all();
-    let of_drivers = format!("$KV.{}.>", subject::DRIVERS);
-    let of_callbacks = format!("$KV.{}.{UNDELIVERED_PREFIX}>", subject::CALLBACKS);
-    tokio::join!(
-        follow(nats, &results, &reports, to, |on, payload| {
-            MessageChange::Report(on, payload.and_then(|payload| decode(payload).ok()).map(Box::new))
-        }),
-        follow(nats, &drivers, &of_drivers, to, |on, payload| {
-            MessageChange::Driver(on, payload.and_then(|payload| decode(payload).ok()))
-        }),
-        follow(nats, &callbacks, &of_callbacks, to, |on, payload| {
-            let one = payload.and_then(|payload| serde_json::from_slice(payload).ok());
-            MessageChange::Undelivered(on, one.map(Box::new))
-        }),
-    );
+    let [reports, drivers, callbacks] = sources();
+    tokio::join!(follow(nats, &reports, to), follow(nats, &drivers, to), follow(nats, &callbacks, to));
 }
 
-async fn follow(
-    nats: &Connection,
-    stream: &str,
-    filter: &str,
-    to: &mpsc::Sender<MessageChange>,
-    change: impl Fn(String, Option<&[u8]>) -> MessageChange,
-) {
+/// The same of messages that were stored; `None`: these have no such stream.
+pub fn stored_messages(stored: &dyn StoredMessages) -> [Option<Vec<MessageChange>>; 3] {
+    sources().map(|source| {
+        let subjects = stored.subjects(&source.stream).ok()?;
+        let wanted = subjects.into_iter().filter(|on| on.starts_with(source.filter.trim_end_matches('>')));
+        let changes = wanted.filter_map(|on| {
+            let last = stored.payloads(&source.stream, &on).ok()?.pop()?;
+            Some((source.change)(on, Some(&last)))
+        });
+        Some(changes.collect())
+    })
+}
+
+/// A stream, the subjects of it, and what a message of it says.
+struct Source {
+    stream: String,
+    filter: String,
+    change: fn(String, Option<&[u8]>) -> MessageChange,
+}
+
+/// Reports, drivers and callbacks.
+fn sources() -> [Source; 3] {
+    let bucket = |name: &str| format!("KV_{name}");
+    [
+        Source {
+            stream: subject::RESULTS.to_owned(),
+            filter: SubjectKind::Result.all(),
+            change: |on, payload| {
+                MessageChange::Report(on, payload.and_then(|payload| decode(payload).ok()).map(Box::new))
+            },
+        },
+        Source {
+            stream: bucket(subject::DRIVERS),
+            filter: format!("$KV.{}.>", subject::DRIVERS),
+            change: |on, payload| MessageChange::Driver(on, payload.and_then(|payload| decode(payload).ok())),
+        },
+        Source {
+            stream: bucket(subject::CALLBACKS),
+            filter: format!("$KV.{}.{UNDELIVERED_PREFIX}>", subject::CALLBACKS),
+            change: |on, payload| {
+                let one = payload.and_then(|payload| serde_json::from_slice(payload).ok());
+                MessageChange::Undelivered(on, one.map(Box::new))
+            },
+        },
+    ]
+}
+
+async fn follow(nats: &Connection, source: &Source, to: &mpsc::Sender<MessageChange>) {
     let mut known = BTreeSet::new();
     let mut restarts = Restarts::new(nats, None);
     while restarts
-        .follow(
-            "following the last messages of NATS",
-            Box::pin(read(nats, stream, filter, to, &change, &mut known)),
-        )
+        .follow("following the last messages of NATS", Box::pin(read(nats, source, to, &mut known)))
         .await
     {}
 }
@@ -71,10 +94,8 @@ async fn follow(
 /// Breaks when nobody receives the changes.
 async fn read(
     nats: &Connection,
-    stream: &str,
-    filter: &str,
+    Source { stream, filter, change }: &Source,
     to: &mpsc::Sender<MessageChange>,
-    change: &impl Fn(String, Option<&[u8]>) -> MessageChange,
     known: &mut BTreeSet<String>,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
     let stream = nats.jetstream.get_stream(stream).await?;

@@ -5,4 +5,4 @@ mod follow_messages;
 pub mod forecast;
 pub mod trace;
 
-pub use follow_messages::{MessageChange, follow_messages};
+pub use follow_messages::{MessageChange, follow_messages, stored_messages};

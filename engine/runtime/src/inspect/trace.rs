@@ -120,13 +120,6 @@ pub async fn report(messages: &Messages, driver: &str, target: &str) -> Result<O
     last(messages, subject::RESULTS, &Subject::result(driver, target).to_string()).await
 }
 
-/// The last report on each target.
-pub async fn last_reports(messages: &Messages) -> Result<Vec<Report>, TraceError> {
-    // The stream keeps the last message of each subject.
-    let is_result = |on: &str| matches!(on.parse(), Ok(Subject::Result(_)));
-    matching(messages, subject::RESULTS, SubjectKind::Result.all(), is_result).await
-}
-
 /// The last command of a target, and when NATS stored it, RFC 3339; empty: that is not known.
 pub async fn timed_command(
     messages: &Messages,
