@@ -6,6 +6,7 @@
 # make image  the container images of the operator and of NATS, without a container daemon: target/image
 # make chart  the Helm chart: target/eno-VERSION.tgz
 # make reproducible  builds the images of the last commit twice, in two folders, and compares their bytes
+# make console  the files of the pages of `eno ui`, which `eno` carries: console/dist
 # make crds   writes deploy/crds, deploy/gitops, deploy/rendered, schemas/v1 and the references of kinds and commands from the types
 # make deny   licences, advisories, sources and duplicates of dependencies, if cargo-deny is installed
 
@@ -18,9 +19,9 @@ ARGS ?=
 # Programs and the packages that they come from, which are installed only where the program is missing.
 NEEDED := cc:gcc ld:binutils setpriv:util-linux ip:iproute2 openssl:openssl curl:curl jq:jq
 # For the tests, besides: the images of tests contain busybox, and skopeo and umoci look at them. Prometheus scrapes ENO.
-NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static prometheus:prometheus promtool:prometheus
-# For the lanes, besides: a browser that looks at the book.
-NEEDED_FOR_LANES := chromium:chromium
+# A browser opens the pages of `eno ui`, which node and npm build. Some packages of node contain npm.
+NEEDED_FOR_TESTS := skopeo:skopeo umoci:umoci busybox:busybox-static prometheus:prometheus promtool:prometheus \
+  node:nodejs npm:npm chromium:chromium
 # Modules of Debian's Python, with the packages that they come from.
 NEEDED_MODULES :=
 # Debian's OpenStack, which the driver neutron is tested with besides the current one.
@@ -29,7 +30,7 @@ NEEDED_MODULES_FOR_LANES := neutron:python3-neutron keystone:python3-keystone wa
 NEEDED_AS_ROOT := containerd:containerd runc:runc ovs-vswitchd:openvswitch-switch busybox:busybox-static \
   ethtool:ethtool ping:iputils-ping nft:nftables iptables-save:iptables qemu-system-x86_64:qemu-system-x86
 
-.PHONY: demo test lanes bench image chart reproducible programs crds deny supply fmt lint build tests parts deps
+.PHONY: demo test lanes bench image chart reproducible programs console crds deny supply fmt lint build tests parts deps
 .SILENT: deps deny supply programs image reproducible
 
 demo: deps build
@@ -59,7 +60,7 @@ OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
-lanes: NEEDED += $(NEEDED_FOR_TESTS) $(NEEDED_FOR_LANES)
+lanes: NEEDED += $(NEEDED_FOR_TESTS)
 lanes: NEEDED_MODULES += $(NEEDED_MODULES_FOR_LANES)
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
@@ -144,6 +145,12 @@ reproducible:
 	  cmp target/reproducible/{one,another}/source/target/image/$$file; \
 	done
 	cd target/reproducible/one/source/target/image && sha256sum *.tar
+
+# The same sources give the same bytes; a test compares them.
+console: NEEDED := node:nodejs npm:npm
+console: NEEDED_AS_ROOT :=
+console: deps
+	cd console && npm ci --no-audit --no-fund --ignore-scripts && npm run --silent check && npm run --silent build
 
 crds:
 	$(CARGO) build --workspace --locked

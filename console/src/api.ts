@@ -25,7 +25,17 @@ export interface Session {
   missing: Missing[];
 }
 
-export type Phase = "pending" | "ready" | "error" | "terminating" | "deleted" | "-";
+/** PodConfig and PodNetworkConfig are unset, configuring and configured in the places of pending and ready. */
+export type Phase =
+  | "pending"
+  | "ready"
+  | "error"
+  | "terminating"
+  | "deleted"
+  | "unset"
+  | "configuring"
+  | "configured"
+  | "-";
 
 /** GET /api/objects: every object that the viewer may read. */
 export interface Objects {
@@ -171,12 +181,26 @@ export interface HopDetail {
   /** Name and value, for people. */
   facts: { name: string; value: string }[];
   /** Texts in the form of the thing itself. */
-  configurations: { title: string; language: "json" | "xml" | "text"; text: string }[];
+  configurations: Configuration[];
   /** Who wants each VLAN there; only of switch ports. */
   blame?: BlameLine[];
   conditions: Condition[];
   commands: string[];
   missing: Missing[];
+}
+
+/** GET /api/edits?object=…&id=… : what the driver of a switch would send. It reads the switch, so it is asked once. */
+export interface Edits {
+  now: Configuration[];
+  /** What would take the VLANs of the path away, in the terms of the device; if there is nothing to send now. */
+  removal: Configuration[];
+  missing: Missing[];
+}
+
+export interface Configuration {
+  title: string;
+  language: "json" | "xml" | "text";
+  text: string;
 }
 
 export interface BlameLine {
@@ -320,6 +344,8 @@ export interface Plan {
     edits: string[];
     rejected?: { vlan?: number; port?: string; reason: string }[];
     failure?: { reason: string };
+    /** Why its driver did not answer. */
+    unanswered?: string;
   }[];
   others?: string[];
   leftOut?: string[];
@@ -356,7 +382,7 @@ export interface AddressAnswer {
   leases: Lease[];
 }
 
-/** The body of every answer with a status of 400 or more. */
+/** The body of every answer of /api with a status of 400 or more, but 401 and 403 of strangers. */
 export interface ApiError {
   error: string;
   fix: string;

@@ -34,6 +34,9 @@ class Resource {
   private timer: number | undefined;
   private cause: number | undefined;
 
+  /** Between two requests of it at least this passes, in ms. */
+  gap = GAP;
+
   constructor(url: string) {
     this.url = url;
   }
@@ -46,7 +49,7 @@ class Resource {
       return;
     }
     if (this.timer !== undefined) return;
-    const wait = this.startedAt + GAP - performance.now();
+    const wait = this.startedAt + (this.cause === undefined ? GAP : this.gap) - performance.now();
     if (wait > 0) {
       this.timer = window.setTimeout(() => {
         this.timer = undefined;
@@ -172,12 +175,16 @@ export async function post<T>(url: string, body: unknown): Promise<T> {
   return JSON.parse(await checked(await send(url, { method: "POST", headers, body: JSON.stringify(body) }))) as T;
 }
 
-/** The answer of a URL; asked when a page begins to show it and at each event. undefined: nothing to ask. */
-export function useAnswer<T>(url: string | undefined): Answer<T> {
+/**
+ * The answer of a URL; asked when a page begins to show it and at each event, with a `gap` of ms between two requests.
+ * undefined: nothing to ask.
+ */
+export function useAnswer<T>(url: string | undefined, gap: number = GAP): Answer<T> {
   const [, redraw] = useState({});
   useEffect(() => {
     if (url === undefined) return;
     const asked = resource(url);
+    asked.gap = gap;
     const watch = () => redraw({});
     asked.watchers.add(watch);
     asked.ask();

@@ -39,9 +39,11 @@ export function toneOfPhase(p: Phase): Tone {
     case "error":
       return "bad";
     case "pending":
+    case "configuring":
     case "terminating":
       return "wait";
     case "ready":
+    case "configured":
       return "good";
     case "deleted":
       return "gone";
@@ -51,7 +53,17 @@ export function toneOfPhase(p: Phase): Tone {
 }
 
 /** The phases in the order in which people look at them. */
-export const PHASES: readonly Phase[] = ["error", "pending", "terminating", "ready", "deleted", "-"];
+export const PHASES: readonly Phase[] = [
+  "error",
+  "pending",
+  "configuring",
+  "terminating",
+  "unset",
+  "ready",
+  "configured",
+  "deleted",
+  "-",
+];
 
 /** The word for a phase; `-` is an object without a status. */
 export const phaseWord = (p: Phase): string => (p === "-" ? "no status" : p);

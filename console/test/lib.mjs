@@ -95,7 +95,7 @@ export class World {
 
   /** Tells the caller a duration in ms. */
   figure(name, ms) {
-    process.stdout.write(`FIGURE ${name.replaceAll(" ", "-")} ${Math.round(ms * 10) / 10}\n`);
+    process.stdout.write(`FIGURE ${name.replace(/\W+/g, "-")} ${Math.round(ms * 10) / 10}\n`);
   }
 
   /** Opens a page of the console without loading it again. */

@@ -19,8 +19,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{System, TIMEOUT};
 
-/// Limit of one scenario in the browser. The runner has the same limit of its own, which is 10 s shorter.
+/// Limit of one scenario, which its runner keeps.
 const SCENARIO: Duration = Duration::from_mins(5);
+/// Limit of the runner, with which it has the time to end the browser.
+const RUNNER: Duration = Duration::from_secs(310);
 
 /// How a console is started.
 #[derive(Debug, Clone, Default)]
@@ -127,7 +129,7 @@ pub async fn run_scenario_at(
         .env("ENO_UI_URL", url)
         .env("ENO_SHOTS", shots())
         .env("ENO_INPUT", input.to_string())
-        .env("ENO_LIMIT_MS", (SCENARIO - Duration::from_secs(10)).as_millis().to_string())
+        .env("ENO_LIMIT_MS", SCENARIO.as_millis().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -145,7 +147,7 @@ pub async fn run_scenario_at(
         }
         child.wait().await.expect("node ends")
     };
-    let status = timeout(SCENARIO, running).await;
+    let status = timeout(RUNNER, running).await;
     let status = status.unwrap_or_else(|_| panic!("scenario {scenario} does not end"));
     let errors = errors.await.unwrap_or_default();
     assert!(status.success(), "scenario {scenario}:\n{errors}");

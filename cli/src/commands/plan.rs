@@ -102,6 +102,11 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
         );
         eprintln!("eno: what switches and nodes would get is not known, since you may not list {lacking}");
     }
+    for SwitchPreview { switch, unanswered, .. } in &plan.previews {
+        if let Some(error) = unanswered {
+            eprintln!("eno: switch {switch}: its driver does not say what it would do: {error}");
+        }
+    }
     match args.output {
         Output::Table => tables(&plan, nats.is_some() || matches!(source, Source::Dump(_))),
         Output::Json => Format::Json.print(&plan, |_| ())?,
@@ -112,7 +117,7 @@ pub(super) async fn run(args: PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print_edits(plan: &Plan) {
-    for SwitchPreview { switch, preview } in &plan.previews {
+    for SwitchPreview { switch, preview, .. } in &plan.previews {
         crate::outln!("<!-- {} -->", switch.replace("--", "- -"));
         preview.edits.iter().for_each(|edit| crate::outln!("{}", indented(edit)));
     }
@@ -181,7 +186,7 @@ fn tables(plan: &Plan, nats_known: bool) {
         })
     });
     table(["POD", "INTERFACE", "CHANGE", "ASKED FOR BY"], interfaces);
-    let refused = plan.previews.iter().flat_map(|SwitchPreview { switch, preview }| {
+    let refused = plan.previews.iter().flat_map(|SwitchPreview { switch, preview, .. }| {
         let items =
             preview.rejected.iter().map(|rejection| (rejection.item.to_string(), rejection.reason.clone()));
         let whole = preview.failure.iter().map(|failure| ("the switch".to_owned(), failure.reason.clone()));

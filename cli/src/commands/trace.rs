@@ -3,7 +3,7 @@
 use eno_engine::forecast::ClusterState;
 use serde::Serialize;
 
-use crate::inspect::history::of_object;
+use crate::inspect::history::{Subject, Whose, of_object, targets};
 use crate::inspect::output::{Format, table};
 use crate::inspect::path::fabric;
 use crate::inspect::source::{FromArgs, Source};
@@ -64,7 +64,14 @@ pub(super) async fn run(args: TraceArgs) -> anyhow::Result<()> {
         }
     };
     let fabric = fabric(&world, Some(&messages)).await?;
-    let entries = of_object(&world, &fabric, &messages, &key).await?;
+    let subject = Subject {
+        targets: targets(&world, &fabric, &key),
+        key: key.clone(),
+        // Who asks has a key of NATS, and may read all of it.
+        whose: Whose::Any,
+        sees_texts: true,
+    };
+    let entries = of_object(&messages, &subject).await?;
     args.output.print(&Trace { entries, left_out }, |Trace { entries, .. }| {
         table(
             ["AT", "WHAT", ""],

@@ -9,7 +9,7 @@ use crate::ui::{Console, Options};
 /// Show all that in a browser: what is not ready, the path of one object from pod to gateway, the fabric, the history,
 /// plans and addresses.
 ///
-/// It prints a URL on 127.0.0.1 that one browser of this machine may open, once. It shows what your kubeconfig may read,
+/// It prints a URL on a loopback address that one browser of this machine may open, once. It shows what your kubeconfig may read,
 /// changes nothing, and follows each change. What only NATS knows is shown where NATS can be asked.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -24,9 +24,9 @@ pub(super) struct UiArgs {
     /// The namespace of objects that name none; absent: that of the kubeconfig.
     #[arg(short, long)]
     namespace: Option<String>,
-    /// The port on 127.0.0.1; 0: any that is free.
-    #[arg(long, default_value_t = 0)]
-    port: u16,
+    /// This port of 127.0.0.1; absent: a free one, on a loopback address of its own.
+    #[arg(long)]
+    port: Option<u16>,
     #[command(flatten)]
     from: FromArgs,
     #[command(flatten)]

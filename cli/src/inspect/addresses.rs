@@ -126,9 +126,13 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     let services: Vec<L2Service> = all(world, Kind::L2Service);
     let subnets: Vec<Subnet> = all(world, Kind::Subnet);
     let attachments: Vec<L2ServiceAttachment> = all(world, Kind::L2ServiceAttachment);
+    let by_name: BTreeMap<String, &Subnet> =
+        subnets.iter().map(|subnet| (subnet.name_any(), subnet)).collect();
+    let of_services: BTreeMap<String, &L2Service> =
+        services.iter().map(|service| (service.name_any(), service)).collect();
     let subnets_of: BTreeMap<String, Vec<&Subnet>> = attachments
         .iter()
-        .map(|attachment| (key_text(attachment), subnets_of(attachment, &services, &subnets)))
+        .map(|attachment| (key_text(attachment), subnets_of(attachment, &of_services, &by_name)))
         .collect();
     let held = |address: IpAddr, pod: String, interface: &str, given_by: String| {
         let own = subnets_of.get(&given_by).into_iter().flatten();
@@ -157,7 +161,7 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
     let leases: Vec<Held> = leases.into_iter().collect();
     let vlan_holders = vlan_holders(&services, &all(world, Kind::L2BridgeDomain));
     Addresses {
-        subnets: subnets.iter().map(|subnet| subnet_use(subnet, &services, &leases)).collect(),
+        subnets: subnet_uses(&subnets, &services, &leases),
         vlans: all(world, Kind::PhysicalNetwork)
             .iter()
             .map(|network| vlan_use(network, &vlan_holders))
@@ -171,13 +175,12 @@ pub(crate) fn addresses(world: &ClusterState, pods: &[PartialObjectMeta<Pod>]) -
 /// The Subnets of an attachment's L2Services.
 fn subnets_of<'a>(
     attachment: &L2ServiceAttachment,
-    services: &[L2Service],
-    subnets: &'a [Subnet],
+    services: &BTreeMap<String, &L2Service>,
+    subnets: &BTreeMap<String, &'a Subnet>,
 ) -> Vec<&'a Subnet> {
-    let is_own = |service: &&L2Service| attachment.spec.l2_services.contains(&service.name_any());
-    let named: BTreeSet<&String> =
-        services.iter().filter(is_own).flat_map(|service| &service.spec.subnets).collect();
-    subnets.iter().filter(|subnet| named.contains(&subnet.name_any())).collect()
+    let services = attachment.spec.l2_services.iter().filter_map(|name| services.get(name));
+    let named: BTreeSet<&String> = services.flat_map(|service| &service.spec.subnets).collect();
+    named.into_iter().filter_map(|name| subnets.get(name).copied()).collect()
 }
 
 /// The objects of a kind.
@@ -213,15 +216,32 @@ fn network(spec: &SubnetSpec) -> Option<IpNet> {
     IpNet::new(spec.address.parse().ok()?, spec.mask).ok().map(|network| network.trunc())
 }
 
-fn subnet_use(subnet: &Subnet, services: &[L2Service], leases: &[Held]) -> SubnetUse {
-    let name = subnet.name_any();
-    let network = network(&subnet.spec);
+fn subnet_uses(subnets: &[Subnet], services: &[L2Service], leases: &[Held]) -> Vec<SubnetUse> {
+    let mut users: BTreeMap<&String, Vec<String>> = BTreeMap::new();
+    for service in services {
+        for subnet in &service.spec.subnets {
+            users.entry(subnet).or_default().push(service.name_any());
+        }
+    }
     // With host-local, pods on different nodes may have the same address.
-    let own: BTreeSet<IpAddr> = leases
-        .iter()
-        .filter(|lease| lease.subnet.as_ref() == Some(&name))
-        .map(|lease| lease.address)
-        .collect();
+    let mut held: BTreeMap<&String, BTreeSet<IpAddr>> = BTreeMap::new();
+    for lease in leases {
+        if let Some(subnet) = &lease.subnet {
+            held.entry(subnet).or_default().insert(lease.address);
+        }
+    }
+    let mut uses = Vec::new();
+    for subnet in subnets {
+        let name = subnet.name_any();
+        let services = users.remove(&name).unwrap_or_default();
+        uses.push(subnet_use(subnet, services, held.get(&name).unwrap_or(&BTreeSet::new())));
+    }
+    uses
+}
+
+/// A Subnet, the services that name it, and the addresses of it that pods have.
+fn subnet_use(subnet: &Subnet, services: Vec<String>, own: &BTreeSet<IpAddr>) -> SubnetUse {
+    let network = network(&subnet.spec);
     let SubnetSpec { allocation_pool, hot_plug_pool, .. } = &subnet.spec;
     let parse = |range: &IpPool| Some((range.start.parse().ok()?, range.end.parse().ok()?));
     let of_engine: Vec<(IpAddr, IpAddr)> = hot_plug_pool.iter().filter_map(parse).collect();
@@ -244,13 +264,12 @@ fn subnet_use(subnet: &Subnet, services: &[L2Service], leases: &[Held]) -> Subne
         let held = own.iter().filter(|address| (start..=end).contains(*address)).count();
         Pool { by: PoolOwner::Engine, start, end, size: size(start, end), held }
     });
-    let users = services.iter().filter(|service| service.spec.subnets.contains(&name));
     SubnetUse {
         network,
         ipam: subnet.spec.ipam.to_string(),
-        services: users.map(ResourceExt::name_any).collect(),
+        services,
         pools: ipam.chain(engine).collect(),
-        subnet: name,
+        subnet: subnet.name_any(),
     }
 }
 
@@ -357,7 +376,8 @@ mod tests {
             subnet: Some("s".into()),
         };
         let leases = [lease("10.0.0.7"), lease("10.0.0.200")];
-        let SubnetUse { pools, .. } = subnet_use(&subnet, &[], &leases);
+        let of_subnet = |leases: &[Held]| subnet_uses(std::slice::from_ref(&subnet), &[], leases);
+        let SubnetUse { pools, .. } = of_subnet(&leases).remove(0);
         let counts: Vec<_> = pools
             .iter()
             .map(|pool| (pool.start.to_string(), pool.end.to_string(), pool.size, pool.held))
@@ -367,11 +387,7 @@ mod tests {
             ("10.0.0.200".to_owned(), "10.0.0.209".to_owned(), Some(10), 1),
         ];
         assert_eq!(counts, expected);
-        let known = Addresses {
-            subnets: vec![subnet_use(&subnet, &[], &leases)],
-            leases: leases.into(),
-            ..Addresses::default()
-        };
+        let known = Addresses { subnets: of_subnet(&leases), leases: leases.into(), ..Addresses::default() };
         let about = known.about("10.0.0.7".parse().expect("an address"));
         assert_eq!(
             about,

@@ -96,8 +96,15 @@ fn links(ports: &BTreeMap<PortId, Port>) -> Vec<Link> {
     for (port, Port { end, .. }) in ports {
         let Some(end) = end.clone().filter(|_| !seen.contains(port)) else { continue };
         let link = Link { port: port.clone(), end };
+        // The other end may name this one without a port.
+        let is_known = links.iter().any(|known| match (&known.end, link.other()) {
+            (End::Device(device, None), Some((other, _))) => *device == port.0 && known.port.0 == other,
+            _ => false,
+        });
         seen.extend(link.other());
-        links.push(link);
+        if !is_known {
+            links.push(link);
+        }
     }
     links
 }

@@ -2,26 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, PodInfo};
-use eno_nbi_crds::ConnectionPoint;
+use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, PodInfo};
+use eno_nbi_crds::{ConnectionPoint, NodePool};
 use eno_schemas::{
     Applied, AppliedLink, Cni, FabricDesired, FabricPort, HostNetwork, NadDesired, PodLink, Report, VlanSet,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Selector;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::inspect::addresses::{NetworkStatus, network_statuses};
 use crate::inspect::cabling::{Cabling, End, PortId};
 use crate::inspect::path::{
-    Fabric, Reports, State, evaluate, networks, outcome, switch_progress, vlans_and_ports,
+    Fabric, NAD_DRIVER, NODE_DRIVER, Reports, State, evaluate, networks, outcome, switch_progress,
+    vlans_and_ports,
 };
 use crate::inspect::status::conditions;
-
-/// The driver of agents.
-const NODE_DRIVER: &str = "node";
-/// The driver of NetworkAttachmentDefinitions.
-const NAD_DRIVER: &str = "nad";
 
 /// A tier of a path, from the pod to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -132,7 +129,7 @@ pub(crate) struct Inputs<'a> {
 
 /// The path of an object. It has no hops if the object is none on a path.
 pub(crate) fn path(inputs: Inputs<'_>, key: &Key) -> Path {
-    let mut builder = Builder { inputs, hops: BTreeMap::new(), links: BTreeSet::new() };
+    let mut builder = Builder::new(inputs);
     match key.kind {
         Kind::L2Service | Kind::L2BridgeDomain => {
             for attachment in attachments_of(inputs.world, key) {
@@ -163,9 +160,33 @@ struct Builder<'a> {
     inputs: Inputs<'a>,
     hops: BTreeMap<String, Hop>,
     links: BTreeSet<(String, String)>,
+    /// The pods that use each NetworkAttachmentDefinition, by its namespace and name.
+    users: BTreeMap<(Name, Name), Vec<PodInfo<'a>>>,
+    /// The ports that carry networks, by switch.
+    carriers: BTreeMap<BTreeSet<String>, BTreeMap<&'a str, BTreeSet<String>>>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(inputs: Inputs<'a>) -> Self {
+        let mut users: BTreeMap<(Name, Name), Vec<PodInfo<'a>>> = BTreeMap::new();
+        for pod in inputs.world.pods() {
+            for used in &pod.uses {
+                users.entry(used.clone()).or_default().push(pod.clone());
+            }
+        }
+        let (hops, links) = (BTreeMap::new(), BTreeSet::new());
+        Self { inputs, hops, links, users, carriers: BTreeMap::new() }
+    }
+
+    /// The ports that carry `networks`, by switch.
+    fn carriers(&mut self, networks: &BTreeSet<String>) -> &BTreeMap<&'a str, BTreeSet<String>> {
+        let switches = &self.inputs.fabric.switches;
+        self.carriers.entry(networks.clone()).or_insert_with(|| {
+            let ports = |desired| vlans_and_ports(desired, networks).1.into_iter().collect();
+            switches.iter().map(|(switch, (_, desired))| (switch.as_str(), ports(desired))).collect()
+        })
+    }
+
     fn add(&mut self, hop: Hop) -> String {
         let id = hop.id.clone();
         match self.hops.get_mut(&id) {
@@ -190,9 +211,9 @@ impl Builder<'_> {
         let name = format!("{}/{}", key.namespace, key.name);
         let nad = desired.network_attachment_definitions.get(&name);
         let point = connection_point(world, key);
-        let bridge = nad.map(bridge_of).or_else(|| point.as_ref().and_then(bridge_of_point));
-        let nics = point.map(|point| point.spec.interfaces).unwrap_or_default();
-        let nodes = self.nodes(bridge.as_deref(), &nics, networks);
+        let bridge =
+            nad.and_then(|nad| self.bridge_of(nad)).or_else(|| point.as_ref().and_then(bridge_of_point));
+        let nodes = self.nodes(bridge.as_deref(), point.as_ref(), networks);
         let vlans = self.vlans(networks);
         let mut bridges = BTreeMap::new();
         for (node, nics) in &nodes {
@@ -220,31 +241,51 @@ impl Builder<'_> {
         ids.collect()
     }
 
+    /// The bridge, the NIC or the pool of devices that a NetworkAttachmentDefinition names. A VLAN interface counts as its
+    /// NIC.
+    fn bridge_of(&self, nad: &NadDesired) -> Option<String> {
+        let is_network =
+            |name: &str| self.inputs.desired.nodes.values().any(|node| node.networks.contains_key(name));
+        match &nad.attachment.as_ref()?.cni {
+            Cni::Ovs { bridge, .. } | Cni::Bridge { bridge } | Cni::Userspace { bridge, .. } => {
+                Some(bridge.clone())
+            }
+            Cni::Macvlan { master } | Cni::Ipvlan { master } | Cni::Vlan { master } => {
+                let nic = master.rsplit_once('.').map_or(master.as_str(), |(nic, _)| nic);
+                Some(if !is_network(master) && is_network(nic) { nic.to_owned() } else { master.clone() })
+            }
+            Cni::HostDevice { pool } | Cni::Sriov { pool, .. } => Some(pool.clone()),
+        }
+    }
+
     /// The nodes where pods may use an attachment, with the NICs that lead to the fabric.
     fn nodes(
-        &self,
+        &mut self,
         bridge: Option<&str>,
-        nics: &[String],
+        point: Option<&ConnectionPoint>,
         networks: &BTreeSet<String>,
     ) -> BTreeMap<String, BTreeSet<String>> {
-        let Inputs { desired, fabric, cabling, .. } = self.inputs;
+        let Inputs { world, desired, cabling, .. } = self.inputs;
+        let pool = point.and_then(|point| nodes_of(world, point));
+        let is_in_pool = |node: &str| pool.as_ref().is_none_or(|pool| pool.contains(node));
+        let listed = point.map(|point| point.spec.interfaces.as_slice()).unwrap_or_default();
         let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (name, node) in &desired.nodes {
-            if let Some(network) = bridge.and_then(|bridge| node.networks.get(bridge)) {
-                nodes.entry(name.clone()).or_default().extend(nics_of(bridge.unwrap_or_default(), network));
+        for (name, node) in desired.nodes.iter().filter(|(name, _)| is_in_pool(name)) {
+            if let Some((bridge, network)) = bridge.and_then(|name| Some((name, node.networks.get(name)?))) {
+                nodes.entry(name.clone()).or_default().extend(nics_of(bridge, network));
             }
         }
         let of_agents = !nodes.is_empty();
-        let carriers: BTreeMap<&String, Vec<String>> = fabric
-            .switches
-            .iter()
-            .map(|(switch, (_, desired))| (switch, vlans_and_ports(desired, networks).1))
-            .collect();
+        let wired: BTreeSet<String> =
+            nodes.iter().filter(|(_, nics)| !nics.is_empty()).map(|(node, _)| node.clone()).collect();
+        let carriers = self.carriers(networks);
         for ((device, port), info) in &cabling.ports {
             let Some(End::Node(node, nic)) = &info.end else { continue };
-            let is_listed = nic.as_ref().is_none_or(|nic| nics.is_empty() || nics.contains(nic));
-            let carries = carriers.get(device).is_some_and(|ports| ports.contains(port));
-            if is_listed && carries && (nodes.contains_key(node) || !of_agents) {
+            let is_listed = nic.as_ref().is_none_or(|nic| listed.is_empty() || listed.contains(nic));
+            let carries = carriers.get(device.as_str()).is_some_and(|ports| ports.contains(port));
+            let is_wanted =
+                is_in_pool(node) && !wired.contains(node) && (nodes.contains_key(node) || !of_agents);
+            if is_listed && carries && is_wanted {
                 nodes.entry(node.clone()).or_default().extend(nic.clone());
             }
         }
@@ -340,11 +381,9 @@ impl Builder<'_> {
         bridges: &BTreeMap<String, String>,
         vlans: &VlanSet,
     ) -> bool {
-        let world = self.inputs.world;
         let (namespace, name) = (&key.namespace, &key.name);
         let mut any = false;
-        for pod in world.pods().filter(|pod| pod.uses.iter().any(|one| (&one.0, &one.1) == (namespace, name)))
-        {
+        for pod in self.users.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default() {
             any = true;
             let hop = self.add(pod_hop(&pod));
             let mut interfaces = self.links_in(&pod, key, vlans);
@@ -369,7 +408,10 @@ impl Builder<'_> {
     /// Adds the interfaces of an object that the agent makes in a pod.
     fn links_in(&mut self, pod: &PodInfo<'_>, key: &Key, vlans: &VlanSet) -> Vec<String> {
         let Inputs { desired, reports, .. } = self.inputs;
-        let Some(node) = pod.node.as_deref() else { return Vec::new() };
+        // The ids of interfaces have no namespace: they are of the pod's own.
+        let Some(node) = pod.node.as_deref().filter(|_| *pod.namespace() == *key.namespace) else {
+            return Vec::new();
+        };
         let links = desired.nodes.get(node).and_then(|node| node.pods.get(pod.uid())).map(|pod| &pod.links);
         let prefix = format!("{}/{}/", key.kind, key.name);
         let own = links.into_iter().flatten().filter(|link| link.id.starts_with(&prefix));
@@ -651,22 +693,15 @@ fn connection_point(world: &ClusterState, attachment: &Key) -> Option<Connection
     point.clone().try_parse().ok()
 }
 
-/// The bridge, the NIC or the pool of devices that a NetworkAttachmentDefinition names.
-fn bridge_of(nad: &NadDesired) -> String {
-    match nad.attachment.as_ref().map(|attachment| &attachment.cni) {
-        Some(Cni::Ovs { bridge, .. } | Cni::Bridge { bridge } | Cni::Userspace { bridge, .. }) => {
-            bridge.clone()
-        }
-        Some(Cni::Macvlan { master } | Cni::Ipvlan { master } | Cni::Vlan { master }) => {
-            // The VLAN interface of a NIC.
-            master.split_once('.').map_or(master.as_str(), |(nic, _)| nic).to_owned()
-        }
-        Some(Cni::HostDevice { pool } | Cni::Sriov { pool, .. }) => pool.clone(),
-        None => "devices".into(),
-    }
+/// The nodes of a ConnectionPoint; `None`: all, or they are not known.
+fn nodes_of(world: &ClusterState, point: &ConnectionPoint) -> Option<BTreeSet<String>> {
+    let pool = point.spec.node_pool.as_deref()?;
+    let pool = world.object(&Key::cluster(Kind::NodePool, &pool.into()))?;
+    let pool: NodePool = pool.clone().try_parse().ok()?;
+    world.nodes_of(&Selector::try_from(pool.spec.node_selector).ok()?)
 }
 
-/// The same, of the first CNI plugin of a ConnectionPoint.
+/// The bridge, the NIC or the pool of devices of the first CNI plugin of a ConnectionPoint.
 fn bridge_of_point(point: &ConnectionPoint) -> Option<String> {
     let opts = point.spec.supported_cnis.first()?.opts.as_deref()?;
     let opts: Value = serde_json::from_str(opts).ok()?;

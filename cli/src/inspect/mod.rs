@@ -17,6 +17,7 @@ pub(crate) mod source;
 pub(crate) mod status;
 pub(crate) mod timeline;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use eno_engine::forecast::{ClusterState, Key, Name, is_namespaced, kind};
 use eno_sbi::nats::{Connection, NatsArgs, connect};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::install::cluster;
@@ -139,6 +141,9 @@ impl NatsClientArgs {
     }
 }
 
+/// The port that is forwarded to NATS, for all attempts to connect.
+static FORWARDED: OnceCell<SocketAddr> = OnceCell::const_new();
+
 /// The way to NATS in the cluster, with the keys that `eno install` left on this disk.
 async fn of_context(client: &Client) -> anyhow::Result<Option<NatsArgs>> {
     let Some(store) = ContextStore::of_user().filter(ContextStore::has_clusters) else { return Ok(None) };
@@ -146,7 +151,7 @@ async fn of_context(client: &Client) -> anyhow::Result<Option<NatsArgs>> {
     let Ok(uid) = cluster::uid(client).await else { return Ok(None) };
     let context = store.cluster(&uid);
     let Some(seed) = context.file(INSPECT_SEED) else { return Ok(None) };
-    let address = forward::to_nats(client.clone()).await?;
+    let address = FORWARDED.get_or_try_init(|| forward::to_nats(client.clone())).await?;
     Ok(Some(NatsArgs {
         nats_url: format!("tls://localhost:{}", address.port()),
         nats_credentials: Some(seed),

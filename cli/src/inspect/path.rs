@@ -76,6 +76,11 @@ pub(crate) fn vlans_and_ports(fabric: &FabricDesired, networks: &BTreeSet<String
     (vlans.clone(), ports.map(|port| port.name.clone()).collect())
 }
 
+/// The driver of agents.
+pub(crate) const NODE_DRIVER: &str = "node";
+/// The driver of NetworkAttachmentDefinitions.
+pub(crate) const NAD_DRIVER: &str = "nad";
+
 /// The last reports of drivers, as far as the viewer may see them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reports {
@@ -83,10 +88,13 @@ pub(crate) struct Reports {
     known: Option<BTreeMap<(String, String), Report>>,
     /// Texts of reports may name any object, so only a viewer who may list all kinds sees them.
     hides_texts: bool,
+    /// Texts of agents may name any pod, so only a viewer who may list pods, too, sees them.
+    hides_pods: bool,
 }
 
 /// What stands in place of a text that may name objects that the viewer may not list.
-const HIDDEN: &str = "its driver says why to those who may list all kinds (ClusterRole eno-viewer)";
+pub(crate) const HIDDEN: &str =
+    "its driver says why to those who may list all kinds (ClusterRole eno-viewer), and for agents pods";
 
 impl Reports {
     /// No report is known, since NATS was not asked.
@@ -96,7 +104,14 @@ impl Reports {
 
     /// These reports, for a viewer who sees `world`.
     pub(crate) fn new(known: BTreeMap<(String, String), Report>, world: &ClusterState) -> Self {
-        Self { known: Some(known), hides_texts: !world.lists_all_kinds() }
+        let mut reports = Self { known: Some(known), ..Self::default() };
+        reports.set_viewer(world);
+        reports
+    }
+
+    /// Whoever sees `world` sees the reports from now on.
+    pub(crate) fn set_viewer(&mut self, world: &ClusterState) {
+        (self.hides_texts, self.hides_pods) = (!world.lists_all_kinds(), !world.lists_everything());
     }
 
     /// Reads the reports of the switches that have VLANs of `networks`, if NATS is available.
@@ -148,9 +163,10 @@ impl Reports {
         }
     }
 
-    /// A text of a report, or what stands in its place.
-    pub(crate) fn text(&self, text: String) -> String {
-        if self.hides_texts && !text.is_empty() { HIDDEN.to_owned() } else { text }
+    /// A text of a driver, or what stands in its place.
+    pub(crate) fn text(&self, driver: &str, text: String) -> String {
+        let hides = if driver == NODE_DRIVER { self.hides_pods } else { self.hides_texts };
+        if hides && !text.is_empty() { HIDDEN.to_owned() } else { text }
     }
 
     /// The progress of a target by its last report.
@@ -165,7 +181,7 @@ impl Reports {
             None => (State::Waiting, "its driver has reported nothing yet".into()),
             Some(report) => {
                 let (state, text) = evaluate(report);
-                (state, self.text(text))
+                (state, self.text(driver, text))
             }
         }
     }
@@ -237,12 +253,63 @@ pub(crate) fn hops(
 ) -> Vec<Hop> {
     let hops = fabric.switches.iter().filter_map(|(switch, (driver, desired))| {
         let (vlans, ports) = vlans_and_ports(desired, networks);
-        let (state, message) = switch_progress(world, reports, driver, switch, |report| {
-            evaluate(report, &desired.ports, &vlans)
-        });
-        (!vlans.is_empty()).then(|| Hop { switch: switch.clone(), vlans, ports, state, message })
+        (!vlans.is_empty()).then(|| {
+            let (state, message) = switch_progress(world, reports, driver, switch, |report| {
+                evaluate(report, &desired.ports, &vlans)
+            });
+            Hop { switch: switch.clone(), vlans, ports, state, message }
+        })
     });
     hops.collect()
+}
+
+/// The switches that keep networks from being confirmed, by network as written in `owners`. It costs one look at each
+/// VLAN of a switch that does not confirm it.
+pub(crate) fn failing_switches<'a>(
+    world: &ClusterState,
+    fabric: &'a Fabric,
+    reports: &Reports,
+) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (switch, (driver, desired)) in &fabric.switches {
+        let mut failing = VlanSet::EMPTY;
+        let (state, _) = switch_progress(world, reports, driver, switch, |report| {
+            failing = unconfirmed(report, desired);
+            outcome(report, true)
+        });
+        let is_failing = |vid| failing.contains(vid) || state == State::Unreachable;
+        for vlan in desired.vlans.iter().filter(|vlan| is_failing(vlan.vid)) {
+            for owner in &vlan.owners {
+                let switches = found.entry(owner).or_default();
+                if switches.last() != Some(&switch.as_str()) {
+                    switches.push(switch);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The VLANs that a report does not confirm on a switch, or on one of its ports.
+fn unconfirmed(report: &Report, desired: &FabricDesired) -> VlanSet {
+    let all: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
+    let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return all };
+    let mut found = all.difference(vlans);
+    for port in &desired.ports {
+        let applied = ports.get(&port.name).unwrap_or(&VlanSet::EMPTY);
+        found = found.union(&port.vlans.difference(applied));
+    }
+    for rejection in &report.rejected {
+        match (rejection.item.vlan, &rejection.item.port) {
+            (Some(vid), _) => drop(found.insert(vid)),
+            (None, Some(name)) => {
+                let port = desired.ports.iter().find(|port| port.name == *name);
+                found = port.map_or(found.clone(), |port| found.union(&port.vlans));
+            }
+            (None, None) => found = all.clone(),
+        }
+    }
+    found
 }
 
 /// The progress of a switch by its last report. Without NATS it is known only that the switch does not answer.

@@ -5,6 +5,7 @@ use eno_engine::forecast::{self, Change, ClusterState, Forecast, SwitchForecast,
 use eno_engine::trace::{self, Messages};
 use eno_sbi::nats::Connection;
 use eno_schemas::{Command, Desired, FabricDesired, Generation, Preview};
+use futures::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -55,6 +56,9 @@ pub(crate) struct SwitchPreview {
     pub switch: String,
     #[serde(flatten)]
     pub preview: Preview,
+    /// Why its driver did not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<String>,
 }
 
 impl Plan {
@@ -118,13 +122,15 @@ pub(crate) async fn plan(
             Err(reason) => plan.refused.push(Refused { object: key.to_string(), reason }),
         }
     }
-    plan.forecast = forecast::forecast(world, &changes);
+    let known = world.clone();
+    let computing = tokio::task::spawn_blocking(move || forecast::forecast(&known, &changes));
+    plan.forecast = computing.await.context("computing the forecast")?;
     if !world.decides_switches() {
         // The desired state lacks the unread objects, so a driver's preview would remove them.
         plan.forecast.switches.clear();
         plan.forecast.nodes.clear();
     } else if let Some(nats) = nats {
-        plan.previews = previews(nats, &plan.forecast.switches).await?;
+        plan.previews = previews(nats, &plan.forecast.switches).await;
     }
     Ok(plan)
 }
@@ -191,19 +197,18 @@ async fn may_write(client: &Client, object: &DynamicObject) -> Result<bool, Unch
     Ok(true)
 }
 
-/// Requests previews from the drivers of the switches that change.
-async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> anyhow::Result<Vec<SwitchPreview>> {
-    let mut previews_found = Vec::new();
-    for switch in switches {
-        let Some(desired) = switch.desired.clone() else { continue };
-        match preview(nats, &switch.driver, &switch.name, desired).await {
-            Ok(preview) => previews_found.push(SwitchPreview { switch: switch.name.clone(), preview }),
-            Err(error) => {
-                eprintln!("eno: switch {}: its driver does not say what it would do: {error}", switch.name);
-            }
-        }
-    }
-    Ok(previews_found)
+/// Requests previews from the drivers of the switches that change, all at once.
+async fn previews(nats: &Connection, switches: &[SwitchForecast]) -> Vec<SwitchPreview> {
+    let changing = switches.iter().filter_map(|switch| Some((switch, switch.desired.clone()?)));
+    let asking = changing.map(|(switch, desired)| async move {
+        let answer = preview(nats, &switch.driver, &switch.name, desired).await;
+        let (preview, unanswered) = match answer {
+            Ok(preview) => (preview, None),
+            Err(error) => (Preview::default(), Some(error.to_string())),
+        };
+        SwitchPreview { switch: switch.name.clone(), preview, unanswered }
+    });
+    join_all(asking).await
 }
 
 /// Asks a driver what it would do to a switch. Nothing is changed.

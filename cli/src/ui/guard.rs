@@ -53,6 +53,7 @@ impl Guard {
         let cookie_name = format!("eno-ui-{port}");
         let set_cookie = format!("{cookie_name}={cookie}; Path=/; HttpOnly; SameSite=Strict");
         let guard = Self {
+            // `localhost` serves a forwarded port.
             hosts: vec![address.to_string(), format!("localhost:{port}")],
             cookie_name,
             token: Mutex::new(Some(hashed(&token))),
@@ -92,10 +93,20 @@ impl Guard {
     }
 }
 
-fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0; SECRET_BYTES];
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    let mut bytes = [0; N];
     let filled = SystemRandom::new().fill(&mut bytes);
     filled.map_err(|_| anyhow::anyhow!("the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
+/// Random bits, of which nobody can guess a loopback address.
+pub(super) fn random_bits() -> anyhow::Result<u32> {
+    Ok(u32::from_be_bytes(random()?))
+}
+
+fn secret() -> anyhow::Result<String> {
+    let bytes: [u8; SECRET_BYTES] = random()?;
     Ok(bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
 }
 

@@ -1,20 +1,23 @@
 //! Keeps the state current: by watches of the API server and the streams of NATS.
 
+use std::future::pending;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use eno_engine::MessageChange;
 use eno_engine::follow::{ClusterChange, WatchFailed, cluster_changes};
 use eno_engine::follow_messages;
+use eno_engine::forecast::{ClusterState, ReadError};
 use eno_engine::trace::Messages;
 use eno_sbi::nats::NatsHealth;
 use futures::StreamExt as _;
 use kube::Client;
 use tokio::sync::mpsc;
 use tokio::time::{interval, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::state::{Changed, Computed};
+use super::state::{Changed, Computed, State};
 use super::{App, Sources};
 use crate::inspect::NatsClientArgs;
 
@@ -69,20 +72,15 @@ async fn watch_nats(app: &App, health: &NatsHealth) {
     }
 }
 
-/// Makes all changes, in batches, and computes the desired state after them.
+/// Makes all changes, in batches, and computes the desired state after them, beside the next changes.
 async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc::Receiver<MessageChange>) {
     let changes = cluster_changes(&client, &namespace, &app.state().world);
     let mut changes = pin!(changes);
     let mut messages_open = true;
-    // When the desired state is computed.
-    let mut due: Option<Instant> = None;
+    let mut schedule = Schedule::default();
+    let mut running: Option<AbortOnDropHandle<bool>> = None;
+    let mut reread: Option<Instant> = None;
     loop {
-        let compute = async {
-            match due {
-                Some(due) => sleep_until(due.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         let mut batch = Vec::new();
         tokio::select! {
             change = changes.next() => match change {
@@ -93,18 +91,27 @@ async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc:
                 Some(message) => batch.push(Input::Message(message)),
                 None => messages_open = false,
             },
-            // Commands of the engine can be read now.
-            () = app.outdated.notified() => {
-                due = Some(Instant::now());
-                continue;
+            // The commands of the engine can be read now.
+            () = app.outdated.notified() => schedule.want(Duration::ZERO),
+            () = until(schedule.due()), if running.is_none() => {
+                schedule.begin();
+                running = Some(AbortOnDropHandle::new(tokio::spawn(recompute(app.clone()))));
             }
-            () = compute => {
-                let took = recompute(&app).await;
-                // It may take half of the time.
-                due = None;
-                sleep(took.min(AFTER_STATUSES)).await;
-                continue;
+            done = async { match &mut running { Some(one) => one.await, None => pending().await } } => {
+                running = None;
+                schedule.end();
+                if !done.unwrap_or_default() {
+                    schedule.want(AFTER_STATUSES);
+                }
             }
+            () = until(reread) => {
+                reread = None;
+                read_again(&app, &client, &namespace).await;
+                schedule.want(Duration::ZERO);
+            }
+        }
+        if batch.is_empty() {
+            continue;
         }
         let end = sleep(BATCH);
         let mut end = pin!(end);
@@ -115,21 +122,60 @@ async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc:
                 Some(message) = messages.recv(), if messages_open => batch.push(Input::Message(message)),
             }
         }
-        let (mut desired, mut statuses) = (false, false);
         app.change(|state, changed| {
             for input in batch {
                 match input {
                     Input::Cluster(Ok(change)) => state.apply(change, changed),
-                    Input::Cluster(Err(failed)) => app.watch_failed(&failed),
+                    Input::Cluster(Err(failed)) => {
+                        if app.watch_failed(state, &failed) {
+                            reread.get_or_insert_with(|| Instant::now() + CHECK);
+                        }
+                    }
                     Input::Message(message) => state.apply_message(message, changed),
                 }
             }
-            (desired, statuses) = (changed.desired, changed.statuses);
+            if changed.desired {
+                schedule.want(Duration::ZERO);
+            } else if changed.statuses {
+                schedule.want(AFTER_STATUSES);
+            }
         });
-        let at = Instant::now() + if desired { Duration::ZERO } else { AFTER_STATUSES };
-        if desired || statuses {
-            due = Some(due.map_or(at, |due| due.min(at)));
-        }
+    }
+}
+
+/// Waits until a time; `None`: forever.
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at.into()).await,
+        None => pending().await,
+    }
+}
+
+/// When the desired state is computed: it takes half of the time at most.
+#[derive(Default)]
+struct Schedule {
+    wanted: Option<Instant>,
+    began: Option<Instant>,
+    not_before: Option<Instant>,
+}
+
+impl Schedule {
+    fn want(&mut self, after: Duration) {
+        let at = Instant::now() + after;
+        self.wanted = Some(self.wanted.map_or(at, |wanted| wanted.min(at)));
+    }
+
+    fn due(&self) -> Option<Instant> {
+        Some(self.wanted?.max(self.not_before?)).or(self.wanted)
+    }
+
+    fn begin(&mut self) {
+        self.wanted = None;
+        self.began = Some(Instant::now());
+    }
+
+    fn end(&mut self) {
+        self.not_before = self.began.take().map(|began| Instant::now() + began.elapsed());
     }
 }
 
@@ -139,21 +185,35 @@ enum Input {
     Message(MessageChange),
 }
 
-/// Computes the desired state. Returns how long it took.
-pub(super) async fn recompute(app: &App) -> Duration {
-    let started = Instant::now();
-    let computing = {
-        let app = app.clone();
-        tokio::task::spawn_blocking(move || Computed::of(&app.state().world)).await
-    };
-    let Ok(computed) = computing else { return started.elapsed() };
+/// Computes the desired state. False: the engine's commands could not be read.
+pub(super) async fn recompute(app: App) -> bool {
+    // A copy, so that changes don't wait.
+    let world = app.state().world.clone();
+    let Ok(computed) = tokio::task::spawn_blocking(move || Computed::of(&world)).await else { return true };
     match computed.complete(app.messages().as_ref()).await {
-        Ok((desired, fabric)) => app.change(|state, changed| {
-            changed.other |= state.set_desired(desired, fabric);
-        }),
-        Err(error) => app.set_sources(|sources| sources.nats = Some(format!("{error:#}"))),
+        Ok((desired, fabric)) => {
+            app.change(|state, changed| changed.other |= state.set_desired(desired, fabric));
+            true
+        }
+        Err(error) => {
+            app.set_sources(|sources| sources.nats = Some(format!("{error:#}")));
+            false
+        }
     }
-    started.elapsed()
+}
+
+/// Reads everything again, since the rights of the viewer may have changed.
+async fn read_again(app: &App, client: &Client, namespace: &str) {
+    let world = match ClusterState::read(client, namespace).await {
+        Ok(world) => world,
+        Err(ReadError::Nothing(_)) => ClusterState::unknown(),
+        // A watch fails, too, and says so.
+        Err(ReadError::Listing { .. }) => return,
+    };
+    app.change(|state, changed| {
+        state.set_world(world);
+        changed.other = true;
+    });
 }
 
 /// Checks after a failed watch when the API server answers again.
@@ -173,16 +233,16 @@ async fn watch_sources(app: App, client: Client) {
 }
 
 impl super::Shared {
-    /// Notes that a watch failed.
-    fn watch_failed(&self, failed: &WatchFailed) {
-        if failed.is_forbidden {
-            self.not_watched
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .insert(failed.part.name());
-        } else {
+    /// Notes that a watch failed. True: the viewer may have lost a right.
+    fn watch_failed(&self, state: &State, failed: &WatchFailed) -> bool {
+        if !failed.is_refused {
             self.set_sources(|sources| sources.kubernetes = Some(failed.to_string()));
+            return false;
         }
+        let name = failed.part.name();
+        let is_left_out = state.world.left_out().iter().any(|left| left.to_string().starts_with(&name));
+        let mut not_watched = self.not_watched.lock().unwrap_or_else(PoisonError::into_inner);
+        !is_left_out && not_watched.insert(name)
     }
 
     /// Changes what can be reached.
@@ -195,10 +255,10 @@ impl super::Shared {
     }
 
     /// Changes the state, and sends the event of the change.
-    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut super::state::State, &mut Changed)) {
+    pub(super) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, &mut Changed)) {
         let mut changed = Changed::default();
         let event = {
-            let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
             change(&mut state, &mut changed);
             if changed.is_empty() {
                 return;

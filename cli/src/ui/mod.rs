@@ -100,8 +100,8 @@ pub(crate) struct Options {
     pub flags: Vec<String>,
     /// The way to NATS.
     pub nats: NatsClientArgs,
-    /// The port on 127.0.0.1; 0: any that is free.
-    pub port: u16,
+    /// The port on 127.0.0.1; `None`: any that is free, on a loopback address of its own.
+    pub port: Option<u16>,
 }
 
 /// A console that listens.
@@ -120,9 +120,7 @@ impl Console {
     pub(crate) async fn new(options: Options) -> anyhow::Result<Self> {
         let Options { source, place, namespace, flags, nats, port } = options;
         let world = source.cluster_state(&namespace).await?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
-        let listener =
-            listener.with_context(|| format!("choose another --port: listening on 127.0.0.1:{port}"))?;
+        let listener = listen(port).await?;
         let address = listener.local_addr().context("reading the address of the port")?;
         let (guard, token) = Guard::new(address)?;
         let mut state = State::new(world);
@@ -146,7 +144,7 @@ impl Console {
             events: broadcast::Sender::new(EVENTS),
             outdated: Notify::new(),
         }));
-        live::recompute(&app).await;
+        live::recompute(app.clone()).await;
         Ok(Self { app, listener, nats, address, token })
     }
 
@@ -169,5 +167,20 @@ impl Console {
         };
         drop(following);
         served
+    }
+}
+
+/// Listens on a loopback address. A browser sends a cookie to every port of an address, and so to servers of other users
+/// of this machine: a random address has none.
+async fn listen(port: Option<u16>) -> anyhow::Result<TcpListener> {
+    if let Some(port) = port {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
+        return listener.with_context(|| format!("choose another --port: listening on 127.0.0.1:{port}"));
+    }
+    let own = Ipv4Addr::from_bits(0x7f00_0000 | (guard::random_bits()? & 0x00ff_ffff).clamp(2, 0x00ff_fffe));
+    // Only Linux has all of 127.0.0.0/8 (RFC 1122, 3.2.1.3) without further setup.
+    match TcpListener::bind((own, 0)).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("listening on 127.0.0.1"),
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_engine::callbacks::Undelivered;
-use eno_engine::follow::ClusterChange;
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, desired_state};
+use eno_engine::follow::{ClusterChange, ListScope};
+use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, desired_state};
 use eno_engine::trace::{Messages, StoredMessages};
 use eno_engine::{MessageChange, stored_messages};
 use eno_schemas::{DriverHello, Subject};
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::inspect::cabling::Cabling;
 use crate::inspect::end_to_end::Inputs;
-use crate::inspect::path::{Fabric, Reports, commanded, readable};
+use crate::inspect::path::{Fabric, NAD_DRIVER, NODE_DRIVER, Reports, commanded, readable};
 
 /// More changed objects than this are not named in an event.
 const MAX_NAMED: usize = 100;
@@ -103,6 +103,7 @@ impl State {
 
     /// Makes a change of the cluster.
     pub(super) fn apply(&mut self, change: ClusterChange, changed: &mut Changed) {
+        self.forget_reports(&change);
         let object = match &change {
             ClusterChange::Object(key, object) => {
                 let before = self.world.object(key);
@@ -123,6 +124,34 @@ impl State {
             changed.statuses = true;
         } else {
             (changed.other, changed.desired) = (true, true);
+        }
+    }
+
+    /// Removes the reports on a target that is gone: the stream tells nothing of it.
+    fn forget_reports(&mut self, change: &ClusterChange) {
+        match change {
+            ClusterChange::Object(key, None) if key.kind == Kind::FabricDevice => {
+                if let Some((driver, _)) = self.fabric.switches.get(&*key.name) {
+                    self.reports.set(driver, &key.name, None);
+                }
+            }
+            ClusterChange::Object(key, None) if key.kind == Kind::L2ServiceAttachment => {
+                self.reports.set(NAD_DRIVER, &format!("{}/{}", key.namespace, key.name), None);
+            }
+            ClusterChange::Node(name, None) => self.reports.set(NODE_DRIVER, name, None),
+            _ => {}
+        }
+    }
+
+    /// True when the viewer may know of a target.
+    fn may_know(&self, driver: &str, target: &str) -> bool {
+        match target.split_once('/') {
+            Some((namespace, name)) => {
+                let key = Key::namespaced(Kind::L2ServiceAttachment, &namespace.into(), &name.into());
+                self.world.object(&key).is_some()
+            }
+            None if driver == NODE_DRIVER => self.world.has_node(target),
+            None => self.world.object(&Key::cluster(Kind::FabricDevice, &target.into())).is_some(),
         }
     }
 
@@ -150,12 +179,15 @@ impl State {
         match change {
             MessageChange::Report(subject, report) => {
                 let Ok(Subject::Result(name)) = subject.parse() else { return };
-                let device = Key::cluster(Kind::FabricDevice, &Name::from(&*name.target));
                 // Other targets have names of objects that the viewer may not read.
-                if self.world.object(&device).is_some() {
-                    changed.devices.insert(name.target.to_string());
+                if self.may_know(&name.driver, &name.target) {
+                    changed.other = true;
+                    if !name.target.contains('/') && name.driver != NODE_DRIVER {
+                        changed.devices.insert(name.target.to_string());
+                        // The engine has commanded something, perhaps for an object that was not read.
+                        changed.statuses |= !self.world.decides_switches();
+                    }
                 }
-                changed.other = true;
                 self.reports.set(&name.driver, &name.target, report.map(|report| *report));
             }
             MessageChange::Driver(key, Some(hello)) => {
@@ -163,13 +195,19 @@ impl State {
             }
             MessageChange::Driver(key, None) => changed.other |= self.drivers.remove(&key).is_some(),
             MessageChange::Undelivered(key, Some(one)) => {
-                changed.other = true;
+                changed.other |= may_know(&self.world, &one);
                 self.undelivered.get_or_insert_default().insert(key, *one);
             }
             MessageChange::Undelivered(key, None) => {
                 changed.other |= self.undelivered.as_mut().and_then(|all| all.remove(&key)).is_some();
             }
         }
+    }
+
+    /// Replaces all objects. What NATS said before stays.
+    pub(super) fn set_world(&mut self, world: ClusterState) {
+        self.world = world;
+        self.reports.set_viewer(&self.world);
     }
 
     /// Sets what follows from the objects. False: it is the same as before.
@@ -214,4 +252,17 @@ impl Computed {
         };
         Ok((desired, fabric))
     }
+}
+
+/// True when the viewer may know of an object's callbacks. Who may list only one namespace sees those of the objects that
+/// are there: a namespace of the same name may have had another tenant.
+pub(super) fn may_know(world: &ClusterState, one: &Undelivered) -> bool {
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == one.kind) else { return false };
+    let name = one.name.as_str().into();
+    let key = match &one.namespace {
+        Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),
+        None => Key::cluster(kind, &name),
+    };
+    world.scope_of(kind) == ListScope::Cluster
+        || world.object(&key).is_some_and(|object| object.metadata.uid.as_deref() == Some(&one.uid))
 }

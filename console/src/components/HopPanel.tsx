@@ -1,7 +1,8 @@
-import type { BlameLine, Condition, HopDetail } from "../api";
+import { useEffect, useState } from "preact/hooks";
+import type { ApiError, BlameLine, Condition, Configuration, Edits, HopDetail } from "../api";
 import { queryString } from "../router";
-import { useAnswer } from "../live";
-import { Answered, MissingNotices } from "./Answered";
+import { asApiError, request, useAnswer } from "../live";
+import { Answered, ErrorNotice, Loading, MissingNotices } from "./Answered";
 import { Command, CopyButton } from "./Command";
 import { MaybeObject } from "./ObjectLink";
 import { Panel } from "./Panel";
@@ -32,17 +33,8 @@ export function HopPanel(props: { object: string; id: string; label: string; clo
                 ...d.facts,
               ]}
             />
-            {d.configurations.map((c, i) => (
-              <section key={i} class="configuration">
-                <div class="section-head">
-                  <h3>{c.title}</h3>
-                  <CopyButton text={c.text} what={c.title} />
-                </div>
-                <pre tabIndex={0} role="group" aria-label={c.title}>
-                  {c.text}
-                </pre>
-              </section>
-            ))}
+            <Configurations configurations={d.configurations} />
+            {d.hop.vlans && /^(port|switch):/.test(d.hop.id) && <DriverEdits key={props.id} object={props.object} id={props.id} />}
             {d.blame && d.blame.length > 0 && <Blame lines={d.blame} />}
             {d.conditions.length > 0 && (
               <section>
@@ -62,6 +54,61 @@ export function HopPanel(props: { object: string; id: string; label: string; clo
         )}
       </Answered>
     </Panel>
+  );
+}
+
+function Configurations({ configurations }: { configurations: Configuration[] }) {
+  return (
+    <>
+      {configurations.map((c, i) => (
+        <section key={i} class="configuration">
+          <div class="section-head">
+            <h3>{c.title}</h3>
+            <CopyButton text={c.text} what={c.title} />
+          </div>
+          <pre tabIndex={0} role="group" aria-label={c.title}>
+            {c.text}
+          </pre>
+        </section>
+      ))}
+    </>
+  );
+}
+
+/** What the driver would send to the switch. The driver reads the switch for it: once, and again when it is wanted. */
+function DriverEdits({ object, id }: { object: string; id: string }) {
+  const [edits, setEdits] = useState<Edits>();
+  const [error, setError] = useState<ApiError>();
+  const [asked, setAsked] = useState(0);
+  useEffect(() => {
+    let closed = false;
+    request<Edits>("/api/edits" + queryString({ object, id }))
+      .then((answer) => {
+        if (closed) return;
+        setEdits(answer);
+        setError(undefined);
+      })
+      .catch((failure: unknown) => !closed && setError(asApiError(failure)));
+    return () => {
+      closed = true;
+    };
+  }, [object, id, asked]);
+  return (
+    <section>
+      <div class="section-head">
+        <h3>Edits of the driver</h3>
+        <button type="button" onClick={() => setAsked(asked + 1)}>
+          Ask again
+        </button>
+      </div>
+      {error && <ErrorNotice error={error} />}
+      {!edits && !error && <Loading what="the switch" />}
+      {edits && <MissingNotices missing={edits.missing} />}
+      {edits && edits.missing.length === 0 && edits.now.length === 0 && (
+        <p class="muted">None: the switch has what is desired, and the driver would send nothing.</p>
+      )}
+      {edits && <Configurations configurations={[...edits.now, ...edits.removal]} />}
+    </section>
   );
 }
 

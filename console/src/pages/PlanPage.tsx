@@ -320,6 +320,14 @@ function Preview({ preview: p }: { preview: NonNullable<Plan["previews"]>[number
           <bdi>{p.failure.reason}</bdi>
         </p>
       )}
+      {p.unanswered !== undefined && (
+        <p class="notice tone-wait">
+          <Icon tone="wait" />
+          <span>
+            Its driver does not say what it would do: <bdi>{p.unanswered}</bdi>
+          </span>
+        </p>
+      )}
       {p.rejected?.map((r, i) => (
         <p key={i} class="notice tone-bad">
           <Icon tone="bad" />
@@ -339,7 +347,7 @@ function Preview({ preview: p }: { preview: NonNullable<Plan["previews"]>[number
           {text}
         </pre>
       ) : (
-        !p.failure && <p class="muted">No edit is needed.</p>
+        !p.failure && p.unanswered === undefined && <p class="muted">No edit is needed.</p>
       )}
     </div>
   );

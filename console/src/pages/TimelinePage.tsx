@@ -27,7 +27,8 @@ export function TimelinePage() {
   const { query } = usePlace();
   const subject = subjectOf(query);
   const url = subject && "/api/timeline" + queryString({ [subject.by]: subject.name });
-  const answer = useAnswer<Timeline>(url);
+  // The history is read of NATS as a whole.
+  const answer = useAnswer<Timeline>(url, 3000);
   useMeasured("timeline", answer);
   return (
     <Page title="Timeline" stale={answer.stale} beside={subject && <SubjectName {...subject} />}>

@@ -1,13 +1,14 @@
 // A fault shows on the path without a reload, and goes when it ends.
 import { pathOf } from "../lib.mjs";
 
-/** Waits in the page for an element whose name says a state, and returns the time at which the DOM had it. */
+/** Waits in the page for a hop whose name says a state, and returns the time at which the DOM had it. */
 const noticed = (page, wanted) =>
   page.evaluate(
     (states) =>
       new Promise((found) => {
         const look = () => {
-          const names = [...document.querySelectorAll("main [aria-label]")].map((e) => e.getAttribute("aria-label"));
+          const hops = document.querySelectorAll("[aria-label='Path from the pods to the gateway'] button");
+          const names = [...hops].map((e) => e.getAttribute("aria-label") ?? e.textContent);
           const all = names.filter((name) => /refused|unreachable|waiting|confirmed/.test(name));
           const bad = all.some((name) => /refused|unreachable/.test(name));
           if (states === "bad" ? bad : all.length > 0 && !all.some((name) => /refused|unreachable|waiting/.test(name))) {

@@ -6,12 +6,15 @@ export default async function keyboard(world) {
   const focused = () =>
     page.evaluate(() => {
       const e = document.activeElement;
-      return e?.getAttribute("aria-label") ?? e?.textContent?.trim() ?? "";
+      if (!e || e === document.body) return "";
+      return e.getAttribute("aria-label") ?? e.textContent.trim();
     });
   const tabTo = async (what, wanted) => {
+    const passed = [];
     for (let n = 0; n < 80; n += 1) {
       await page.keyboard.press("Tab");
       const name = await focused();
+      passed.push(name.slice(0, 40));
       if (wanted.test(name)) {
         // The focus is to be seen: by an outline or a shadow.
         const visible = await page.evaluate(() => {
@@ -22,7 +25,7 @@ export default async function keyboard(world) {
         return name;
       }
     }
-    throw new Error(`${what}: Tab does not lead there`);
+    throw new Error(`${what}: Tab does not lead there, but to ${passed.join(" | ")}`);
   };
   await world.load("/");
   await world.drawn();
@@ -44,7 +47,7 @@ export default async function keyboard(world) {
   await world.drawn();
 
   // A hop and its panel.
-  const hop = await tabTo("a hop", /leaf1.*confirmed/);
+  const hop = await tabTo("a hop", /leaf1 to .*confirmed|confirmed.*leaf1 to /s);
   await page.keyboard.press("Enter");
   const panel = page.getByRole("complementary");
   await world.seen("the panel", panel);
@@ -63,7 +66,7 @@ export default async function keyboard(world) {
   // A switch in the fabric.
   await world.load("/fabric");
   await world.drawn();
-  const device = await tabTo("a device", /^leaf1/);
+  const device = await tabTo("a device", /^leaf1(\D|$)/);
   await page.keyboard.press("Enter");
   await world.seen("its panel", panel);
   await page.keyboard.press("Escape");

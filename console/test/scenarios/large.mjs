@@ -6,15 +6,27 @@ export default async function large(world) {
       (of) => performance.getEntriesByName(of).filter((e) => e.detail?.page === "fabric").map((e) => ({ duration: e.duration, requestMs: e.detail.requestMs })),
       name,
     );
-  await world.load("/fabric");
-  await world.drawn();
-  await world.seen("a switch", page.getByRole("button", { name: /^leaf1\b/ }));
-  await world.holds("it measures its first drawing", async () => (await measured("eno:first-draw")).length > 0);
-  const [first] = await measured("eno:first-draw");
-  world.figure("first drawing", first.duration);
-  world.figure("first request", first.requestMs);
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const firsts = [];
+  for (let n = 0; n < 5; n += 1) {
+    await world.load("/fabric");
+    await world.drawn();
+    await world.seen("a switch", page.getByRole("button", { name: /^leaf1\b/ }));
+    await world.holds("it measures its first drawing", async () => (await measured("eno:first-draw")).length > 0);
+    firsts.push((await measured("eno:first-draw"))[0]);
+  }
+  world.figure("first drawing, median", median(firsts.map((f) => f.duration)));
+  world.figure("first drawing, longest", Math.max(...firsts.map((f) => f.duration)));
+  world.figure("first request, median", median(firsts.map((f) => f.requestMs)));
   await world.accessible("a large fabric");
   await world.shot("fabric");
+  // How long the page itself is busy, without requests and waits.
+  await page.evaluate(() => {
+    globalThis.busy = [];
+    new PerformanceObserver((list) => globalThis.busy.push(...list.getEntries().map((e) => e.duration))).observe({ type: "longtask", buffered: true });
+  });
+  await world.holds("it notices long tasks", () => page.evaluate(() => globalThis.busy.length > 0));
+  world.figure("first drawing, longest task of the page", await page.evaluate(() => Math.max(...globalThis.busy.splice(0))));
   const updates = [];
   for (let n = 0; n < input.updates; n += 1) {
     const before = (await measured("eno:update")).length;
@@ -22,10 +34,10 @@ export default async function large(world) {
     await world.holds("an update", async () => (await measured("eno:update")).length > before, 60_000);
     updates.push((await measured("eno:update")).at(-1));
   }
-  const sorted = updates.map((u) => u.duration).sort((a, b) => a - b);
-  world.figure("update, median", sorted[Math.floor(sorted.length / 2)]);
-  world.figure("update, longest", sorted.at(-1));
-  world.figure("update without the request", Math.max(...updates.map((u) => u.duration - u.requestMs)));
+  world.figure("update, median", median(updates.map((u) => u.duration)));
+  world.figure("update, longest", Math.max(...updates.map((u) => u.duration)));
+  world.figure("update, longest request", Math.max(...updates.map((u) => u.requestMs)));
+  world.figure("update, longest task of the page", Math.max(0, ...(await page.evaluate(() => globalThis.busy))));
   // A filter and a VLAN.
   await world.load(`/fabric?vlan=${input.vlan}`);
   await world.seen("the VLAN", page.getByText(/on \d+ switches/));

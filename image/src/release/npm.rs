@@ -20,10 +20,10 @@ struct Library {
 
 /// The libraries in the pages.
 pub(super) fn components(workspace: &Path) -> anyhow::Result<Vec<Component>> {
-    let text =
-        std::fs::read_to_string(workspace.join(LIBRARIES)).with_context(|| format!("reading {LIBRARIES}"))?;
+    let text = std::fs::read_to_string(workspace.join(LIBRARIES))
+        .with_context(|| format!("run make console: reading {LIBRARIES}"))?;
     let libraries: Vec<Library> =
-        serde_json::from_str(&text).with_context(|| format!("{LIBRARIES} is not valid"))?;
+        serde_json::from_str(&text).with_context(|| format!("run make console: {LIBRARIES} is not valid"))?;
     let component = |library: Library| Component {
         purl: format!("pkg:npm/{}@{}", library.name.replace('@', "%40"), library.version),
         name: library.name,

@@ -75,9 +75,12 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
 async fn show(sandbox: &Sandbox, keep: bool, ui: bool, stop: &CancellationToken) -> anyhow::Result<()> {
     let demo = Demo::new(sandbox).await?;
     // It prints its URL itself, and ends with the demo.
-    let _console = ui.then(|| console(sandbox)).transpose()?;
+    let mut console = ui.then(|| console(sandbox)).transpose()?;
     let stopped = || anyhow::anyhow!("stopped");
     until_stopped(sandbox, stop, demo.apply()).await?.with_context(stopped)?;
+    if let Some(Ok(Some(status))) = console.as_mut().map(Child::try_wait) {
+        bail!("eno ui ended: {status}");
+    }
     if keep {
         eno::outln!("\nIt keeps running until you press Ctrl-C. In another terminal:");
         print_help(sandbox);

@@ -59,11 +59,11 @@ impl Session {
     }
 
     /// A request as the pages make it. `target` begins with a slash.
-    pub(super) fn request(&self, method: Method, target: &str) -> RequestBuilder {
+    pub(super) fn request(&self, method: &Method, target: &str) -> RequestBuilder {
         let request = self.client.request(method.clone(), format!("http://{}{target}", self.host));
         let request = request.header("cookie", &self.cookie);
         // A browser names the origin of everything but plain reads.
-        if method == Method::GET {
+        if *method == Method::GET {
             request
         } else {
             request.header("origin", format!("http://{}", self.host))
@@ -72,13 +72,13 @@ impl Session {
 
     /// The status and the body of an answer to a read.
     pub(super) async fn get(&self, target: &str) -> (StatusCode, String) {
-        let answer = self.request(Method::GET, target).send().await.expect("an answer");
+        let answer = self.request(&Method::GET, target).send().await.expect("an answer");
         (answer.status(), answer.text().await.expect("a body"))
     }
 
     /// The status and the body of an answer to a plan.
     pub(super) async fn plan(&self, asked: &Value) -> (StatusCode, String) {
-        let answer = self.request(Method::POST, "/api/plan").json(asked).send().await.expect("an answer");
+        let answer = self.request(&Method::POST, "/api/plan").json(asked).send().await.expect("an answer");
         (answer.status(), answer.text().await.expect("a body"))
     }
 }
@@ -196,7 +196,7 @@ fn each_answer_of_the_console_is_protected_and_no_path_leaves_it() {
     with_shared_sandbox(async |system| {
         let console = system.console(&ConsoleOptions::default()).await;
         let session = Session::open(&console).await;
-        let get = |target: &str| session.request(Method::GET, target);
+        let get = |target: &str| session.request(&Method::GET, target);
         for (target, status, kind) in [
             ("/", 200, "text/html; charset=utf-8"),
             ("/path/L2Service/a.b", 200, "text/html; charset=utf-8"),
@@ -228,9 +228,9 @@ fn each_answer_of_the_console_is_protected_and_no_path_leaves_it() {
                 assert!(is_text("error") && is_text("fix"), "{target}: {body}");
             }
         }
-        checked("HEAD", session.request(Method::HEAD, "/"), 200).await;
-        checked("a method", session.request(Method::DELETE, "/api/objects"), 405).await;
-        let plan = || session.request(Method::POST, "/api/plan");
+        checked("HEAD", session.request(&Method::HEAD, "/"), 200).await;
+        checked("a method", session.request(&Method::DELETE, "/api/objects"), 405).await;
+        let plan = || session.request(&Method::POST, "/api/plan");
         checked("no JSON", plan().header("content-type", "application/json").body("{"), 400).await;
         checked("another type", plan().body("{}"), 415).await;
         let long = json!({ "manifests": "a".repeat(9 << 20) });

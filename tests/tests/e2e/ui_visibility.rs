@@ -197,7 +197,7 @@ async fn open(system: &System, kubeconfig: Option<PathBuf>, namespace: &str) -> 
         (answer["hasMessages"] == true).then_some(())
     });
     has_messages.await.expect("the console reads NATS");
-    let answer = session.request(Method::GET, "/api/events").timeout(eno_tests::TIMEOUT * 5).send().await;
+    let answer = session.request(&Method::GET, "/api/events").timeout(eno_tests::TIMEOUT * 5).send().await;
     let mut answer = answer.expect("an answer");
     let (sender, events) = watch::channel(String::new());
     let reading = tokio::spawn(async move {

@@ -4,8 +4,7 @@ use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use eno_engine::trace::Messages;
-use eno_sbi::nats::Connection;
-use eno_schemas::{Applied, FabricDesired, VlanSet};
+use eno_schemas::{Applied, FabricDesired, FabricPort, Preview, VlanSet};
 use kube::Api;
 use kube::api::DynamicObject;
 use serde::{Deserialize, Serialize};
@@ -15,13 +14,11 @@ use super::{Answer, ApiError, Missing, commands, key_of, missing, not_found};
 use crate::apply::nad_resource;
 use crate::inspect::blame::{Line, blame};
 use crate::inspect::end_to_end::{self, Hop, Part};
+use crate::inspect::path::NODE_DRIVER;
 use crate::inspect::plan::{indented, preview};
 use crate::inspect::source::Source;
 use crate::inspect::status::{Condition, conditions};
 use crate::ui::{App, state};
-
-/// The driver of agents.
-const NODE_DRIVER: &str = "node";
 
 #[derive(Deserialize)]
 pub(super) struct Asked {
@@ -99,22 +96,62 @@ enum Question {
 
 pub(super) async fn hop(State(app): State<App>, Query(asked): Query<Asked>) -> Answer<HopDetail> {
     let (mut detail, question) = known(&app, &asked)?;
-    match question {
-        Question::Nothing => {}
-        Question::Edits { driver, switch, desired } => match app.messages() {
-            Some(Messages::Nats(nats)) => {
-                let sees_texts = app.state().world.lists_all_kinds();
-                edits(&mut detail, &nats, &driver, &switch, *desired, sees_texts).await;
-            }
-            _ => detail.missing.push(Missing::new(
-                "The edits that the driver would send now",
-                "Only the driver of the switch knows them, and it is asked over NATS.",
-                "Run eno ui on the cluster, with --nats-url and --nats-credentials.",
-            )),
-        },
-        Question::Nad { namespace, name } => nad(&app, &mut detail, &namespace, &name).await,
+    if let Question::Nad { namespace, name } = question {
+        nad(&app, &mut detail, &namespace, &name).await;
     }
     Ok(Json(detail))
+}
+
+/// What the driver of a hop's switch would send.
+#[derive(Default, Serialize)]
+pub(super) struct Edits {
+    /// The driver would send these now.
+    now: Vec<Configuration>,
+    /// The driver would send these to take away what is there.
+    removal: Vec<Configuration>,
+    missing: Vec<Missing>,
+}
+
+/// Asks the driver, which reads the switch. So pages ask once, and not at each change.
+pub(super) async fn edits(State(app): State<App>, Query(asked): Query<Asked>) -> Answer<Edits> {
+    let (detail, question) = known(&app, &asked)?;
+    let Question::Edits { driver, switch, desired } = question else { return Ok(Json(Edits::default())) };
+    let missing = |why: String, fix: &str| {
+        let missing = Missing::new(format!("What driver {driver} would send to {switch}"), why, fix);
+        Ok(Json(Edits { missing: vec![missing], ..Edits::default() }))
+    };
+    let Some(Messages::Nats(nats)) = app.messages() else {
+        return missing(
+            "Only the driver of the switch knows it, and it is asked over NATS.".into(),
+            "Run eno ui on the cluster, with --nats-url and --nats-credentials.",
+        );
+    };
+    let again = "Try again once the driver and the switch answer.";
+    if !app.state().world.lists_all_kinds() {
+        return missing(
+            "An edit is about the whole switch, and so about objects that you may not list.".into(),
+            "Ask a cluster admin for ClusterRole eno-viewer.",
+        );
+    }
+    let without = without(&desired, &detail.hop);
+    let now = match preview(&nats, &driver, &switch, *desired).await {
+        Err(error) => return missing(error.to_string(), again),
+        Ok(Preview { failure: Some(failure), .. }) => return missing(failure.reason, again),
+        Ok(now) => now,
+    };
+    let removal = match preview(&nats, &driver, &switch, without).await {
+        Ok(removal) if now.edits.is_empty() => removal.edits,
+        _ => Vec::new(),
+    };
+    let texts = |edits: Vec<String>, title: &str| {
+        edits.iter().map(|edit| Configuration::edit(title.to_owned(), edit)).collect()
+    };
+    let title = format!("The edit that would take VLAN {} away; it is not sent", detail.hop.vlans);
+    Ok(Json(Edits {
+        now: texts(now.edits, "The edit that the driver would send now"),
+        removal: texts(removal, &title),
+        missing: Vec::new(),
+    }))
 }
 
 fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
@@ -168,12 +205,9 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
 fn desired_json(desired: &FabricDesired, port: Option<&str>, vlans: &VlanSet) -> Value {
     let of_path = |vlan: &&eno_schemas::FabricVlan| vlans.contains(vlan.vid);
     let own: Vec<_> = desired.vlans.iter().filter(of_path).collect();
-    let ports: Vec<_> = desired
-        .ports
-        .iter()
-        .filter(|one| port.is_none_or(|port| port == one.name))
-        .filter(|one| !one.vlans.intersection(vlans).is_empty())
-        .collect();
+    let ports = desired.ports.iter().filter(|one| port.is_none_or(|port| port == one.name));
+    let ports = ports.map(|one| FabricPort { vlans: one.vlans.intersection(vlans), ..one.clone() });
+    let ports: Vec<_> = ports.filter(|one| !one.vlans.is_empty()).collect();
     json!({ "vlans": own, "ports": ports })
 }
 
@@ -244,6 +278,10 @@ fn network_detail(state: &state::State, detail: &mut HopDetail, node: &str, name
     if let Some(desired) = state.desired.nodes.get(node).and_then(|node| node.networks.get(name)) {
         detail.configurations.push(Configuration::json("Desired", desired));
     }
+    // A node may be known by the port of a switch only.
+    if !state.world.has_node(node) {
+        return Question::Nothing;
+    }
     if let Some(Applied::Node { networks, .. }) =
         state.reports.get(NODE_DRIVER, node).and_then(|report| report.applied.as_ref())
     {
@@ -287,43 +325,6 @@ fn pod_detail(app: &App, state: &state::State, detail: &mut HopDetail, uid: &str
     Question::Nothing
 }
 
-/// Adds the edits that a driver would send now.
-async fn edits(
-    detail: &mut HopDetail,
-    nats: &Connection,
-    driver: &str,
-    switch: &str,
-    desired: FabricDesired,
-    sees_texts: bool,
-) {
-    let missing = |why: String| {
-        let what = format!("The edits that driver {driver} would send to {switch} now");
-        Missing::new(what, why, "Try again once the driver and the switch answer.")
-    };
-    let without = without(&desired, &detail.hop);
-    match preview(nats, driver, switch, desired).await {
-        Err(error) => detail.missing.push(missing(error.to_string())),
-        Ok(preview) => {
-            if let Some(failure) = preview.failure {
-                let why = if sees_texts { failure.reason } else { "The driver can't tell.".into() };
-                detail.missing.push(missing(why));
-            } else if preview.edits.is_empty() {
-                detail.fact("Edits", "none: the driver would send nothing now");
-                if sees_texts {
-                    removal(detail, nats, driver, switch, without).await;
-                }
-            }
-            // An edit is about the whole switch, and so about objects that the viewer may not read.
-            if sees_texts {
-                for (number, edit) in preview.edits.iter().enumerate() {
-                    let title = format!("Edit {} that the driver would send now", number + 1);
-                    detail.configurations.push(Configuration::edit(title, edit));
-                }
-            }
-        }
-    }
-}
-
 /// The desired state without the VLANs of a hop.
 fn without(desired: &FabricDesired, hop: &Hop) -> FabricDesired {
     let mut without = desired.clone();
@@ -337,21 +338,6 @@ fn without(desired: &FabricDesired, hop: &Hop) -> FabricDesired {
     let used: VlanSet = without.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
     without.vlans.retain(|vlan| !hop.vlans.contains(vlan.vid) || used.contains(vlan.vid));
     without
-}
-
-/// Adds what is there in the terms of the device: the edit that would take it away. Nothing is sent.
-async fn removal(
-    detail: &mut HopDetail,
-    nats: &Connection,
-    driver: &str,
-    switch: &str,
-    without: FabricDesired,
-) {
-    let Ok(preview) = preview(nats, driver, switch, without).await else { return };
-    for edit in &preview.edits {
-        let title = format!("The edit that would take VLAN {} away; it is not sent", detail.hop.vlans);
-        detail.configurations.push(Configuration::edit(title, edit));
-    }
 }
 
 /// Adds a NetworkAttachmentDefinition as the API server holds it.

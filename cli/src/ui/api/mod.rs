@@ -11,8 +11,9 @@ mod path;
 mod plan;
 mod timeline;
 
-use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, Uri};
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -35,6 +36,7 @@ pub(super) fn router() -> Router<App> {
         .route("/api/overview", get(overview::overview))
         .route("/api/path", get(path::path))
         .route("/api/hop", get(hop::hop))
+        .route("/api/edits", get(hop::edits))
         .route("/api/fabric", get(fabric::fabric))
         .route("/api/fabric/link", get(fabric::link))
         .route("/api/fabric/vlans", get(fabric::vlans))
@@ -45,6 +47,25 @@ pub(super) fn router() -> Router<App> {
         .route("/api/address", get(addresses::address))
         .fallback(async |uri: Uri| assets::file(uri.path()))
         .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn(as_api_error))
+}
+
+/// Gives refusals of the framework the form of all errors.
+async fn as_api_error(request: Request, next: Next) -> Response {
+    let is_api = request.uri().path().starts_with("/api/");
+    let response = next.run(request).await;
+    let status = response.status();
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if !is_api || is_json || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let fix = match status {
+        StatusCode::PAYLOAD_TOO_LARGE => "Give fewer manifests at once: at most 8 MiB.",
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => "console/src/api.ts has all requests.",
+        _ => "Correct the request: console/src/api.ts has its form.",
+    };
+    let text = axum::body::to_bytes(response.into_body(), MAX_BODY).await.unwrap_or_default();
+    ApiError::new(status, String::from_utf8_lossy(&text), fix).into_response()
 }
 
 /// Something that an answer lacks.
@@ -117,6 +138,7 @@ async fn session(State(app): State<App>) -> Json<Session> {
         Source::Dump(dump) => Some(dump.made_at().to_string()),
         Source::Live(_) => None,
     };
+    let state = app.state();
     Json(Session {
         version: eno_program::VERSION,
         source: app.place.clone(),
@@ -124,7 +146,7 @@ async fn session(State(app): State<App>) -> Json<Session> {
         namespace: app.namespace.clone(),
         has_messages: app.messages().is_some(),
         options: commands::options(&app),
-        missing: missing(&app, &app.state().world, &app.state().reports),
+        missing: missing(&app, &state.world, &state.reports),
     })
 }
 
@@ -166,7 +188,7 @@ fn missing(app: &App, world: &eno_engine::forecast::ClusterState, reports: &Repo
     if !not_watched.is_empty() {
         missing.push(Missing::new(
             format!("Changes of {}", not_watched.iter().cloned().collect::<Vec<_>>().join(", ")),
-            "You may list them and not watch them.",
+            "The API server lets you list them and not watch them.",
             "Ask a cluster admin for the verb watch, or run eno ui again.",
         ));
     }

@@ -5,21 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::State;
 use eno_engine::callbacks::Undelivered;
-use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use eno_engine::forecast::{Key, Kind};
 use eno_schemas::Report;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Missing, commands, missing};
 use crate::inspect::output::name;
-use crate::inspect::path::{State as Progress, hops, networks, outcome};
+use crate::inspect::path::{NODE_DRIVER, State as Progress, failing_switches, networks, outcome};
 use crate::inspect::remedy::{Stage, remedy, stage};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::ui::App;
 use crate::ui::state;
-
-/// The driver of agents.
-const NODE_DRIVER: &str = "node";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -91,7 +88,9 @@ struct Node {
 struct DriverProcess {
     driver: String,
     instance: String,
-    targets: usize,
+    /// `None`: the viewer may not know of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<usize>,
     version: String,
 }
 
@@ -124,6 +123,7 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
             unready.push((key, conditions, row));
         }
     }
+    let failing = failing_switches(world, &state.fabric, &state.reports);
     let not_ready = unready.into_iter().map(|(key, conditions, mut row)| {
         let (stage, mut reason) = stage(key.kind, &conditions);
         let degraded = is_settled(&row.phase);
@@ -133,7 +133,15 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
             reason.clone_from(&condition.reason);
         }
         let remedy = remedy(stage, &reason);
-        let devices = devices_behind(&state, key, stage);
+        let devices = match stage {
+            Stage::Device => vec![key.name.to_string()],
+            Stage::Fabric => {
+                let networks = networks(world, key);
+                let found = networks.iter().filter_map(|network| failing.get(network.as_str())).flatten();
+                found.copied().collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
         NotReady {
             row,
             degraded,
@@ -147,7 +155,7 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
     let callbacks = state
         .undelivered
         .as_ref()
-        .map(|all| all.values().filter(|one| may_know(world, one)).map(callback).collect());
+        .map(|all| all.values().filter(|one| state::may_know(world, one)).map(callback).collect());
     Json(Overview {
         not_ready: not_ready.collect(),
         counts: counts.into_iter().map(|(kind, phases)| Count { kind: kind.as_str(), phases }).collect(),
@@ -167,19 +175,6 @@ fn degradation(conditions: &[Condition]) -> Option<&Condition> {
         _ => false,
     };
     conditions.iter().find(is_failure)
-}
-
-/// The switches that keep an object from being ready.
-fn devices_behind(state: &state::State, key: &Key, stage: Stage) -> Vec<String> {
-    match stage {
-        Stage::Device => vec![key.name.to_string()],
-        Stage::Fabric => {
-            let hops = hops(&state.world, &state.fabric, &networks(&state.world, key), &state.reports);
-            let failing = |state| !matches!(state, Progress::Confirmed | Progress::Unknown);
-            hops.into_iter().filter(|hop| failing(hop.state)).map(|hop| hop.switch).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 fn device(key: &Key, object: &kube::api::DynamicObject, row: &Row) -> Device {
@@ -204,11 +199,9 @@ fn device(key: &Key, object: &kube::api::DynamicObject, row: &Row) -> Device {
 fn node(state: &state::State, name: &str, ready: bool) -> Node {
     let desired = state.desired.nodes.get(name);
     let report = state.reports.get(NODE_DRIVER, name);
-    // Texts of agents name pods.
-    let sees_pods = state.world.lists_everything();
     let progress = report.map(|report| {
         let (progress, text) = progress_of(report);
-        (progress, if sees_pods { text } else { String::new() })
+        (progress, state.reports.text(NODE_DRIVER, text))
     });
     let (progress, message) = progress.map_or((None, String::new()), |(one, text)| (Some(one), text));
     Node {
@@ -233,6 +226,7 @@ fn progress_of(report: &Report) -> (Progress, String) {
 fn drivers(state: &state::State) -> Vec<DriverProcess> {
     let nodes: BTreeSet<&str> = state.world.nodes().map(|(name, _)| name).collect();
     let names_pods = state.world.lists_everything();
+    let counts = state.world.lists_all_kinds();
     let mut targets: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for report in state.reports.iter() {
         *targets.entry((&report.driver, &report.instance)).or_default() += 1;
@@ -254,21 +248,11 @@ fn drivers(state: &state::State) -> Vec<DriverProcess> {
         DriverProcess {
             driver: hello.driver.clone(),
             instance,
-            targets: targets.unwrap_or_default(),
+            targets: counts.then(|| targets.unwrap_or_default()),
             version: hello.version.clone(),
         }
     });
     rows.collect()
-}
-
-fn may_know(world: &ClusterState, one: &Undelivered) -> bool {
-    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == one.kind) else { return false };
-    let name = Name::from(one.name.as_str());
-    let key = match &one.namespace {
-        Some(namespace) => Key::namespaced(kind, &namespace.as_str().into(), &name),
-        None => Key::cluster(kind, &name),
-    };
-    !world.may_miss(&key)
 }
 
 fn callback(one: &Undelivered) -> Callback {

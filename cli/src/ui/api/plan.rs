@@ -7,10 +7,12 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use eno_engine::trace::Messages;
+use eno_schemas::Preview;
 use serde::Deserialize;
 
 use super::{Answer, ApiError};
 use crate::inspect::manifests;
+use crate::inspect::path::HIDDEN;
 use crate::inspect::plan::{self, Plan, indented};
 use crate::ui::App;
 
@@ -48,10 +50,10 @@ pub(super) async fn plan(State(app): State<App>, Json(asked): Json<Asked>) -> An
         let mut plan =
             plan::plan(&app.source, nats.as_deref(), &world, &namespace, objects, asked.delete).await?;
         for switch in &mut plan.previews {
-            switch.preview.edits.iter_mut().for_each(|edit| *edit = indented(edit));
+            let preview = &mut switch.preview;
+            preview.edits.iter_mut().for_each(|edit| *edit = indented(edit));
             if !sees_texts {
-                switch.preview.rejected.clear();
-                switch.preview.notes.clear();
+                hide_texts(preview);
             }
         }
         anyhow::Ok(plan)
@@ -63,5 +65,15 @@ pub(super) async fn plan(State(app): State<App>, Json(asked): Json<Asked>) -> An
             error.to_string(),
             "Try again once the API server and NATS answer.",
         )),
+    }
+}
+
+/// Leaves out what may name objects that the viewer may not list: edits are of the whole switch, and texts of anything.
+pub(super) fn hide_texts(preview: &mut Preview) {
+    preview.edits.clear();
+    preview.notes.clear();
+    preview.rejected.iter_mut().for_each(|rejection| HIDDEN.clone_into(&mut rejection.reason));
+    if let Some(failure) = &mut preview.failure {
+        HIDDEN.clone_into(&mut failure.reason);
     }
 }

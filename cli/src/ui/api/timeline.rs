@@ -1,16 +1,18 @@
 //! What happened in the last 7 days, as `eno trace` answers, with the Events of Kubernetes.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use eno_engine::forecast::{ClusterState, Key, Kind};
+use eno_engine::forecast::{Key, Kind, is_namespaced};
 use eno_engine::trace::{self, Messages};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, ApiError, Missing, commands, key_of, missing, not_found};
 use crate::inspect::events::{About, events};
-use crate::inspect::history::{of_namespace, of_object, targets};
-use crate::inspect::path::Fabric;
+use crate::inspect::history::{CONCURRENT_READS, Subject, Whose, of_namespace, of_object, targets};
 use crate::inspect::timeline::{Entry, EntryKind};
 use crate::ui::App;
 
@@ -35,45 +37,61 @@ pub(super) struct Timeline {
 }
 
 /// What a time line is of.
-enum Subject {
-    Object(Key),
-    Namespace(String),
+enum Of {
+    Object(Subject),
+    /// A namespace, and whose history of it, by kind.
+    Namespace(String, BTreeMap<&'static str, Whose>),
 }
 
 pub(super) async fn timeline(State(app): State<App>, Query(asked): Query<Asked>) -> Answer<Timeline> {
-    let subject = match asked {
-        Asked { object: Some(object), .. } => Subject::Object(key_of(&object)?),
-        Asked { device: Some(device), .. } => {
-            Subject::Object(Key::cluster(Kind::FabricDevice, &device.as_str().into()))
-        }
-        Asked { namespace: Some(namespace), .. } => Subject::Namespace(namespace),
-        _ => {
-            return Err(ApiError::new(
-                StatusCode::BAD_REQUEST,
-                "No object, device or namespace is named.",
-                "Choose one of them.",
-            ));
-        }
+    let key = match &asked {
+        Asked { object: Some(object), .. } => Some(key_of(object)?),
+        Asked { device: Some(device), .. } => Some(Key::cluster(Kind::FabricDevice, &device.as_str().into())),
+        _ => None,
     };
-    // The state is copied, since reading takes a while.
-    let (world, fabric, mut missing) = {
+    let (of, scope, mut missing) = {
         let state = app.state();
-        (state.world.clone(), state.fabric.clone(), missing(&app, &state.world, &state.reports))
+        let world = &state.world;
+        let of = match (key, asked.namespace) {
+            (Some(key), _) if world.may_miss(&key) => return Err(not_found(world, &key)),
+            (Some(key), _) => Of::Object(Subject {
+                targets: targets(world, &state.fabric, &key),
+                whose: Whose::of(world, key.kind),
+                sees_texts: world.lists_all_kinds(),
+                key,
+            }),
+            (None, Some(namespace)) => {
+                let probe = |kind| Key::namespaced(kind, &namespace.as_str().into(), &"".into());
+                let may_list = |kind: &Kind| is_namespaced(*kind) && !world.may_miss(&probe(*kind));
+                let kinds = Kind::ALL.into_iter().filter(may_list);
+                let kinds = kinds.map(|kind| (kind.as_str(), Whose::of(world, kind))).collect();
+                Of::Namespace(namespace, kinds)
+            }
+            (None, None) => {
+                return Err(ApiError::new(
+                    StatusCode::BAD_REQUEST,
+                    "No object, device or namespace is named.",
+                    "Choose one of them.",
+                ));
+            }
+        };
+        (of, world.scope_only(), missing(&app, world, &state.reports))
     };
-    if let Subject::Object(key) = &subject
-        && world.may_miss(key)
-    {
-        return Err(not_found(&world, key));
-    }
     let mut entries = match app.messages() {
-        Some(messages) => of_messages(&world, &fabric, &messages, &subject).await?,
+        Some(messages) => of_messages(&messages, &of).await?,
         None => Vec::new(),
     };
-    let about = match &subject {
-        Subject::Object(key) => About::Object(key.clone()),
-        Subject::Namespace(namespace) => About::Namespace(namespace.clone()),
+    let (about, command) = match of {
+        Of::Object(Subject { key, .. }) => {
+            let command = commands::about(&app, "trace", &key);
+            (About::Object(key), command)
+        }
+        Of::Namespace(namespace, _) => {
+            let command = commands::eno(&app, &["status", "-n", &namespace]);
+            (About::Namespace(namespace), command)
+        }
     };
-    match events(&app.source, &world, &about).await {
+    match events(&app.source, &scope, &about).await {
         Ok(found) => entries.extend(found),
         Err(error) => missing.push(Missing::new(
             "Events of Kubernetes",
@@ -84,28 +102,25 @@ pub(super) async fn timeline(State(app): State<App>, Query(asked): Query<Asked>)
     entries.sort();
     let cut_to = (entries.len() > MAX_ENTRIES).then_some(MAX_ENTRIES);
     entries.drain(..entries.len().saturating_sub(MAX_ENTRIES));
-    let commands = match &subject {
-        Subject::Object(key) => vec![commands::about(&app, "trace", key)],
-        Subject::Namespace(namespace) => vec![commands::eno(&app, &["status", "-n", namespace])],
-    };
-    Ok(Json(Timeline { entries, cut_to, commands, missing }))
+    Ok(Json(Timeline { entries, cut_to, commands: vec![command], missing }))
 }
 
-async fn of_messages(
-    world: &ClusterState,
-    fabric: &Fabric,
-    messages: &Messages,
-    subject: &Subject,
-) -> anyhow::Result<Vec<Entry>> {
-    let key = match subject {
-        Subject::Object(key) => key,
-        Subject::Namespace(namespace) => return of_namespace(world, messages, namespace).await,
+async fn of_messages(messages: &Messages, of: &Of) -> anyhow::Result<Vec<Entry>> {
+    let subject = match of {
+        Of::Object(subject) => subject,
+        Of::Namespace(namespace, kinds) => return of_namespace(messages, namespace, kinds).await,
     };
-    let mut entries = of_object(world, fabric, messages, key).await?;
-    for (driver, target) in targets(world, fabric, key) {
-        let Some((command, at)) = trace::timed_command(messages, &driver, &target).await? else { continue };
-        if !at.is_empty() {
-            let target = format!("{driver} {target}");
+    let mut entries = of_object(messages, subject).await?;
+    let commands: Vec<_> = stream::iter(subject.targets.clone())
+        .map(|(driver, target)| async move {
+            let command = trace::timed_command(messages, &driver, &target).await?;
+            anyhow::Ok((format!("{driver} {target}"), command))
+        })
+        .buffered(CONCURRENT_READS)
+        .try_collect()
+        .await?;
+    for (target, command) in commands {
+        if let Some((command, at)) = command.filter(|(_, at)| !at.is_empty()) {
             let text = format!("the last command, {}", command.generation);
             entries.push(Entry::new(&at, EntryKind::Command, target.clone(), target, text));
         }

@@ -52,8 +52,8 @@ pub struct WatchFailed {
     pub part: Part,
     /// Error of the client.
     pub error: String,
-    /// The user may not watch it: trying again won't help until that changes.
-    pub is_forbidden: bool,
+    /// The API server refuses it: trying again won't help until the user's rights or the CRDs change.
+    pub is_refused: bool,
 }
 
 /// The changes since `world` of all objects that it could list; `only`: of this object. `namespace`: where the kinds are
@@ -70,14 +70,17 @@ pub fn changes(
         let name = only.map(|key| &*key.name);
         let changes = objects(client, namespace, world, kind, known.cloned().collect(), name)?;
         let only = only.cloned();
+        // The watcher tries again after each failure. The first one is reported.
+        let mut failed = false;
         let changes = changes.filter_map(move |change| {
             let is_wanted = |key: &Key| only.as_ref().is_none_or(|only| only == key);
+            let is_new = !std::mem::replace(&mut failed, matches!(change, WatchChange::Failed(_)));
             std::future::ready(match change {
                 WatchChange::Is(key, object) => {
                     is_wanted(&key).then(|| ObjectChange::Is(key, Box::new(object)))
                 }
                 WatchChange::Gone(key) => is_wanted(&key).then_some(ObjectChange::Gone(key)),
-                WatchChange::Failed(error) => Some(ObjectChange::Failed(kind, error.to_string())),
+                WatchChange::Failed(error) => is_new.then(|| ObjectChange::Failed(kind, error.to_string())),
             })
         });
         Some(changes.boxed())
@@ -158,7 +161,7 @@ where
     I: Ord + Clone + Send + 'static,
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let mut watch = Watch { id, known, listed: BTreeSet::new(), failed: false };
+    let mut watch = Watch { id, known, listed: BTreeSet::new() };
     let events = watcher(objects, config).default_backoff();
     events.flat_map(move |event| stream::iter(watch.changes(event)))
 }
@@ -172,17 +175,17 @@ fn of_part<I: Send + 'static, K: Send + 'static>(
         WatchChange::Is(id, object) => Ok(make(id, Some(Box::new(object)))),
         WatchChange::Gone(id) => Ok(make(id, None)),
         WatchChange::Failed(error) => {
-            Err(WatchFailed { part, error: error.to_string(), is_forbidden: is_forbidden(&error) })
+            Err(WatchFailed { part, error: error.to_string(), is_refused: is_refused(&error) })
         }
     });
     changes.boxed()
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
+fn is_refused(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status.code == 403,
+        | watcher::Error::WatchError(status) => matches!(status.code, 403..=405),
         _ => false,
     }
 }
@@ -202,8 +205,6 @@ struct Watch<I, F> {
     known: BTreeSet<I>,
     /// Those of them that the present list has shown so far.
     listed: BTreeSet<I>,
-    /// The last event was a failure.
-    failed: bool,
 }
 
 impl<I: Ord + Clone, F> Watch<I, F> {
@@ -214,11 +215,7 @@ impl<I: Ord + Clone, F> Watch<I, F> {
     {
         let event = match event {
             Ok(event) => event,
-            // The watcher tries again after each failure. The first one is reported.
-            Err(error) => {
-                let is_new = !std::mem::replace(&mut self.failed, true);
-                return is_new.then_some(WatchChange::Failed(error)).into_iter().collect();
-            }
+            Err(error) => return vec![WatchChange::Failed(error)],
         };
         match event {
             Event::Init => {
@@ -226,14 +223,17 @@ impl<I: Ord + Clone, F> Watch<I, F> {
                 Vec::new()
             }
             Event::InitDone => {
-                self.failed = false;
                 let before = std::mem::replace(&mut self.known, std::mem::take(&mut self.listed));
                 before.difference(&self.known).cloned().map(WatchChange::Gone).collect()
             }
-            Event::InitApply(object) | Event::Apply(object) => {
-                self.failed = false;
+            Event::InitApply(object) => {
                 let Some(id) = (self.id)(&object) else { return Vec::new() };
                 self.listed.insert(id.clone());
+                self.known.insert(id.clone());
+                vec![WatchChange::Is(id, object)]
+            }
+            Event::Apply(object) => {
+                let Some(id) = (self.id)(&object) else { return Vec::new() };
                 self.known.insert(id.clone());
                 vec![WatchChange::Is(id, object)]
             }
@@ -277,13 +277,12 @@ mod tests {
     #[test]
     fn list_after_a_broken_watch_shows_what_is_gone() {
         let id = |object: &DynamicObject| ingest::key(Kind::L2Service, &object.metadata);
-        let mut watch = Watch { id, known: BTreeSet::new(), listed: BTreeSet::new(), failed: false };
+        let mut watch = Watch { id, known: BTreeSet::new(), listed: BTreeSet::new() };
         let mut event = |event| shown(watch.changes(event));
         assert_eq!(event(Ok(Event::Apply(service("a")))), ["is L2Service/a"]);
         assert_eq!(event(Ok(Event::Apply(service("b")))), ["is L2Service/b"]);
         let broken = || Err(watcher::Error::NoResourceVersion);
         assert_eq!(event(broken()), ["failed"]);
-        assert!(event(broken()).is_empty(), "a failure is reported once");
         assert!(event(Ok(Event::Init)).is_empty());
         assert_eq!(event(Ok(Event::InitApply(service("b")))), ["is L2Service/b"]);
         assert_eq!(event(Ok(Event::InitDone)), ["gone L2Service/a"]);

@@ -1,6 +1,6 @@
 //! The state of the cluster, read once instead of watched. It can be stored part by part, and made of its parts again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use eno_core::{Event, Key, Kind, Name};
@@ -9,7 +9,7 @@ use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::PartialObjectMeta;
+use kube::core::{PartialObjectMeta, Selector, SelectorExt as _};
 use kube::{Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -373,6 +373,25 @@ impl ClusterState {
     /// The nodes by name, and whether each is ready.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, bool)> {
         self.nodes.iter().map(|(name, node)| (&**name, slim_objects::node(node).1))
+    }
+
+    /// True when there is a node of this name.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.nodes.contains_key(name)
+    }
+
+    /// The names of the nodes with labels that a selector matches; `None`: nodes could not be listed.
+    pub fn nodes_of(&self, selector: &Selector) -> Option<BTreeSet<String>> {
+        let empty = BTreeMap::new();
+        let matches = |node: &&SlimNode| selector.matches(node.metadata.labels.as_ref().unwrap_or(&empty));
+        let matching = self.nodes.values().filter(matches);
+        self.knows_nodes().then(|| matching.map(ResourceExt::name_any).collect())
+    }
+
+    /// What the user may list, without any object.
+    #[must_use]
+    pub fn scope_only(&self) -> Self {
+        Self { left_out: self.left_out.clone(), ..Self::default() }
     }
 
     /// True when agents run: nodes carry their labels, and are commanded and waited for.
