@@ -137,6 +137,8 @@ export interface Path {
   networks: { object: string; vlan: number; phase: Phase; subnets: string[] }[];
   hops: Hop[];
   links: PathLink[];
+  /** Tiers of which the viewer may not list all that decides their hops. */
+  hidden: Tier[];
   /** Objects that it names, and objects that name it. */
   references: string[];
   referencedBy: string[];

@@ -18,7 +18,7 @@ export interface Answer<T> {
 }
 
 /** Between two requests of the same thing at least this passes, in ms. */
-const GAP = 250;
+const GAP = 50;
 /** So many answers are kept after no page shows them. */
 const KEPT = 24;
 

@@ -131,8 +131,15 @@ fn levels(devices: &BTreeSet<String>, links: &[Link]) -> BTreeMap<String, usize>
             }
         }
     }
+    // A leaf without a node is as far from nodes as a switch above the spines. Its name tells: leaf9 is like leaf1.
+    let stem = |name: &str| name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+    let leaves: BTreeSet<String> =
+        levels.iter().filter(|(_, level)| **level == 0).map(|(name, _)| stem(name)).collect();
     for device in devices {
-        levels.entry(device.clone()).or_default();
+        let level = levels.entry(device.clone()).or_default();
+        if leaves.contains(&stem(device)) {
+            *level = 0;
+        }
     }
     levels
 }
@@ -155,9 +162,10 @@ mod tests {
         let links = links(&ports);
         let ids: Vec<String> = links.iter().map(Link::id).collect();
         assert_eq!(ids, ["leaf1:1", "leaf1:49", "spine1:9"]);
-        let devices = ["alone", "leaf1", "spine1", "super1"].map(str::to_owned).into();
+        let links = [links, vec![Link { port: id("leaf2", "49"), end: device("spine1", "2") }]].concat();
+        let devices = ["alone", "leaf1", "leaf2", "spine1", "super1"].map(str::to_owned).into();
         let levels = levels(&devices, &links);
-        let expected = [("alone", 0), ("leaf1", 0), ("spine1", 1), ("super1", 2)];
+        let expected = [("alone", 0), ("leaf1", 0), ("leaf2", 0), ("spine1", 1), ("super1", 2)];
         assert_eq!(levels, expected.map(|(name, level)| (name.to_owned(), level)).into());
     }
 }

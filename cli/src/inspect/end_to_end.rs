@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_engine::follow::ListScope;
 use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, PodInfo};
 use eno_nbi_crds::{ConnectionPoint, NodePool};
 use eno_schemas::{
@@ -125,6 +126,24 @@ pub(crate) struct Inputs<'a> {
     pub cabling: &'a Cabling,
     /// The last reports.
     pub reports: &'a Reports,
+}
+
+/// The tiers of which the viewer may not list all that decides their hops.
+pub(crate) fn hidden_tiers(world: &ClusterState) -> Vec<Tier> {
+    let lists = |kind| world.scope_of(kind) != ListScope::Nothing;
+    let switches = lists(Kind::FabricDevice);
+    let nodes = lists(Kind::ConnectionPoint) && lists(Kind::NodePool);
+    let pods = world.scope_of_pods() != ListScope::Nothing;
+    let tiers = [
+        (Tier::Pods, pods),
+        (Tier::Interfaces, pods),
+        (Tier::Bridges, nodes),
+        (Tier::Nics, nodes),
+        (Tier::Leaves, switches),
+        (Tier::Spines, switches),
+        (Tier::Gateways, switches),
+    ];
+    tiers.into_iter().filter(|(_, lists)| !lists).map(|(tier, _)| tier).collect()
 }
 
 /// The path of an object. It has no hops if the object is none on a path.

@@ -92,7 +92,8 @@ function Columns(props: {
         {drawing.columns.map((c, i) =>
           c.empty ? (
             <p key={c.tier} class="tier-empty" style={{ left: `${c.x}px`, width: `${c.width}px` }}>
-              <strong>{TIERS[i]!.title}</strong>: {TIERS[i]!.none}
+              <strong>{TIERS[i]!.title}</strong>:{" "}
+              {props.path.hidden.includes(TIERS[i]!.tier) ? "you may not list them" : TIERS[i]!.none}
             </p>
           ) : (
             <ul key={c.tier} class="tier" aria-label={`${TIERS[i]!.title}, ${c.total}`}>

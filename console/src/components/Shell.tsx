@@ -179,22 +179,14 @@ function Banners({ session }: { session: Session | undefined }) {
       </>,
     ]);
   return (
-    <div class="banners">
+    <section class="banners" aria-label="Notices">
       {banners.map(([tone, text], i) => (
         <p key={i} class={`banner tone-${tone}`}>
           <Icon tone={tone === "info" ? "none" : (tone as "bad" | "away")} />
           <span>{text}</span>
         </p>
       ))}
-      {session?.missing.map((m) => (
-        <p key={m.what} class="banner tone-wait">
-          <Icon tone="none" />
-          <span>
-            <strong>Not shown: {m.what}.</strong> {m.why} {m.fix}
-          </span>
-        </p>
-      ))}
-    </div>
+    </section>
   );
 }
 

@@ -130,7 +130,7 @@ function Verdict({ path, select }: { path: Path; select: (hop: Hop) => void }) {
           </span>
         )}
         {!message && isReady && !degraded && confirmed > 0 && confirmed === path.hops.length && (
-          <span>Every hop on the path is confirmed.</span>
+          <span>Every hop {path.hidden.length > 0 ? "that you may see" : "on the path"} is confirmed.</span>
         )}
         {broken.length > 0 && (
           <ul class="broken">

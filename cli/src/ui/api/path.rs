@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Answer, Missing, commands, key_of, missing, not_found};
-use crate::inspect::end_to_end::{self, Hop, Link, network_key};
+use crate::inspect::end_to_end::{self, Hop, Link, Tier, network_key};
 use crate::inspect::path::networks;
 use crate::inspect::status::{Condition, Row, conditions, row};
 use crate::ui::App;
@@ -42,6 +42,7 @@ pub(super) struct Path {
     networks: Vec<Network>,
     hops: Vec<Hop>,
     links: Vec<Link>,
+    hidden: Vec<Tier>,
     references: Vec<String>,
     referenced_by: Vec<String>,
     commands: Vec<String>,
@@ -75,6 +76,7 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
         networks: networks_of(world, &key),
         hops,
         links,
+        hidden: end_to_end::hidden_tiers(world),
         references: references(world, &key).into_iter().collect(),
         referenced_by: referenced_by(world, &key),
         commands,
