@@ -31,12 +31,17 @@ export function PathDrawing(props: {
 }
 
 function Columns(props: {
+  path: Path;
   drawing: Drawing;
   selected: string | undefined;
   select: (hop: Hop) => void;
   toggle: (key: string) => void;
 }) {
   const { drawing, selected } = props;
+  const reasonOf = (column: number) => {
+    const { tier, none } = TIERS[column]!;
+    return props.path.hidden.includes(tier) ? "you may not list what is here" : none;
+  };
   const size = { width: `${drawing.width}px`, height: `${drawing.height}px` };
   const chosen = drawing.cards.find((p) => p.card.hops.some((h) => h.id === selected) && p.card.kind !== "head")?.card.id;
   // A hop that is chosen by a link to the page may be beside what is seen.
@@ -48,14 +53,14 @@ function Columns(props: {
     <div class="path" style={{ width: size.width }}>
       <div class="tier-heads">
         {drawing.columns.map((c, i) => {
-          const { title, none } = TIERS[i]!;
+          const { title } = TIERS[i]!;
           const tone = c.empty ? "none" : toneOfState(c.state);
           return (
             <div
               key={c.tier}
               class={`tier-head tone-${tone}${c.empty ? " slim" : ""}`}
               style={{ left: `${c.x}px`, width: `${c.width}px` }}
-              title={c.empty ? `${title}: ${none}` : undefined}
+              title={c.empty ? `${title}: ${reasonOf(i)}` : undefined}
             >
               {!c.empty && (
                 <>
@@ -92,8 +97,7 @@ function Columns(props: {
         {drawing.columns.map((c, i) =>
           c.empty ? (
             <p key={c.tier} class="tier-empty" style={{ left: `${c.x}px`, width: `${c.width}px` }}>
-              <strong>{TIERS[i]!.title}</strong>:{" "}
-              {props.path.hidden.includes(TIERS[i]!.tier) ? "you may not list them" : TIERS[i]!.none}
+              <strong>{TIERS[i]!.title}</strong>: {reasonOf(i)}
             </p>
           ) : (
             <ul key={c.tier} class="tier" aria-label={`${TIERS[i]!.title}, ${c.total}`}>
