@@ -166,7 +166,8 @@ impl Schedule {
     }
 
     fn due(&self) -> Option<Instant> {
-        Some(self.wanted?.max(self.not_before?)).or(self.wanted)
+        let wanted = self.wanted?;
+        Some(self.not_before.map_or(wanted, |not_before| wanted.max(not_before)))
     }
 
     fn begin(&mut self) {
@@ -268,5 +269,26 @@ impl super::Shared {
         };
         // Without a browser nobody receives it.
         let _ = self.events.send(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn computation_is_due_when_wanted_and_takes_half_of_the_time() {
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.due(), None);
+        schedule.want(AFTER_STATUSES);
+        let later = schedule.due().expect("it is wanted");
+        schedule.want(Duration::ZERO);
+        assert!(schedule.due().is_some_and(|due| due < later), "the earlier wish counts");
+        schedule.begin();
+        assert_eq!(schedule.due(), None);
+        schedule.began = Instant::now().checked_sub(10 * AFTER_STATUSES);
+        schedule.end();
+        schedule.want(Duration::ZERO);
+        assert!(schedule.due().is_some_and(|due| due > Instant::now() + 9 * AFTER_STATUSES));
     }
 }

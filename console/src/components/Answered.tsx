@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import type { ApiError, Missing } from "../api";
 import { clock } from "../format";
-import { retry, type Answer } from "../live";
+import { retry, useSession, type Answer } from "../live";
 import { Icon } from "./Status";
 
 /** What an answer lacks, why, and what helps. */
@@ -20,6 +20,12 @@ export function MissingNotices({ missing }: { missing: Missing[] }) {
       ))}
     </ul>
   );
+}
+
+/** What every answer lacks, for a page that shows no answer with such a list. */
+export function SessionNotices() {
+  const session = useSession().data;
+  return session ? <MissingNotices missing={session.missing} /> : null;
 }
 
 /** A failure, with what helps. */

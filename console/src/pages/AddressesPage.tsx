@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Addresses, AddressAnswer, Lease } from "../api";
-import { Answered, Empty } from "../components/Answered";
+import { Answered, Empty, SessionNotices } from "../components/Answered";
 import { Commands } from "../components/Command";
 import { DataTable, type Column } from "../components/DataTable";
 import { MaybeObject, ObjectLink } from "../components/ObjectLink";
@@ -21,6 +21,7 @@ export function AddressesPage() {
   useMeasured("addresses", answer);
   return (
     <Page title="Addresses" stale={answer.stale}>
+      <SessionNotices />
       <WhoHas key={address} address={address} />
       <Answered answer={answer} url={URL} what="the addresses">
         {(data) => <Tables data={data} />}
@@ -120,14 +121,6 @@ function Tables({ data }: { data: Addresses }) {
   );
   return (
     <>
-      {data.leftOut && data.leftOut.length > 0 && (
-        <p class="notice tone-wait">
-          <Icon tone="none" />
-          <span>
-            <strong>Left out:</strong> {data.leftOut.join(", ")}. You may not list them.
-          </span>
-        </p>
-      )}
       <div class="block">
         <DataTable
           name="pools"

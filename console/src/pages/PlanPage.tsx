@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
 import type { Act, ApiError, Evaluation, Plan, PlanRequest } from "../api";
 import { announce } from "../components/Announcer";
-import { Empty, ErrorNotice } from "../components/Answered";
+import { Empty, ErrorNotice, SessionNotices } from "../components/Answered";
 import { Commands, CopyButton } from "../components/Command";
 import { Name } from "../components/Name";
 import { MaybeObject, ObjectLink } from "../components/ObjectLink";
@@ -52,6 +52,7 @@ export function PlanPage() {
   };
   return (
     <Page title="Plan">
+      <SessionNotices />
       <form
         class="block plan-form"
         onSubmit={(e) => {

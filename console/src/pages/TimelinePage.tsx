@@ -1,6 +1,6 @@
 import { useMemo, useState } from "preact/hooks";
 import type { Entry, Objects, Timeline } from "../api";
-import { Answered, Empty, MissingNotices } from "../components/Answered";
+import { Answered, Empty, MissingNotices, SessionNotices } from "../components/Answered";
 import { Combobox, matching, type Choice } from "../components/Combobox";
 import { Commands } from "../components/Command";
 import { DataTable, type Column } from "../components/DataTable";
@@ -34,9 +34,12 @@ export function TimelinePage() {
     <Page title="Timeline" stale={answer.stale} beside={subject && <SubjectName {...subject} />}>
       <SubjectSearch />
       {url === undefined ? (
-        <Empty title="Choose an object, a device or a namespace.">
-          Its phases, and the commands, reports, callbacks and events of the last 7 days are shown.
-        </Empty>
+        <>
+          <SessionNotices />
+          <Empty title="Choose an object, a device or a namespace.">
+            Its phases, and the commands, reports, callbacks and events of the last 7 days are shown.
+          </Empty>
+        </>
       ) : (
         <Answered answer={answer} url={url} what="the timeline">
           {(data) => <History key={url} data={data} single={subject?.by === "object"} />}
