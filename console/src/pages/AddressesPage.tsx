@@ -5,7 +5,6 @@ import { Commands } from "../components/Command";
 import { DataTable, type Column } from "../components/DataTable";
 import { MaybeObject, ObjectLink } from "../components/ObjectLink";
 import { Page } from "../components/Page";
-import { Icon } from "../components/Status";
 import { command, countIds } from "../format";
 import { useAnswer, useMeasured, useSession } from "../live";
 import { queryString, setQuery, usePlace } from "../router";
