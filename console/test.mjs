@@ -16,7 +16,7 @@ try {
     bundle: true,
     format: "esm",
     platform: "node",
-    target: "node20",
+    target: "node18",
     sourcemap: "inline",
     jsx: "automatic",
     jsxImportSource: "preact",
