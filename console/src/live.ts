@@ -226,7 +226,7 @@ export interface Connection {
   forbidden: boolean;
   kubernetes?: { text: string; since: number };
   nats?: { text: string; since: number };
-  /** The last state of which the server told, and when. */
+  /** The revision of the last event, and when it came. */
   revision?: number;
   changedAt?: number;
   objects?: string[];

@@ -1,4 +1,4 @@
-// Which state is worse, and how states and phases are told apart.
+// Which state is worse, and how states and phases look.
 import type { Phase, State } from "./api";
 
 /** The states, worst first. */

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, desired_state};
+use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
 use eno_engine::trace::{self, Messages};
 use eno_schemas::{Applied, Command, Desired, FabricDesired, FabricPort, Outcome, Report, VlanSet};
 use serde::Serialize;
@@ -199,33 +199,20 @@ pub(crate) struct Fabric {
 /// Computes the desired state of the switches. If not all inputs could be read, it is the engine's last command, if
 /// NATS is available, without owners that the user may not read.
 pub(crate) async fn fabric(world: &ClusterState, messages: Option<&Messages>) -> anyhow::Result<Fabric> {
-    fabric_of(world, desired_state(world), messages).await
+    fabric_of(world, desired_state(world).switches, messages).await
 }
 
-/// The switches of a desired state that was computed of `world`.
+/// The same, for the switches of a desired state that was computed of `world`.
 pub(crate) async fn fabric_of(
     world: &ClusterState,
-    desired: DesiredState,
-    messages: Option<&Messages>,
-) -> anyhow::Result<Fabric> {
-    if world.decides_switches() {
-        return Ok(Fabric { switches: desired.switches, incomplete: BTreeSet::new() });
-    }
-    commanded(desired.switches, &readable(world), messages).await
-}
-
-/// The objects that the user may read, as in `owners`.
-pub(crate) fn readable(world: &ClusterState) -> BTreeSet<String> {
-    world.keys().map(ToString::to_string).collect()
-}
-
-/// The switches by the engine's last commands, without owners that the user may not read.
-pub(crate) async fn commanded(
     switches: BTreeMap<String, (String, FabricDesired)>,
-    readable: &BTreeSet<String>,
     messages: Option<&Messages>,
 ) -> anyhow::Result<Fabric> {
     let mut fabric = Fabric { switches, incomplete: BTreeSet::new() };
+    if world.decides_switches() {
+        return Ok(fabric);
+    }
+    let readable: BTreeSet<String> = world.keys().map(ToString::to_string).collect();
     for (switch, (driver, desired)) in &mut fabric.switches {
         let command = match messages {
             Some(messages) => trace::command(messages, driver, switch).await?,

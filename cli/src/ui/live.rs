@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use eno_engine::MessageChange;
 use eno_engine::follow::{ClusterChange, WatchFailed, cluster_changes};
 use eno_engine::follow_messages;
-use eno_engine::forecast::{ClusterState, ReadError};
+use eno_engine::forecast::{ClusterState, ReadError, desired_state};
 use eno_engine::trace::Messages;
 use eno_sbi::nats::NatsHealth;
 use futures::StreamExt as _;
@@ -17,9 +17,10 @@ use tokio::sync::mpsc;
 use tokio::time::{interval, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::state::{Changed, Computed, State};
+use super::state::{Changed, State};
 use super::{App, Sources};
 use crate::inspect::NatsClientArgs;
+use crate::inspect::path::fabric_of;
 
 /// Changes within this time are one event.
 const BATCH: Duration = Duration::from_millis(50);
@@ -189,10 +190,13 @@ enum Input {
 /// Computes the desired state. False: the engine's commands could not be read.
 pub(super) async fn recompute(app: App) -> bool {
     // A copy, so that changes don't wait.
-    let world = app.state().world.clone();
-    let Ok(computed) = tokio::task::spawn_blocking(move || Computed::of(&world)).await else { return true };
-    match computed.complete(app.messages().as_ref()).await {
-        Ok((desired, fabric)) => {
+    let world = Arc::new(app.state().world.clone());
+    let computing = Arc::clone(&world);
+    let computed = tokio::task::spawn_blocking(move || desired_state(&computing)).await;
+    let Ok(mut desired) = computed else { return true };
+    let switches = std::mem::take(&mut desired.switches);
+    match fabric_of(&world, switches, app.messages().as_ref()).await {
+        Ok(fabric) => {
             app.change(|state, changed| changed.other |= state.set_desired(desired, fabric));
             true
         }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_engine::callbacks::Undelivered;
 use eno_engine::follow::{ClusterChange, ListScope};
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, desired_state};
-use eno_engine::trace::{Messages, StoredMessages};
+use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind};
+use eno_engine::trace::StoredMessages;
 use eno_engine::{MessageChange, stored_messages};
 use eno_schemas::{DriverHello, Subject};
 use kube::api::DynamicObject;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::inspect::cabling::Cabling;
 use crate::inspect::end_to_end::Inputs;
-use crate::inspect::path::{Fabric, NAD_DRIVER, NODE_DRIVER, Reports, commanded, readable};
+use crate::inspect::path::{Fabric, NAD_DRIVER, NODE_DRIVER, Reports};
 
 /// More changed objects than this are not named in an event.
 const MAX_NAMED: usize = 100;
@@ -223,35 +223,6 @@ impl State {
 fn inputs_of(object: &DynamicObject) -> impl PartialEq + use<'_> {
     let meta = &object.metadata;
     (meta.generation, &meta.deletion_timestamp, &meta.labels, &meta.annotations)
-}
-
-/// The desired state of the switches of `world`, before it is known what the engine has commanded.
-pub(super) struct Computed {
-    desired: DesiredState,
-    /// The objects that the viewer may read, if the engine's commands have to say the rest.
-    readable: Option<BTreeSet<String>>,
-}
-
-impl Computed {
-    /// Computes it. It takes as long as a start of the engine.
-    pub(super) fn of(world: &ClusterState) -> Self {
-        let readable = (!world.decides_switches()).then(|| readable(world));
-        Self { desired: desired_state(world), readable }
-    }
-
-    /// Reads the engine's commands, where not all objects could be read.
-    pub(super) async fn complete(
-        self,
-        messages: Option<&Messages>,
-    ) -> anyhow::Result<(DesiredState, Fabric)> {
-        let Self { mut desired, readable } = self;
-        let switches = std::mem::take(&mut desired.switches);
-        let fabric = match readable {
-            Some(readable) => commanded(switches, &readable, messages).await?,
-            None => Fabric { switches, incomplete: BTreeSet::new() },
-        };
-        Ok((desired, fabric))
-    }
 }
 
 /// True when the viewer may know of an object's callbacks. Who may list only one namespace sees those of the objects that

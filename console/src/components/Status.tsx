@@ -1,7 +1,7 @@
 import type { Phase, State } from "../api";
 import { phaseWord, toneOfPhase, toneOfState, type Tone } from "../state";
 
-/** The shape of a tone. Each differs in outline, so that it is told apart without colour. */
+/** The shape of a tone. Each differs in outline, so that it is distinct without colour. */
 export function Icon({ tone, class: extra }: { tone: Tone; class?: string }) {
   return (
     <svg class={`icon tone-${tone} ${extra ?? ""}`} viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">

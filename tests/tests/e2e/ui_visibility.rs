@@ -44,25 +44,7 @@ impl Names {
     fn new() -> Self {
         let mut random = rand::rng();
         let mut name = |what: &'static str| (what, format!("{what}x{:08x}", random.random::<u32>()));
-        let foreign = [
-            "ns",
-            "attachment",
-            "service",
-            "rival",
-            "refused",
-            "marked",
-            "subnet",
-            "point",
-            "pool",
-            "network",
-            "bridge",
-            "podconfig",
-            "pod",
-            "loose",
-            "message",
-            "vlan",
-        ];
-        Self { own: "uivis".into(), foreign: foreign.map(&mut name).into() }
+        Self { own: "uivis".into(), foreign: EVERYTHING_FOREIGN.iter().copied().map(&mut name).collect() }
     }
 
     fn foreign(&self, what: &str) -> &str {
@@ -496,9 +478,9 @@ fn no_answer_names_what_the_viewer_may_not_list() {
             system.becomes::<L2Service>(service, (Phase::Error, &texts)).await;
         }
 
-        // Whoever may see all is told all. So the crawl asks where the names are.
+        // The administrator sees all. So the crawl asks where the names are.
         let mut unseen = BTreeSet::new();
-        let told = poll(async || {
+        let seen = poll(async || {
             let mut crawl = Crawl { session: &admin.session, answers: Vec::new() };
             crawl.everything(&names).await;
             let events = admin.events.borrow().clone();
@@ -509,8 +491,8 @@ fn no_answer_names_what_the_viewer_may_not_list() {
             });
             unseen.is_empty().then_some(())
         });
-        let told = told.await;
-        assert!(told.is_some(), "the administrator does not see {unseen:?}");
+        let seen = seen.await;
+        assert!(seen.is_some(), "the administrator does not see {unseen:?}");
 
         let mut failures = Vec::new();
         for (viewer, config, open_before) in open_before {
