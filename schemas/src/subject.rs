@@ -39,8 +39,9 @@ pub enum Subject<'a> {
     Preview(TargetName<'a>),
     /// The names of targets that are gone for good: `eno.v1.forget.<driver>`.
     Forget(Cow<'a, str>),
-    /// The names of targets that an instance of the driver has released: `eno.v1.released.<driver>`.
-    Released(Cow<'a, str>),
+    /// The answer of a driver, or of the engine as the driver `engine`, to one request about a target:
+    /// `eno.v1.answer.<driver>.<target>.<id>`. Nobody else may publish there.
+    Answer(TargetName<'a>, Cow<'a, str>),
     /// The phase changes of an object: `eno.v1.transition.<kind>.<namespace or _>.<name>`.
     Transition(ObjectName<'a>),
     /// The callbacks of an object in the history: `eno.v1.history.callback.<kind>.<namespace or _>.<name>`.
@@ -84,8 +85,8 @@ pub enum SubjectKind {
     Preview,
     /// [`Subject::Forget`].
     Forget,
-    /// [`Subject::Released`].
-    Released,
+    /// [`Subject::Answer`].
+    Answer,
     /// [`Subject::Transition`].
     Transition,
     /// [`Subject::Delivery`].
@@ -125,9 +126,9 @@ impl<'a> Subject<'a> {
         Self::Forget(driver.into())
     }
 
-    /// [`Self::Released`].
-    pub fn released(driver: &'a str) -> Self {
-        Self::Released(driver.into())
+    /// [`Self::Answer`].
+    pub fn answer(driver: &'a str, target: &'a str, id: &'a str) -> Self {
+        Self::Answer(TargetName::new(driver, target), id.into())
     }
 
     /// [`Self::Transition`].
@@ -155,7 +156,9 @@ impl fmt::Display for Subject<'_> {
             Self::History(target) => (Kind::History, target),
             Self::Preview(target) => (Kind::Preview, target),
             Self::Forget(driver) => (Kind::Forget, &Token(driver)),
-            Self::Released(driver) => (Kind::Released, &Token(driver)),
+            Self::Answer(target, id) => {
+                return write!(f, "{PREFIX}{}.{target}.{}", Kind::Answer.as_str(), Token(id));
+            }
             Self::Transition(object) => (Kind::Transition, object),
             Self::Delivery(object) => (Kind::Delivery, object),
             Self::DeadLetter(object) => (Kind::DeadLetter, object),
@@ -183,7 +186,7 @@ impl FromStr for Subject<'static> {
             ["history", driver, of] => Self::History(target(driver, of)?),
             ["preview", driver, of] => Self::Preview(target(driver, of)?),
             ["forget", driver] => Self::Forget(name(driver)?),
-            ["released", driver] => Self::Released(name(driver)?),
+            ["answer", driver, of, id] => Self::Answer(target(driver, of)?, name(id)?),
             ["transition", kind, namespace, own] => Self::Transition(object(kind, namespace, own)?),
             ["history", "callback", kind, namespace, own] => Self::Delivery(object(kind, namespace, own)?),
             ["dead", kind, namespace, own] => Self::DeadLetter(object(kind, namespace, own)?),
@@ -201,7 +204,7 @@ impl SubjectKind {
             Self::History => "history",
             Self::Preview => "preview",
             Self::Forget => "forget",
-            Self::Released => "released",
+            Self::Answer => "answer",
             Self::Transition => "transition",
             Self::Delivery => "history.callback",
             Self::DeadLetter => "dead",
@@ -259,6 +262,16 @@ impl fmt::Display for ObjectName<'_> {
 /// A KV key of two tokens, `<driver>.<target or instance>`.
 pub fn key(driver: &str, name: &str) -> String {
     TargetName::new(driver, name).to_string()
+}
+
+/// The stream behind a bucket.
+pub fn bucket_stream(bucket: &str) -> String {
+    format!("KV_{bucket}")
+}
+
+/// The subject of a key of a bucket, or of several by wildcards.
+pub fn of_bucket(bucket: &str, key: &str) -> String {
+    format!("$KV.{bucket}.{key}")
 }
 
 /// A name as one token.
@@ -350,7 +363,7 @@ mod tests {
                 Subject::history(&one, &two),
                 Subject::preview(&one, &two),
                 Subject::forget(&one),
-                Subject::released(&one),
+                Subject::answer(&one, &two, &namespace),
                 Subject::transition(&one, None, &two),
                 Subject::delivery(&one, Some(&namespace), &two),
                 Subject::dead_letter(&one, Some(&namespace), &two),

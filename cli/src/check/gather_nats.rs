@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::context::GetStreamErrorKind;
 use eno_engine::callbacks::{dead_letters, undelivered};
 use eno_engine::trace::STREAMS;
-use eno_sbi::nats::Connection;
-use eno_schemas::{DriverHello, Subject, decode, subject};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use eno_sbi::nats::{Connection, Content, Selection, for_each_stored};
+use eno_schemas::{DriverHello, Subject, SubjectKind, decode, subject};
 use jiff::Timestamp;
 
 use super::gather::Gather;
@@ -21,11 +19,6 @@ use super::objects::CallbackFacts;
 use super::{Check, Fact, Name, Unread};
 use crate::inspect::NatsClientArgs;
 use crate::inspect::output::name;
-
-/// Maximum concurrent reads of a bucket.
-const MAX_CONCURRENT_READS: usize = 16;
-/// Header with the size of a message whose content was left out.
-const MESSAGE_SIZE: &str = "Nats-Msg-Size";
 
 /// What NATS says. All but the login are unread without a login.
 pub(super) struct NatsFacts {
@@ -132,41 +125,34 @@ async fn stream_fact(connection: &Connection, name: &str) -> Fact<Option<Stream>
 }
 
 async fn backlog(connection: &Connection) -> Fact<judge::Backlog> {
-    let (commands, reports) =
-        tokio::join!(times(connection, subject::COMMANDS), times(connection, subject::RESULTS));
+    let (commands, reports) = tokio::join!(
+        times(connection, subject::COMMANDS, SubjectKind::Command),
+        times(connection, subject::RESULTS, SubjectKind::Result)
+    );
     Ok(Backlog { commands: commands?, reports: reports? })
 }
 
 /// The time of the last message of each target in a stream, without reading its content.
-async fn times(connection: &Connection, stream: &str) -> Fact<BTreeMap<(String, String), Timestamp>> {
+async fn times(
+    connection: &Connection,
+    stream: &str,
+    kind: SubjectKind,
+) -> Fact<BTreeMap<(String, String), Timestamp>> {
     let read = async {
-        let found = connection.jetstream.get_stream(stream).await?;
-        let config = pull::OrderedConfig {
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            // The policy needs a filter.
-            filter_subject: found.cached_info().config.subjects.first().cloned().unwrap_or_default(),
-            headers_only: true,
-            ..pull::OrderedConfig::default()
-        };
-        let mut consumer = found.create_consumer(config).await?;
-        let mut left = consumer.info().await?.num_pending;
-        let mut messages = consumer.messages().await?;
+        let of = kind.all();
+        let selection = Selection { headers_only: true, ..Selection::last(stream, &of) };
         let mut times = BTreeMap::new();
-        while left > 0 {
-            let Some(message) = messages.next().await else { break };
-            let message = message?;
-            let info = message.info()?;
-            left = info.pending;
-            let at = Timestamp::from_nanosecond(info.published.unix_timestamp_nanos())?;
-            // An empty message marks that the subject was purged.
-            let size = message.headers.as_ref().and_then(|headers| headers.get(MESSAGE_SIZE));
-            if size.is_some_and(|size| size.as_str() == "0") {
-                continue;
+        for_each_stored(&connection.jetstream, selection, |message| {
+            if message.content == Content::Removed {
+                return;
             }
-            if let Ok(Subject::Command(target) | Subject::Result(target)) = message.subject.parse() {
+            if let (Ok(Subject::Command(target) | Subject::Result(target)), Ok(at)) =
+                (message.subject.parse(), Timestamp::from_nanosecond(message.stored_at))
+            {
                 times.insert((target.driver.into_owned(), target.target.into_owned()), at);
             }
-        }
+        })
+        .await?;
         Ok::<_, async_nats::Error>(times)
     };
     read.await.map_err(|error| failed(&format!("reading the stream {stream}"), error))
@@ -174,17 +160,17 @@ async fn times(connection: &Connection, stream: &str) -> Fact<BTreeMap<(String, 
 
 async fn hellos(connection: &Connection) -> Fact<Vec<DriverHello>> {
     let read = async {
-        let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
-        let keys: Vec<String> = bucket.keys().await?.try_collect().await?;
-        let values: Vec<_> = stream::iter(keys)
-            .map(async |key| bucket.get(key).await)
-            .buffer_unordered(MAX_CONCURRENT_READS)
-            .try_collect()
-            .await?;
-        // A hello that breaks the schema is of another version.
-        Ok::<_, async_nats::Error>(
-            values.into_iter().flatten().filter_map(|value| decode(&value).ok()).collect(),
-        )
+        let (stream, of) =
+            (subject::bucket_stream(subject::DRIVERS), subject::of_bucket(subject::DRIVERS, ">"));
+        let mut hellos = Vec::new();
+        for_each_stored(&connection.jetstream, Selection::last(&stream, &of), |message| {
+            // A hello that breaks the schema is of another version.
+            if let Content::Payload(payload) = message.content {
+                hellos.extend(decode(&payload).ok());
+            }
+        })
+        .await?;
+        Ok::<_, async_nats::Error>(hellos)
     };
     read.await.map_err(|error| failed("reading which drivers are alive", error))
 }

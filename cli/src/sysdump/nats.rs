@@ -30,9 +30,8 @@ pub(crate) async fn collect(collector: &Collector, args: &NatsClientArgs, client
     };
     server(collector, &nats);
     let mut switches = Vec::new();
-    let mut may_list_consumers = true;
     for stream in STREAMS {
-        state(collector, &nats, stream, &mut may_list_consumers).await;
+        state(collector, &nats, stream).await;
         Box::pin(messages(collector, &nats, stream, &mut switches)).await;
     }
     futures::stream::iter(&switches)
@@ -51,19 +50,12 @@ fn server(collector: &Collector, nats: &Connection) {
     collector.add("the server of NATS", entry);
 }
 
-/// The configuration and state of a stream and its consumers.
-async fn state(collector: &Collector, nats: &Connection, stream: &str, may_list_consumers: &mut bool) {
+/// The configuration and state of a stream.
+async fn state(collector: &Collector, nats: &Connection, stream: &str) {
     let what = format!("the state of NATS stream {stream}");
     let Some(info) = collector.part(&what, trace::stream_info(nats, stream)).await else { return };
     let mut entry = Entry::new(&format!("nats/{stream}.state.jsonl"));
     entry.object(&info);
-    // Without the permission, the server does not answer.
-    if *may_list_consumers {
-        match collector.part("the consumers of NATS streams", trace::consumers(nats, stream)).await {
-            Some(consumers) => consumers.into_iter().for_each(|consumer| entry.object(&consumer)),
-            None => *may_list_consumers = false,
-        }
-    }
     collector.add(&what, entry);
 }
 

@@ -15,7 +15,6 @@ mod metrics;
 mod nodes;
 mod run;
 mod status;
-mod stream_reader;
 mod watch;
 
 pub use api::{finalizer, resource};

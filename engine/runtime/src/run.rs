@@ -94,17 +94,13 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         synced,
         lease_guard,
     };
-    let mut above = 0;
     while !shutdown.is_cancelled() {
         standing_by.store(true, Ordering::Relaxed);
-        let leadership = candidate.lead(above, &shutdown).await;
+        let leadership = candidate.lead(&shutdown).await;
         standing_by.store(false, Ordering::Relaxed);
         let Some(leadership) = leadership else { break };
         if let Err(error) = lead(&mut context, args.cluster_id.as_deref(), &leadership, &shutdown).await {
             warn!(%error, "could not lead, trying again");
-            if let LeaderError::TermUsed { found } = error {
-                above = found;
-            }
         }
         candidate.release(leadership).await;
         tokio::select! {

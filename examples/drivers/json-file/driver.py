@@ -7,7 +7,7 @@ import asyncio, contextlib, json, logging, math, os, pathlib, re, secrets, signa
 from datetime import datetime, timezone
 
 import jsonschema, nats
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError
 
 import device
 
@@ -20,6 +20,10 @@ WRONG_LAST_SEQUENCE = 10071  # JetStream's code of this error.
 FORGET = f"eno.v1.forget.{NAME}"
 NO_COMMAND = {"generation": {"term": 0, "sequence": 0}}
 DELETE = {"KV-Operation": "DEL"}  # The header that deletes a key.
+# The headers of a message that a part of ENO, or the end of a key, put into a stream. Others are a server's.
+HEADERS = {"Nats-Msg-Id", "Nats-Expected-Stream", "Nats-Expected-Last-Msg-Id", "Nats-Expected-Last-Sequence",
+           "Nats-Expected-Last-Subject-Sequence", "Nats-Rollup", "Nats-TTL", "Nats-Marker-Reason", "KV-Operation"}
+MAX_TERM_AHEAD = 24 * 3600  # A term is the Unix time at which an engine began to lead. Its clock may be ahead by this.
 SCHEMAS = pathlib.Path(os.environ.get("ENO_SCHEMAS") or pathlib.Path(__file__).parents[3] / "schemas/v1")
 COMMAND, RESULT = (json.loads((SCHEMAS / f"{name}.json").read_text()) for name in ("command", "result"))
 COMMAND, RESULT, GENERATION = (
@@ -51,9 +55,11 @@ class Target:
             with contextlib.suppress(*NatsErrors):
                 started, lease = time.monotonic(), await self.driver.put(subject, me, self.lease)
                 if lease is None:
-                    position, holder = await self.driver.last("KV_ENO_OWNERS", subject)
-                    # Empty: it was released or has expired. Ours: from before a restart, or the answer was lost.
-                    lease = await self.driver.put(subject, me, position) if holder in (b"", me) else None
+                    position, holder = self.driver.owners.get(subject, (0, b""))
+                    # Empty: it was released or has expired. Ours: from before a restart, or the answer was lost. Of
+                    # JSON: a server's answer took the place of a name, which only the holder may write again at once.
+                    may_take = holder in (b"", me) or holder.startswith(b"{") and self.is_owned()
+                    lease = await self.driver.put(subject, me, position) if may_take else None
                 if not self.is_owned():
                     self.done = self.stored = None  # Another instance may have worked on it meanwhile.
                 self.lease, self.owned_until = lease or 0, started + LEASE if lease else 0.0
@@ -61,14 +67,14 @@ class Target:
             await wait(self.released, LEASE / 4)
 
     async def release(self):
-        """Leaves the target once work in flight has ended, and tells instances that wait for it."""
+        """Leaves the target once work in flight has ended. Instances that wait for it see the key go."""
         self.gone = True
         self.wake.set()
         self.released.set()
         await asyncio.gather(*self.tasks)
         with contextlib.suppress(*NatsErrors):
-            if self.lease and await self.driver.put(f"$KV.ENO_OWNERS.{self.key}", b"", self.lease, DELETE):
-                await self.driver.nats.publish(f"eno.v1.released.{NAME}", self.name.encode())
+            if self.lease:
+                await self.driver.put(f"$KV.ENO_OWNERS.{self.key}", b"", self.lease, DELETE)
 
     async def work(self):
         while not self.gone:
@@ -128,7 +134,7 @@ class Target:
 
 class Driver:
     async def run(self):
-        self.targets, self.background, stop, options = {}, set(), asyncio.Event(), {}
+        self.targets, self.owners, self.background, stop, options = {}, {}, set(), asyncio.Event(), {}
         if file := os.environ.get("ENO_NATS_CREDENTIALS"):
             options["nkeys_seed_str"] = pathlib.Path(file).read_text().strip()
         if file := os.environ.get("ENO_NATS_CA"):
@@ -137,8 +143,8 @@ class Driver:
             os.environ.get("ENO_NATS_URL", "nats://127.0.0.1:4222").split(","), name=f"eno-driver-{NAME}",
             inbox_prefix=f"_INBOX_eno-driver-{NAME}", max_reconnect_attempts=-1, ping_interval=5, **options)
         self.stream = self.nats.jetstream()
-        await self.nats.subscribe(f"eno.v1.released.{NAME}", cb=self.on_released)
-        tasks = [asyncio.create_task(self.announce()), asyncio.create_task(self.read_commands())]
+        await self.nats.subscribe(FORGET, cb=self.on_forget)
+        tasks = [asyncio.create_task(task()) for task in (self.announce, self.read_owners, self.read_commands)]
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await stop.wait()
@@ -160,48 +166,74 @@ class Driver:
             await asyncio.sleep(pause)
 
     async def read_commands(self):
-        """The last command of each target, then new ones; anew when a target is gone, or a message may be lost."""
+        """The last command of each target, then new ones."""
         while True:
-            messages, inbox = asyncio.Queue(), self.nats.new_inbox()
-            subscriptions = [await self.nats.subscribe(subject, cb=messages.put) for subject in (FORGET, inbox)]
-            try:
-                await self.read_once(inbox, messages)
-            except Exception as error:
-                log.warning("reading the commands anew: %r", error)
-                await asyncio.sleep(0.5)
-                for target in self.targets.values():
-                    target.done = target.stored = None  # Reports may be lost, too.
-            for subscription in subscriptions:
-                await subscription.unsubscribe()
+            missing = set(self.targets)
+            with self.anew("the commands"):
+                async with contextlib.aclosing(self.read("ENO_COMMANDS", f"eno.v1.command.{NAME}.*")) as messages:
+                    async for message, are_all in messages:
+                        if message and not is_removal(message):
+                            missing.discard(self.on_message(message, message.headers or {}))
+                        while are_all and missing:
+                            self.forget(missing.pop())  # A target without a command is gone for good.
+            await asyncio.sleep(0.5)
+            for target in self.targets.values():
+                target.done = target.stored = None  # Reports may be lost, too.
 
-    async def read_once(self, inbox, messages):
+    async def read_owners(self):
+        """Who works on each target. A target that nobody works on is taken at once."""
+        while True:
+            self.owners.clear()
+            with self.anew("the owners"):
+                async with contextlib.aclosing(self.read("KV_ENO_OWNERS", f"$KV.ENO_OWNERS.{NAME}.*")) as messages:
+                    async for message, _ in messages:
+                        if message:
+                            holder = b"" if is_removal(message) else message.data
+                            self.owners[message.subject] = (message.metadata.sequence.stream, holder)
+                            target = self.targets.get(name_of(message.subject))
+                            if target and target.is_owned() == holder.startswith(b"{"):
+                                target.released.set()
+            await asyncio.sleep(0.5)
+
+    @contextlib.contextmanager
+    def anew(self, what):
+        try:
+            yield
+        except Exception as error:
+            log.warning("reading %s anew: %r", what, error)
+
+    async def read(self, stream, subjects):
+        """Yields the last message of each subject, then new ones, each with whether all stored ones were read."""
         # Pushed to our own inbox: a pull consumer gives its messages to any client that knows its name.
-        name, subjects, seconds = inbox.split(".")[-1], f"eno.v1.command.{NAME}.*", 10**9
-        request = {"stream_name": "ENO_COMMANDS", "config": {
+        messages, inbox, seconds = asyncio.Queue(), self.nats.new_inbox(), 10**9
+        name, subscription = inbox.split(".")[-1], await self.nats.subscribe(inbox, cb=messages.put)
+        request = {"stream_name": stream, "config": {
             "name": name, "deliver_subject": inbox, "deliver_policy": "last_per_subject", "filter_subject": subjects,
             "ack_policy": "none", "replay_policy": "instant", "mem_storage": True, "num_replicas": 1,
-            "idle_heartbeat": 5 * seconds, "inactive_threshold": 30 * seconds}}
-        answer = json.loads((await self.nats.request(
-            f"$JS.API.CONSUMER.CREATE.ENO_COMMANDS.{name}.{subjects}", json.dumps(request).encode(), timeout=5)).data)
-        if "error" in answer:
-            raise ValueError(answer["error"]["description"])
-        count, waiting, missing = 0, answer["num_pending"], set(self.targets)
-        while True:
-            while waiting == 0 and missing:
-                self.forget(missing.pop())  # A target without a command is gone for good.
-            message = await asyncio.wait_for(messages.get(), LEASE)  # Without a heartbeat, the consumer is gone.
-            headers, is_heartbeat = message.headers or {}, "Status" in (message.headers or {})
-            if message.subject == FORGET:
-                return
-            count += not is_heartbeat
-            if count != int(headers["Nats-Last-Consumer"] if is_heartbeat else message.metadata.sequence.consumer):
-                raise ValueError("a message was lost")
-            if not is_heartbeat:
-                waiting = min(max(waiting - 1, 0), message.metadata.num_pending)
-                missing.discard(self.on_message(message, headers))
+            "idle_heartbeat": 5 * seconds, "inactive_threshold": 5 * seconds}}
+        try:
+            answer = json.loads((await self.nats.request(
+                f"$JS.API.CONSUMER.CREATE.{stream}.{name}.{subjects}", json.dumps(request).encode(), timeout=5)).data)
+            if "error" in answer:
+                raise ValueError(answer["error"]["description"])
+            count, waiting = 0, answer["num_pending"]
+            yield None, waiting == 0
+            while True:
+                message = await asyncio.wait_for(messages.get(), LEASE)  # Without a heartbeat, the consumer is gone.
+                # A heartbeat has no position. A stored message may look like one otherwise.
+                is_stored = message.reply.startswith(f"$JS.ACK.{stream}.{name}.")
+                count += is_stored
+                last = message.metadata.sequence.consumer if is_stored else (message.headers or {})["Nats-Last-Consumer"]
+                if count != int(last):
+                    raise ValueError("a message was lost")
+                if is_stored:
+                    waiting = min(max(waiting - 1, 0), message.metadata.num_pending)
+                    yield message, waiting == 0
+        finally:
+            await subscription.unsubscribe()
 
     def on_message(self, message, headers):
-        name = urllib.parse.unquote(message.subject.split(".")[-1].replace("=", "%"))
+        name = name_of(message.subject)
         target, command = self.targets.get(name) or self.targets.setdefault(name, Target(self, name)), None
         try:
             command = json.loads(message.data)
@@ -210,15 +242,17 @@ class Driver:
                 target.command = command
         except ValueError as error:
             log.warning("%s: ignoring a message that is no command: %s", name, error)
-            has_generation = isinstance(command, dict) and GENERATION.is_valid(command.get("generation"))
+            has_generation = isinstance(command, dict) and GENERATION.is_valid(command.get("generation")) \
+                and command["generation"]["term"] <= time.time() + MAX_TERM_AHEAD
             target.invalid = (str(error), command if has_generation else None)
         target.wake.set()
         return name
 
-    async def on_released(self, message):
-        target = self.targets.get(message.data.decode(errors="replace"))
-        if target and not target.is_owned():
-            target.released.set()
+    async def on_forget(self, message):
+        name = message.data.decode(errors="replace")
+        _, command = await self.last("ENO_COMMANDS", f"eno.v1.command.{NAME}.{token(name)}")
+        if not command and name in self.targets:
+            self.forget(name)
 
     def forget(self, name):
         task = asyncio.create_task(self.targets.pop(name).release())
@@ -236,11 +270,13 @@ class Driver:
 
     async def last(self, stream, subject):
         """The position and the data of a subject's last message."""
-        try:
-            message = await self.stream.get_last_msg(stream, subject, direct=True)
-            return message.seq, message.data or b""
-        except NotFoundError:
-            return 0, b""
+        found = 0, b""
+        async with contextlib.aclosing(self.read(stream, subject)) as messages:
+            async for message, are_all in messages:
+                if message:
+                    found = message.metadata.sequence.stream, b"" if is_removal(message) else message.data
+                if are_all:
+                    return found
 
     async def stored_report(self, name):
         position, data = await self.last("ENO_RESULTS", f"eno.v1.result.{NAME}.{token(name)}")
@@ -254,8 +290,8 @@ class Driver:
 
 def check(command, message, headers, target):
     """Raises a ValueError that says what is wrong with a command and where."""
-    if "Nats-Stream" in headers:
-        raise ValueError("the message was read out of a stream, and so is not the engine's word")
+    if foreign := set(headers) - HEADERS:
+        raise ValueError(f"the message has the header {foreign.pop()}: a NATS server sent it, and not the engine")
     if isinstance(command, dict) and command.get("schemaVersion", 1) != 1:
         raise ValueError(f"the command is of version {command['schemaVersion']}, and this driver reads version 1")
     if error := next(COMMAND.iter_errors(command), None):
@@ -266,8 +302,19 @@ def check(command, message, headers, target):
         raise ValueError(f"the command breaks its schema at /{path}: {error.message}")
     if (command["driver"], command["target"]) != (NAME, target):
         raise ValueError(f"the command for {command['target']} of {command['driver']} came on {message.subject}")
+    if command["generation"]["term"] > time.time() + MAX_TERM_AHEAD:
+        raise ValueError(f"its term {command['generation']['term']} is more than a day ahead, so no engine issued it")
     if command["desired"]["kind"] != "fabric" or command.get("transaction"):
         raise ValueError("this driver configures switches only, and can't hold a change for a transaction")
+
+
+def is_removal(message):
+    return not message.data or bool({"KV-Operation", "Nats-Marker-Reason"} & set(message.headers or {}))
+
+
+def name_of(subject):
+    """The name in the last token of a subject."""
+    return urllib.parse.unquote(subject.split(".")[-1].replace("=", "%"))
 
 
 def order(message):

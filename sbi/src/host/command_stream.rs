@@ -2,21 +2,16 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
-use async_nats::jetstream::{Message, stream};
 use eno_schemas::{Command, Generation, PayloadKind, Subject, SubjectKind, decode, subject};
-use futures::StreamExt;
 use serde::Deserialize;
 use tokio::sync::mpsc;
-use tracing::{debug, info};
 
 use super::scheduler::InvalidCommand;
-use crate::nats::{Connection, Restarts, is_stream_readout};
+use crate::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader};
 
-/// Interval of the checks for deleted or recreated streams.
-const STREAM_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// A term is the Unix time in seconds at which an engine began to lead. By this much the engine's clock may be ahead.
+const MAX_TERM_AHEAD: u64 = 24 * 60 * 60;
 
 /// The commands that a driver accepts.
 #[derive(Clone, Debug)]
@@ -58,69 +53,21 @@ async fn read(
     filter: &CommandFilter,
     events: &mpsc::Sender<Event>,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
-    let streams = stream_creation_times(connection).await?;
-    let commands: stream::Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    // Push delivery into our own inbox: a pull consumer gives its messages to any client that knows its name.
-    let inbox = connection.client.new_inbox();
-    let consumer = commands
-        .create_consumer(push::Config {
-            name: inbox.rsplit('.').next().map(str::to_owned),
-            deliver_subject: inbox,
-            description: Some(format!("driver {}", filter.driver)),
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            filter_subject: filter.subject(),
-            ack_policy: AckPolicy::None,
-            memory_storage: true,
-            num_replicas: 1,
-            flow_control: true,
-            idle_heartbeat: Duration::from_secs(5),
-            inactive_threshold: Duration::from_secs(30),
-            ..push::Config::default()
-        })
-        .await?;
-    let waiting = consumer.cached_info().num_pending;
-    let mut messages = consumer.messages().await?;
-    debug!(waiting, "reading the commands");
+    let mut commands =
+        StreamReader::open(&connection.jetstream, Selection::last(subject::COMMANDS, &filter.subject()))
+            .await?;
     events.send(Event::Started).await?;
-    let mut caught_up = waiting == 0;
-    if caught_up {
-        events.send(Event::CaughtUp).await?;
-    }
-    let mut expected = 1;
-    let mut check =
-        tokio::time::interval_at(tokio::time::Instant::now() + STREAM_CHECK_INTERVAL, STREAM_CHECK_INTERVAL);
+    let mut caught_up = false;
     loop {
-        let message = tokio::select! {
-            message = messages.next() => message.ok_or("the consumer ended")??,
-            _ = check.tick() => {
-                if stream_creation_times(connection).await? != streams {
-                    info!("the streams were made anew, reading the commands from their start");
-                    return Ok(ControlFlow::Continue(()));
-                }
-                continue;
-            }
-        };
-        let info = message.info()?;
-        let (position, pending, sequence) = (info.stream_sequence, info.pending, info.consumer_sequence);
-        if sequence != expected {
-            return Err(format!("message {expected} of the consumer was lost").into());
-        }
-        expected += 1;
-        events.send(filter.parse(&message, position)).await?;
-        if !caught_up && (pending == 0 || sequence >= waiting) {
+        if !caught_up && commands.is_caught_up() {
             caught_up = true;
             events.send(Event::CaughtUp).await?;
         }
+        // A consumer of a stream that is deleted falls silent.
+        if let Some(event) = filter.parse(commands.next().await?) {
+            events.send(event).await?;
+        }
     }
-}
-
-/// The creation times of the streams. They change when a stream is recreated.
-async fn stream_creation_times(connection: &Connection) -> Result<[String; 2], async_nats::Error> {
-    let created = async |name| -> Result<String, async_nats::Error> {
-        let stream = connection.jetstream.get_stream(name).await?;
-        Ok(stream.cached_info().created.to_string())
-    };
-    Ok([created(subject::COMMANDS).await?, created(subject::RESULTS).await?])
 }
 
 impl CommandFilter {
@@ -132,28 +79,40 @@ impl CommandFilter {
         }
     }
 
-    fn parse(&self, message: &Message, position: u64) -> Event {
-        let target = || target_of(&message.subject);
+    /// `None`: the command was purged.
+    fn parse(&self, message: StoredMessage) -> Option<Event> {
+        let position = message.sequence;
+        match message.content {
+            Content::Payload(payload) => Some(self.parse_payload(&message.subject, position, &payload)),
+            Content::Removed => None,
+            Content::Foreign(reason) => {
+                let invalid = InvalidCommand { generation: None, reason };
+                Some(Event::Invalid(target_of(&message.subject), position, invalid))
+            }
+        }
+    }
+
+    fn parse_payload(&self, subject: &str, position: u64, payload: &[u8]) -> Event {
         let invalid = |target: String, reason: String| {
-            let generation = parse_generation(&message.payload);
+            let generation = parse_generation(payload);
             Event::Invalid(target, position, InvalidCommand { generation, reason })
         };
-        if is_stream_readout(message.headers.as_ref()) {
-            return invalid(
-                target(),
-                "the message was read out of a stream, and so is not the engine's word".into(),
-            );
-        }
-        let command: Command = match decode(&message.payload) {
+        let command: Command = match decode(payload) {
             Ok(command) => command,
-            Err(error) => return invalid(target(), error.to_string()),
+            Err(error) => return invalid(target_of(subject), error.to_string()),
         };
-        if Subject::command(&command.driver, &command.target).to_string() != message.subject.as_str() {
+        if Subject::command(&command.driver, &command.target).to_string() != subject {
             let reason = format!(
                 "command message for target {:?} of driver {:?} came on subject {}",
-                command.target, command.driver, message.subject
+                command.target, command.driver, subject
             );
-            return invalid(target(), reason);
+            return invalid(target_of(subject), reason);
+        }
+        let term = command.generation.term;
+        if term > MAX_TERM_AHEAD + unix_seconds() {
+            // Its generation is not repeated in the report.
+            let reason = format!("its term {term} is more than a day ahead, so no engine issued it");
+            return Event::Invalid(command.target, position, InvalidCommand { generation: None, reason });
         }
         let kind = command.desired.kind();
         if !self.kinds.contains(&kind) {
@@ -171,13 +130,18 @@ impl CommandFilter {
     }
 }
 
+fn unix_seconds() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
+}
+
 /// The generation of a message whose other fields may be invalid.
 fn parse_generation(payload: &[u8]) -> Option<Generation> {
     #[derive(Deserialize)]
     struct Message {
         generation: Generation,
     }
-    serde_json::from_slice::<Message>(payload).ok().map(|message| message.generation)
+    let message = serde_json::from_slice::<Message>(payload).ok()?;
+    Some(message.generation).filter(|generation| generation.term <= MAX_TERM_AHEAD + unix_seconds())
 }
 
 /// The target of a subject of commands; a text that is no such subject: its last token.

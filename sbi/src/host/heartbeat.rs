@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use eno_schemas::{DriverHello, MessageError, encode, subject};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use crate::nats::Connection;
+use crate::nats::{Connection, bucket};
 
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+/// The same after a failure, as while the bucket does not exist yet.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Puts `hello` into the drivers bucket at each [`RENEWAL_INTERVAL`], and deletes it when `stop` is
 /// cancelled.
@@ -19,26 +21,21 @@ pub(super) async fn run(
 ) -> Result<(), MessageError> {
     let key = subject::key(&hello.driver, &hello.instance);
     let bytes = encode(&hello)?;
-    let mut delay = RENEWAL_INTERVAL;
+    let place = (subject::DRIVERS, &*key);
     while !stop.is_cancelled() {
-        match connection.jetstream.get_key_value(subject::DRIVERS).await {
-            Ok(store) => match store.put(&key, bytes.clone().into()).await {
-                Ok(_) => delay = RENEWAL_INTERVAL,
-                Err(error) => warn!(%error, "renewing the driver's presence"),
-            },
+        let delay = match bucket::put(&connection.jetstream, place, bytes.clone().into(), None).await {
+            Ok(_) => RENEWAL_INTERVAL,
             Err(error) => {
-                debug!(%error, "no bucket of drivers");
-                delay = Duration::from_millis(500);
+                debug!(%error, "renewing the driver's presence");
+                RETRY_INTERVAL
             }
-        }
+        };
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = stop.cancelled() => {}
         }
     }
-    if let Ok(store) = connection.jetstream.get_key_value(subject::DRIVERS).await
-        && let Err(error) = store.delete(&key).await
-    {
+    if let Err(error) = bucket::remove(&connection.jetstream, place, None).await {
         debug!(%error, "taking the driver's presence back");
     }
     Ok(())

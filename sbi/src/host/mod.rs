@@ -10,6 +10,7 @@ mod metrics;
 mod preview;
 mod publish;
 mod scheduler;
+mod stored_reports;
 mod target_leases;
 
 use std::sync::Arc;
@@ -33,10 +34,13 @@ use command_stream::{CommandFilter, Event};
 use job::{Context, Finished};
 use publish::{Publisher, ReportRecord};
 use scheduler::{OfferResult, TargetScheduler};
-use target_leases::{LeaseEvent, LeaseRequest};
+use stored_reports::StoredReports;
+use target_leases::{LeaseEvent, LeaseRequest, Leaser};
 
 /// Time that work in flight gets to end after shutdown was requested.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
+/// Time by which a NATS server lags behind the leader of a stream at most.
+const SERVER_LAG: Duration = Duration::from_secs(1);
 /// Lease name of the whole driver ([`Ownership::WholeDriver`]) in the owners bucket.
 const WHOLE_DRIVER_KEY: &str = "_";
 
@@ -84,6 +88,8 @@ pub struct HostOptions {
     pub concurrency: usize,
     /// Time after which one reconcile is cancelled.
     pub time_limit: Duration,
+    /// Lifetime of the ownership of a target after its renewal, as the bucket of owners has it.
+    pub lease_duration: Duration,
     /// The host's metrics.
     pub metrics: HostMetrics,
 }
@@ -99,6 +105,7 @@ impl HostOptions {
             instance: inbox.rsplit('.').next().unwrap_or(&inbox).to_owned(),
             concurrency: 64,
             time_limit: Duration::from_mins(10),
+            lease_duration: nats::LEASE,
             metrics: HostMetrics::default(),
         }
     }
@@ -158,7 +165,6 @@ pub async fn run<D: Driver>(
     };
     let forget_messages = subscribe(Subject::forget(&identity.name).to_string()).await?;
     let preview_requests = subscribe(SubjectKind::Preview.of_driver(&identity.name)).await?;
-    let released = subscribe(Subject::released(&identity.name).to_string()).await?;
 
     let mut background = JoinSet::new();
     let (command_events_in, command_events) = mpsc::channel(256);
@@ -171,15 +177,17 @@ pub async fn run<D: Driver>(
     background.spawn(command_stream::run(connection.clone(), filter, command_events_in));
     let (lease_requests, lease_requests_out) = mpsc::unbounded_channel();
     let (lease_events_in, lease_events) = mpsc::unbounded_channel();
-    let name = identity.name.clone();
-    let instance = options.instance.clone();
     let owned_targets = OwnedTargets::default();
-    let instance_key = (name, instance);
+    let leaser = Leaser {
+        driver: identity.name.clone(),
+        target: driver.only_target(),
+        instance: options.instance.clone(),
+        lease_duration: options.lease_duration,
+    };
     background.spawn(target_leases::run(
         connection.clone(),
-        instance_key,
+        leaser,
         owned_targets.clone(),
-        released,
         lease_requests_out,
         lease_events_in,
     ));
@@ -191,6 +199,8 @@ pub async fn run<D: Driver>(
         }
     });
 
+    let stored_reports =
+        StoredReports::new(connection.clone(), &identity.name, driver.only_target().as_deref());
     let changed = driver.changed();
     let mut host = Host {
         scheduler: TargetScheduler::new(options.ownership),
@@ -201,12 +211,13 @@ pub async fn run<D: Driver>(
             driver,
             name: identity.name,
             instance: options.instance,
-            publisher: Publisher::new(connection),
+            publisher: Publisher::new(connection, stored_reports.clone()),
             time_limit: options.time_limit,
             metrics: options.metrics,
             owned_targets,
             ownership: options.ownership,
         }),
+        stored_reports,
         jobs: JoinSet::new(),
         forget_checks: JoinSet::new(),
         previews: JoinSet::new(),
@@ -260,6 +271,8 @@ struct Host<D> {
     connection: Connection,
     /// What all jobs share.
     context: Arc<Context<D>>,
+    /// The stored reports of the driver.
+    stored_reports: StoredReports,
     /// Jobs in flight.
     jobs: JoinSet<Finished>,
     /// Checks whether a target of a forget message still has a command: its name, the stream position of its
@@ -316,7 +329,10 @@ impl<D: Driver> Host<D> {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Started => self.scheduler.replay_started(),
+            Event::Started => {
+                self.stored_reports.all_changed();
+                self.scheduler.replay_started();
+            }
             Event::CaughtUp => {
                 for target in self.scheduler.replay_caught_up() {
                     self.request_target_lease(|| LeaseRequest::Release(target));
@@ -367,6 +383,11 @@ impl<D: Driver> Host<D> {
             LeaseEvent::Lost(name) => (name, false),
         };
         let target = (self.ownership == Ownership::PerTarget).then_some(name.as_str());
+        // Another instance may have reported.
+        match target {
+            Some(target) => self.stored_reports.changed(&self.context.name, target),
+            None => self.stored_reports.all_changed(),
+        }
         self.scheduler.set_owned(target, owned);
     }
 
@@ -382,11 +403,18 @@ impl<D: Driver> Host<D> {
         let position = self.scheduler.position(&target);
         let (connection, driver) = (self.connection.clone(), self.context.name.clone());
         self.forget_checks.spawn(async move {
-            let is_commanded =
+            let check = async || {
                 nats::has_command(&connection, &driver, &target).await.unwrap_or_else(|error| {
                     warn!(%error, %target, "can't tell whether it is gone");
                     true
-                });
+                })
+            };
+            let mut is_commanded = check().await;
+            if is_commanded {
+                // The server that was asked may not have purged it yet.
+                tokio::time::sleep(SERVER_LAG).await;
+                is_commanded = check().await;
+            }
             (target, position, is_commanded)
         });
     }
@@ -401,7 +429,7 @@ impl<D: Driver> Host<D> {
     /// Handles a preview request. Only the instance that works on the target replies, and only once the
     /// target has a command.
     fn on_preview_request(&mut self, message: async_nats::Message) {
-        let Some((command, reply)) = preview::parse_request(message) else { return };
+        let Some((command, reply)) = preview::parse_request(&message) else { return };
         let Some(last) = self.scheduler.commanded(&command.target) else { return };
         let allowed = preview::check_same_device(&command.desired, &last.desired);
         let client = self.connection.client.clone();

@@ -11,18 +11,19 @@ use tracing::debug;
 
 use super::job::Context;
 use crate::driver::Driver;
+use crate::nats::answer_subject;
 
 /// Maximum concurrent previews; further requests wait on the subscription.
 pub(super) const MAX_CONCURRENT: usize = 16;
 /// Time limit of one preview.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// The command to preview, and the reply subject.
-pub(super) fn parse_request(message: Message) -> Option<(Command, async_nats::Subject)> {
-    let reply = message.reply?;
+/// The command to preview, and the subject of the answer.
+pub(super) fn parse_request(message: &Message) -> Option<(Command, String)> {
     match decode::<Command>(&message.payload) {
         // The NATS permission is per target, so the subject must match the command's target.
         Ok(command) if *message.subject == Subject::preview(&command.driver, &command.target).to_string() => {
+            let reply = answer_subject(message.reply.as_deref(), (&command.driver, &command.target))?;
             Some((command, reply))
         }
         Ok(command) => {
@@ -81,9 +82,9 @@ pub(super) fn failed(reason: &str, retryable: bool) -> Preview {
 }
 
 /// Sends a reply.
-pub(super) async fn reply(client: &Client, preview: &Preview, inbox: async_nats::Subject) {
+pub(super) async fn reply(client: &Client, preview: &Preview, to: String) {
     let sent = match encode(preview) {
-        Ok(bytes) => client.publish(inbox, bytes.into()).await.map_err(async_nats::Error::from),
+        Ok(bytes) => client.publish(to, bytes.into()).await.map_err(async_nats::Error::from),
         Err(error) => Err(error.into()),
     };
     if let Err(error) = sent {

@@ -2,10 +2,10 @@
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
-use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, Subject, decode, encode, subject};
+use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, Subject, encode};
 use tracing::debug;
 
+use super::stored_reports::{Stored, StoredReports};
 use crate::nats::{Connection, has_command};
 
 /// State of a target's stored report.
@@ -26,14 +26,6 @@ impl ReportRecord {
     pub fn take_report(&mut self) -> Option<Report> {
         self.stored.take()?.report
     }
-}
-
-#[derive(Debug)]
-struct Stored {
-    /// Stream position; 0: none is stored.
-    position: u64,
-    /// `None`: none is stored, or it is unreadable.
-    report: Option<Report>,
 }
 
 /// Result of publishing a report.
@@ -74,11 +66,13 @@ impl ReportError {
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     connection: Connection,
+    stored: StoredReports,
 }
 
 impl Publisher {
-    pub fn new(connection: Connection) -> Self {
-        Self { connection }
+    /// `stored`: the reports of the driver.
+    pub fn new(connection: Connection, stored: StoredReports) -> Self {
+        Self { connection, stored }
     }
 
     /// Reads the stored report unless it is known.
@@ -89,7 +83,7 @@ impl Publisher {
         target: &str,
     ) -> Result<(), ReportError> {
         if record.stored.is_none() {
-            let stored = self.read(driver, target).await?;
+            let stored = self.stored.read(driver, target).await.map_err(reading(target))?;
             if let Some(Report { outcome: Outcome::Applied | Outcome::RolledBack { .. }, applied, .. }) =
                 &stored.report
             {
@@ -118,7 +112,7 @@ impl Publisher {
             // Taken, so that a cancelled publish leaves the record unknown.
             let stored = match record.stored.take() {
                 Some(stored) => stored,
-                None => self.read(&report.driver, &report.target).await?,
+                None => self.read_alone(report).await?,
             };
             if let Some(other) = &stored.report {
                 let order = |generation: &Generation| (generation.term, generation.sequence);
@@ -150,7 +144,7 @@ impl Publisher {
                 }
                 Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                     debug!(target = %report.target, "another report came between, looking at it");
-                    let found = self.read(&report.driver, &report.target).await?;
+                    let found = self.read_alone(report).await?;
                     if known && found.position == 0 && !self.is_commanded(report).await? {
                         return Ok(Published::Uncommanded);
                     }
@@ -190,7 +184,8 @@ impl Publisher {
         target: &str,
     ) -> Result<bool, ReportError> {
         let Some(known) = &record.stored else { return Ok(false) };
-        Ok(self.read(driver, target).await?.position == known.position)
+        let stored = self.stored.read(driver, target).await.map_err(reading(target))?;
+        Ok(stored.position == known.position)
     }
 
     async fn is_commanded(&self, report: &Report) -> Result<bool, ReportError> {
@@ -203,23 +198,14 @@ impl Publisher {
         })
     }
 
-    /// The stored report of a server, which may lag behind the stream's leader.
-    async fn read(&self, driver: &str, target: &str) -> Result<Stored, ReportError> {
-        let server = |source| ReportError::Server { operation: "reading", target: target.to_owned(), source };
-        let results: Stream<()> = self
-            .connection
-            .jetstream
-            .get_stream_no_info(subject::RESULTS)
-            .await
-            .map_err(|error| server(error.into()))?;
-        match results.direct_get_last_for_subject(Subject::result(driver, target).to_string()).await {
-            Ok(message) => Ok(Stored { position: message.sequence, report: decode(&message.payload).ok() }),
-            Err(error) if error.kind() == DirectGetErrorKind::NotFound => {
-                Ok(Stored { position: 0, report: None })
-            }
-            Err(error) => Err(server(error.into())),
-        }
+    async fn read_alone(&self, report: &Report) -> Result<Stored, ReportError> {
+        let Report { driver, target, .. } = report;
+        self.stored.read_alone(driver, target).await.map_err(reading(target))
     }
+}
+
+fn reading(target: &str) -> impl Fn(async_nats::Error) -> ReportError {
+    move |source| ReportError::Server { operation: "reading", target: target.to_owned(), source }
 }
 
 fn failed(
@@ -266,7 +252,7 @@ mod tests {
         let args =
             NatsArgs { nats_url: server.url(), nats_credentials: None, nats_ca: None, nats_replicas: 1 };
         let connection = connect(&args, "eno-driver-stub", &CancellationToken::new()).await.unwrap();
-        let publisher = Publisher::new(connection);
+        let publisher = Publisher::new(connection.clone(), StoredReports::new(connection, DRIVER, None));
         let report = |sequence, instance: &str| Report {
             driver: DRIVER.into(),
             target: "x".into(),

@@ -2,26 +2,23 @@
 //! by their holder.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use async_nats::Subscriber;
-use async_nats::jetstream::kv::{CreateErrorKind, Operation, Store, UpdateErrorKind};
-use eno_schemas::{Subject, subject};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use eno_schemas::subject;
 use futures::StreamExt;
 use futures::stream;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::nats::Connection;
+use crate::nats::{Connection, Content, Restarts, Selection, StreamReader, bucket};
 use crate::target_ownership::OwnedTargets;
 
-/// Maximum concurrent calls to the bucket.
-const MAX_CONCURRENT_CALLS: usize = 32;
-/// Lifetime of a lease where the bucket gives none.
-const DEFAULT_LEASE_DURATION: Duration = Duration::from_secs(15);
-
-/// Interval of the attempts to open a bucket that does not exist yet.
-const BUCKET_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum concurrent writes to the bucket.
+const MAX_CONCURRENT_WRITES: usize = 32;
+/// Keys in the bucket that may wait to be looked at.
+const MAX_WAITING_KEYS: usize = 256;
 
 /// A request of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,17 +44,45 @@ struct Lease {
     renewed: Instant,
 }
 
+/// What the bucket says of a key. A key that was never there, or was seen before a lost connection, has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// This instance: from before a restart, or by a renewal whose answer was lost.
+    This { revision: u64 },
+    /// Another instance.
+    Other,
+    /// The key was removed, or its time is over.
+    Nobody { revision: u64 },
+    /// Something that is no name of an instance took the place of the holder's name.
+    Unknown { revision: u64 },
+}
+
+/// A change in the bucket.
+enum OwnerEvent {
+    /// All keys are sent anew.
+    Restarted,
+    /// A key has this owner.
+    Changed(String, Owner),
+}
+
+/// Who the leases are for.
+pub(super) struct Leaser {
+    /// The driver's name.
+    pub driver: String,
+    /// The only target that the driver works on.
+    pub target: Option<String>,
+    /// This instance's name, which is the value of its keys.
+    pub instance: String,
+    /// Lifetime of a lease after its renewal, as in the bucket.
+    pub lease_duration: Duration,
+}
+
 struct LeaseManager {
     /// The connection to NATS.
     connection: Connection,
-    /// The driver's name.
-    driver: String,
-    /// This instance's name, which is the value of its keys.
-    instance: String,
-    /// The owners bucket, once it was opened.
-    store: Option<Store>,
-    /// Lifetime of a lease after its renewal.
-    lease_duration: Duration,
+    leaser: Leaser,
+    /// The owners by key, as the bucket tells.
+    owners: HashMap<String, Owner>,
     /// The requested names, with their leases where this instance holds them.
     names: HashMap<String, Option<Lease>>,
     /// Tells jobs until when the leases are valid.
@@ -66,27 +91,26 @@ struct LeaseManager {
     events: mpsc::UnboundedSender<LeaseEvent>,
 }
 
-/// Acquires and renews the requested leases until `requests` ends, then releases all. `released` is the
-/// subscription to [`Subject::Released`].
+/// Acquires and renews the requested leases until `requests` ends, then releases all.
 pub(super) async fn run(
     connection: Connection,
-    (driver, instance): (String, String),
+    leaser: Leaser,
     owned_targets: OwnedTargets,
-    mut released: Subscriber,
     mut requests: mpsc::UnboundedReceiver<LeaseRequest>,
     events: mpsc::UnboundedSender<LeaseEvent>,
 ) {
-    let names = HashMap::new();
+    let (changes_in, mut changes) = mpsc::channel(MAX_WAITING_KEYS);
+    let following = follow(connection.clone(), leaser.filter(), leaser.instance.clone(), changes_in);
+    let following = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(following));
     let mut manager = LeaseManager {
         connection,
-        driver,
-        instance,
-        store: None,
-        lease_duration: DEFAULT_LEASE_DURATION,
-        names,
+        leaser,
+        owners: HashMap::new(),
+        names: HashMap::new(),
         owned_targets,
         events,
     };
+    let interval = manager.leaser.lease_duration / 6;
     let mut last_tick = tokio::time::Instant::now();
     loop {
         tokio::select! {
@@ -100,25 +124,77 @@ pub(super) async fn run(
                 }
                 None => break,
             },
-            Some(message) = released.next() => {
-                manager.renew_where(|name, lease| lease.is_none() && *name.as_bytes() == *message.payload).await;
+            Some(change) = changes.recv() => {
+                let mut batch = vec![change];
+                while let Ok(change) = changes.try_recv() {
+                    batch.push(change);
+                }
+                manager.handle_changes(batch).await;
             }
-            () = tokio::time::sleep_until(last_tick + manager.tick_interval()) => {
+            () = tokio::time::sleep_until(last_tick + interval) => {
                 last_tick = tokio::time::Instant::now();
-                let due = manager.lease_duration / 4;
+                let due = manager.leaser.lease_duration / 4;
                 manager.renew_where(|_, lease| lease.is_none_or(|lease| lease.renewed.elapsed() >= due)).await;
             }
         }
     }
+    drop(following);
     manager.release_all().await;
 }
 
-impl LeaseManager {
-    /// Time between two checks for leases that are due for renewal or may be free.
-    fn tick_interval(&self) -> Duration {
-        if self.store.is_some() { self.lease_duration / 6 } else { BUCKET_RETRY_INTERVAL }
+/// Sends the owners of all keys of the driver, and each change.
+async fn follow(connection: Connection, filter: String, instance: String, to: mpsc::Sender<OwnerEvent>) {
+    let mut restarts = Restarts::new(&connection, None);
+    while restarts.follow("reading the owners of targets", read(&connection, &filter, &instance, &to)).await {
+    }
+}
+
+/// Breaks when nobody receives the changes.
+async fn read(
+    connection: &Connection,
+    filter: &str,
+    instance: &str,
+    to: &mpsc::Sender<OwnerEvent>,
+) -> Result<ControlFlow<()>, async_nats::Error> {
+    let stream = subject::bucket_stream(subject::OWNERS);
+    let mut owners = StreamReader::open(&connection.jetstream, Selection::last(&stream, filter)).await?;
+    let prefix = subject::of_bucket(subject::OWNERS, "");
+    let mut change = OwnerEvent::Restarted;
+    while to.send(change).await.is_ok() {
+        let message = owners.next().await?;
+        let revision = message.sequence;
+        let owner = match message.content {
+            Content::Payload(value) if *value == *instance.as_bytes() => Owner::This { revision },
+            // An answer of JetStream is a JSON object.
+            Content::Payload(value) if value.starts_with(b"{") => Owner::Unknown { revision },
+            Content::Payload(_) => Owner::Other,
+            Content::Removed => Owner::Nobody { revision },
+            Content::Foreign(_) => Owner::Unknown { revision },
+        };
+        let key = message.subject.strip_prefix(&prefix).unwrap_or_default().to_owned();
+        change = OwnerEvent::Changed(key, owner);
+    }
+    Ok(ControlFlow::Break(()))
+}
+
+impl Leaser {
+    /// The keys of the driver in the bucket.
+    fn filter(&self) -> String {
+        subject::of_bucket(
+            subject::OWNERS,
+            &match &self.target {
+                Some(target) => self.key(target),
+                None => format!("{}.*", subject::token(&self.driver)),
+            },
+        )
     }
 
+    fn key(&self, name: &str) -> String {
+        subject::key(&self.driver, name)
+    }
+}
+
+impl LeaseManager {
     async fn handle_requests(&mut self, requests: Vec<LeaseRequest>) {
         let mut new = Vec::new();
         for request in requests {
@@ -140,23 +216,46 @@ impl LeaseManager {
         self.renew_where(|name, lease| lease.is_none() && new.contains(name)).await;
     }
 
+    /// Takes in what the bucket says, and tries to acquire what is free, or was taken from this instance by no other.
+    async fn handle_changes(&mut self, changes: Vec<OwnerEvent>) {
+        let mut chosen = std::collections::HashSet::new();
+        for change in changes {
+            match change {
+                OwnerEvent::Restarted => self.owners.clear(),
+                OwnerEvent::Changed(key, owner) => {
+                    if !matches!(owner, Owner::Other) {
+                        chosen.insert(key.clone());
+                    }
+                    self.owners.insert(key, owner);
+                }
+            }
+        }
+        let keys: HashMap<String, String> =
+            self.names.keys().map(|name| (name.clone(), self.leaser.key(name))).collect();
+        let owners = self.owners.clone();
+        self.renew_where(|name, lease| {
+            let Some(key) = keys.get(name).filter(|key| chosen.contains(*key)) else { return false };
+            lease.is_none() || matches!(owners.get(key), Some(Owner::Unknown { .. }))
+        })
+        .await;
+    }
+
     /// Renews held leases and tries to acquire missing ones, of the names that `chosen` selects.
     async fn renew_where(&mut self, chosen: impl Fn(&str, Option<&Lease>) -> bool) {
-        let store = self.open_bucket().await;
         let mut attempts = Vec::new();
         for (name, lease) in &self.names {
             if chosen(name, lease.as_ref()) {
-                let (this, store, name, lease) = (&*self, store.as_ref(), name.clone(), *lease);
+                let (this, name, lease) = (&*self, name.clone(), *lease);
                 attempts.push(async move {
-                    let after = this.renew_lease(store, &name, lease).await;
+                    let after = this.renew_lease(&name, lease).await;
                     (name, lease, after)
                 });
             }
         }
-        let tried: Vec<_> = stream::iter(attempts).buffer_unordered(MAX_CONCURRENT_CALLS).collect().await;
+        let tried: Vec<_> = stream::iter(attempts).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
         for (name, before, after) in tried {
             let uninterrupted = if let Some(lease) = after {
-                self.owned_targets.renew(&name, lease.renewed + self.lease_duration)
+                self.owned_targets.renew(&name, lease.renewed + self.leaser.lease_duration)
             } else {
                 self.owned_targets.revoke(&name);
                 false
@@ -173,69 +272,43 @@ impl LeaseManager {
         }
     }
 
-    async fn renew_lease(&self, store: Option<&Store>, name: &str, lease: Option<Lease>) -> Option<Lease> {
+    async fn renew_lease(&self, name: &str, lease: Option<Lease>) -> Option<Lease> {
         let started = Instant::now();
         // No other instance can hold it before the lease expires, which may happen while no reply comes.
-        let unexpired = || lease.filter(|lease| lease.renewed.elapsed() < self.lease_duration);
-        let Some(store) = store else { return unexpired() };
-        let key = subject::key(&self.driver, name);
-        let value = self.instance.clone().into_bytes();
-        let renewed = |revision| Some(Lease { revision, renewed: started });
-        if let Some(lease) = lease {
-            match store.update(&key, value.clone().into(), lease.revision).await {
-                Ok(revision) => return renewed(revision),
-                Err(error) if error.kind() == UpdateErrorKind::WrongLastRevision => {}
+        let unexpired = || lease.filter(|lease| lease.renewed.elapsed() < self.leaser.lease_duration);
+        let owner = self.owners.get(&self.leaser.key(name));
+        let known = match owner {
+            Some(Owner::This { revision } | Owner::Nobody { revision }) => Some(*revision),
+            // Only its holder may take it back at once. Others wait until its time is over.
+            Some(Owner::Unknown { revision }) => unexpired().map(|_| *revision),
+            Some(Owner::Other) | None => None,
+        };
+        // The revision of this instance may be newer than what the bucket has told so far. The bucket does not tell when
+        // it forgets a key, or the mark of its removal.
+        let held = lease.map(|lease| lease.revision);
+        for after in [held, known.filter(|known| Some(*known) > held), Some(0)].into_iter().flatten() {
+            match self.put(name, after).await {
+                Ok(revision) => return Some(Lease { revision, renewed: started }),
+                Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}
                 Err(error) => {
-                    warn!(%error, %name, "renewing the ownership");
+                    debug!(%error, %name, "writing the ownership");
                     return unexpired();
                 }
             }
         }
-        match store.create(&key, value.clone().into()).await {
-            Ok(revision) => renewed(revision),
-            Err(error) if error.kind() == CreateErrorKind::AlreadyExists => {
-                let entry = store.entry(&key).await.ok().flatten()?;
-                // The key holds our own value: from before a restart, or from a renewal whose reply was lost.
-                if entry.operation == Operation::Put && entry.value == value {
-                    let revision = store.update(&key, value.into(), entry.revision).await.ok()?;
-                    return renewed(revision);
-                }
-                None
-            }
-            Err(error) => {
-                debug!(%error, %name, "trying to own it");
-                unexpired()
-            }
-        }
+        None
     }
 
-    async fn open_bucket(&mut self) -> Option<Store> {
-        if self.store.is_none() {
-            match self.connection.jetstream.get_key_value(subject::OWNERS).await {
-                Ok(store) => {
-                    let lease = store.stream.cached_info().config.max_age;
-                    self.lease_duration = if lease.is_zero() { DEFAULT_LEASE_DURATION } else { lease };
-                    self.store = Some(store);
-                }
-                Err(error) => debug!(%error, "no bucket of owners"),
-            }
-        }
-        self.store.clone()
+    async fn put(&self, name: &str, after: u64) -> Result<u64, PublishError> {
+        let (key, value) = (self.leaser.key(name), self.leaser.instance.clone());
+        bucket::put(&self.connection.jetstream, (subject::OWNERS, &key), value.into(), Some(after)).await
     }
 
     async fn release(&self, name: &str, lease: Lease) {
-        let Some(store) = &self.store else { return };
-        let key = subject::key(&self.driver, name);
-        if let Err(error) = store.delete_expect_revision(&key, Some(lease.revision)).await {
+        let key = self.leaser.key(name);
+        let place = (subject::OWNERS, &*key);
+        if let Err(error) = bucket::remove(&self.connection.jetstream, place, Some(lease.revision)).await {
             debug!(%error, %name, "releasing");
-            return;
-        }
-        let published = self
-            .connection
-            .client
-            .publish(Subject::released(&self.driver).to_string(), name.to_owned().into());
-        if let Err(error) = published.await {
-            debug!(%error, %name, "telling that it is released");
         }
     }
 
@@ -247,6 +320,6 @@ impl LeaseManager {
                 releases.push(async move { this.release(name, lease).await });
             }
         }
-        stream::iter(releases).buffer_unordered(MAX_CONCURRENT_CALLS).collect::<()>().await;
+        stream::iter(releases).buffer_unordered(MAX_CONCURRENT_WRITES).collect::<()>().await;
     }
 }

@@ -1,9 +1,11 @@
 //! The NATS connection, streams and subjects that the engine and the drivers share.
 
+mod answers;
+pub(crate) mod bucket;
 mod credentials;
 mod follow;
 mod health;
-mod stream_readout;
+mod reader;
 mod streams;
 mod target;
 mod verifier;
@@ -18,12 +20,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+pub use answers::{CALLBACKS, answer_subject, ask};
 pub use credentials::{Credentials, CredentialsError};
 pub use follow::Restarts;
 pub use health::NatsHealth;
-pub use stream_readout::is_stream_readout;
-pub use streams::{StreamError, StreamUse, ensure_streams};
-pub use target::{ForgetError, forget_target, has_command};
+pub use reader::{Content, Selection, StoredMessage, StreamReader, for_each_stored, last_stored};
+pub use streams::{LEASE, StreamError, StreamUse, ensure_streams};
+pub use target::{ForgetError, forget_target, has_command, purge_subject};
 
 use crate::certificates::CertificateEnd;
 use crate::random::random;

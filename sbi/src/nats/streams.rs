@@ -9,7 +9,7 @@ use eno_schemas::{SubjectKind, subject};
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 /// Lifetime of presence and ownership keys after their last renewal.
-const LEASE: Duration = Duration::from_secs(15);
+pub const LEASE: Duration = Duration::from_secs(15);
 /// Time within which the server drops repeated messages by their id; later repeats are dropped by readers.
 const DEDUPE_WINDOW: Duration = Duration::from_mins(10);
 const HISTORY_BYTES: i64 = 256 * 1024 * 1024;

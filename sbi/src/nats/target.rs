@@ -2,9 +2,8 @@
 
 use async_nats::jetstream::stream::Stream;
 use eno_schemas::{Subject, subject};
-use futures::TryStreamExt as _;
 
-use super::Connection;
+use super::{Connection, Content, last_stored};
 
 /// Why a target was not removed from the streams. A retry helps and is harmless.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +24,7 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
         target: target.to_owned(),
         source,
     };
-    let purge = async |stream: &str, subject: String| -> Result<(), async_nats::Error> {
-        let stream: Stream<()> = connection.jetstream.get_stream_no_info(stream).await?;
-        stream.purge().filter(subject).await?;
-        Ok(())
-    };
-    purge(subject::COMMANDS, Subject::command(driver, target).to_string())
+    purge_subject(connection, subject::COMMANDS, &Subject::command(driver, target).to_string())
         .await
         .map_err(|source| failed("purging the command", source))?;
     connection
@@ -38,18 +32,29 @@ pub async fn forget_target(connection: &Connection, driver: &str, target: &str) 
         .publish(Subject::forget(driver).to_string(), target.to_owned().into())
         .await
         .map_err(|source| failed("telling the end", source.into()))?;
-    purge(subject::RESULTS, Subject::result(driver, target).to_string())
+    purge_subject(connection, subject::RESULTS, &Subject::result(driver, target).to_string())
         .await
         .map_err(|source| failed("purging the report", source))
 }
 
-/// True when a target has a command, according to the stream's leader, which never lags.
+/// Purges a subject of a stream.
+pub async fn purge_subject(
+    connection: &Connection,
+    stream: &str,
+    subject: &str,
+) -> Result<(), async_nats::Error> {
+    let stream: Stream<()> = connection.jetstream.get_stream_no_info(stream).await?;
+    stream.purge().filter(subject).await?;
+    Ok(())
+}
+
+/// True when a target has a command, according to a server, which may lag behind the stream's leader.
 pub async fn has_command(
     connection: &Connection,
     driver: &str,
     target: &str,
 ) -> Result<bool, async_nats::Error> {
-    let commands: Stream<()> = connection.jetstream.get_stream_no_info(subject::COMMANDS).await?;
-    let mut found = commands.info_with_subjects(Subject::command(driver, target).to_string()).await?;
-    Ok(found.try_next().await?.is_some())
+    let subject = Subject::command(driver, target).to_string();
+    let last = last_stored(&connection.jetstream, subject::COMMANDS, &subject).await?;
+    Ok(last.is_some_and(|last| last.content != Content::Removed))
 }

@@ -126,7 +126,7 @@ async fn loss_of_one_of_three_servers_loses_no_message() {
     let engine = cluster.connect().await;
     retry_until_ok("making the streams", async || ensure_streams(&engine.jetstream, 3).await).await;
     let stub = Stub::new();
-    let host = start_on(cluster.connect().await, &stub, "one", Ownership::PerTarget);
+    let host = start_on(cluster.connect().await, &stub, "one", Ownership::PerTarget).await;
     publish_command(&engine, 1).await;
     let commands = engine.jetstream.get_stream(subject::COMMANDS).await.unwrap();
     assert_eq!(commands.cached_info().config.num_replicas, 3);

@@ -160,12 +160,16 @@ impl Driver for Stub {
 }
 
 async fn start(server: &NatsServer, stub: &Stub, instance: &str, ownership: Ownership) -> RunningHost {
-    start_on(server.connect("eno-driver-stub").await, stub, instance, ownership)
+    start_on(server.connect("eno-driver-stub").await, stub, instance, ownership).await
 }
 
-fn start_on(connection: Connection, stub: &Stub, instance: &str, ownership: Ownership) -> RunningHost {
+async fn start_on(connection: Connection, stub: &Stub, instance: &str, ownership: Ownership) -> RunningHost {
+    let owners = connection.jetstream.get_stream(subject::bucket_stream(subject::OWNERS)).await;
     let mut options = HostOptions::new(connection, ownership, "1");
     options.instance = instance.into();
+    if let Ok(owners) = owners {
+        options.lease_duration = owners.cached_info().config.max_age;
+    }
     RunningHost::start(stub.clone(), options)
 }
 

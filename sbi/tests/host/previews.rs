@@ -2,11 +2,13 @@
 
 use super::*;
 
-/// Sends a preview request, as any client with that permission can.
-async fn request_preview(client: &async_nats::Client, subject: String, command: &Command) -> Option<Preview> {
+/// Sends a preview request on the subject of a target, as any client with that permission can.
+async fn request_preview(client: &async_nats::Client, target: &str, command: &Command) -> Option<Preview> {
     let payload = encode(command).expect("a command").into();
-    let answer = tokio::time::timeout(Duration::from_secs(2), client.request(subject, payload)).await;
-    Some(decode(&answer.ok()?.expect("an answer").payload).expect("a preview"))
+    let request = Subject::preview(DRIVER, target);
+    let of = (DRIVER, &*command.target);
+    let answer = nats::ask(client, &request, of, payload, Duration::from_secs(2)).await.ok()?;
+    Some(decode(&answer).expect("a preview"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +30,6 @@ async fn preview_reads_only_the_commanded_device() {
     engine.apply(&command("b", 1, 1)).await;
 
     let client = server.connect("anyone").await.client;
-    let at = |target: &str| Subject::preview(DRIVER, target).to_string();
     let of_a = |change: &dyn Fn(&mut Device)| {
         changed("a", &|device| {
             device.credential = Some("a".into());
@@ -38,7 +39,7 @@ async fn preview_reads_only_the_commanded_device() {
     };
     // Other VLANs and another drift policy may be previewed.
     let same = of_a(&|device| device.drift = Drift::Report);
-    let preview = request_preview(&client, at("a"), &same).await.expect("an answer");
+    let preview = request_preview(&client, "a", &same).await.expect("an answer");
     assert_eq!((preview.edits, preview.failure), (vec!["127.0.0.1:830".to_owned()], None));
 
     let elsewhere: [&dyn Fn(&mut Device); 5] = [
@@ -50,7 +51,7 @@ async fn preview_reads_only_the_commanded_device() {
     ];
     for change in elsewhere {
         let requested = of_a(change);
-        let preview = request_preview(&client, at("a"), &requested).await.expect("an answer");
+        let preview = request_preview(&client, "a", &requested).await.expect("an answer");
         assert!(preview.edits.is_empty(), "{requested:?} was looked at");
         let failure = preview.failure.expect("a failure");
         assert!(failure.reason.contains("last command") && !failure.retryable, "{failure:?}");
@@ -63,12 +64,26 @@ async fn preview_reads_only_the_commanded_device() {
         attachment: None,
     });
     other_kind.generation.hash = other_kind.desired.hash();
-    let preview = request_preview(&client, at("a"), &other_kind).await.expect("an answer");
+    let preview = request_preview(&client, "a", &other_kind).await.expect("an answer");
     assert!(preview.failure.is_some_and(|failure| failure.reason.contains("another kind")));
 
     // A request on one target's subject can't preview another target, and a target without a command is not
     // previewed.
-    assert_eq!(request_preview(&client, at("b"), &same).await, None);
-    assert_eq!(request_preview(&client, at("c"), &changed("c", &|_| ())).await, None);
+    assert_eq!(request_preview(&client, "b", &same).await, None);
+    assert_eq!(request_preview(&client, "c", &changed("c", &|_| ())).await, None);
+
+    // An answer goes nowhere but below the subjects of the target's answers.
+    let elsewhere =
+        ["eno.v1.command.stub.a", "_INBOX.x", "eno.v1.answer.stub.b.1", "eno.v1.answer.other.a.1"];
+    let mut answers = Vec::new();
+    for subject in elsewhere {
+        answers.push(client.subscribe(subject).await.unwrap());
+        let payload = encode(&same).unwrap().into();
+        client.publish_with_reply(Subject::preview(DRIVER, "a").to_string(), subject, payload).await.unwrap();
+    }
+    assert!(request_preview(&client, "a", &same).await.is_some());
+    for answers in &mut answers {
+        assert!(futures::FutureExt::now_or_never(futures::StreamExt::next(answers)).is_none());
+    }
     host.end().await;
 }

@@ -56,12 +56,16 @@ fn of_drivers(subjects: impl Fn(&str) -> Set) -> Set {
 fn published_by(driver: &str) -> Set {
     let kinds = ["result", "history"].map(|kind| format!("eno.v1.{kind}.{driver}.x"));
     let keys = ["ENO_DRIVERS", "ENO_OWNERS"].map(|bucket| format!("$KV.{bucket}.{driver}.x"));
-    all_of([kinds.into(), keys.into(), [format!("eno.v1.released.{driver}")].into()])
+    all_of([kinds.into(), keys.into(), [answer(driver)].into()])
 }
 
 /// The subjects on which messages are sent to a driver.
 fn sent_to(driver: &str) -> Set {
     [format!("eno.v1.command.{driver}.x"), format!("eno.v1.forget.{driver}")].into()
+}
+
+fn answer(driver: &str) -> String {
+    format!("eno.v1.answer.{driver}.x.y")
 }
 
 fn preview(driver: &str) -> String {
@@ -82,11 +86,20 @@ fn direct(driver: &str, streams: &[&str]) -> Set {
 const WITH_DRIVERS: [&str; 5] =
     ["ENO_COMMANDS", "ENO_RESULTS", "ENO_HISTORY", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
 
-/// Consumers of a driver's commands.
-fn command_consumers(driver: &str) -> Set {
+/// Consumers of a driver's commands, reports and owners.
+fn own_consumers(driver: &str) -> Set {
+    let own = |target: &str| {
+        [
+            format!("ENO_COMMANDS.c.eno.v1.command.{driver}.{target}"),
+            format!("ENO_RESULTS.c.eno.v1.result.{driver}.{target}"),
+            format!("KV_ENO_OWNERS.c.$KV.ENO_OWNERS.{driver}.{target}"),
+        ]
+    };
     ["x", "*"]
-        .map(|target| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.eno.v1.command.{driver}.{target}"))
-        .into()
+        .iter()
+        .flat_map(|target| own(target))
+        .map(|of| format!("$JS.API.CONSUMER.CREATE.{of}"))
+        .collect()
 }
 
 fn on_streams(verb: &str) -> Set {
@@ -97,19 +110,25 @@ fn on_consumers(verb: &str) -> Set {
     STREAMS.iter().map(|stream| format!("$JS.API.CONSUMER.{verb}.{stream}.c")).collect()
 }
 
-/// Consumers of whole streams, and of the reports and leases of others.
+/// Consumers of whole streams, and of what drivers do not read.
 fn wide_consumers() -> Set {
     let filters = ["eno.v1.command.>", "eno.v1.command.*.*", "eno.v1.result.netconf.*", ">"];
     let filtered = filters.iter().map(|filter| format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.c.{filter}"));
-    let others = ["KV_ENO_OWNERS.c.$KV.ENO_OWNERS.netconf.*", "ENO_RESULTS.c.eno.v1.result.netconf.*"];
+    let others = ["KV_ENO_DRIVERS.c.$KV.ENO_DRIVERS.netconf.*", "ENO_HISTORY.c.eno.v1.history.netconf.*"];
     let others = others.iter().map(|other| format!("$JS.API.CONSUMER.CREATE.{other}"));
-    all_of([filtered.chain(others).collect(), on_streams("CONSUMER.CREATE"), on_consumers("CREATE")])
+    filtered.chain(others).collect()
+}
+
+/// Consumers whose filter stands in the body of the request only.
+fn unfiltered_consumers() -> Set {
+    all_of([on_streams("CONSUMER.CREATE"), on_consumers("CREATE")])
 }
 
 /// All subjects that are tried for publishing.
-fn publishes() -> Set {
+pub fn publishes() -> Set {
     let mut all = set(&[
         "eno.v1.callbacks",
+        "eno.v1.answer.engine.callbacks.y",
         "eno.v1.transition.L2Service._.x",
         "eno.v1.history.callback.L2Service._.x",
         "eno.v1.dead.L2Service._.x",
@@ -128,7 +147,7 @@ fn publishes() -> Set {
         all.extend(sent_to(driver));
         all.insert(preview(driver));
         all.extend(direct(driver, &WITH_DRIVERS));
-        all.extend(command_consumers(driver));
+        all.extend(own_consumers(driver));
     }
     for verb in [
         "STREAM.CREATE",
@@ -152,6 +171,7 @@ fn publishes() -> Set {
         all.extend(on_consumers(verb));
     }
     all.extend(wide_consumers());
+    all.extend(unfiltered_consumers());
     all.extend(flow_control());
     all.extend(STREAMS.iter().map(|stream| format!("$JS.ACK.{stream}.c.1.1.1.1.1")));
     all.extend(PROGRAMS.iter().map(|program| format!("_INBOX_{program}.x")));
@@ -165,28 +185,23 @@ fn flow_control() -> Set {
 
 /// The table of publish permissions.
 fn may_publish(user: NatsUser) -> Set {
-    let reads = || {
-        all_of([
-            on_streams("STREAM.INFO"),
-            on_streams("STREAM.MSG.GET"),
-            on_streams("DIRECT.GET"),
-            on_consumers("INFO"),
-            on_consumers("DELETE"),
-            on_consumers("MSG.NEXT"),
-            wide_consumers(),
-            of_drivers(command_consumers),
-            of_drivers(|driver| direct(driver, &WITH_DRIVERS)),
-            flow_control(),
-        ])
-    };
+    let reads =
+        || all_of([on_streams("STREAM.INFO"), wide_consumers(), of_drivers(own_consumers), flow_control()]);
     match user {
         NatsUser::Admin => publishes(),
         NatsUser::Inspect => {
             let previews = of_drivers(|driver| [preview(driver)].into());
-            all_of([reads(), on_streams("CONSUMER.LIST"), set(&["eno.v1.callbacks"]), previews])
+            all_of([reads(), set(&["eno.v1.callbacks"]), previews])
         }
         NatsUser::Engine => all_of([
             reads(),
+            unfiltered_consumers(),
+            on_streams("STREAM.MSG.GET"),
+            on_streams("DIRECT.GET"),
+            of_drivers(|driver| direct(driver, &WITH_DRIVERS)),
+            on_consumers("INFO"),
+            on_consumers("DELETE"),
+            on_consumers("MSG.NEXT"),
             of_drivers(sent_to),
             on_streams("STREAM.CREATE"),
             on_streams("STREAM.UPDATE"),
@@ -194,8 +209,10 @@ fn may_publish(user: NatsUser) -> Set {
                 "eno.v1.transition.L2Service._.x",
                 "eno.v1.history.callback.L2Service._.x",
                 "eno.v1.dead.L2Service._.x",
+                "eno.v1.answer.engine.callbacks.y",
                 "$KV.ENO_CALLBACKS.floor",
                 "$JS.API.INFO",
+                "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
                 "$JS.API.STREAM.PURGE.ENO_COMMANDS",
                 "$JS.API.STREAM.PURGE.ENO_RESULTS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
@@ -207,13 +224,11 @@ fn may_publish(user: NatsUser) -> Set {
         | NatsUser::DriverNad
         | NatsUser::Agent => {
             let driver = driver_of(user);
-            let streams = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_DRIVERS", "KV_ENO_OWNERS"];
+            let read = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_OWNERS"];
             all_of([
                 published_by(driver),
-                command_consumers(driver),
-                direct(driver, &["ENO_RESULTS", "KV_ENO_OWNERS"]),
-                streams.map(|stream| format!("$JS.API.STREAM.INFO.{stream}")).into(),
-                set(&["$JS.FC.ENO_COMMANDS.c.x"]),
+                own_consumers(driver),
+                read.map(|stream| format!("$JS.FC.{stream}.c.x")).into(),
             ])
         }
     }
@@ -235,6 +250,9 @@ fn subscriptions() -> Set {
         "eno.v1.preview.>",
         "eno.v1.preview.*.*",
         "eno.v1.callbacks",
+        "eno.v1.answer.>",
+        "eno.v1.answer.*.*.*",
+        "eno.v1.answer.engine.callbacks.y",
         "eno.v1.transition.>",
         "eno.v1.dead.>",
         "$KV.>",
@@ -262,7 +280,11 @@ fn may_subscribe(user: NatsUser) -> Set {
     let inbox = |program: &str| Set::from([format!("_INBOX_{program}.>"), format!("_INBOX_{program}.x.*")]);
     match user {
         NatsUser::Admin => subscriptions(),
-        NatsUser::Inspect => inbox("eno-cli"),
+        NatsUser::Inspect => {
+            let answers = of_drivers(|driver| [answer(driver)].into());
+            let others = set(&["eno.v1.answer.*.*.*", "eno.v1.answer.engine.callbacks.y"]);
+            all_of([inbox("eno-cli"), answers, others])
+        }
         NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks"])]),
         NatsUser::DriverNetconf
         | NatsUser::DriverOvsFabric
@@ -270,9 +292,9 @@ fn may_subscribe(user: NatsUser) -> Set {
         | NatsUser::DriverNad
         | NatsUser::Agent => {
             let driver = driver_of(user);
-            let notifications = ["forget", "released"].map(|kind| format!("eno.v1.{kind}.{driver}"));
-            let previews = [preview(driver), format!("eno.v1.preview.{driver}.*")];
-            all_of([inbox(&format!("eno-driver-{driver}")), notifications.into(), previews.into()])
+            let requests =
+                [format!("eno.v1.forget.{driver}"), preview(driver), format!("eno.v1.preview.{driver}.*")];
+            all_of([inbox(&format!("eno-driver-{driver}")), requests.into()])
         }
     }
 }

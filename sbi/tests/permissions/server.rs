@@ -132,6 +132,40 @@ impl Wire {
         errors
     }
 
+    /// Subscribes for the rest of the session.
+    pub async fn subscribe(&mut self, subject: &str) {
+        self.send(&format!("SUB {subject} 9\r\n")).await;
+    }
+
+    /// Publishes, whether that is permitted or not: subject, reply subject, header and payload of each message. Returns the
+    /// reply subjects of the messages that were delivered to this session.
+    pub async fn publish_all(&mut self, messages: &[(&str, &str, Option<&str>, &str)]) -> Vec<String> {
+        let mut replies = Vec::new();
+        for some in messages.chunks(64) {
+            let mut text = String::new();
+            for (subject, reply, header, payload) in some {
+                match header {
+                    None => text += &format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len()),
+                    Some(header) => {
+                        let header = format!("NATS/1.0{header}\r\n\r\n");
+                        let (head, all) = (header.len(), header.len() + payload.len());
+                        text += &format!("HPUB {subject} {reply} {head} {all}\r\n{header}{payload}\r\n");
+                    }
+                }
+            }
+            self.send(&text).await;
+            self.send("PING\r\n").await;
+            while let Some(line) = self.line().await.filter(|line| line != "PONG") {
+                let words: Vec<&str> = line.split(' ').collect();
+                // MSG <subject> <id> <reply> <size>, and HMSG with another size.
+                if let ["MSG", _, "9", reply, _] | ["HMSG", _, "9", reply, _, _] = words[..] {
+                    replies.push(reply.to_owned());
+                }
+            }
+        }
+        replies
+    }
+
     /// Whether an empty message may be published there.
     pub async fn may_publish(&mut self, subject: &str) -> bool {
         self.send(&format!("PUB {subject} 0\r\n\r\n")).await;

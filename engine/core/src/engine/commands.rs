@@ -80,10 +80,10 @@ impl Engine {
         }
         for (target, driver) in self.schedule.take_uncommanded() {
             if self.desired(&target).is_none() {
-                self.schedule.remove_unknown(&target);
-                result.removed.push((target, driver));
+                self.schedule.purge(target, driver);
             }
         }
+        result.removed.extend(self.schedule.take_purges());
         result.republished = self.schedule.take_republished();
         (result.waiting, result.outstanding) = self.schedule.counts();
         result

@@ -17,7 +17,7 @@ mod reports;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use eno_schemas::{Drift, Phase, Report};
+use eno_schemas::{Drift, Generation, Phase, Report};
 
 use reports::Startup;
 
@@ -234,14 +234,14 @@ impl Engine {
             && self.pods.is_idle())
     }
 
+    /// True for a generation that no engine issued. Its report says nothing: [`StreamEvent::ReportUnissued`].
+    pub fn is_unissued(&self, generation: &Generation) -> bool {
+        self.schedule.is_foreign(generation)
+    }
+
     /// True if a report counts: it is of the target's present driver, and no failure of a command that was replaced.
     pub fn accepts_report(&self, target: &Target, report: &Report) -> bool {
         self.schedule.accepts(target, report)
-    }
-
-    /// The highest term that a report shows of another engine, and that is not lower than this one's.
-    pub fn conflicting_term(&self) -> Option<u64> {
-        self.schedule.conflicting_term()
     }
 
     /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.

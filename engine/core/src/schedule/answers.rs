@@ -9,10 +9,15 @@ use eno_schemas::{ChangeReport, Command, Decision, Generation, Outcome, Report, 
 
 use crate::{Name, Target};
 
-use super::{DriverAnswer, Participant, Schedule, State, Stored};
+use super::{DriverAnswer, Participant, Schedule, Slot, State, Stored};
 
 /// Delay after a failed publish.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Longest delay before a command takes its place again, if others write on its subject time after time.
+const MAX_COMMAND_DELAY: Duration = Duration::from_secs(1);
+/// The same if it asks for a report in the place of one that is not the driver's. A driver whose reports stay unreadable
+/// would otherwise cause an endless loop.
+const MAX_REPORT_DELAY: Duration = Duration::from_mins(1);
 
 /// A command that NATS held before this engine led.
 #[derive(Debug)]
@@ -36,12 +41,16 @@ pub enum StreamEvent {
     NotPublished(Target, Option<u64>),
     /// The messages of a removed target are purged, or that failed.
     TargetRemoved(Target),
+    /// NATS stored a message on the command subject of a target and driver at this sequence. It may be ours.
+    CommandStored(Target, Name, u64),
     /// Sequences of all commands that NATS stores, read after a reconnect.
     StoredSequences(BTreeMap<Target, u64>),
     /// NATS lost its streams, which were recreated empty.
     StreamsLost,
     /// The last report of this driver on the target is unreadable.
     ReportUnreadable(Target, Name),
+    /// The last report of this driver on the target is of a generation that no engine issued.
+    ReportUnissued(Target, Name),
 }
 
 /// Why a command is published again.
@@ -77,6 +86,13 @@ impl Schedule {
             .collect();
         for stored in commands {
             let (target, driver) = (stored.target.clone(), stored.driver.clone());
+            if stored.command.as_ref().is_some_and(|command| self.is_foreign(&command.generation)) {
+                let stored =
+                    Stored { driver: driver.clone(), generation: None, unconfirmed: false, sequence: 0 };
+                self.slots.entry(target.clone()).or_default().stored = Some(stored);
+                self.purge(target, driver);
+                continue;
+            }
             let open =
                 transaction(stored).filter(|transaction| transaction.decision != Some(Decision::Confirm));
             let generation = stored.command.as_ref().map(|command| command.generation.clone());
@@ -118,9 +134,6 @@ impl Schedule {
             return Receipt::Ignored;
         }
         let generation = &report.generation;
-        if generation.term > self.term || (generation.term == self.term && !self.has_issued(generation)) {
-            self.conflicting_term = self.conflicting_term.max(Some(generation.term));
-        }
         let replaced = self.replace_foreign_command(target, generation, self.now);
         if replaced && matches!(report.outcome, Outcome::Failed(_)) {
             return Receipt::Ignored;
@@ -161,15 +174,89 @@ impl Schedule {
             }
             StreamEvent::NotPublished(target, found) => self.publish_failed(&target, found, now),
             StreamEvent::TargetRemoved(target) => self.removal_done(&target),
+            StreamEvent::CommandStored(target, driver, sequence) => {
+                self.command_stored(target, driver, sequence, now);
+            }
             StreamEvent::StoredSequences(sequences) => self.compare_with_stream(&sequences, now),
             StreamEvent::StreamsLost => self.streams_lost(),
             StreamEvent::ReportUnreadable(target, driver) => self.report_unreadable(&target, &driver, now),
+            StreamEvent::ReportUnissued(target, driver) => self.distrust(&target, &driver, now),
         }
     }
 
-    /// The highest term of another engine that is not lower than this one.
-    pub(crate) fn conflicting_term(&self) -> Option<u64> {
-        self.conflicting_term
+    /// True for a generation that this engine did not issue and no former engine can have: each term is higher than all
+    /// former ones. So no message raises a term.
+    pub(crate) fn is_foreign(&self, generation: &Generation) -> bool {
+        generation.term > self.term || (generation.term == self.term && generation.sequence > self.sequence)
+    }
+
+    /// The messages of a target, with the driver in their subjects, that have to be purged since the last call.
+    pub(crate) fn take_purges(&mut self) -> Vec<(Target, Name)> {
+        std::mem::take(&mut self.purges)
+    }
+
+    /// Has the messages of a target purged. The target waits, since a purge would delete a newer command too.
+    pub(crate) fn purge(&mut self, target: Target, driver: Name) {
+        *self.removing.entry(target.clone()).or_default() += 1;
+        self.purges.push((target, driver));
+    }
+
+    /// A report is of a generation that nobody issued: command and report are purged, so that the driver forgets that
+    /// generation, and the command is published again.
+    fn distrust(&mut self, target: &Target, driver: &str, now: Duration) {
+        if self.is_bound(target) || self.removing.contains_key(target) {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
+            self.uncommanded.insert(target.clone(), driver.into());
+            return;
+        };
+        if let State::Publishing { .. } = slot.state {
+            // The purge would delete what is being published.
+            slot.distrusted = Some(driver.into());
+            return;
+        }
+        slot.seen = 0;
+        slot.disturb(now, MAX_REPORT_DELAY);
+        if let Some(stored) = &mut slot.stored {
+            (stored.generation, stored.sequence) = (None, 0);
+        }
+        slot.state = State::Idle;
+        self.mark_dirty(target.clone(), now);
+        self.purge(target.clone(), driver.into());
+    }
+
+    /// NATS stored a message on the subject of a command. Unless it is ours, ours takes its place again.
+    pub(super) fn command_stored(&mut self, target: Target, driver: Name, sequence: u64, now: Duration) {
+        let (bound, known) = (self.is_bound(&target), self.driver(&target));
+        if known.is_some_and(|known| *known != driver) && !self.removing.contains_key(&target) {
+            return self.purge(target, driver);
+        }
+        let Some(slot) = self.slots.get_mut(&target) else {
+            self.uncommanded.insert(target, driver);
+            return;
+        };
+        slot.seen = slot.seen.max(sequence);
+        if !matches!(slot.state, State::Publishing { .. }) && slot.is_overwritten() {
+            self.replace_overwritten(&target, bound, now);
+        }
+    }
+
+    /// Schedules the command again that a message of somebody else replaced. A command of an open transaction is left to
+    /// the decision.
+    fn replace_overwritten(&mut self, target: &Target, bound: bool, now: Duration) {
+        let Some(slot) = self.slots.get_mut(target) else { return };
+        let seen = slot.seen;
+        let Some(stored) = &mut slot.stored else { return };
+        stored.sequence = seen;
+        if bound {
+            return;
+        }
+        stored.generation = None;
+        slot.state = State::Idle;
+        slot.disturb(now, MAX_COMMAND_DELAY);
+        self.mark_dirty(target.clone(), now);
+        self.republished.push((target.clone(), Republished::Replaced));
     }
 
     /// Reported targets that have no known command, with the drivers that reported, since the last call. The former
@@ -179,11 +266,6 @@ impl Schedule {
         let mut reported = std::mem::take(&mut self.uncommanded);
         reported.retain(|target, _| self.driver(target).is_none());
         reported
-    }
-
-    /// The messages of a target without a known command are being purged.
-    pub(crate) fn remove_unknown(&mut self, target: &Target) {
-        *self.removing.entry(target.clone()).or_default() += 1;
     }
 
     /// A driver reported on a generation. True: it refuses its part of an open transaction.
@@ -248,19 +330,17 @@ impl Schedule {
         replaced
     }
 
-    /// The last report of this driver on the target is unreadable and may answer the last command. The command is
-    /// published again, but only once: a report that stays unreadable would cause an endless loop.
+    /// The last report of this driver on the target is unreadable and may have taken the place of the answer to the last
+    /// command. The command is published again.
     pub(super) fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Duration) {
-        let Some(slot) = self.slots.get_mut(target).filter(|slot| !slot.resent_unreadable) else { return };
+        let Some(slot) = self.slots.get_mut(target) else {
+            self.uncommanded.insert(target.clone(), driver.clone());
+            return;
+        };
         let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
         stored.generation = None;
-        slot.resent_unreadable = true;
+        slot.disturb(now, MAX_REPORT_DELAY);
         self.mark_dirty(target.clone(), now);
-    }
-
-    /// False if a generation of this engine's term is newer than all that this engine issued.
-    pub(super) fn has_issued(&self, generation: &Generation) -> bool {
-        generation.sequence <= self.sequence
     }
 
     /// NATS acknowledged the command at this sequence of its stream.
@@ -283,6 +363,14 @@ impl Schedule {
             stored.sequence = sequence;
         }
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
+        let (overwritten, distrusted) = (slot.is_overwritten(), slot.distrusted.take());
+        if overwritten {
+            let bound = self.is_bound(target);
+            self.replace_overwritten(target, bound, now);
+        }
+        if let Some(driver) = distrusted {
+            self.distrust(target, &driver, now);
+        }
     }
 
     /// The publish failed, and the target becomes ready again. `found`: the actual last sequence of the subject if the
@@ -291,14 +379,22 @@ impl Schedule {
         self.publishing = self.publishing.saturating_sub(1);
         if let Some(slot) = self.slots.get_mut(target) {
             slot.state = State::Idle;
-            slot.retry_at = found.is_none().then_some(now + RETRY_DELAY);
+            match found {
+                Some(_) => slot.disturb(now, MAX_COMMAND_DELAY),
+                None => slot.retry_at = Some(now + RETRY_DELAY),
+            }
             if let Some(stored) = &mut slot.stored {
                 // The subject holds a command of another engine, or this one was stored without an acknowledgement.
                 stored.generation = None;
                 stored.sequence = found.unwrap_or(stored.sequence);
             }
+            slot.seen = found.unwrap_or(slot.seen);
+            let distrusted = slot.distrusted.take();
             if !self.decision_publish_failed(target, now) {
                 self.dirty.insert(target.clone());
+            }
+            if let Some(driver) = distrusted {
+                self.distrust(target, &driver, now);
             }
         }
     }
@@ -321,6 +417,7 @@ impl Schedule {
                 stored.generation = None;
                 stored.sequence = 0;
             }
+            slot.seen = 0;
             if !matches!(slot.state, State::Publishing { .. }) {
                 slot.state = State::Idle;
             }
@@ -344,7 +441,7 @@ impl Schedule {
                 continue;
             };
             stored.generation = None;
-            stored.sequence = found;
+            (stored.sequence, slot.seen) = (found, found);
             // No driver answers a lost command.
             slot.state = State::Idle;
             lost.push(target.clone());
@@ -353,5 +450,27 @@ impl Schedule {
             self.mark_dirty(target.clone(), now);
             self.republished.push((target, Republished::Lost));
         }
+    }
+}
+
+impl Slot {
+    fn is_of(&self, driver: &str) -> bool {
+        self.stored.as_ref().is_some_and(|stored| *stored.driver == *driver)
+    }
+
+    /// True if another message came after the command.
+    fn is_overwritten(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| stored.sequence < self.seen)
+    }
+
+    /// Somebody else wrote on the subjects of the target. The next command waits, the longer the more often that happens,
+    /// and not at the first time.
+    fn disturb(&mut self, now: Duration, longest: Duration) {
+        let (last, count) = self.disturbed.unwrap_or_default();
+        let count = if now.saturating_sub(last) > 2 * longest { 0 } else { count };
+        let delay =
+            if count == 0 { Duration::ZERO } else { Duration::from_millis(50) * (1 << count.min(12)) };
+        self.retry_at = (count > 0).then(|| now + delay.min(longest));
+        self.disturbed = Some((now, count + 1));
     }
 }

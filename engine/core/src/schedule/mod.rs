@@ -156,8 +156,8 @@ pub struct Schedule {
     republished: Vec<(Target, Republished)>,
     /// Reported targets without a known command, and the drivers that reported.
     uncommanded: BTreeMap<Target, Name>,
-    /// The highest term of another engine that is not lower than this one.
-    conflicting_term: Option<u64>,
+    /// Messages that have to be purged, by target and the driver in their subjects.
+    purges: Vec<(Target, Name)>,
     /// The time of the current events.
     pub(crate) now: Duration,
 }
@@ -176,8 +176,12 @@ struct Slot {
     changes: Option<Changes>,
     /// No publish is tried before this time, after a failure.
     retry_at: Option<Duration>,
-    /// The command was published again because a report on it was unreadable.
-    resent_unreadable: bool,
+    /// Sequence of the last message that NATS stored on the subject of the command, as far as this is known.
+    seen: u64,
+    /// A driver reported on a generation that nobody issued while a command is being published.
+    distrusted: Option<Name>,
+    /// When somebody else wrote on the subjects of the target last, and how often that followed shortly.
+    disturbed: Option<(Duration, u32)>,
     /// Number of successive aborted transactions of this target.
     aborts: u32,
     /// No command is issued before this time, after several aborted transactions.
@@ -219,7 +223,7 @@ impl Schedule {
             decided: Vec::new(),
             republished: Vec::new(),
             uncommanded: BTreeMap::new(),
-            conflicting_term: None,
+            purges: Vec::new(),
             now: Duration::ZERO,
         }
     }
@@ -413,6 +417,7 @@ impl Schedule {
             stored.as_ref().filter(|stored| stored.driver != *driver).map(|stored| stored.driver.clone());
         let stored = stored.filter(|stored| stored.driver == *driver);
         let expected = stored.as_ref().map_or(0, |stored| stored.sequence);
+        slot.seen = expected;
         let unconfirmed =
             transaction.as_ref().is_some_and(|transaction| transaction.decision != Some(Decision::Confirm));
         slot.state = State::Publishing { generation: generation.clone(), reported: false, unconfirmed };

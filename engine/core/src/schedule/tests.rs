@@ -1,5 +1,7 @@
 mod unchanged;
 
+use eno_schemas::{Command, Desired, Device, FabricDesired};
+
 use super::answers::RETRY_DELAY;
 use super::*;
 
@@ -157,8 +159,8 @@ fn invalid_or_foreign_command_is_replaced() {
     // The replacement has a generation that was issued to another target, or to none.
     issue(&mut schedule, &fabric(), "b", now).unwrap();
     assert!(schedule.replace_foreign_command(&nad(), &generation(3, reissued.sequence + 1, "x"), now));
-    assert!(schedule.has_issued(&generation(3, reissued.sequence + 1, "x")));
-    assert!(!schedule.has_issued(&generation(3, reissued.sequence + 2, "x")));
+    assert!(!schedule.is_foreign(&generation(3, reissued.sequence + 1, "x")));
+    assert!(schedule.is_foreign(&generation(3, reissued.sequence + 2, "x")));
     // NATS stored the command without an acknowledgement: it does not count as foreign.
     issue(&mut schedule, &nad(), "a", now).unwrap();
     schedule.mark_dirty(nad(), now);
@@ -176,7 +178,7 @@ fn invalid_or_foreign_command_is_replaced() {
 }
 
 #[test]
-fn unreadable_report_causes_one_republish() {
+fn unreadable_reports_cause_fewer_and_fewer_republishes() {
     let now = Duration::from_secs(100);
     let mut schedule = Schedule::new(3);
     alive(&mut schedule);
@@ -186,9 +188,114 @@ fn unreadable_report_causes_one_republish() {
     assert_eq!(issue(&mut schedule, &nad(), "a", now), None, "it is another driver's");
     schedule.report_unreadable(&nad(), &"netconf".into(), now);
     let reissued = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap().generation;
-    schedule.confirm_published(&nad(), &reissued, 8, now);
+    // The driver answers each command, and all its reports are unreadable.
+    schedule.confirm_published(&nad(), &reissued, 7, now);
     schedule.report_unreadable(&nad(), &"netconf".into(), now);
-    assert!(schedule.is_commanded(&nad(), &"netconf".into(), "a"));
+    let mut commands = 0;
+    for second in 0..600 {
+        let now = now + Duration::from_secs(second);
+        if issue(&mut schedule, &nad(), "a", now).is_some() {
+            schedule.report_unreadable(&nad(), &"netconf".into(), now);
+            commands += 1;
+        }
+    }
+    assert!((8..30).contains(&commands), "{commands}");
+}
+
+#[test]
+fn report_of_a_generation_that_nobody_issued_is_purged() {
+    let now = Duration::from_secs(100);
+    let mut schedule = Schedule::new(3);
+    alive(&mut schedule);
+    let issued = issue(&mut schedule, &nad(), "a", now).unwrap().generation;
+    schedule.handle_report(&nad(), &issued, DriverAnswer::Applied, now);
+    let unissued = Generation { sequence: issued.sequence + 99, ..issued.clone() };
+    for generation in [Generation { term: u64::MAX, ..issued }, unissued] {
+        assert!(schedule.is_foreign(&generation));
+        schedule.on_stream(StreamEvent::ReportUnissued(nad(), "netconf".into()));
+        assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
+        assert_eq!(issue(&mut schedule, &nad(), "a", now), None, "the purge would delete it");
+        schedule.removal_done(&nad());
+        schedule.mark_dirty(nad(), now);
+        assert!(schedule.ready(now + MAX_DELAY, ungrouped).single.contains(&nad()));
+        let again = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+        assert_eq!((again.expected, again.generation.term), (0, 3));
+        // While it is published, the purge waits.
+        assert!(schedule.is_foreign(&generation));
+        schedule.on_stream(StreamEvent::ReportUnissued(nad(), "netconf".into()));
+        assert_eq!(schedule.take_purges(), []);
+        schedule.confirm_published(&nad(), &again.generation, 7, now);
+        assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
+        schedule.removal_done(&nad());
+        let again = issue(&mut schedule, &nad(), "a", now + 2 * MAX_DELAY).unwrap();
+        schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
+    }
+    // A target that does not exist.
+    schedule.on_stream(StreamEvent::ReportUnissued(fabric(), "netconf".into()));
+    assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(fabric(), "netconf".into())]));
+}
+
+#[test]
+fn stored_command_of_a_later_term_is_purged() {
+    let mut schedule = Schedule::new(3);
+    let desired = Desired::Fabric(FabricDesired {
+        cluster: "c1".into(),
+        cluster_uid: None,
+        device: Device::new("127.0.0.1:830"),
+        vlans: Vec::new(),
+        ports: Vec::new(),
+    });
+    let command = Command::new("netconf", "leaf1", (50_000, 1), desired);
+    let stored =
+        StoredCommand { target: fabric(), driver: "netconf".into(), sequence: 7, command: Some(command) };
+    schedule.restore(&[stored]);
+    assert_eq!(schedule.take_purges(), [(fabric(), "netconf".into())]);
+    schedule.removal_done(&fabric());
+    assert_eq!(issue(&mut schedule, &fabric(), "a", Duration::ZERO).unwrap().expected, 0);
+}
+
+#[test]
+fn command_that_somebody_overwrote_is_replaced() {
+    let now = Duration::from_secs(100);
+    let mut schedule = Schedule::new(3);
+    alive(&mut schedule);
+    let stored = |schedule: &mut Schedule, driver: &str, sequence, now| {
+        schedule.command_stored(nad(), driver.into(), sequence, now);
+        schedule.take_republished()
+    };
+    let issued = issue(&mut schedule, &nad(), "a", now).unwrap();
+    schedule.handle_report(&nad(), &issued.generation, DriverAnswer::Applied, now);
+    let sequence = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
+    assert_eq!(stored(&mut schedule, "netconf", sequence, now), [], "it is the command itself");
+    for (round, delay) in [(0, Duration::ZERO), (1, Duration::from_millis(100)), (9, Duration::from_secs(1))]
+    {
+        let now = now + Duration::from_secs(round);
+        let last = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
+        assert_eq!(stored(&mut schedule, "netconf", last + 1, now), [(nad(), Republished::Replaced)]);
+        assert!(schedule.ready(now + delay, ungrouped).single.contains(&nad()), "{round}");
+        let again = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now + delay).unwrap();
+        assert_eq!(again.expected, last + 1);
+        // Both are told before the acknowledgement.
+        assert_eq!(stored(&mut schedule, "netconf", last + 2, now), []);
+        schedule.confirm_published(&nad(), &again.generation, last + 2, now);
+        schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
+        assert_eq!(schedule.take_republished(), []);
+    }
+    // A message that comes after the command and is told before its acknowledgement.
+    let last = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
+    let now = now + Duration::from_secs(60);
+    schedule.mark_dirty(nad(), now);
+    let command = schedule.issue_if_changed(&nad(), &"netconf".into(), "b".into(), now).unwrap();
+    assert_eq!(stored(&mut schedule, "netconf", last + 2, now), []);
+    schedule.confirm_published(&nad(), &command.generation, last + 1, now);
+    assert_eq!(schedule.take_republished(), [(nad(), Republished::Replaced)]);
+    // The subject of a driver that the target is not of, and one of a target that does not exist.
+    assert_eq!(
+        (stored(&mut schedule, "other", 90, now), schedule.take_purges()),
+        (vec![], vec![(nad(), "other".into())])
+    );
+    schedule.command_stored(fabric(), "netconf".into(), 91, now);
+    assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(fabric(), "netconf".into())]));
 }
 
 #[test]
@@ -297,13 +404,13 @@ fn recreated_target_waits_until_removal_is_done() {
     // Another driver reports on the target meanwhile.
     schedule.uncommanded.insert(nad(), "other".into());
     assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(nad(), "other".into())]));
-    schedule.remove_unknown(&nad());
+    schedule.purge(nad(), "other".into());
     schedule.removal_done(&nad());
     assert_eq!(issue(&mut schedule, &nad(), "b", now), None);
     schedule.removal_done(&nad());
     assert_eq!(issue(&mut schedule, &nad(), "b", now).unwrap().expected, 0);
     // A target that no engine knows of.
-    schedule.remove_unknown(&switch("leaf2"));
+    schedule.purge(switch("leaf2"), "netconf".into());
     assert_eq!(issue(&mut schedule, &switch("leaf2"), "c", now), None);
     schedule.removal_done(&switch("leaf2"));
     assert!(issue(&mut schedule, &switch("leaf2"), "c", now).is_some());

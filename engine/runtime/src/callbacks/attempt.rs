@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{DirectGetErrorKind, Stream};
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
+use async_nats::jetstream::stream::{DirectGetErrorKind, LastRawMessageErrorKind, RawMessageError, Stream};
 use eno_core::Name;
+use eno_sbi::nats::{Content, last_stored};
 use eno_schemas::{DeadLetter, Delivery, DeliveryEnd, Subject, SubjectKind, decode, encode, subject};
 use jiff::Timestamp;
 use tracing::{debug, error, warn};
@@ -16,7 +17,6 @@ use super::message::{Endpoint, Message};
 use super::notices::Undelivered;
 use super::post::PostOutcome;
 use super::schedule::{AttemptEnd, DueCallback};
-use crate::stream_reader::{self, if_found};
 
 /// A failed callback is given up after this number of attempts if its transition is older than [`GIVE_UP_AGE`].
 const MIN_ATTEMPTS: u32 = 10;
@@ -184,12 +184,24 @@ async fn dead_letter(
     }
 }
 
+/// A stored message; `None`: the stream leader does not have it.
+pub fn if_found(
+    read: Result<StreamMessage, RawMessageError>,
+) -> Result<Option<StreamMessage>, async_nats::Error> {
+    match read {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// The last delivered transition of the object, if the history has it.
 async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
-    let stream = context.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
-    let last = stream_reader::last(&stream, &SubjectKind::Delivery.with_tokens(object)).await;
+    let of = SubjectKind::Delivery.with_tokens(object);
+    let last = last_stored(&context.connection.jetstream, subject::HISTORY, &of).await;
     let last = last.inspect_err(|error| debug!(object = &**object, %error, "the history can't be read"));
-    let last: Delivery = decode(&last.ok()??.payload).ok()?;
+    let Content::Payload(payload) = last.ok()??.content else { return None };
+    let last: Delivery = decode(&payload).ok()?;
     (last.end == DeliveryEnd::Delivered).then_some(last.counter)
 }
 

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
-use eno_sbi::nats::Connection;
+use eno_sbi::nats::{CALLBACKS, Connection, Content, Selection, ask, for_each_stored};
 use eno_schemas::{
     CallbackAnswer, CallbackRequest, DeadLetter, Subject, SubjectKind, decode, encode, subject,
 };
-use futures::TryStreamExt as _;
 
 use super::condition::time;
 use super::notices::Undelivered;
 use super::state::UNDELIVERED_PREFIX;
-use crate::stream_reader;
 
 /// Timeout of a request; a retry may post many dead letters.
 const TIMEOUT: Duration = Duration::from_mins(2);
@@ -41,16 +38,15 @@ impl Undelivered {
 /// The objects with a failing callback, by kind, namespace and name.
 pub async fn undelivered(nats: &Connection) -> Result<Vec<Undelivered>, ClientError> {
     let read = async {
-        let bucket = nats.jetstream.get_key_value(subject::CALLBACKS).await?;
-        let mut keys = bucket.keys().await?;
-        let mut all = Vec::new();
-        while let Some(key) = keys.try_next().await? {
-            if key.starts_with(UNDELIVERED_PREFIX)
-                && let Some(value) = bucket.get(key).await?
-            {
-                all.extend(serde_json::from_slice::<Undelivered>(&value).ok());
+        let stream = subject::bucket_stream(subject::CALLBACKS);
+        let of = subject::of_bucket(subject::CALLBACKS, &format!("{UNDELIVERED_PREFIX}>"));
+        let mut all: Vec<Undelivered> = Vec::new();
+        for_each_stored(&nats.jetstream, Selection::last(&stream, &of), |message| {
+            if let Content::Payload(value) = message.content {
+                all.extend(serde_json::from_slice(&value).ok());
             }
-        }
+        })
+        .await?;
         all.sort_by(|a, b| (&a.kind, &a.namespace, &a.name).cmp(&(&b.kind, &b.namespace, &b.name)));
         Ok(all)
     };
@@ -70,15 +66,11 @@ pub(super) async fn read_dead_letters(
     filter: &str,
 ) -> Result<Vec<(u64, DeadLetter)>, async_nats::Error> {
     let mut found = Vec::new();
-    stream_reader::for_each_message(
-        &nats.jetstream,
-        subject::DEAD_LETTERS,
-        DeliverPolicy::All,
-        filter,
-        |message, info| {
-            found.extend(decode(&message.payload).ok().map(|letter| (info.stream_sequence, letter)));
-        },
-    )
+    for_each_stored(&nats.jetstream, Selection::all(subject::DEAD_LETTERS, filter), |message| {
+        if let Content::Payload(payload) = message.content {
+            found.extend(decode(&payload).ok().map(|letter| (message.sequence, letter)));
+        }
+    })
     .await?;
     Ok(found)
 }
@@ -89,9 +81,9 @@ pub async fn send_request(
     request: &CallbackRequest,
 ) -> Result<CallbackAnswer, ClientError> {
     let sent = async {
-        let request = async_nats::Request::new().payload(encode(request)?.into()).timeout(Some(TIMEOUT));
-        let answer = nats.client.send_request(Subject::CallbackRequest.to_string(), request).await?;
-        Ok(decode(&answer.payload)?)
+        let payload = encode(request)?.into();
+        let answer = ask(&nats.client, &Subject::CallbackRequest, CALLBACKS, payload, TIMEOUT).await?;
+        Ok(decode(&answer)?)
     };
     sent.await.map_err(ClientError::new("asking the leading engine"))
 }

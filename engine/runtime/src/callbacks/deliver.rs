@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::Message;
-use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::Context;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::kv::{self, Store};
 use async_nats::jetstream::stream::Stream;
 use eno_core::Name;
-use eno_sbi::nats::Restarts;
+use eno_sbi::nats::{Restarts, Selection, StoredMessage, StreamReader};
 use eno_sbi::random;
 use eno_schemas::{Subject, SubjectKind, subject};
 use futures::StreamExt as _;
@@ -25,7 +25,7 @@ use super::requests::{FinishedRequest, PendingRequest};
 use super::schedule::Schedule;
 use super::state::EntryWatch;
 use super::{DeliveryContext, Newest, RETRY_DELAY, condition, state};
-use crate::stream_reader;
+use crate::status::outbox;
 
 /// Interval of saving the progress.
 const SAVE_INTERVAL: Duration = Duration::from_millis(250);
@@ -41,7 +41,7 @@ pub async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Res
     restarts.begin();
     let (schedule, notices) = state::load(&bucket, &stream, newest).await?;
     let mut requests = connection.client.subscribe(Subject::CallbackRequest.to_string()).await?;
-    let messages = follow(&stream, schedule.read()).await?;
+    let messages = follow(&connection.jetstream, schedule.read()).await?;
     let entries = EntryWatch::read(&bucket).await?;
     let mut deliveries = Deliveries {
         context: context.clone(),
@@ -65,7 +65,7 @@ pub async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Res
     loop {
         let wait = deliveries.start_due();
         tokio::select! {
-            message = deliveries.messages.next(), if !deliveries.broken => deliveries.on_message(message)?,
+            message = deliveries.messages.next(), if !deliveries.broken => deliveries.on_message(message).await?,
             entry = deliveries.entries.next(), if !deliveries.broken => deliveries.on_entry(entry).await,
             more = deliveries.restarts.needed() => {
                 if !more {
@@ -104,7 +104,7 @@ struct Deliveries<'a> {
     /// goes on where it was instead of beginning with all that is stored ([`Restarts::follow`]).
     restarts: Restarts,
     /// Follows the outbox.
-    messages: pull::Ordered,
+    messages: StreamReader,
     /// Follows the bucket.
     entries: EntryWatch,
     /// Outbox and bucket have to be followed anew.
@@ -148,27 +148,36 @@ impl Deliveries<'_> {
         wake.map(|at| Duration::from_millis(u64::try_from(at - now).unwrap_or_default()))
     }
 
-    fn on_message(
+    async fn on_message(
         &mut self,
-        message: Option<Result<Message, pull::OrderedError>>,
+        message: Result<StoredMessage, async_nats::Error>,
     ) -> Result<(), async_nats::Error> {
         let message = match message {
-            Some(Ok(message)) => message,
-            ended => {
-                warn!(error = ?ended.and_then(Result::err), "transitions are not followed any more");
+            Ok(message) => message,
+            Err(error) => {
+                warn!(%error, "transitions are not followed any more");
                 self.broken = true;
                 return Ok(());
             }
         };
-        let info = message.info()?;
-        let sequence = info.stream_sequence;
-        *self.newest = (*self.newest).max(Some((sequence, info.published.unix_timestamp_nanos())));
+        let sequence = message.sequence;
+        *self.newest = (*self.newest).max(Some((sequence, message.stored_at)));
         let object = SubjectKind::Transition.tokens_of(&message.subject).unwrap_or(&message.subject);
-        let host = host(&message.payload).unwrap_or_else(|error| {
-            self.context.metrics.malformed("transition");
-            warn!(object, sequence, %error, "a transition can't be read, and is called back to nobody");
-            None
-        });
+        let read = outbox::check(&message.content)
+            .and_then(|payload| host(payload).map_err(|error| outbox::unreadable(payload, &error)));
+        let host = match read {
+            Ok(host) => host,
+            Err(error) => {
+                self.context.metrics.malformed("transition");
+                let reason = error.reason;
+                warn!(object, sequence, reason, "a transition can't be read, and is called back to nobody");
+                if error.of_nobody {
+                    self.context.lease_guard.wait_until_held().await;
+                    outbox::remove(&self.context.connection.jetstream, sequence).await?;
+                }
+                None
+            }
+        };
         self.schedule.add(&object.into(), sequence, host);
         Ok(())
     }
@@ -206,7 +215,7 @@ impl Deliveries<'_> {
     }
 
     fn on_request(&mut self, request: async_nats::Message) {
-        let request = PendingRequest::parse(request);
+        let request = PendingRequest::parse(&request);
         self.pending_requests.extend(request.filter(|_| self.pending_requests.len() < MAX_PENDING_REQUESTS));
     }
 
@@ -247,7 +256,7 @@ impl Deliveries<'_> {
     /// else happens if that lacks transitions that were read.
     async fn follow_anew(&mut self) -> Result<u64, async_nats::Error> {
         let end = state::intact_until(&self.stream, *self.newest).await?;
-        let messages = follow(&self.stream, self.schedule.read()).await?;
+        let messages = follow(&self.context.connection.jetstream, self.schedule.read()).await?;
         let entries = EntryWatch::read(&self.bucket).await?;
         if end >= self.schedule.read() {
             (self.messages, self.entries, self.broken) = (messages, entries, false);
@@ -259,11 +268,11 @@ impl Deliveries<'_> {
 }
 
 /// Follows the transitions after `read`.
-async fn follow(stream: &Stream, read: u64) -> Result<pull::Ordered, async_nats::Error> {
-    let policy = DeliverPolicy::ByStartSequence { start_sequence: read + 1 };
-    let (messages, pending) = stream_reader::ordered(stream, policy, &SubjectKind::Transition.all()).await?;
-    debug!(from = read + 1, pending, "delivering callbacks");
-    Ok(messages)
+async fn follow(jetstream: &Context, read: u64) -> Result<StreamReader, async_nats::Error> {
+    let of = SubjectKind::Transition.all();
+    let from = DeliverPolicy::ByStartSequence { start_sequence: read + 1 };
+    debug!(from = read + 1, "delivering callbacks");
+    StreamReader::open(jetstream, Selection { from, ..Selection::all(subject::TRANSITIONS, &of) }).await
 }
 
 /// The time in Unix milliseconds.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use async_nats::Subject;
 use eno_core::{Key, Name};
+use eno_sbi::nats::{CALLBACKS, answer_subject};
 use eno_schemas::{
-    CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, decode, encode, subject,
+    CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, Subject, decode, encode,
+    subject,
 };
 use jiff::Timestamp;
 use reqwest::Url;
@@ -28,7 +29,7 @@ pub struct PendingRequest {
     pub request: CallbackRequest,
     /// The object, as in the subject of its transitions.
     pub object: Name,
-    reply: Option<Subject>,
+    reply: String,
 }
 
 /// A request that was carried out.
@@ -43,8 +44,11 @@ pub struct FinishedRequest {
 }
 
 impl PendingRequest {
-    /// Decodes a request; one that breaks the schema gets no response.
-    pub fn parse(message: async_nats::Message) -> Option<Self> {
+    /// Decodes a request. One that breaks the schema, or that is not for an answer of this part, gets no response.
+    pub fn parse(message: &async_nats::Message) -> Option<Self> {
+        // A server that delivers a stored message names the subject that it has in its stream.
+        let reply = answer_subject(message.reply.as_deref(), CALLBACKS)
+            .filter(|_| message.subject.parse() == Ok(Subject::CallbackRequest))?;
         let request: CallbackRequest = match decode(&message.payload) {
             Ok(request) => request,
             Err(error) => {
@@ -54,7 +58,7 @@ impl PendingRequest {
         };
         let object =
             ObjectName::new(&request.kind, request.namespace.as_deref(), &request.name).to_string().into();
-        Some(Self { request, object, reply: message.reply })
+        Some(Self { request, object, reply })
     }
 
     /// True when no other callback of the object may be posted meanwhile.
@@ -85,7 +89,7 @@ impl PendingRequest {
 impl FinishedRequest {
     /// Sends the response.
     pub async fn reply(self, client: &async_nats::Client) {
-        let Some(reply) = self.request.reply else { return };
+        let reply = self.request.reply;
         let sent = async {
             client.publish(reply, encode(&self.answer)?.into()).await?;
             Ok::<_, async_nats::Error>(())
@@ -104,7 +108,7 @@ async fn retry(
 ) -> CallbackAnswer {
     let CallbackRequest { kind, namespace, name, .. } = &pending.request;
     let mut answer = CallbackAnswer::default();
-    let filter = eno_schemas::Subject::dead_letter(kind, namespace.as_deref(), name).to_string();
+    let filter = Subject::dead_letter(kind, namespace.as_deref(), name).to_string();
     let letters = match read_dead_letters(&context.connection, &filter).await {
         Ok(letters) => letters,
         Err(error) => return CallbackAnswer { error: Some(error.to_string()), ..answer },

@@ -15,10 +15,10 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use super::Newest;
+use super::attempt::if_found;
 use super::message::host;
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
-use crate::stream_reader::if_found;
 
 const FLOOR_KEY: &str = "floor";
 const ENTRY_PREFIX: &str = "at.";
@@ -189,12 +189,21 @@ impl EntryWatch {
         let expired = entry.revision <= self.expired;
         if let Some(object) = entry.key.strip_prefix(ENTRY_PREFIX).map(Name::from) {
             if entry.operation == Operation::Put {
+                if serde_json::from_slice::<schedule::Entry>(&entry.value).is_err() {
+                    return !schedule.entry_missing(&object);
+                }
                 schedule.entry_found(&object);
                 return false;
             }
             return !schedule.entry_missing(&object) && expired;
         }
-        let Some(object) = entry.key.strip_prefix(UNDELIVERED_PREFIX).map(Name::from) else { return false };
+        let Some(object) = entry.key.strip_prefix(UNDELIVERED_PREFIX).map(Name::from) else {
+            // Somebody else wrote the floor: it is written again.
+            if entry.key == FLOOR_KEY && parse(&entry.value).is_none() {
+                schedule.saved = 0;
+            }
+            return false;
+        };
         if notices.contains(&object) {
             return false;
         }

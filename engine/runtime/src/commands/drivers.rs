@@ -5,21 +5,15 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::Message;
-use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::kv::Operation;
-use async_nats::jetstream::message::Info;
 use eno_core::{Event, Name, StoredCommand, StreamEvent, Target, instance_of};
 use eno_sbi::HOLD;
-use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
+use eno_sbi::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader, for_each_stored};
 use eno_schemas::{Command, DriverHello, Report, Subject, SubjectKind, decode, subject};
-use futures::StreamExt as _;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use crate::metrics::Metrics;
-use crate::stream_reader;
 use crate::watch::mailbox::{Input, Mailbox, Source, post};
 
 /// Time without a renewal after which a driver counts as absent, in case the server did not announce it.
@@ -62,60 +56,53 @@ async fn follow_reports(
     metrics: &Metrics,
     synced: &mut bool,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
-    let stream = connection.jetstream.get_stream(subject::RESULTS).await?;
-    let (mut messages, pending) =
-        stream_reader::ordered(&stream, DeliverPolicy::LastPerSubject, &SubjectKind::Result.all()).await?;
-    if pending == 0
-        && !std::mem::replace(synced, true)
-        && !post(mailbox, Input::Synced(Source::Reports)).await
-    {
-        return Ok(ControlFlow::Break(()));
-    }
-    while let Some(message) = messages.next().await {
-        let message = message?;
-        // An empty message marks that the subject was purged.
-        if !message.payload.is_empty() {
-            let input = match report(&message) {
-                Ok(report) => {
-                    let target = target(&report.driver, &report.target);
-                    Some(Input::Report(target, Box::new(report)))
-                }
-                Err(error) => {
-                    metrics.malformed("report");
-                    warn!(subject = %message.subject, error, "a report can't be read");
-                    driver_and_target(&message.subject)
-                        .map(|(driver, target)| StreamEvent::ReportUnreadable(target, driver.into()).into())
-                }
-            };
-            if let Some(input) = input
-                && !post(mailbox, input).await
-            {
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        let left = message.info()?.pending;
-        if left == 0
+    let of = SubjectKind::Result.all();
+    let mut reports =
+        StreamReader::open(&connection.jetstream, Selection::last(subject::RESULTS, &of)).await?;
+    loop {
+        if reports.is_caught_up()
             && !std::mem::replace(synced, true)
             && !post(mailbox, Input::Synced(Source::Reports)).await
         {
             return Ok(ControlFlow::Break(()));
         }
+        let message = reports.next().await?;
+        let input = match report(&message) {
+            None => continue,
+            Some(Ok(report)) => {
+                let target = target(&report.driver, &report.target);
+                Input::Report(target, Box::new(report))
+            }
+            Some(Err(error)) => {
+                metrics.malformed("report");
+                warn!(subject = message.subject, error, "a report can't be read");
+                match driver_and_target(&message.subject) {
+                    Some((driver, target)) => StreamEvent::ReportUnreadable(target, driver.into()).into(),
+                    None => Input::Nameless(subject::RESULTS, message.subject),
+                }
+            }
+        };
+        if !post(mailbox, input).await {
+            return Ok(ControlFlow::Break(()));
+        }
     }
-    Err("the consumer ended".into())
 }
 
-/// Decodes a report and checks its origin.
-fn report(message: &Message) -> Result<Report, String> {
-    let report: Report = decode(&message.payload).map_err(|error| error.to_string())?;
-    // A client without the right to report could make the server republish a stored message.
-    if is_stream_readout(message.headers.as_ref()) {
-        return Err("it was read out of a stream, and so is no driver's word".into());
-    }
-    // A driver may report under its own subject only.
-    if Subject::result(&report.driver, &report.target).to_string() != message.subject.as_str() {
-        return Err(format!("it is of driver {} on target {}", report.driver, report.target));
-    }
-    Ok(report)
+/// Decodes a report and checks its origin; `None`: it was purged.
+fn report(message: &StoredMessage) -> Option<Result<Report, String>> {
+    let payload = match &message.content {
+        Content::Payload(payload) => payload,
+        Content::Removed => return None,
+        Content::Foreign(reason) => return Some(Err(reason.clone())),
+    };
+    Some(match decode::<Report>(payload) {
+        // A driver may report under its own subject only.
+        Ok(report) if Subject::result(&report.driver, &report.target).to_string() != message.subject => {
+            Err(format!("it is of driver {} on target {}", report.driver, report.target))
+        }
+        Ok(report) => Ok(report),
+        Err(error) => Err(error.to_string()),
+    })
 }
 
 /// The last command of each target that NATS stores.
@@ -124,50 +111,77 @@ pub async fn commands(
     metrics: &Metrics,
 ) -> Result<Vec<StoredCommand>, async_nats::Error> {
     let mut found = Vec::new();
-    let visit = |message: &Message, info: &Info<'_>| match decode::<Command>(&message.payload) {
-        Ok(command) => found.push(StoredCommand {
-            target: target(&command.driver, &command.target),
-            driver: command.driver.as_str().into(),
-            sequence: info.stream_sequence,
-            command: Some(command),
-        }),
-        Err(_) if message.payload.is_empty() => {}
-        Err(error) => {
-            metrics.malformed("command");
-            warn!(subject = %message.subject, %error, "a command can't be read; it will be replaced");
-            found.extend(driver_and_target(&message.subject).map(|(driver, target)| StoredCommand {
-                target,
-                driver: driver.into(),
-                sequence: info.stream_sequence,
-                command: None,
-            }));
-        }
-    };
-    for_each_command(connection, visit).await?;
+    let of = SubjectKind::Command.all();
+    let commands = Selection::last(subject::COMMANDS, &of);
+    for_each_stored(&connection.jetstream, commands, |message| {
+        let decoded = match &message.content {
+            Content::Payload(payload) => decode::<Command>(payload).map_err(|error| error.to_string()),
+            Content::Removed => return,
+            Content::Foreign(reason) => Err(reason.clone()),
+        };
+        let command = decoded
+            .inspect_err(|error| {
+                metrics.malformed("command");
+                warn!(subject = message.subject, error, "a command can't be read; it will be replaced");
+            })
+            .ok();
+        found.extend(driver_and_target(&message.subject).map(|(driver, target)| StoredCommand {
+            target,
+            driver: driver.into(),
+            sequence: message.sequence,
+            command,
+        }));
+    })
+    .await?;
     Ok(found)
 }
 
 /// The sequence of each target's last command on NATS, readable or not.
 pub async fn command_sequences(connection: &Connection) -> Result<BTreeMap<Target, u64>, async_nats::Error> {
     let mut found = BTreeMap::new();
-    let visit = |message: &Message, info: &Info<'_>| {
-        if let Some((_, target)) = driver_and_target(&message.subject).filter(|_| !message.payload.is_empty())
+    let of = SubjectKind::Command.all();
+    let commands = Selection { headers_only: true, ..Selection::last(subject::COMMANDS, &of) };
+    for_each_stored(&connection.jetstream, commands, |message| {
+        if let Some((_, target)) =
+            driver_and_target(&message.subject).filter(|_| message.content != Content::Removed)
         {
             let last = found.entry(target).or_default();
-            *last = info.stream_sequence.max(*last);
+            *last = message.sequence.max(*last);
         }
-    };
-    for_each_command(connection, visit).await?;
+    })
+    .await?;
     Ok(found)
 }
 
-/// Visits the last command of each target.
-async fn for_each_command(
+/// Follows what is stored on the subjects of commands, by this engine or by somebody else.
+pub async fn stored_commands(connection: Connection, mailbox: Mailbox, lost: watch::Receiver<u64>) {
+    let mut restarts = Restarts::new(&connection, Some(lost));
+    while restarts.follow("reading commands from NATS", follow_commands(&connection, &mailbox)).await {}
+}
+
+/// Breaks when the receiver has ended.
+async fn follow_commands(
     connection: &Connection,
-    visit: impl FnMut(&Message, &Info<'_>),
-) -> Result<(), async_nats::Error> {
-    let (all, last) = (SubjectKind::Command.all(), DeliverPolicy::LastPerSubject);
-    stream_reader::for_each_message(&connection.jetstream, subject::COMMANDS, last, &all, visit).await
+    mailbox: &Mailbox,
+) -> Result<ControlFlow<()>, async_nats::Error> {
+    let of = SubjectKind::Command.all();
+    let commands = Selection { headers_only: true, ..Selection::last(subject::COMMANDS, &of) };
+    let mut commands = StreamReader::open(&connection.jetstream, commands).await?;
+    loop {
+        let message = commands.next().await?;
+        if message.content == Content::Removed {
+            continue;
+        }
+        let input = match driver_and_target(&message.subject) {
+            Some((driver, target)) => {
+                StreamEvent::CommandStored(target, driver.into(), message.sequence).into()
+            }
+            None => Input::Nameless(subject::COMMANDS, message.subject),
+        };
+        if !post(mailbox, input).await {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
 }
 
 /// Driver and target of a subject of commands or reports.
@@ -260,13 +274,13 @@ async fn follow_presence(
     metrics: &Metrics,
     alive: &mut DriverPresence,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
-    let bucket = connection.jetstream.get_key_value(subject::DRIVERS).await?;
-    let mut caught_up = bucket.stream.get_info().await?.state.messages == 0;
-    let mut watch = bucket.watch_with_history(">").await?;
+    let (stream, of) = (subject::bucket_stream(subject::DRIVERS), subject::of_bucket(subject::DRIVERS, ">"));
+    let prefix = subject::of_bucket(subject::DRIVERS, "");
+    let mut hellos = StreamReader::open(&connection.jetstream, Selection::last(&stream, &of)).await?;
     let mut tick = interval(PRESENCE_TIMEOUT / 5);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if caught_up {
+        if hellos.is_caught_up() {
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
@@ -282,36 +296,45 @@ async fn follow_presence(
         }
         tokio::select! {
             _ = tick.tick() => {}
-            entry = watch.next() => {
-                let entry = entry.ok_or("the watch ended")??;
-                caught_up |= entry.delta == 0;
-                match entry.operation {
-                    Operation::Put => match decode::<DriverHello>(&entry.value) {
-                        // A driver may announce itself under its own key only.
-                        Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
-                            metrics.malformed("driver");
-                            warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
-                        }
+            message = hellos.next() => {
+                let message = message?;
+                let key = message.subject.strip_prefix(&prefix).unwrap_or_default();
+                match message.content {
+                    Content::Payload(payload) => match hello(key, &payload) {
                         Ok(hello) => {
                             let process = Process {
                                 holds: hello.capabilities.iter().any(|one| one == HOLD),
                                 driver: hello.driver.into(),
                                 target: hello.target.map(Name::from),
                             };
-                            alive.instances.insert(entry.key, (process, Instant::now()));
+                            alive.instances.insert(key.to_owned(), (process, Instant::now()));
                         }
                         Err(error) => {
                             metrics.malformed("driver");
-                            warn!(key = entry.key, %error, "a driver's presence can't be read");
+                            warn!(key, error, "a driver's presence is not believed");
                         }
                     },
-                    Operation::Delete | Operation::Purge => {
-                        alive.instances.remove(&entry.key);
+                    Content::Removed => {
+                        alive.instances.remove(key);
+                    }
+                    Content::Foreign(reason) => {
+                        metrics.malformed("driver");
+                        warn!(key, reason, "a driver's presence is not believed");
                     }
                 }
             }
         }
     }
+}
+
+/// Decodes the presence of a driver under a key, and judges it.
+fn hello(key: &str, payload: &[u8]) -> Result<DriverHello, String> {
+    let hello: DriverHello = decode(payload).map_err(|error| error.to_string())?;
+    // A driver may announce itself under its own key only.
+    if subject::key(&hello.driver, &hello.instance) != key {
+        return Err(format!("driver {} announces itself under the key of another", hello.driver));
+    }
+    Ok(hello)
 }
 
 #[cfg(test)]

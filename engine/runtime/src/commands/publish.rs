@@ -5,28 +5,16 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use eno_core::{Name, PendingCommand, StreamEvent, Target};
-use eno_sbi::nats::{Connection, forget_target};
+use eno_sbi::nats::{Connection, Content, forget_target, last_stored, purge_subject};
 use eno_schemas::{Command, Desired, MessageError, Subject, decode, encode, subject};
 use tracing::{info, warn};
 
 use crate::metrics::Metrics;
-use crate::stream_reader;
 use crate::watch::mailbox::{Mailbox, post};
-
-/// A later leader has published: this process no longer leads.
-#[derive(Debug, thiserror::Error)]
-#[error("the command of {subject} was written in term {found}, this is term {own}")]
-pub struct Superseded {
-    subject: String,
-    found: u64,
-    own: u64,
-}
 
 #[derive(Debug, thiserror::Error)]
 enum PublishError {
-    #[error(transparent)]
-    Superseded(#[from] Superseded),
-    /// The subject holds a command of an earlier leader.
+    /// The subject holds a message of somebody else.
     #[error("the subject's last sequence is {0}")]
     Sequence(u64),
     #[error(transparent)]
@@ -44,7 +32,7 @@ pub async fn publish(
     driver: Name,
     desired: Desired,
     pending: PendingCommand,
-) -> Result<(), Superseded> {
+) {
     let name = target.to_string();
     if let Some(former) = &pending.moved_from
         && let Err(error) = forget_target(connection, former, &name).await
@@ -64,7 +52,6 @@ pub async fn publish(
             metrics.command("published");
             StreamEvent::Published(target, generation, sequence)
         }
-        Err(PublishError::Superseded(error)) => return Err(error),
         Err(PublishError::Sequence(sequence)) => StreamEvent::NotPublished(target, Some(sequence)),
         Err(PublishError::Message(error)) => {
             // This state can't be encoded; a later one may be.
@@ -79,7 +66,6 @@ pub async fn publish(
         }
     };
     post(mailbox, answer).await;
-    Ok(())
 }
 
 async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Result<u64, PublishError> {
@@ -92,20 +78,18 @@ async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Resul
     match acknowledged.await {
         Ok(done) => Ok(done.sequence),
         Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-            let stream =
-                jetstream.get_stream_no_info(subject::COMMANDS).await.map_err(async_nats::Error::from)?;
-            let Some(last) = stream_reader::last(&stream, &subject).await? else {
+            let last = last_stored(jetstream, subject::COMMANDS, &subject).await?;
+            let Some(last) = last.filter(|last| last.content != Content::Removed) else {
                 return Err(PublishError::Sequence(0));
             };
-            let sequence = last.sequence;
-            match decode::<Command>(&last.payload).ok() {
+            match &last.content {
                 // An earlier attempt succeeded without an answer.
-                Some(found) if found.generation == command.generation => Ok(sequence),
-                Some(found) if found.generation.term > command.generation.term => {
-                    let (found, own) = (found.generation.term, command.generation.term);
-                    Err(Superseded { subject, found, own }.into())
+                Content::Payload(payload)
+                    if decode::<Command>(payload).is_ok_and(|it| it.generation == command.generation) =>
+                {
+                    Ok(last.sequence)
                 }
-                _ => Err(PublishError::Sequence(sequence)),
+                _ => Err(PublishError::Sequence(last.sequence)),
             }
         }
         Err(error) => Err(PublishError::Nats(error.into())),
@@ -120,4 +104,12 @@ pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: T
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
     post(mailbox, StreamEvent::TargetRemoved(target)).await;
+}
+
+/// Purges a subject that names no target, and that no part of ENO publishes on.
+pub async fn remove_nameless(connection: &Connection, stream: &'static str, subject: String) {
+    match purge_subject(connection, stream, &subject).await {
+        Ok(()) => warn!(stream, subject, "removed messages of nobody"),
+        Err(error) => warn!(stream, subject, %error, "messages of nobody were not removed"),
+    }
 }

@@ -3,19 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use async_nats::HeaderMap;
-use async_nats::jetstream::consumer::DeliverPolicy;
-use eno_sbi::nats::{Connection, Restarts, is_stream_readout};
+use eno_sbi::nats::{Connection, Content, Restarts, Selection, StreamReader};
 use eno_schemas::{DriverHello, Report, SubjectKind, decode, subject};
-use futures::StreamExt as _;
 use tokio::sync::mpsc;
 
 use super::trace::StoredMessages;
 use crate::callbacks::{UNDELIVERED_PREFIX, Undelivered};
-use crate::stream_reader;
-
-/// The header of a message that removes a key of a bucket (NATS ADR-8), or marks that its time is over (ADR-43).
-const REMOVALS: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
 
 /// A change of what NATS has last. `None`: there is none any more, or it is of another version.
 #[derive(Clone, Debug)]
@@ -57,7 +50,7 @@ struct Source {
 
 /// Reports, drivers and callbacks.
 fn sources() -> [Source; 3] {
-    let bucket = |name: &str| format!("KV_{name}");
+    let bucket = subject::bucket_stream;
     [
         Source {
             stream: subject::RESULTS.to_owned(),
@@ -68,12 +61,12 @@ fn sources() -> [Source; 3] {
         },
         Source {
             stream: bucket(subject::DRIVERS),
-            filter: format!("$KV.{}.>", subject::DRIVERS),
+            filter: subject::of_bucket(subject::DRIVERS, ">"),
             change: |on, payload| MessageChange::Driver(on, payload.and_then(|payload| decode(payload).ok())),
         },
         Source {
             stream: bucket(subject::CALLBACKS),
-            filter: format!("$KV.{}.{UNDELIVERED_PREFIX}>", subject::CALLBACKS),
+            filter: subject::of_bucket(subject::CALLBACKS, &format!("{UNDELIVERED_PREFIX}>")),
             change: |on, payload| {
                 let one = payload.and_then(|payload| serde_json::from_slice(payload).ok());
                 MessageChange::Undelivered(on, one.map(Box::new))
@@ -98,13 +91,11 @@ async fn read(
     to: &mpsc::Sender<MessageChange>,
     known: &mut BTreeSet<String>,
 ) -> Result<ControlFlow<()>, async_nats::Error> {
-    let stream = nats.jetstream.get_stream(stream).await?;
-    let (mut messages, mut pending) =
-        stream_reader::ordered(&stream, DeliverPolicy::LastPerSubject, filter).await?;
+    let mut messages = StreamReader::open(&nats.jetstream, Selection::last(stream, filter)).await?;
     // What was there before and is not sent again is gone.
     let mut missing = known.clone();
     loop {
-        if pending == 0 {
+        if messages.is_caught_up() {
             for gone in std::mem::take(&mut missing) {
                 known.remove(&gone);
                 if to.send(change(gone, None)).await.is_err() {
@@ -112,28 +103,22 @@ async fn read(
                 }
             }
         }
-        let message = messages.next().await.ok_or("the consumer ended")??;
-        pending = message.info()?.pending;
-        let on = message.subject.to_string();
+        let message = messages.next().await?;
+        let on = message.subject;
         missing.remove(&on);
-        let is_there = !message.payload.is_empty() && !is_removal(message.headers.as_ref());
-        // Somebody made the server send a stored message.
-        if is_there && is_stream_readout(message.headers.as_ref()) {
-            continue;
-        }
-        let sent = if is_there {
-            known.insert(on.clone());
-            to.send(change(on, Some(&message.payload))).await
-        } else {
-            known.remove(&on);
-            to.send(change(on, None)).await
+        let sent = match message.content {
+            Content::Payload(payload) => {
+                known.insert(on.clone());
+                to.send(change(on, Some(&payload))).await
+            }
+            Content::Removed => {
+                known.remove(&on);
+                to.send(change(on, None)).await
+            }
+            Content::Foreign(_) => continue,
         };
         if sent.is_err() {
             return Ok(ControlFlow::Break(()));
         }
     }
-}
-
-fn is_removal(headers: Option<&HeaderMap>) -> bool {
-    headers.is_some_and(|headers| REMOVALS.iter().any(|header| headers.get(*header).is_some()))
 }

@@ -4,15 +4,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
-use eno_sbi::nats::Connection;
+use eno_sbi::nats::{Connection, Content, Selection, StoredMessage, ask, for_each_stored, last_stored};
 use eno_schemas::{
     Command, Delivery, Message, Preview, Report, Subject, SubjectKind, Transition, decode, encode, subject,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
-
-use crate::stream_reader;
 
 /// Timeout of a preview; the driver reads the switch before it answers.
 const PREVIEW_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,7 +53,7 @@ pub struct StreamMessage<'a> {
     pub sequence: u64,
     /// When the server stored it, RFC 3339.
     pub time: String,
-    /// Its payload; empty for a deleted key of a bucket.
+    /// Its payload; empty for a deleted key of a bucket. Of a message that no part of ENO wrote: why that is so.
     pub payload: &'a [u8],
 }
 
@@ -131,11 +128,8 @@ pub async fn timed_command(
         return Ok(command(messages, driver, target).await?.map(|command| (command, String::new())));
     };
     let failed = |source: async_nats::Error| TraceError::new("reading", &subject, source);
-    let stream = nats.jetstream.get_stream(subject::COMMANDS).await.map_err(|error| failed(error.into()))?;
-    let last = stream_reader::last(&stream, &subject).await.map_err(failed)?;
-    Ok(last.and_then(|message| {
-        Some((decode(&message.payload).ok()?, rfc3339(message.time.unix_timestamp_nanos())))
-    }))
+    let last = last_stored(&nats.jetstream, subject::COMMANDS, &subject).await.map_err(failed)?;
+    Ok(last.and_then(|message| Some((decoded(&message)?, rfc3339(message.stored_at)))))
 }
 
 /// The last command of a target.
@@ -148,10 +142,10 @@ pub async fn preview(nats: &Connection, command: &Command) -> Result<Preview, Tr
     let subject = Subject::preview(&command.driver, &command.target).to_string();
     let failed = |source: async_nats::Error| TraceError::new("asking on", &subject, source);
     let payload = encode(command).map_err(|error| failed(error.into()))?;
-    let request = async_nats::Request::new().payload(payload.into()).timeout(Some(PREVIEW_TIMEOUT));
-    let answer = nats.client.send_request(subject.clone(), request).await;
-    let answer = answer.map_err(|error| failed(error.into()))?;
-    decode(&answer.payload).map_err(|error| failed(error.into()))
+    let of = (&*command.driver, &*command.target);
+    let request = Subject::preview(of.0, of.1);
+    let answer = ask(&nats.client, &request, of, payload.into(), PREVIEW_TIMEOUT).await.map_err(failed)?;
+    decode(&answer).map_err(|error| failed(error.into()))
 }
 
 /// Visits all stored messages of a stream, the oldest first.
@@ -160,12 +154,16 @@ pub async fn each_message(
     stream: &str,
     mut visit: impl FnMut(StreamMessage<'_>),
 ) -> Result<(), TraceError> {
-    stream_reader::for_each_message(&nats.jetstream, stream, DeliverPolicy::All, "", |message, info| {
+    for_each_stored(&nats.jetstream, Selection::all(stream, ">"), |message| {
         visit(StreamMessage {
             subject: &message.subject,
-            sequence: info.stream_sequence,
-            time: rfc3339(info.published.unix_timestamp_nanos()),
-            payload: &message.payload,
+            sequence: message.sequence,
+            time: rfc3339(message.stored_at),
+            payload: match &message.content {
+                Content::Payload(payload) => payload,
+                Content::Removed => &[],
+                Content::Foreign(reason) => reason.as_bytes(),
+            },
         });
     })
     .await
@@ -177,24 +175,6 @@ pub async fn stream_info(nats: &Connection, stream: &str) -> Result<Value, Trace
     api(nats, format!("STREAM.INFO.{stream}"), &json!({})).await
 }
 
-/// The consumers of a stream, as the server answers (`CONSUMER.LIST` of JetStream's API).
-pub async fn consumers(nats: &Connection, stream: &str) -> Result<Vec<Value>, TraceError> {
-    let mut found = Vec::new();
-    loop {
-        let offset = json!({ "offset": found.len() });
-        let mut page = api(nats, format!("CONSUMER.LIST.{stream}"), &offset).await?;
-        let Some(Value::Array(consumers)) = page.get_mut("consumers").map(Value::take) else { break };
-        if consumers.is_empty() {
-            break;
-        }
-        found.extend(consumers);
-        if page["total"].as_u64().is_none_or(|total| found.len() as u64 >= total) {
-            break;
-        }
-    }
-    Ok(found)
-}
-
 /// A request to JetStream's API.
 async fn api(nats: &Connection, request: String, body: &Value) -> Result<Value, TraceError> {
     let answer: Result<Value, _> = nats.jetstream.request(request.clone(), body).await;
@@ -203,6 +183,14 @@ async fn api(nats: &Connection, request: String, body: &Value) -> Result<Value, 
     match answer.pointer("/error/description").and_then(Value::as_str) {
         Some(error) => Err(failed(error.to_owned().into())),
         None => Ok(answer),
+    }
+}
+
+/// A message of this version; `None`: it is none.
+fn decoded<T: Message>(message: &StoredMessage) -> Option<T> {
+    match &message.content {
+        Content::Payload(payload) => decode(payload).ok(),
+        Content::Removed | Content::Foreign(_) => None,
     }
 }
 
@@ -217,15 +205,9 @@ async fn all<T: Message>(messages: &Messages, stream: &str, subject: String) -> 
     let mut found = Vec::new();
     match messages {
         Messages::Nats(nats) => {
-            stream_reader::for_each_message(
-                &nats.jetstream,
-                stream,
-                DeliverPolicy::All,
-                &subject,
-                |message, _| {
-                    found.extend(decode(&message.payload).ok());
-                },
-            )
+            for_each_stored(&nats.jetstream, Selection::all(stream, &subject), |message| {
+                found.extend(decoded(&message));
+            })
             .await
             .map_err(failed)?;
         }
@@ -257,9 +239,8 @@ async fn last<T: Message>(messages: &Messages, stream: &str, subject: &str) -> R
     let failed = |source: async_nats::Error| TraceError::new("reading", subject, source);
     match messages {
         Messages::Nats(nats) => {
-            let stream = nats.jetstream.get_stream(stream).await.map_err(|error| failed(error.into()))?;
-            let last = stream_reader::last(&stream, subject).await.map_err(failed)?;
-            Ok(last.and_then(|message| decode(&message.payload).ok()))
+            let last = last_stored(&nats.jetstream, stream, subject).await.map_err(failed)?;
+            Ok(last.and_then(|message| decoded(&message)))
         }
         Messages::Stored(stored) => {
             let payloads = stored.payloads(stream, subject).map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Publishes commands and handles the reports on them.
 
 use eno_core::{
-    DecidedTransaction, Event, Key, Kind, Name, Participant, PendingCommand, Republished, Target,
+    DecidedTransaction, Event, Key, Kind, Name, Participant, PendingCommand, Republished, StreamEvent, Target,
 };
 use eno_schemas::{Desired, Drift, Outcome, Report};
 use jiff::Timestamp;
@@ -12,11 +12,18 @@ use super::{Leader, LeaderContext};
 use crate::commands::drift::DRIFT;
 use crate::commands::publish;
 use crate::commands::repairs;
+use crate::metrics::Metrics;
 use crate::status::events;
 
 impl Leader {
     /// A driver reported on its target.
     pub(super) fn handle_report(&mut self, target: Target, report: Box<Report>) {
+        if self.engine.is_unissued(&report.generation) {
+            self.context.metrics.malformed("report");
+            warn!(%target, generation = %report.generation, "a report is of a generation that no engine issued");
+            let driver = report.driver.as_str().into();
+            return self.engine.handle(Event::Stream(StreamEvent::ReportUnissued(target, driver)));
+        }
         if self.engine.accepts_report(&target, &report) {
             match &target {
                 Target::Node(node) => self.publish_repair_events(node, &report),
@@ -102,14 +109,15 @@ impl Leader {
     }
 }
 
-/// Logs commands that have to be published again.
-pub(super) fn log_republished(republished: Vec<(Target, Republished)>) {
+/// Logs and counts commands that have to be published again.
+pub(super) fn log_republished(metrics: &Metrics, republished: Vec<(Target, Republished)>) {
     let (lost, replaced): (Vec<_>, Vec<_>) =
         republished.into_iter().partition(|(_, cause)| *cause == Republished::Lost);
     if !lost.is_empty() {
         warn!(lost = lost.len(), "NATS lost commands: publishing them again");
     }
     for (target, _) in replaced {
+        metrics.command("replaced");
         warn!(%target, "a command that is not this engine's is replaced");
     }
 }

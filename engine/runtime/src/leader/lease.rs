@@ -1,5 +1,5 @@
-//! Leader election by a Lease. Its annotations hold the term, which each acquisition increments, and the identifier of
-//! the cluster on devices.
+//! Leader election by a Lease. Its annotations hold the term, which each acquisition raises, and the identifier of the
+//! cluster on devices. No message on NATS raises a term.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use crate::leader::lease_guard::LeaseGuard;
 
-/// Annotation with the number of acquisitions.
+/// Annotation with the term of the last acquisition.
 pub const TERM: &str = "eno.k8s.io/term";
 
 /// Annotation with the identifier of the cluster on devices.
@@ -103,14 +103,14 @@ impl Candidate {
         self.lease_guard.clone()
     }
 
-    /// Waits until this process leads, in a term higher than `above`. `None`: `stop` came first.
-    pub async fn lead(&self, above: u64, stop: &CancellationToken) -> Option<Leadership> {
+    /// Waits until this process leads. `None`: `stop` came first.
+    pub async fn lead(&self, stop: &CancellationToken) -> Option<Leadership> {
         let mut observed = ObservedLease { version: None, since: Instant::now() };
         let mut announced = None;
         loop {
             let started = Instant::now();
             let attempt = tokio::select! {
-                attempt = self.attempt(above, &mut observed, &mut announced) => attempt,
+                attempt = self.attempt(&mut observed, &mut announced) => attempt,
                 () = stop.cancelled() => return None,
             };
             match attempt {
@@ -127,7 +127,6 @@ impl Candidate {
 
     async fn attempt(
         &self,
-        above: u64,
         observed: &mut ObservedLease,
         announced: &mut Option<String>,
     ) -> kube::Result<Option<Lease>> {
@@ -136,7 +135,7 @@ impl Candidate {
                 metadata: ObjectMeta { name: Some(self.name.to_string()), ..ObjectMeta::default() },
                 spec: None,
             };
-            self.claim(above, &mut lease);
+            self.claim(&mut lease);
             return none_on_conflict(self.leases.create(&PostParams::default(), &lease).await);
         };
         if observed.version != lease.metadata.resource_version {
@@ -154,17 +153,18 @@ impl Candidate {
             }
             return Ok(None);
         }
-        self.claim(above, &mut lease);
+        self.claim(&mut lease);
         none_on_conflict(self.leases.replace(&self.name, &PostParams::default(), &lease).await)
     }
 
     /// Writes this process and the next term into a Lease. The resource version makes the update a compare-and-swap.
-    fn claim(&self, above: u64, lease: &mut Lease) {
+    fn claim(&self, lease: &mut Lease) {
         let annotations = lease.metadata.annotations.get_or_insert_default();
         let term = annotations.get(TERM).and_then(|term| term.parse::<u64>().ok()).unwrap_or_default();
-        annotations.insert(TERM.into(), (term.max(above) + 1).to_string());
+        let now = Timestamp::now();
+        annotations.insert(TERM.into(), next_term(term, now).to_string());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
-        let now = MicroTime(Timestamp::now());
+        let now = MicroTime(now);
         spec.holder_identity = Some(self.identity.to_string());
         spec.lease_duration_seconds = i32::try_from(self.times.duration.as_secs().max(1)).ok();
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default() + 1);
@@ -275,11 +275,31 @@ impl Candidate {
     }
 }
 
+/// The term after `term`. It is no less than the Unix time in seconds. So it exceeds all earlier ones also when the Lease
+/// is made anew or restored from a backup, unless more than one leader a second followed before.
+fn next_term(term: u64, now: Timestamp) -> u64 {
+    term.saturating_add(1).max(u64::try_from(now.as_second()).unwrap_or_default())
+}
+
 /// A conflict means that another process was faster.
 fn none_on_conflict(result: kube::Result<Lease>) -> kube::Result<Option<Lease>> {
     match result {
         Ok(lease) => Ok(Some(lease)),
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_grow_also_without_the_former_lease() {
+        let now = Timestamp::from_second(1_800_000_000).unwrap();
+        assert_eq!(next_term(0, now), 1_800_000_000);
+        assert_eq!(next_term(3, now), 1_800_000_000);
+        assert_eq!(next_term(1_800_000_000, now), 1_800_000_001);
+        assert_eq!(next_term(u64::MAX, now), u64::MAX);
     }
 }

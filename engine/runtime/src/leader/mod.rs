@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use crate::callbacks;
 use crate::commands::drift::{DRIFT, NoteTracker};
@@ -68,13 +68,6 @@ pub enum LeaderError {
     /// NATS failed during the start. A retry may help.
     #[error("{0}")]
     Nats(#[from] async_nats::Error),
-    /// NATS holds messages of this or a later term: the Lease was recreated and counts from the beginning. The engine
-    /// needs a higher term, since drivers follow the highest one only.
-    #[error("words of term {found} are on NATS already")]
-    TermUsed {
-        /// The highest term that was found.
-        found: u64,
-    },
     /// The outbox was lost and is empty. The next leadership publishes the last transition of every object again.
     #[error("the outbox was lost")]
     OutboxLost,
@@ -114,10 +107,6 @@ async fn run_loop(
     let (outbox, commands) =
         tokio::try_join!(outbox::load(&connection.jetstream), drivers::commands(connection, metrics))?;
     (0..outbox.unreadable).for_each(|_| metrics.malformed("transition"));
-    let terms = commands.iter().filter_map(|stored| Some(stored.command.as_ref()?.generation.term));
-    if let Some(found) = terms.max().filter(|found| *found >= term) {
-        return Err(LeaderError::TermUsed { found });
-    }
     info!(term, outbox = outbox.last.len(), commands = commands.len(), "leading");
     let sequences = outbox.last.iter().map(|(key, last)| (key.clone(), last.sequence)).collect();
     let (outputs, mut inputs) = tasks::start(context, sequences, tasks, stop_all).await;
@@ -154,13 +143,7 @@ async fn run_loop(
                 leader.on_inputs(batch.drain(..))?;
                 metrics.mailbox.set(i64::try_from(inputs.len()).unwrap_or(i64::MAX));
             }
-            Some(result) = leader.publishing.join_next() => {
-                if let Ok(Err(error)) = result {
-                    error!(%error, "stepping down");
-                    stop_all.cancel();
-                    return Ok(());
-                }
-            }
+            Some(_) = leader.publishing.join_next() => {}
             Some(ended) = tasks.join_next() => {
                 if !stop_all.is_cancelled() {
                     warn!(panicked = ended.is_err(), "a part of the engine ended by itself, beginning again");
@@ -202,7 +185,7 @@ struct Leader {
     /// The effects of the initial state are dispatched.
     settled_once: bool,
     /// Tasks that publish commands or purge targets.
-    publishing: JoinSet<Result<(), publish::Superseded>>,
+    publishing: JoinSet<()>,
     /// Ends this leadership when cancelled.
     stop_all: CancellationToken,
     /// When the next command may be due.
@@ -250,6 +233,7 @@ impl Leader {
                 }
             }
             Input::OutboxLost => self.outbox_lost = true,
+            Input::Nameless(stream, subject) => self.remove_nameless(stream, subject),
         }
     }
 
@@ -260,7 +244,14 @@ impl Leader {
         self.publishing.spawn(async move {
             lease_guard.wait_until_held().await;
             publish::remove_target(&connection, &mailbox, target, &driver).await;
-            Ok(())
+        });
+    }
+
+    fn remove_nameless(&mut self, stream: &'static str, subject: String) {
+        let LeaderContext { connection, lease_guard, .. } = self.context.clone();
+        self.publishing.spawn(async move {
+            lease_guard.wait_until_held().await;
+            publish::remove_nameless(&connection, stream, subject).await;
         });
     }
 
@@ -325,9 +316,6 @@ impl Leader {
         for input in inputs {
             self.handle_input(input);
         }
-        if let Some(found) = self.engine.conflicting_term() {
-            return Err(LeaderError::TermUsed { found });
-        }
         if self.outbox_lost {
             return Err(LeaderError::OutboxLost);
         }
@@ -372,7 +360,7 @@ impl Leader {
             self.send_command(participant, command);
         }
         self.count_commands(reconciled.unchanged, reconciled.decided);
-        commands::log_republished(reconciled.republished);
+        commands::log_republished(&self.context.metrics, reconciled.republished);
         let metrics = &self.context.metrics;
         metrics.publish_waiting.set(i64::try_from(reconciled.waiting).unwrap_or(i64::MAX));
         metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));

@@ -52,7 +52,6 @@ impl Leader {
                     break;
                 }
             }
-            Ok(())
         });
     }
 }

@@ -54,6 +54,7 @@ pub async fn start(
     watch::start(tasks, &client, &mailbox, node_labels.clone(), &metrics).await;
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
+    tasks.spawn(drivers::stored_commands(connection.clone(), mailbox.clone(), lost.clone()));
     tasks.spawn(drivers::presence(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(streams::guard(connection.clone(), mailbox.clone(), metrics.clone(), losses));
     tasks.spawn(callbacks::run(

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
-use async_nats::jetstream::consumer::DeliverPolicy;
+use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
-use async_nats::jetstream::message::{Info, PublishMessage};
-use async_nats::jetstream::{Context, Message};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use eno_core::{Key, Name, Status};
+use eno_sbi::nats::{Content, Selection, StoredMessage, for_each_stored, last_stored};
 use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,7 +17,6 @@ use tracing::warn;
 
 use crate::api;
 use crate::status::convert;
-use crate::stream_reader;
 
 /// The last entry of one object.
 #[derive(Debug)]
@@ -67,7 +67,11 @@ pub enum OutboxError {
     },
 }
 
-/// Publishes a transition after the message `expected` of its subject, and returns its sequence.
+/// How often messages of nobody are removed before a write or a reading fails for now.
+const MAX_REMOVALS: usize = 16;
+
+/// Publishes a transition after the message `expected` of its subject, and returns its sequence. Removes what no engine
+/// wrote there.
 pub async fn publish(
     jetstream: &Context,
     transition: &Transition,
@@ -78,7 +82,7 @@ pub async fn publish(
     let payload = Bytes::from(encode(transition)?);
     let nats = |source: async_nats::Error| OutboxError::Nats { subject: subject.clone(), source };
     let mut expected = expected;
-    for _ in 0..2 {
+    for _ in 0..MAX_REMOVALS {
         let message = PublishMessage::build()
             .payload(payload.clone())
             .message_id(&transition.id)
@@ -88,12 +92,21 @@ pub async fn publish(
         match acknowledged.await {
             Ok(done) => return Ok(done.sequence),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
-                match last(jetstream, &subject).await.map_err(nats)? {
-                    // Entries expire after 7 days, and a recreated stream is empty.
-                    None => expected = 0,
+                let last = last_stored(jetstream, subject::TRANSITIONS, &subject).await.map_err(nats)?;
+                // Entries expire after 7 days, and a recreated stream is empty.
+                let Some(last) = last.filter(|last| last.content != Content::Removed) else {
+                    expected = 0;
+                    continue;
+                };
+                match Entry::of(&last) {
                     // An earlier attempt succeeded without an answer.
-                    Some((sequence, id)) if id == transition.id => return Ok(sequence),
-                    Some((found, _)) => return Err(OutboxError::Superseded { subject, expected, found }),
+                    Ok(entry) if entry.id == transition.id => return Ok(last.sequence),
+                    Err(Unreadable { of_nobody: true, .. }) => {
+                        remove(jetstream, last.sequence).await.map_err(nats)?;
+                    }
+                    _ => {
+                        return Err(OutboxError::Superseded { subject, expected, found: last.sequence });
+                    }
                 }
             }
             Err(error) => return Err(nats(error.into())),
@@ -102,65 +115,102 @@ pub async fn publish(
     Err(nats("the last sequence of the subject keeps changing".into()))
 }
 
-/// The sequence and the id of a subject's last message.
-async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)>, async_nats::Error> {
-    #[derive(Deserialize)]
-    struct Id {
-        id: String,
-    }
-    let stream = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
-    let last = stream_reader::last(&stream, subject).await?;
-    Ok(last.map(|message| {
-        let id = serde_json::from_slice::<Id>(&message.payload).map(|id| id.id).unwrap_or_default();
-        (message.sequence, id)
-    }))
+/// Removes a message that no engine wrote.
+pub async fn remove(jetstream: &Context, sequence: u64) -> Result<(), async_nats::Error> {
+    warn!(sequence, "removing a message of nobody from the outbox");
+    let stream: Stream<()> = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
+    stream.delete_message(sequence).await?;
+    Ok(())
 }
 
-/// Reads the last entry of every object.
-pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
-    #[derive(Deserialize)]
-    struct Entry {
-        uid: Name,
-        kind: String,
-        namespace: Option<Name>,
-        name: Name,
-        object: Value,
+/// What a new leader reads of an entry.
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    uid: Name,
+    kind: String,
+    namespace: Option<Name>,
+    name: Name,
+    object: Value,
+}
+
+/// A message that is no entry.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// No engine wrote it, of whatever version: it came from a server.
+    pub of_nobody: bool,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Entry {
+    fn of(message: &StoredMessage) -> Result<Self, Unreadable> {
+        check(&message.content)
+            .and_then(|payload| serde_json::from_slice(payload).map_err(|error| unreadable(payload, &error)))
     }
-    let (mut all, mut unreadable) = (HashMap::new(), 0);
+}
+
+/// The payload of an entry, as far as headers tell.
+pub fn check(content: &Content) -> Result<&Bytes, Unreadable> {
+    match content {
+        Content::Payload(payload) => Ok(payload),
+        Content::Removed => Err(Unreadable { of_nobody: false, reason: "it is empty".into() }),
+        Content::Foreign(reason) => Err(Unreadable { of_nobody: true, reason: reason.clone() }),
+    }
+}
+
+/// Judges a payload that can't be read. An entry of another version names it, and those of this one can be read.
+pub fn unreadable(payload: &[u8], error: &serde_json::Error) -> Unreadable {
+    let value = serde_json::from_slice::<Value>(payload).unwrap_or_default();
+    Unreadable { of_nobody: value.get("schemaVersion").is_none(), reason: error.to_string() }
+}
+
+/// Reads the last entry of every object. Removes what no engine wrote and hides them.
+pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
     let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
     let made = stream.cached_info().created.unix_timestamp();
     let keeps = i64::try_from(stream.cached_info().config.max_age.as_secs()).unwrap_or(i64::MAX);
     // A margin of a minute for clock skew.
     let is_complete = Timestamp::now().as_second().saturating_sub(made) < keeps.saturating_sub(60);
-    let visit = |message: &Message, info: &Info<'_>| {
-        match serde_json::from_slice::<Entry>(&message.payload) {
-            Ok(entry) => {
-                let Some(kind) = api::kind(&entry.kind) else { return };
-                let key = match &entry.namespace {
-                    Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
-                    None => Key::cluster(kind, &entry.name),
-                };
-                let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
-                all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
-            }
-            // An empty message marks that the subject was purged.
-            Err(_) if message.payload.is_empty() => {}
-            Err(error) => {
-                unreadable += 1;
-                // The next entry needs the last sequence of the subject.
-                if let Some(key) = key(&message.subject) {
-                    let sequence = info.stream_sequence;
-                    all.insert(key, LastEntry { sequence, uid: Name::default(), status: None });
+    let mut unreadable = 0;
+    for _ in 0..MAX_REMOVALS {
+        let (mut all, mut of_nobody) = (HashMap::new(), Vec::new());
+        let filter = SubjectKind::Transition.all();
+        for_each_stored(jetstream, Selection::last(subject::TRANSITIONS, &filter), |message| {
+            let sequence = message.sequence;
+            match Entry::of(&message) {
+                Ok(entry) => {
+                    let Some(kind) = api::kind(&entry.kind) else { return };
+                    let key = match &entry.namespace {
+                        Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
+                        None => Key::cluster(kind, &entry.name),
+                    };
+                    let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
+                    all.insert(key, LastEntry { sequence, uid: entry.uid, status });
                 }
-                warn!(subject = %message.subject, %error, "an outbox entry can't be read");
+                // It marks that the subject was purged.
+                Err(_) if message.content == Content::Removed => {}
+                Err(error) => {
+                    unreadable += 1;
+                    warn!(subject = message.subject, error = error.reason, "an outbox entry can't be read");
+                    if error.of_nobody {
+                        of_nobody.push(sequence);
+                    } else if let Some(key) = key(&message.subject) {
+                        // The next entry needs the last sequence of the subject.
+                        all.insert(key, LastEntry { sequence, uid: Name::default(), status: None });
+                    }
+                }
             }
+        })
+        .await?;
+        if of_nobody.is_empty() {
+            return Ok(LoadedOutbox { last: all, is_complete, unreadable });
         }
-    };
-    let filter = SubjectKind::Transition.all();
-    let last = DeliverPolicy::LastPerSubject;
-    let read = stream_reader::for_each_message(jetstream, subject::TRANSITIONS, last, &filter, visit);
-    Box::pin(read).await?;
-    Ok(LoadedOutbox { last: all, is_complete, unreadable })
+        for sequence in of_nobody {
+            remove(jetstream, sequence).await?;
+        }
+    }
+    Err("the outbox is filled by others".into())
 }
 
 /// The object of a subject.

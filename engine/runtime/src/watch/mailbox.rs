@@ -62,6 +62,8 @@ pub enum Input {
     Synced(Source),
     /// NATS lost the outbox, which was recreated empty.
     OutboxLost,
+    /// A stream has a message on a subject that names no target.
+    Nameless(&'static str, String),
 }
 
 impl From<StreamEvent> for Input {

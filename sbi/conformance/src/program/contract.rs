@@ -131,14 +131,6 @@ pub async fn target_of_another_instance_is_left_alone(fixture: ProgramFixture) {
         subject::OWNERS
     );
     setting.owners.delete(&key).await.expect("releasing the target");
-    let released = Subject::released(&command.driver).to_string();
-    setting
-        .engine
-        .connection
-        .client
-        .publish(released, name.into())
-        .await
-        .expect("telling that it is released");
     setting.report(applied(2)).await;
 }
 

@@ -59,15 +59,47 @@ async fn publish_fails_after_entry_of_another_engine() {
 }
 
 #[tokio::test]
-async fn publish_succeeds_after_unreadable_entry() {
+async fn entries_of_other_versions_stay() {
     let server = NatsServer::start().await;
     let jetstream = server.connect("eno-engine").await.jetstream;
     ensure_streams(&jetstream, 1).await.unwrap();
     for subject in ["eno.v1.transition.L2Service._.a", "eno.v1.transition.Nothing._.a"] {
-        jetstream.publish(subject, "{".into()).await.unwrap().await.unwrap();
+        jetstream.publish(subject, r#"{"schemaVersion":2}"#.into()).await.unwrap().await.unwrap();
     }
     let found = load(&jetstream).await.unwrap();
     let last = &found.last[&Key::cluster(Kind::L2Service, &"a".into())];
     assert_eq!((found.last.len(), found.unreadable, last.sequence), (1, 2, 1));
     publish(&jetstream, &transition("a", 1, Phase::Pending), last.sequence).await.unwrap();
+}
+
+#[tokio::test]
+async fn messages_of_nobody_are_removed() {
+    let server = NatsServer::start().await;
+    let jetstream = server.connect("eno-engine").await.jetstream;
+    ensure_streams(&jetstream, 1).await.unwrap();
+    let subject = "eno.v1.transition.L2Service._.a";
+    let marked: async_nats::HeaderMap =
+        [("Nats-Stream-Source".parse().unwrap(), "x".parse().unwrap())].into_iter().collect();
+    let entry: Bytes = encode(&transition("a", 9, Phase::Ready)).unwrap().into();
+    let others = [("{", None), (r#"{"stream":"ENO_RESULTS","seq":1}"#, None)]
+        .map(|(text, headers)| (Bytes::from(text), headers));
+    let others: Vec<_> = others.into_iter().chain([(entry, Some(marked))]).collect();
+    let store = async || {
+        for (payload, headers) in others.clone() {
+            let sent =
+                jetstream.publish_with_headers(subject, headers.unwrap_or_default(), payload).await.unwrap();
+            sent.await.unwrap();
+        }
+    };
+    let first = publish(&jetstream, &transition("a", 1, Phase::Pending), 0).await.unwrap();
+    store().await;
+    // A new leader sees the entry behind them, and the running one goes on.
+    let found = load(&jetstream).await.unwrap();
+    let last = &found.last[&Key::cluster(Kind::L2Service, &"a".into())];
+    assert_eq!((last.sequence, last.status.as_ref().unwrap().transitions), (first, 1));
+    assert_eq!(found.unreadable, others.len());
+    store().await;
+    publish(&jetstream, &transition("a", 2, Phase::Ready), first).await.unwrap();
+    let stream = jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
+    assert_eq!(stream.cached_info().state.messages, 2);
 }

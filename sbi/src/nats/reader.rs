@@ -1,0 +1,317 @@
+//! The one reader of everything that comes from a stream.
+//!
+//! A stream holds what somebody stored there, and not everybody who can store may do so. A server sends its answers to
+//! whatever subject a request names, with rights of its own. So any user can have such an answer stored on any subject.
+//! This reader tells what an authorised publisher can have written from what it can't have, by the headers.
+//!
+//! It does not use the streams of messages of `async-nats`. These take a stored message that carries a status for
+//! a notice of the server, and answer whatever subject such a message names.
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
+use async_nats::jetstream::{self, Context, stream};
+use async_nats::{HeaderMap, Message, StatusCode, Subscriber};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use tokio::time::timeout;
+
+/// Interval of the server's sign of life on a silent consumer.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Time without any message after which the consumer counts as lost.
+const SILENCE: Duration = Duration::from_secs(13);
+/// Time after which a server removes a consumer that nobody reads.
+const INACTIVE: Duration = Duration::from_secs(5);
+
+/// The headers that ENO's publishers set, and a server that ends a key or leaves out a payload. A message with any other
+/// header comes from a server: an answer, a source, a republished or a directly read message.
+const HEADERS: [&str; 11] = [
+    "Nats-Msg-Id",
+    "Nats-Expected-Stream",
+    "Nats-Expected-Last-Msg-Id",
+    "Nats-Expected-Last-Sequence",
+    "Nats-Expected-Last-Subject-Sequence",
+    "Nats-Rollup",
+    "Nats-TTL",
+    "Nats-Marker-Reason",
+    "Nats-Msg-Size",
+    "KV-Operation",
+    "Content-Type",
+];
+/// The headers of a message that removes a key of a bucket (NATS ADR-8), or marks that its time is over (ADR-43).
+const REMOVALS: [&str; 2] = ["KV-Operation", "Nats-Marker-Reason"];
+/// The size of a payload that was left out.
+const SIZE: &str = "Nats-Msg-Size";
+
+/// Which messages are read.
+#[derive(Clone, Copy, Debug)]
+pub struct Selection<'a> {
+    /// The stream. That of a bucket is `KV_<bucket>`.
+    pub stream: &'a str,
+    /// One subject with wildcards. A permission names it, so it is never empty.
+    pub filter: &'a str,
+    /// The first message.
+    pub from: DeliverPolicy,
+    /// Leaves out payloads, which are then empty.
+    pub headers_only: bool,
+}
+
+impl<'a> Selection<'a> {
+    /// The last message of each subject, and all later ones.
+    pub fn last(stream: &'a str, filter: &'a str) -> Self {
+        Self { stream, filter, from: DeliverPolicy::LastPerSubject, headers_only: false }
+    }
+
+    /// All messages.
+    pub fn all(stream: &'a str, filter: &'a str) -> Self {
+        Self { from: DeliverPolicy::All, ..Self::last(stream, filter) }
+    }
+}
+
+/// What a message of a stream says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The payload that a publisher stored. Who may publish on the subject may have written it, or it is an answer of
+    /// a server, which has no header: decoding it tells.
+    Payload(Bytes),
+    /// What the subject held is removed.
+    Removed,
+    /// No publisher of ENO wrote it. The text says why.
+    Foreign(String),
+}
+
+impl Content {
+    /// Judges a message by its headers.
+    pub fn of(message: &Message) -> Self {
+        if let Some(status) = message.status {
+            return Self::Foreign(format!("it is an answer of a NATS server, with the status {status}"));
+        }
+        let headers = message.headers.as_ref();
+        if let Some(name) = headers.and_then(foreign_header) {
+            return Self::Foreign(format!(
+                "a NATS server sent it and no part of ENO, as its header {name} tells"
+            ));
+        }
+        let has = |name: &str| headers.is_some_and(|headers| headers.get(name).is_some());
+        let left_out = headers.and_then(|headers| headers.get(SIZE)).is_some_and(|size| size.as_str() != "0");
+        if REMOVALS.into_iter().any(has) || (message.payload.is_empty() && !left_out) {
+            return Self::Removed;
+        }
+        Self::Payload(message.payload.clone())
+    }
+}
+
+fn foreign_header(headers: &HeaderMap) -> Option<String> {
+    headers.iter().map(|(name, _)| name.to_string()).find(|name| !HEADERS.contains(&name.as_str()))
+}
+
+/// A message of a stream.
+#[derive(Clone, Debug)]
+pub struct StoredMessage {
+    /// Its subject.
+    pub subject: String,
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// How many messages of the selection follow it.
+    pub pending: u64,
+    /// When the server stored it, in nanoseconds since 1970.
+    pub stored_at: i128,
+    /// What it says.
+    pub content: Content,
+}
+
+/// Reads a selection of a stream, stored and future messages, by a push consumer into an inbox of this process. A pull
+/// consumer would give its messages to any client that knows its name.
+#[derive(Debug)]
+pub struct StreamReader {
+    jetstream: Context,
+    subscriber: Subscriber,
+    stream: String,
+    consumer: String,
+    /// Number of messages that were stored when the reading began.
+    waiting: u64,
+    /// Number of messages that were read.
+    read: u64,
+}
+
+impl StreamReader {
+    /// Begins to read. A retry may help if it fails: the stream may not exist yet.
+    pub async fn open(jetstream: &Context, of: Selection<'_>) -> Result<Self, async_nats::Error> {
+        let client = jetstream.client();
+        let inbox = client.new_inbox();
+        let consumer = inbox.rsplit('.').next().unwrap_or(&inbox).to_owned();
+        let subscriber = client.subscribe(inbox.clone()).await?;
+        let found: stream::Stream<()> = jetstream.get_stream_no_info(of.stream).await?;
+        let created = found
+            .create_consumer(push::Config {
+                name: Some(consumer.clone()),
+                deliver_subject: inbox,
+                deliver_policy: of.from,
+                filter_subject: of.filter.to_owned(),
+                headers_only: of.headers_only,
+                ack_policy: AckPolicy::None,
+                memory_storage: true,
+                num_replicas: 1,
+                flow_control: true,
+                idle_heartbeat: HEARTBEAT,
+                inactive_threshold: INACTIVE,
+                ..push::Config::default()
+            })
+            .await?;
+        let waiting = created.cached_info().num_pending;
+        Ok(Self {
+            jetstream: jetstream.clone(),
+            subscriber,
+            stream: of.stream.to_owned(),
+            consumer,
+            waiting,
+            read: 0,
+        })
+    }
+
+    /// True when every message that was stored at the beginning has been read, or replaced.
+    pub fn is_caught_up(&self) -> bool {
+        self.read >= self.waiting
+    }
+
+    /// The next message. After an error, such as a lost message, open a new reader.
+    pub async fn next(&mut self) -> Result<StoredMessage, async_nats::Error> {
+        loop {
+            let message = timeout(SILENCE, self.subscriber.next()).await;
+            let message = message.map_err(|_| "the consumer is silent")?.ok_or("the consumer ended")?;
+            if message.reply.as_deref().is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
+                let message = jetstream::Message { message, context: self.jetstream.clone() };
+                let Ok(info) = message.info() else { continue };
+                // Another consumer's deliveries are sent here by somebody who was told of this inbox.
+                if (info.stream, info.consumer) != (&*self.stream, &*self.consumer) {
+                    continue;
+                }
+                if info.consumer_sequence != self.read + 1 {
+                    return Err(self.lost());
+                }
+                self.read += 1;
+                if info.pending == 0 {
+                    self.waiting = self.waiting.min(self.read);
+                }
+                return Ok(StoredMessage {
+                    sequence: info.stream_sequence,
+                    pending: info.pending,
+                    stored_at: info.published.unix_timestamp_nanos(),
+                    content: Content::of(&message),
+                    subject: message.subject.to_string(),
+                });
+            }
+            self.on_notice(&message).await?;
+        }
+    }
+
+    /// Answers a request for flow control, and finds lost messages by a heartbeat.
+    async fn on_notice(&self, message: &Message) -> Result<(), async_nats::Error> {
+        if message.status != Some(StatusCode::IDLE_HEARTBEAT) {
+            return Ok(());
+        }
+        let header = |name: &str| Some(message.headers.as_ref()?.get(name)?.as_str());
+        let resume = message.reply.as_deref().or_else(|| header("Nats-Consumer-Stalled"));
+        if let Some(subject) = resume
+            && self.is_flow_control(subject)
+        {
+            self.jetstream.client().publish(subject.to_owned(), Bytes::new()).await?;
+        }
+        let delivered = header("Nats-Last-Consumer").and_then(|last| last.parse::<u64>().ok());
+        if delivered.is_some_and(|delivered| delivered > self.read) { Err(self.lost()) } else { Ok(()) }
+    }
+
+    /// True for a subject of flow control of this consumer: `$JS.FC.<stream>.<consumer>.…`, or the same after domain and
+    /// account (NATS ADR-15). A message that names another one asks for a publication in its place.
+    fn is_flow_control(&self, subject: &str) -> bool {
+        let Some(rest) = subject.strip_prefix("$JS.FC.") else { return false };
+        let tokens: Vec<&str> = rest.split('.').collect();
+        let own = [&*self.stream, &*self.consumer];
+        matches!(tokens.len(), 3 | 5) && tokens[tokens.len() - 3..tokens.len() - 1] == own
+    }
+
+    fn lost(&self) -> async_nats::Error {
+        format!("message {} of the consumer was lost", self.read + 1).into()
+    }
+}
+
+/// Visits the stored messages of a selection.
+pub async fn for_each_stored(
+    jetstream: &Context,
+    of: Selection<'_>,
+    mut visit: impl FnMut(StoredMessage),
+) -> Result<(), async_nats::Error> {
+    let mut reader = StreamReader::open(jetstream, of).await?;
+    while !reader.is_caught_up() {
+        visit(reader.next().await?);
+    }
+    Ok(())
+}
+
+/// The last message on a subject, if there is one.
+pub async fn last_stored(
+    jetstream: &Context,
+    stream: &str,
+    subject: &str,
+) -> Result<Option<StoredMessage>, async_nats::Error> {
+    let mut last = None;
+    for_each_stored(jetstream, Selection::last(stream, subject), |message| last = Some(message)).await?;
+    Ok(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(headers: &[(&str, &str)], payload: &'static str, status: Option<StatusCode>) -> Message {
+        let mut map = HeaderMap::new();
+        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        Message {
+            subject: "eno.v1.result.netconf.x".into(),
+            reply: None,
+            payload: payload.into(),
+            headers: Some(map),
+            status,
+            description: None,
+            length: 0,
+        }
+    }
+
+    #[test]
+    fn messages_are_judged_by_their_headers() {
+        let payload = |text: &'static str| Content::Payload(text.into());
+        for headers in [
+            &[][..],
+            &[("Nats-Msg-Id", "a")],
+            &[("Nats-Expected-Last-Subject-Sequence", "3"), ("Nats-TTL", "15s")],
+        ] {
+            assert_eq!(Content::of(&message(headers, "{}", None)), payload("{}"));
+            assert_eq!(Content::of(&message(headers, "", None)), Content::Removed);
+        }
+        // A consumer of headers leaves out the payload and tells its size.
+        assert_eq!(Content::of(&message(&[("Nats-Msg-Size", "7")], "", None)), payload(""));
+        assert_eq!(Content::of(&message(&[("Nats-Msg-Size", "0")], "", None)), Content::Removed);
+        for removal in [("KV-Operation", "DEL"), ("KV-Operation", "PURGE"), ("Nats-Marker-Reason", "MaxAge")]
+        {
+            assert_eq!(Content::of(&message(&[removal], "", None)), Content::Removed);
+        }
+        for foreign in [
+            "Nats-Stream",
+            "Nats-Stream-Source",
+            "Nats-Sequence",
+            "Nats-Subject",
+            "Nats-Last-Sequence",
+            "Nats-Request-Info",
+            "Nats-Num-Pending",
+            "Anything",
+        ] {
+            for payload in ["{}", ""] {
+                let judged = Content::of(&message(&[("Nats-Msg-Id", "a"), (foreign, "x")], payload, None));
+                assert!(matches!(&judged, Content::Foreign(why) if why.contains(foreign)), "{judged:?}");
+            }
+        }
+        for status in [StatusCode::IDLE_HEARTBEAT, StatusCode::NOT_FOUND, StatusCode::OK] {
+            assert!(matches!(Content::of(&message(&[], "{}", Some(status))), Content::Foreign(_)));
+        }
+    }
+}
