@@ -22,10 +22,14 @@ pub(super) async fn run(
     let mut delay = RENEWAL_INTERVAL;
     while !stop.is_cancelled() {
         match connection.jetstream.get_key_value(subject::DRIVERS).await {
-            Ok(store) => match store.put(&key, bytes.clone().into()).await {
-                Ok(_) => delay = RENEWAL_INTERVAL,
-                Err(error) => warn!(%error, "renewing the driver's presence"),
-            },
+            Ok(store) => {
+                let renewed = store.put(&key, bytes.clone().into()).await;
+                connection.store.note(subject::DRIVERS, &renewed);
+                match renewed {
+                    Ok(_) => delay = RENEWAL_INTERVAL,
+                    Err(error) => warn!(%error, "renewing the driver's presence"),
+                }
+            }
             Err(error) => {
                 debug!(%error, "no bucket of drivers");
                 delay = Duration::from_millis(500);

@@ -3,6 +3,7 @@
 mod credentials;
 mod follow;
 mod health;
+mod store_health;
 mod stream_readout;
 mod streams;
 mod target;
@@ -21,6 +22,7 @@ use tracing::{debug, info, warn};
 pub use credentials::{Credentials, CredentialsError};
 pub use follow::Restarts;
 pub use health::NatsHealth;
+pub use store_health::StoreHealth;
 pub use stream_readout::is_stream_readout;
 pub use streams::{StreamError, StreamUse, ensure_streams};
 pub use target::{ForgetError, forget_target, has_command};
@@ -86,6 +88,8 @@ pub struct Connection {
     pub jetstream: jetstream::Context,
     /// Number of servers that store each stream.
     pub replicas: usize,
+    /// Whether NATS stores what this process writes.
+    pub store: StoreHealth,
     connects: watch::Receiver<u64>,
 }
 
@@ -175,7 +179,8 @@ async fn connect_with(
             Ok(client) => {
                 let jetstream = jetstream::new(client.clone());
                 let replicas = usize::from(args.nats_replicas);
-                return Ok(Connection { client, jetstream, replicas, connects: connects_seen });
+                let store = StoreHealth::default();
+                return Ok(Connection { client, jetstream, replicas, store, connects: connects_seen });
             }
             Err(error) => warn!(%error, "no connection to NATS, trying again"),
         }

@@ -199,6 +199,7 @@ fn may_publish(user: NatsUser) -> Set {
                 "$JS.API.STREAM.PURGE.ENO_COMMANDS",
                 "$JS.API.STREAM.PURGE.ENO_RESULTS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
+                "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
             ]),
         ]),
         NatsUser::DriverNetconf
