@@ -87,7 +87,7 @@ pub async fn try_once(
     old: bool,
     payload: &[u8],
 ) -> (AttemptEnd, Duration, DeliveryChange) {
-    let message = match serde_json::from_slice::<Message>(payload) {
+    let mut message = match serde_json::from_slice::<Message>(payload) {
         Ok(message) => message,
         // A transition of another version, whose endpoint is unknown.
         Err(error) => {
@@ -99,6 +99,11 @@ pub async fn try_once(
     // The user may have corrected the endpoint meanwhile.
     let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
     let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
+    if message.left_out.as_ref().is_some_and(|left_out| left_out.transitions.is_some())
+        && let Some(counter) = last_delivered(context, object).await
+    {
+        message.told(counter);
+    }
     let started = Instant::now();
     let answer = context.poster.post(&message, &endpoint).await;
     let took = started.elapsed();

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
 use super::attempt::{AttemptResult, DeliveryChange, attempt};
-use super::message::host;
+use super::message::{Address, address};
 use super::notices::{Notices, WriteOutcome};
 use super::requests::{FinishedRequest, PendingRequest};
 use super::schedule::Schedule;
@@ -164,12 +164,16 @@ impl Deliveries<'_> {
         let sequence = info.stream_sequence;
         *self.newest = (*self.newest).max(Some((sequence, info.published.unix_timestamp_nanos())));
         let object = SubjectKind::Transition.tokens_of(&message.subject).unwrap_or(&message.subject);
-        let host = host(&message.payload).unwrap_or_else(|error| {
+        let address = address(&message.payload).unwrap_or_else(|error| {
             self.context.metrics.malformed("transition");
             warn!(object, sequence, %error, "a transition can't be read, and is called back to nobody");
-            None
+            Address::default()
         });
-        self.schedule.add(&object.into(), sequence, host);
+        if address.is_joined {
+            self.schedule.add_joined(&object.into(), sequence, address.host);
+        } else {
+            self.schedule.add(&object.into(), sequence, address.host);
+        }
         Ok(())
     }
 
@@ -236,7 +240,9 @@ impl Deliveries<'_> {
             state::save(&self.bucket, &mut self.schedule).await?;
             self.entries.read_again(&self.bucket).await
         };
-        if let Err(error) = saved.await {
+        let saved = saved.await;
+        self.context.connection.store.note_any(subject::CALLBACKS, &saved);
+        if let Err(error) = saved {
             warn!(%error, "what is remembered of callbacks can't be written, trying again");
         }
         self.context.metrics.callbacks_failing.set(i64::try_from(self.notices.len()).unwrap_or(i64::MAX));

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tracing::warn;
 
 use super::Newest;
-use super::message::host;
+use super::message::address;
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
 use crate::stream_reader::if_found;
@@ -249,7 +249,8 @@ async fn pending(
         };
         let Some(message) = message.filter(|message| message.sequence <= to) else { break };
         next = message.sequence + 1;
-        waiting.extend(host(&message.payload).ok().flatten().map(|host| (message.sequence, host)));
+        let host = address(&message.payload).ok().and_then(|address| address.host);
+        waiting.extend(host.map(|host| (message.sequence, host)));
     }
     Ok(waiting)
 }

@@ -338,6 +338,7 @@ fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
         phase: Phase::Ready,
         at: "2026-01-02T03:04:05.000Z".into(),
         object: json!({ "kind": "L2Service", "spec": spec, "status": { "transitions": counter } }),
+        left_out: None,
     }
 }
 

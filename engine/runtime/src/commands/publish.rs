@@ -59,7 +59,9 @@ pub async fn publish(
         desired,
         transaction: pending.transaction,
     };
-    let answer = match attempt(&connection.jetstream, &command, pending.expected).await {
+    let published = attempt(&connection.jetstream, &command, pending.expected).await;
+    connection.store.note(subject::COMMANDS, &published);
+    let answer = match published {
         Ok(sequence) => {
             metrics.command("published");
             StreamEvent::Published(target, generation, sequence)

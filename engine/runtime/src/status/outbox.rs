@@ -8,15 +8,20 @@ use async_nats::jetstream::message::{Info, PublishMessage};
 use async_nats::jetstream::{Context, Message};
 use bytes::Bytes;
 use eno_core::{Key, Name, Status};
-use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
+use eno_schemas::{LeftOut, Subject, SubjectKind, Transition, encode, subject};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
 use crate::api;
-use crate::status::convert;
+use crate::status::{bounds, convert};
 use crate::stream_reader;
+
+/// `max_payload` of the shipped configuration, which is also the bound of the stream's messages.
+const MAX_MESSAGE: usize = 2 * 1024 * 1024;
+/// Bytes of headers, and of what a dead letter adds to a transition.
+const RESERVE: usize = 16 * 1024;
 
 /// The last entry of one object.
 #[derive(Debug)]
@@ -57,6 +62,14 @@ pub enum OutboxError {
     /// The message breaks its schema; a retry does not help.
     #[error(transparent)]
     Message(#[from] eno_schemas::MessageError),
+    /// The message is too large for NATS; a retry does not help.
+    #[error("{subject}: {bytes} bytes are more than NATS takes")]
+    TooLarge {
+        /// The subject.
+        subject: String,
+        /// Size of the message.
+        bytes: usize,
+    },
     /// NATS did not take it; a retry may help.
     #[error("publishing {subject}: {source}")]
     Nats {
@@ -65,6 +78,11 @@ pub enum OutboxError {
         /// Error of NATS.
         source: async_nats::Error,
     },
+}
+
+/// Maximum bytes of a transition: a dead letter has it with an error, within the server's limit.
+pub fn max_size(jetstream: &Context) -> usize {
+    jetstream.client().server_info().max_payload.min(MAX_MESSAGE).saturating_sub(RESERVE)
 }
 
 /// Publishes a transition after the message `expected` of its subject, and returns its sequence.
@@ -83,10 +101,15 @@ pub async fn publish(
             .payload(payload.clone())
             .message_id(&transition.id)
             .expected_last_subject_sequence(expected);
-        let acknowledged =
-            jetstream.send_publish(subject.clone(), message).await.map_err(|e| nats(e.into()))?;
-        match acknowledged.await {
+        let stored = match jetstream.send_publish(subject.clone(), message).await {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        match stored {
             Ok(done) => return Ok(done.sequence),
+            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                return Err(OutboxError::TooLarge { subject, bytes: payload.len() });
+            }
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                 match last(jetstream, &subject).await.map_err(nats)? {
                     // Entries expire after 7 days, and a recreated stream is empty.
@@ -100,6 +123,12 @@ pub async fn publish(
         }
     }
     Err(nats("the last sequence of the subject keeps changing".into()))
+}
+
+/// Removes an entry that a later one takes the place of.
+pub async fn remove(jetstream: &Context, sequence: u64) -> Result<(), async_nats::Error> {
+    jetstream.get_stream_no_info(subject::TRANSITIONS).await?.delete_message(sequence).await?;
+    Ok(())
 }
 
 /// The sequence and the id of a subject's last message.
@@ -119,12 +148,15 @@ async fn last(jetstream: &Context, subject: &str) -> Result<Option<(u64, String)
 /// Reads the last entry of every object.
 pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error> {
     #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
     struct Entry {
         uid: Name,
         kind: String,
         namespace: Option<Name>,
         name: Name,
         object: Value,
+        #[serde(default)]
+        left_out: LeftOut,
     }
     let (mut all, mut unreadable) = (HashMap::new(), 0);
     let stream = jetstream.get_stream(subject::TRANSITIONS).await?;
@@ -140,7 +172,12 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
                     Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
                     None => Key::cluster(kind, &entry.name),
                 };
-                let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
+                let is_cut = entry.left_out.fields.iter().any(|field| field == bounds::STATUS);
+                let status = entry
+                    .object
+                    .get("status")
+                    .filter(|_| !is_cut)
+                    .and_then(|value| convert::read(kind, value));
                 all.insert(key, LastEntry { sequence: info.stream_sequence, uid: entry.uid, status });
             }
             // An empty message marks that the subject was purged.
