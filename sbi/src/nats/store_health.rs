@@ -14,7 +14,7 @@ use async_nats::jetstream::kv::{UpdateError, UpdateErrorKind};
 /// How long writes may stay unanswered before that counts as a refusal. A server that restarts takes less.
 const MAX_SILENCE: Duration = Duration::from_secs(15);
 /// A failure that was not repeated within this time is over: its writer gave up. Writers retry within 30 s.
-const EXPIRY: Duration = Duration::from_secs(60);
+const EXPIRY: Duration = Duration::from_mins(1);
 /// Codes of a server without space, or without a store.
 const REFUSALS: [ErrorCode; 6] = [
     ErrorCode::INSUFFICIENT_RESOURCES,
