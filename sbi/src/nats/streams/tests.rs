@@ -108,7 +108,7 @@ async fn full_stream_takes_no_space_from_others_and_keeps_all_targets() {
     let owners = jetstream.get_key_value(subject::OWNERS).await.unwrap();
     owners.put("netconf.leaf1", "x".into()).await.unwrap();
     // A message that no part of ENO writes is refused, whatever space there is.
-    let large = publish(&jetstream, &Subject::history("node", "t").to_string(), 1_100_000).await.unwrap_err();
+    let large = owners.put("node.t", vec![b'x'; 5000].into()).await.unwrap_err();
     assert_eq!(error_code(&large), Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM), "{large}");
 }
 
