@@ -16,6 +16,7 @@ use super::message::{Endpoint, Message};
 use super::notices::Undelivered;
 use super::post::PostOutcome;
 use super::schedule::{AttemptEnd, DueCallback};
+use crate::status::convert::transition_id;
 use crate::stream_reader::{self, if_found};
 
 /// A failed callback is given up after this number of attempts if its transition is older than [`GIVE_UP_AGE`].
@@ -100,7 +101,7 @@ pub async fn try_once(
     let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
     let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
     if message.left_out.as_ref().is_some_and(|left_out| left_out.transitions.is_some())
-        && let Some(counter) = last_delivered(context, object).await
+        && let Some(counter) = last_delivered(context, object, &message.uid).await
     {
         message.told(counter);
     }
@@ -121,7 +122,7 @@ pub async fn try_once(
     };
     let mut about = about(&message, sequence, attempts, error.clone());
     if attempts == 1 {
-        about.delivered = last_delivered(context, object).await;
+        about.delivered = last_delivered(context, object, &message.uid).await;
     }
     if let Some(after) = after {
         context.metrics.callback(what);
@@ -189,13 +190,14 @@ async fn dead_letter(
     }
 }
 
-/// The last delivered transition of the object, if the history has it.
-async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
+/// The last delivered transition of the object of this uid, if the history has it.
+async fn last_delivered(context: &DeliveryContext, object: &Name, uid: &str) -> Option<u64> {
     let stream = context.connection.jetstream.get_stream_no_info(subject::HISTORY).await.ok()?;
     let last = stream_reader::last(&stream, &SubjectKind::Delivery.with_tokens(object)).await;
     let last = last.inspect_err(|error| debug!(object = &**object, %error, "the history can't be read"));
     let last: Delivery = decode(&last.ok()??.payload).ok()?;
-    (last.end == DeliveryEnd::Delivered).then_some(last.counter)
+    let is_same = last.transition == transition_id(uid, last.counter);
+    (is_same && last.end == DeliveryEnd::Delivered).then_some(last.counter)
 }
 
 /// Adds an attempt to the history, best effort.
