@@ -64,6 +64,12 @@ pub const FINALIZER: &str = "eno.k8s.io/engine";
 /// The condition that tells whether an object's callbacks are delivered; absent until a delivery failed.
 pub const CALLBACK_DELIVERED: &str = "CallbackDelivered";
 
+/// The condition that tells whether NATS stores an object's changes of phase; absent unless it refuses one.
+pub const RECORDED: &str = "Recorded";
+
+/// The conditions of field managers other than the core's.
+pub const CONDITIONS_BESIDE_CORE: [&str; 2] = [CALLBACK_DELIVERED, RECORDED];
+
 /// The `status.observedGeneration` of an object that no engine has seen yet. Programs such as kstatus take an
 /// object without a status for a finished one.
 pub const UNOBSERVED: i64 = -1;

@@ -42,6 +42,6 @@ pub use report::{
 };
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
-pub use transition::Transition;
+pub use transition::{LeftOut, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};
 pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VlanType};

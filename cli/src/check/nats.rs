@@ -14,7 +14,7 @@ const WARN_FULL: u64 = 80;
 /// Percentage of the space from which on the check fails.
 const FAIL_FULL: u64 = 95;
 /// Percentage of a stream's own limit from which on there is a warning.
-const WARN_LIMIT: u64 = 90;
+const WARN_LIMIT: u64 = 80;
 /// Age of a command without a report from which on it counts as unanswered. Drivers report progress every 2 s.
 const UNANSWERED: SignedDuration = SignedDuration::from_mins(1);
 
@@ -170,7 +170,10 @@ pub fn judge_space(streams: &Streams) -> Check {
     if full.is_empty() {
         return Check::ok(name, subject);
     }
-    let what = format!("near their limit, at which the oldest messages are dropped: {}", listed(full));
+    let what = format!(
+        "near their limit, at which they take no new messages or drop their oldest: {}",
+        listed(full)
+    );
     let remedy = "deliver or drop what waits there: eno callbacks list, eno callbacks retry";
     Check::warning(name, subject, Problem::new(what, remedy))
 }

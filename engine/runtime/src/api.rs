@@ -130,8 +130,20 @@ pub async fn patch<P: Serialize + std::fmt::Debug>(
     subresource: Option<&str>,
     patch: &Patch<P>,
 ) -> Result<Written, WriteError> {
+    patch_as(client, MANAGER, operation, key, subresource, patch).await
+}
+
+/// The same as another field manager.
+pub async fn patch_as<P: Serialize + std::fmt::Debug>(
+    client: &Client,
+    manager: &'static str,
+    operation: &'static str,
+    key: &Key,
+    subresource: Option<&str>,
+    patch: &Patch<P>,
+) -> Result<Written, WriteError> {
     let params = PatchParams {
-        field_manager: Some(MANAGER.into()),
+        field_manager: Some(manager.into()),
         force: matches!(patch, Patch::Apply(_)),
         // Validation would cost the API server a second parse, and the types have no unknown fields.
         field_validation: Some(ValidationDirective::Ignore),

@@ -71,6 +71,8 @@ pub struct Metrics {
     stream_bytes: Family<StreamLabel, Gauge>,
     /// Maximum size of each stream in bytes; 0: no limit.
     stream_limits: Family<StreamLabel, Gauge>,
+    /// The part of each stream's limits that is used, from 0 to 1.
+    stream_fill: Family<StreamLabel, Gauge<f64, AtomicU64>>,
     /// Transitions in the outbox by kind and phase.
     transitions: Family<ObjectLabels, Counter>,
     /// Effects of the core by kind.
@@ -125,6 +127,7 @@ impl Default for Metrics {
             nodes: Gauge::default(),
             stream_bytes: Family::default(),
             stream_limits: Family::default(),
+            stream_fill: Family::default(),
             transitions: Family::default(),
             effects: Family::default(),
             writes: Family::default(),
@@ -171,6 +174,11 @@ impl Metrics {
         all.register("nodes", "Nodes that should have an agent", self.nodes.clone());
         all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
         all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
+        all.register(
+            "stream_fill_ratio",
+            "Used part of the stream's limits of bytes and messages",
+            self.stream_fill.clone(),
+        );
         all.register("transitions", "Transitions written to the outbox", self.transitions.clone());
         all.register("effects", "What the core asked for", self.effects.clone());
         all.register("kube_writes", "Writes to the API server by what and result", self.writes.clone());
@@ -265,10 +273,11 @@ impl Metrics {
     /// What the streams hold.
     pub fn streams(&self, uses: &[StreamUse]) {
         let count = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        for StreamUse { stream, bytes, limit } in uses {
-            let label = StreamLabel { stream: stream.clone() };
-            self.stream_bytes.get_or_create(&label).set(count(*bytes));
-            self.stream_limits.get_or_create(&label).set(count(limit.unwrap_or_default()));
+        for used in uses {
+            let label = StreamLabel { stream: used.stream.clone() };
+            self.stream_bytes.get_or_create(&label).set(count(used.bytes));
+            self.stream_limits.get_or_create(&label).set(count(used.limit.unwrap_or_default()));
+            self.stream_fill.get_or_create(&label).set(used.fill_ratio());
         }
     }
 
@@ -335,6 +344,7 @@ impl Metrics {
         self.nodes.set(0);
         self.stream_bytes.clear();
         self.stream_limits.clear();
+        self.stream_fill.clear();
         for gauge in [&self.leading, &self.publish_waiting, &self.publish_outstanding, &self.outbox_lag] {
             gauge.set(0);
         }

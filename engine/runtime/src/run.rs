@@ -75,7 +75,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         Err(ConnectError::Stopped) => return Ok(()),
         connection => connection?,
     };
-    link.set(connection.client.clone());
+    link.set(&connection);
     let config = Config {
         cluster: String::new(),
         cluster_uid: None,

@@ -30,7 +30,7 @@ mod supervisor;
 
 pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
 pub use directory::DirectoryError;
-pub use nats::{AUTHORIZATION, NatsInfo, NatsKeyError, NatsUser, nats_keys};
+pub use nats::{AUTHORIZATION, LIMITS, NatsInfo, NatsKeyError, NatsUser, nats_keys};
 pub use node::{Node, NodeError, Nodes, NodesOptions};
 pub use pki::PkiError;
 pub use ports::pick_port;

@@ -9,6 +9,10 @@ use crate::directory::{DirectoryError, write_private};
 /// [`NatsUser::variable`].
 pub const AUTHORIZATION: &str = include_str!("../../../deploy/nats/authorization.conf");
 
+/// The largest message and the space of all streams, as in `deploy/nats/nats.conf`. By default a server takes three
+/// quarters of the free disk, which may be less than the streams reserve.
+pub const LIMITS: &str = "max_payload: 2MB\njetstream { max_file_store: 4GB }\n";
+
 /// A user of [`AUTHORIZATION`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NatsUser {
@@ -125,5 +129,13 @@ mod tests {
             assert_eq!(AUTHORIZATION.matches(&variable).count(), 1, "{variable}");
         }
         assert_eq!(AUTHORIZATION.matches("nkey:").count(), NatsUser::ALL.len());
+    }
+
+    #[test]
+    fn limits_are_those_of_deploy() {
+        let shipped = include_str!("../../../deploy/nats/nats.conf");
+        for limit in ["max_payload: 2MB", "max_file_store: 4GB"] {
+            assert!(LIMITS.contains(limit) && shipped.contains(limit), "{limit}");
+        }
     }
 }

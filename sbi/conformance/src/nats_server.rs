@@ -17,6 +17,11 @@ use eno_sbi::nats::{Connection, NatsArgs, connect};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The largest message, and the space of all streams, as in `deploy/nats/nats.conf`.
+const MAX_PAYLOAD: &str = "2MB";
+const MAX_FILE_STORE: &str = "4GB";
+const CONFIGURATION: &str = "nats.conf";
+
 /// A real nats-server with JetStream on a free loopback port, with a data directory of its own. Dropping it
 /// kills it and removes the data.
 pub struct NatsServer {
@@ -29,10 +34,18 @@ pub struct NatsServer {
 impl NatsServer {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Self {
+        Self::with_store(MAX_FILE_STORE).await
+    }
+
+    /// Starts a server whose streams have this space, such as `64MB`.
+    pub async fn with_store(max_file_store: &str) -> Self {
         let parts = Parts::from_env().expect("a cache for the parts");
         let program = parts.get(Part::NatsServer).await.expect("a nats-server");
         let port = eno_control_plane::pick_port().expect("a free port");
         let data = TempDir::new().expect("a directory for its data");
+        let limits =
+            format!("max_payload: {MAX_PAYLOAD}\njetstream {{ max_file_store: {max_file_store} }}\n");
+        std::fs::write(data.path().join(CONFIGURATION), limits).expect("its configuration is written");
         let mut server = Self { program, port, data, child: None };
         server.restart().await;
         server
@@ -42,7 +55,9 @@ impl NatsServer {
     pub async fn restart(&mut self) {
         self.kill().await;
         let child = Command::new(&self.program)
-            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--jetstream", "--store_dir"])
+            .args(["--addr", "127.0.0.1", "--port", &self.port.to_string(), "--config"])
+            .arg(self.data.path().join(CONFIGURATION))
+            .args(["--jetstream", "--store_dir"])
             .arg(self.data.path())
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -107,7 +107,7 @@ where
             Err(ConnectError::Stopped) => return Ok(()),
             connection => connection?,
         };
-    link.set(connection.client.clone());
+    link.set(&connection);
     let options = HostOptions { metrics, ..HostOptions::new(connection, about.ownership, about.version) }
         .with_args(&cli.host);
     host::run(driver, options, shutdown).await?;

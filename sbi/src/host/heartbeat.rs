@@ -23,7 +23,9 @@ pub(super) async fn run(
     let bytes = encode(&hello)?;
     let place = (subject::DRIVERS, &*key);
     while !stop.is_cancelled() {
-        let delay = match bucket::put(&connection.jetstream, place, bytes.clone().into(), None).await {
+        let renewed = bucket::put(&connection.jetstream, place, bytes.clone().into(), None).await;
+        connection.store.note(subject::DRIVERS, &renewed);
+        let delay = match renewed {
             Ok(_) => RENEWAL_INTERVAL,
             Err(error) => {
                 debug!(%error, "renewing the driver's presence");

@@ -137,6 +137,7 @@ impl Publisher {
                 Ok(sent) => sent.await,
                 Err(error) => Err(error),
             };
+            self.connection.store.note(subject::RESULTS, &sent);
             match sent {
                 Ok(ack) => {
                     record.stored = Some(Stored { position: ack.sequence, report: Some(report.clone()) });

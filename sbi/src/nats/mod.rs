@@ -6,6 +6,7 @@ mod credentials;
 mod follow;
 mod health;
 mod reader;
+mod store_health;
 mod streams;
 mod target;
 mod verifier;
@@ -25,6 +26,7 @@ pub use credentials::{Credentials, CredentialsError};
 pub use follow::Restarts;
 pub use health::NatsHealth;
 pub use reader::{Content, Selection, StoredMessage, StreamReader, for_each_stored, last_stored};
+pub use store_health::StoreHealth;
 pub use streams::{LEASE, StreamError, StreamUse, ensure_streams};
 pub use target::{ForgetError, forget_target, has_command, purge_subject};
 
@@ -89,6 +91,8 @@ pub struct Connection {
     pub jetstream: jetstream::Context,
     /// Number of servers that store each stream.
     pub replicas: usize,
+    /// Whether NATS stores what this process writes.
+    pub store: StoreHealth,
     connects: watch::Receiver<u64>,
 }
 
@@ -178,7 +182,8 @@ async fn connect_with(
             Ok(client) => {
                 let jetstream = jetstream::new(client.clone());
                 let replicas = usize::from(args.nats_replicas);
-                return Ok(Connection { client, jetstream, replicas, connects: connects_seen });
+                let store = StoreHealth::default();
+                return Ok(Connection { client, jetstream, replicas, store, connects: connects_seen });
             }
             Err(error) => warn!(%error, "no connection to NATS, trying again"),
         }

@@ -1,4 +1,8 @@
-//! The JetStream streams and buckets, and their creation.
+//! The JetStream streams and buckets, their bounds, and their creation.
+//!
+//! NATS reserves the bound of each stream. So no stream takes space from another, and the sum of the bounds has to be
+//! below `max_file_store`. Where the last message of a subject matters, a full stream refuses new messages. An outbox,
+//! a history and dead letters drop their oldest ones.
 
 use std::time::Duration;
 
@@ -6,29 +10,66 @@ use async_nats::jetstream::context::{CreateKeyValueErrorKind, CreateStreamErrorK
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode, kv};
 use eno_schemas::{SubjectKind, subject};
+use tracing::warn;
+
+use super::store_health::error_code;
 
 const WEEK: Duration = Duration::from_hours(7 * 24);
 /// Lifetime of presence and ownership keys after their last renewal.
 pub const LEASE: Duration = Duration::from_secs(15);
 /// Time within which the server drops repeated messages by their id; later repeats are dropped by readers.
 const DEDUPE_WINDOW: Duration = Duration::from_mins(10);
-const HISTORY_BYTES: i64 = 256 * 1024 * 1024;
 const MONTH: Duration = Duration::from_hours(30 * 24);
-const DEAD_LETTER_BYTES: i64 = 256 * 1024 * 1024;
+
+const KIB: i64 = 1024;
+const MIB: i64 = 1024 * KIB;
+/// 480 nodes with 4,000 services have commands of less than 400 MiB, 64 switches less than 7 MiB.
+const COMMANDS: Bound = Bound { bytes: 512 * MIB, message: 2 * MIB };
+const RESULTS: Bound = Bound { bytes: 512 * MIB, message: 2 * MIB };
+/// More targets than an installation has. The server keeps each subject in memory.
+const MAX_RESULTS: i64 = 100_000;
+/// A transition has the whole object, of which the API server stores at most 1.5 MiB.
+const TRANSITIONS: Bound = Bound { bytes: 1024 * MIB, message: 2 * MIB };
+const HISTORY: Bound = Bound { bytes: 256 * MIB, message: 2 * MIB };
+const MAX_HISTORY: i64 = 500_000;
+const DEAD_LETTERS: Bound = Bound { bytes: 256 * MIB, message: 2 * MIB };
+const DRIVERS: Bound = Bound { bytes: 16 * MIB, message: 64 * KIB };
+const OWNERS: Bound = Bound { bytes: 16 * MIB, message: 4 * KIB };
+const CALLBACKS: Bound = Bound { bytes: 64 * MIB, message: 64 * KIB };
+
+/// Maximum size of a stream and of one message in it, in bytes.
+#[derive(Clone, Copy)]
+struct Bound {
+    bytes: i64,
+    message: i64,
+}
+
+impl Bound {
+    fn message(self) -> i32 {
+        i32::try_from(self.message).unwrap_or(i32::MAX)
+    }
+}
 
 /// Why a stream could not be created or updated. A retry helps when the server was busy or unreachable.
 #[derive(Debug, thiserror::Error)]
-#[error("{operation} NATS stream {stream}: {source}")]
+#[error("{operation} NATS stream {stream}: {source}{remedy}")]
 pub struct StreamError {
     operation: &'static str,
     stream: String,
     source: async_nats::Error,
+    remedy: &'static str,
 }
 
 impl StreamError {
     fn new(operation: &'static str, stream: &str, source: impl Into<async_nats::Error>) -> Self {
-        Self { operation, stream: stream.to_owned(), source: source.into() }
+        let source = source.into();
+        let remedy = if lacks_space(&*source) { "; max_file_store of NATS is too small" } else { "" };
+        Self { operation, stream: stream.to_owned(), source, remedy }
     }
+}
+
+fn lacks_space(error: &(dyn std::error::Error + 'static)) -> bool {
+    error_code(error) == Some(ErrorCode::STORAGE_RESOURCES_EXCEEDED)
 }
 
 /// What a stream holds.
@@ -40,15 +81,30 @@ pub struct StreamUse {
     pub bytes: u64,
     /// Its maximum size in bytes; `None`: it has no limit of its own.
     pub limit: Option<u64>,
+    /// Number of its messages.
+    pub messages: u64,
+    /// Maximum number of its messages; `None`: there is none.
+    pub max_messages: Option<u64>,
 }
 
 impl StreamUse {
     fn of(info: &Info) -> Self {
+        let limit = |limit: i64| u64::try_from(limit).ok().filter(|limit| *limit > 0);
         Self {
             stream: info.config.name.clone(),
             bytes: info.state.bytes,
-            limit: u64::try_from(info.config.max_bytes).ok().filter(|limit| *limit > 0),
+            limit: limit(info.config.max_bytes),
+            messages: info.state.messages,
+            max_messages: limit(info.config.max_messages),
         }
+    }
+
+    /// The part of its limits that is used, from 0 to 1.
+    pub fn fill_ratio(&self) -> f64 {
+        // Sizes and counts are far below the limit of exact floating point.
+        #[allow(clippy::cast_precision_loss)]
+        let ratio = |used: u64, limit: Option<u64>| limit.map_or(0.0, |limit| used as f64 / limit as f64);
+        ratio(self.bytes, self.limit).max(ratio(self.messages, self.max_messages))
     }
 }
 
@@ -58,16 +114,7 @@ impl StreamUse {
 pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<Vec<StreamUse>, StreamError> {
     let mut uses = Vec::new();
     for wanted in streams(replicas) {
-        let Some(info) = create(jetstream, &wanted).await? else { continue };
-        uses.push(StreamUse::of(&info));
-        let found = info.config;
-        if differs(&found, &wanted) {
-            let name = wanted.name.clone();
-            jetstream
-                .update_stream(&Config { metadata: found.metadata, ..wanted })
-                .await
-                .map_err(|error| StreamError::new("updating", &name, error))?;
-        }
+        uses.extend(ensure_stream(jetstream, wanted).await?);
     }
     for wanted in buckets(replicas) {
         let Some(info) = create_bucket(jetstream, &wanted).await? else { continue };
@@ -75,20 +122,60 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<Vec<
         let found = info.config;
         if found.max_age != wanted.max_age
             || found.num_replicas != wanted.num_replicas
+            || found.max_bytes != wanted.max_bytes
+            || found.max_message_size != wanted.max_value_size
             || found.subject_delete_marker_ttl != wanted.limit_markers
         {
             let name = wanted.bucket.clone();
-            jetstream
-                .update_key_value(wanted)
-                .await
-                .map_err(|error| StreamError::new("updating", &name, error))?;
+            accept_missing_space(&name, jetstream.update_key_value(wanted).await)?;
         }
     }
     Ok(uses)
 }
 
+/// Returns what the stream holds if it existed before.
+async fn ensure_stream(jetstream: &Context, wanted: Config) -> Result<Option<StreamUse>, StreamError> {
+    let Some(info) = create(jetstream, &wanted).await? else { return Ok(None) };
+    let found_use = StreamUse::of(&info);
+    let wanted = without_loss(&info, wanted);
+    let found = info.config;
+    if differs(&found, &wanted) {
+        let name = wanted.name.clone();
+        let updated = jetstream.update_stream(&Config { metadata: found.metadata, ..wanted }).await;
+        accept_missing_space(&name, updated)?;
+    }
+    Ok(Some(found_use))
+}
+
+/// Keeps the present bound of a stream that drops its oldest messages while it holds more than the wanted one.
+fn without_loss(found: &Info, wanted: Config) -> Config {
+    let present = found.config.max_bytes;
+    let drops = wanted.discard == DiscardPolicy::Old && (present <= 0 || present > wanted.max_bytes);
+    let fits =
+        // Its writer goes on meanwhile.
+        i64::try_from(found.state.bytes).is_ok_and(|bytes| bytes <= wanted.max_bytes / 16 * 15);
+    if drops && !fits { Config { max_bytes: present, ..wanted } } else { wanted }
+}
+
+/// A server with less space than the sum of the bounds refuses a bound. The stream goes on without it.
+fn accept_missing_space<T, E>(stream: &str, updated: Result<T, E>) -> Result<(), StreamError>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    match updated {
+        Err(error) if lacks_space(&error) => {
+            warn!(
+                stream,
+                "NATS has no space to reserve for the stream: enlarge its volume and max_file_store"
+            );
+            Ok(())
+        }
+        updated => updated.map(drop).map_err(|error| StreamError::new("updating", stream, error)),
+    }
+}
+
 fn streams(replicas: usize) -> Vec<Config> {
-    let base = |name: &str, kind: SubjectKind, description: &str| Config {
+    let base = |name: &str, bound: Bound, kind: SubjectKind, description: &str| Config {
         name: name.into(),
         description: Some(description.into()),
         subjects: vec![kind.all()],
@@ -97,21 +184,31 @@ fn streams(replicas: usize) -> Vec<Config> {
         storage: StorageType::File,
         num_replicas: replicas,
         max_messages: -1,
-        max_bytes: -1,
+        max_bytes: bound.bytes,
+        max_message_size: bound.message(),
         max_messages_per_subject: -1,
         duplicate_window: Duration::from_mins(2),
         ..Config::default()
     };
-    let last_value = |config: Config| Config { max_messages_per_subject: 1, ..config };
+    // A full stream keeps the last message of each subject, and takes its successor of the same size.
+    let last_value =
+        |config: Config| Config { max_messages_per_subject: 1, discard: DiscardPolicy::New, ..config };
     let week = |config: Config| Config { max_age: WEEK, ..config };
     vec![
-        last_value(base(subject::COMMANDS, SubjectKind::Command, "The desired state of each target")),
+        last_value(base(
+            subject::COMMANDS,
+            COMMANDS,
+            SubjectKind::Command,
+            "The desired state of each target",
+        )),
         Config {
             // Direct reads carry the subject in the request's subject, so that permissions can restrict each
             // driver to its own.
             allow_direct: true,
+            max_messages: MAX_RESULTS,
             ..last_value(base(
                 subject::RESULTS,
+                RESULTS,
                 SubjectKind::Result,
                 "What was last read back from each target",
             ))
@@ -119,26 +216,37 @@ fn streams(replicas: usize) -> Vec<Config> {
         Config {
             allow_direct: true,
             duplicate_window: DEDUPE_WINDOW,
-            ..week(base(subject::TRANSITIONS, SubjectKind::Transition, "The outbox: phase changes of 7 days"))
+            ..week(base(
+                subject::TRANSITIONS,
+                TRANSITIONS,
+                SubjectKind::Transition,
+                "The outbox: phase changes of 7 days",
+            ))
         },
         Config {
-            max_bytes: HISTORY_BYTES,
-            ..week(base(subject::HISTORY, SubjectKind::History, "Reports of 7 days"))
+            max_messages: MAX_HISTORY,
+            ..week(base(subject::HISTORY, HISTORY, SubjectKind::History, "Reports of 7 days"))
         },
         Config {
-            max_bytes: DEAD_LETTER_BYTES,
             max_age: MONTH,
             // A message that is repeated after a crash is stored once.
             duplicate_window: DEDUPE_WINDOW,
-            ..base(subject::DEAD_LETTERS, SubjectKind::DeadLetter, "Callbacks that were given up")
+            ..base(
+                subject::DEAD_LETTERS,
+                DEAD_LETTERS,
+                SubjectKind::DeadLetter,
+                "Callbacks that were given up",
+            )
         },
     ]
 }
 
 fn buckets(replicas: usize) -> Vec<kv::Config> {
-    let lease = |bucket: &str, description: &str| kv::Config {
+    let lease = |bucket: &str, bound: Bound, description: &str| kv::Config {
         bucket: bucket.into(),
         description: description.into(),
+        max_bytes: bound.bytes,
+        max_value_size: bound.message(),
         history: 1,
         max_age: LEASE,
         storage: StorageType::File,
@@ -148,11 +256,11 @@ fn buckets(replicas: usize) -> Vec<kv::Config> {
         ..kv::Config::default()
     };
     vec![
-        lease(subject::DRIVERS, "The drivers that are alive"),
-        lease(subject::OWNERS, "Which driver instance works on which target"),
+        lease(subject::DRIVERS, DRIVERS, "The drivers that are alive"),
+        lease(subject::OWNERS, OWNERS, "Which driver instance works on which target"),
         kv::Config {
             max_age: Duration::ZERO,
-            ..lease(subject::CALLBACKS, "How far each object's callbacks are delivered")
+            ..lease(subject::CALLBACKS, CALLBACKS, "How far each object's callbacks are delivered")
         },
     ]
 }
@@ -163,6 +271,8 @@ fn differs(found: &Config, wanted: &Config) -> bool {
         || found.max_messages_per_subject != wanted.max_messages_per_subject
         || found.max_age != wanted.max_age
         || found.max_bytes != wanted.max_bytes
+        || found.max_messages != wanted.max_messages
+        || found.max_message_size != wanted.max_message_size
         || found.discard != wanted.discard
         || found.allow_direct != wanted.allow_direct
         || found.duplicate_window != wanted.duplicate_window
@@ -216,3 +326,6 @@ async fn find(jetstream: &Context, name: &str) -> Result<Option<Info>, StreamErr
         Err(error) => Err(StreamError::new("looking for", name, error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

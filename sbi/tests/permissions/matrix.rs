@@ -212,10 +212,10 @@ fn may_publish(user: NatsUser) -> Set {
                 "eno.v1.answer.engine.callbacks.y",
                 "$KV.ENO_CALLBACKS.floor",
                 "$JS.API.INFO",
-                "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
                 "$JS.API.STREAM.PURGE.ENO_COMMANDS",
                 "$JS.API.STREAM.PURGE.ENO_RESULTS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
+                "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
             ]),
         ]),
         NatsUser::DriverNetconf

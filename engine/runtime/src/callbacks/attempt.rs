@@ -17,6 +17,7 @@ use super::message::{Endpoint, Message};
 use super::notices::Undelivered;
 use super::post::PostOutcome;
 use super::schedule::{AttemptEnd, DueCallback};
+use crate::status::convert::transition_id;
 
 /// A failed callback is given up after this number of attempts if its transition is older than [`GIVE_UP_AGE`].
 const MIN_ATTEMPTS: u32 = 10;
@@ -87,7 +88,7 @@ pub async fn try_once(
     old: bool,
     payload: &[u8],
 ) -> (AttemptEnd, Duration, DeliveryChange) {
-    let message = match serde_json::from_slice::<Message>(payload) {
+    let mut message = match serde_json::from_slice::<Message>(payload) {
         Ok(message) => message,
         // A transition of another version, whose endpoint is unknown.
         Err(error) => {
@@ -99,6 +100,11 @@ pub async fn try_once(
     // The user may have corrected the endpoint meanwhile.
     let corrected = if attempts > 0 { context.current_endpoint(&message).await } else { None };
     let endpoint = corrected.unwrap_or_else(|| Endpoint::of_message(&message));
+    if message.left_out.as_ref().is_some_and(|left_out| left_out.transitions.is_some())
+        && let Some(counter) = last_delivered(context, object, &message.uid).await
+    {
+        message.told(counter);
+    }
     let started = Instant::now();
     let answer = context.poster.post(&message, &endpoint).await;
     let took = started.elapsed();
@@ -116,7 +122,7 @@ pub async fn try_once(
     };
     let mut about = about(&message, sequence, attempts, error.clone());
     if attempts == 1 {
-        about.delivered = last_delivered(context, object).await;
+        about.delivered = last_delivered(context, object, &message.uid).await;
     }
     if let Some(after) = after {
         context.metrics.callback(what);
@@ -195,14 +201,15 @@ pub fn if_found(
     }
 }
 
-/// The last delivered transition of the object, if the history has it.
-async fn last_delivered(context: &DeliveryContext, object: &Name) -> Option<u64> {
+/// The last delivered transition of the object of this uid, if the history has it.
+async fn last_delivered(context: &DeliveryContext, object: &Name, uid: &str) -> Option<u64> {
     let of = SubjectKind::Delivery.with_tokens(object);
     let last = last_stored(&context.connection.jetstream, subject::HISTORY, &of).await;
     let last = last.inspect_err(|error| debug!(object = &**object, %error, "the history can't be read"));
     let Content::Payload(payload) = last.ok()??.content else { return None };
     let last: Delivery = decode(&payload).ok()?;
-    (last.end == DeliveryEnd::Delivered).then_some(last.counter)
+    let is_same = last.transition == transition_id(uid, last.counter);
+    (is_same && last.end == DeliveryEnd::Delivered).then_some(last.counter)
 }
 
 /// Adds an attempt to the history, best effort.

@@ -19,7 +19,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{debug, warn};
 
 use super::attempt::{AttemptResult, DeliveryChange, attempt};
-use super::message::host;
+use super::message::{Address, address};
 use super::notices::{Notices, WriteOutcome};
 use super::requests::{FinishedRequest, PendingRequest};
 use super::schedule::Schedule;
@@ -164,9 +164,9 @@ impl Deliveries<'_> {
         *self.newest = (*self.newest).max(Some((sequence, message.stored_at)));
         let object = SubjectKind::Transition.tokens_of(&message.subject).unwrap_or(&message.subject);
         let read = outbox::check(&message.content)
-            .and_then(|payload| host(payload).map_err(|error| outbox::unreadable(payload, &error)));
-        let host = match read {
-            Ok(host) => host,
+            .and_then(|payload| address(payload).map_err(|error| outbox::unreadable(payload, &error)));
+        let address = match read {
+            Ok(address) => address,
             Err(error) => {
                 self.context.metrics.malformed("transition");
                 let reason = error.reason;
@@ -175,10 +175,14 @@ impl Deliveries<'_> {
                     self.context.lease_guard.wait_until_held().await;
                     outbox::remove(&self.context.connection.jetstream, sequence).await?;
                 }
-                None
+                Address::default()
             }
         };
-        self.schedule.add(&object.into(), sequence, host);
+        if address.is_joined {
+            self.schedule.add_joined(&object.into(), sequence, address.host);
+        } else {
+            self.schedule.add(&object.into(), sequence, address.host);
+        }
         Ok(())
     }
 
@@ -245,7 +249,9 @@ impl Deliveries<'_> {
             state::save(&self.bucket, &mut self.schedule).await?;
             self.entries.read_again(&self.bucket).await
         };
-        if let Err(error) = saved.await {
+        let saved = saved.await;
+        self.context.connection.store.note_any(subject::CALLBACKS, &saved);
+        if let Err(error) = saved {
             warn!(%error, "what is remembered of callbacks can't be written, trying again");
         }
         self.context.metrics.callbacks_failing.set(i64::try_from(self.notices.len()).unwrap_or(i64::MAX));

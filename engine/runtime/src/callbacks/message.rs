@@ -1,15 +1,18 @@
 //! The posted message and its endpoint. Pure.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use eno_core::Name;
 use eno_nbi_crds::{CallbackFormat, CallbackSecret};
-use eno_schemas::Phase;
+use eno_schemas::{LeftOut, Phase};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// The fields of a transition that subscribers get. The object stays in its original text.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Message {
     /// Identifier, the same for each attempt.
     pub id: String,
@@ -29,6 +32,9 @@ pub struct Message {
     pub at: String,
     /// The object in its original text.
     pub object: Box<RawValue>,
+    /// What is left out.
+    #[serde(default)]
+    pub left_out: Option<LeftOut>,
     /// A test message on request, which is no transition.
     #[serde(skip)]
     pub test: bool,
@@ -80,10 +86,30 @@ impl Message {
     /// The body in a format, with its media type.
     pub fn body(&self, format: CallbackFormat) -> (Bytes, &'static str) {
         match format {
-            CallbackFormat::Object => {
-                (Bytes::copy_from_slice(self.object.get().as_bytes()), "application/json")
-            }
+            CallbackFormat::Object => (self.content().into_owned().into(), "application/json"),
             CallbackFormat::CloudEvents => (self.event().into(), "application/cloudevents+json"),
+        }
+    }
+
+    /// Corrects how many transitions are left out: the subscriber got the one with this counter.
+    pub fn told(&mut self, counter: u64) {
+        if let Some(left_out) = &mut self.left_out {
+            let missing = self.counter.saturating_sub(counter).saturating_sub(1);
+            left_out.transitions =
+                left_out.transitions.map(|count| count.min(missing)).filter(|count| *count > 0);
+            if *left_out == LeftOut::default() {
+                self.left_out = None;
+            }
+        }
+    }
+
+    /// The object's text, with the field `leftOut` if something is left out.
+    fn content(&self) -> Cow<'_, str> {
+        let object = self.object.get();
+        let left_out = self.left_out.as_ref().and_then(|left_out| serde_json::to_string(left_out).ok());
+        match (left_out, object.strip_suffix('}')) {
+            (Some(left_out), Some(fields)) => format!("{fields},\"leftOut\":{left_out}}}").into(),
+            _ => object.into(),
         }
     }
 
@@ -107,14 +133,17 @@ impl Message {
         // The object's text is embedded unchanged.
         let mut text = attributes.to_string();
         text.pop();
-        text + ",\"data\":" + self.object.get() + "}"
+        text + ",\"data\":" + &self.content() + "}"
     }
 }
 
 /// The fields of a transition that tell its endpoint.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Addressed {
     object: AddressedObject,
+    #[serde(default)]
+    left_out: LeftOut,
 }
 
 #[derive(Deserialize)]
@@ -128,18 +157,28 @@ struct AddressedSpec {
     callback_url: Option<String>,
 }
 
-/// The host of a transition's endpoint; `None`: it has none. An error: the payload is no transition.
-pub fn host(payload: &[u8]) -> Result<Option<Name>, serde_json::Error> {
+/// Where a transition goes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// The host of its endpoint; `None`: it has none.
+    pub host: Option<Name>,
+    /// It takes the place of the transition before.
+    pub is_joined: bool,
+}
+
+/// The address of a transition. An error: the payload is no transition.
+pub fn address(payload: &[u8]) -> Result<Address, serde_json::Error> {
     // An empty message marks that the subject was purged.
     if payload.is_empty() {
-        return Ok(None);
+        return Ok(Address::default());
     }
-    let addressed: Addressed = serde_json::from_slice(payload)?;
-    let url = addressed.object.spec.and_then(|spec| reqwest::Url::parse(&spec.callback_url?).ok());
-    Ok(url.and_then(|url| {
+    let Addressed { object, left_out } = serde_json::from_slice(payload)?;
+    let url = object.spec.and_then(|spec| reqwest::Url::parse(&spec.callback_url?).ok());
+    let host = url.and_then(|url| {
         let host = url.host_str()?;
         Some(format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into())
-    }))
+    });
+    Ok(Address { host, is_joined: left_out.transitions.is_some() })
 }
 
 #[cfg(test)]
@@ -178,6 +217,25 @@ mod tests {
         assert_eq!(event["data"]["spec"]["CallbackURL"], "http://x/");
         let (plain, media_type) = message.body(CallbackFormat::Object);
         assert_eq!((&plain[..], media_type), (message.object.get().as_bytes(), "application/json"));
+    }
+
+    #[test]
+    fn body_says_what_is_left_out() {
+        let mut message = message(None);
+        let annotations = vec!["big".to_owned()];
+        message.counter = 9;
+        message.left_out =
+            Some(LeftOut { transitions: Some(5), annotations: annotations.clone(), ..LeftOut::default() });
+        let plain: Value = serde_json::from_slice(&message.body(CallbackFormat::Object).0).unwrap();
+        assert_eq!(plain["leftOut"], json!({ "transitions": 5, "annotations": annotations }));
+        assert_eq!(plain["metadata"]["generation"], 7);
+        let event: Value = serde_json::from_slice(&message.body(CallbackFormat::CloudEvents).0).unwrap();
+        assert_eq!((&event["data"], &event["sequence"]), (&plain, &json!("00000000000000000009")));
+        // The callback of the sixth was taken, so two are missing.
+        message.told(6);
+        assert_eq!(message.left_out.as_ref().unwrap().transitions, Some(2));
+        message.told(8);
+        assert_eq!(message.left_out, Some(LeftOut { annotations, ..LeftOut::default() }));
     }
 
     #[test]

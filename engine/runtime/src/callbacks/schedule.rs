@@ -119,6 +119,8 @@ struct ObjectQueue {
     last_error: String,
     /// The object has an entry in the bucket.
     has_entry: bool,
+    /// The first one left the outbox during its attempt: the second one takes its place.
+    is_replaced: bool,
 }
 
 impl Schedule {
@@ -193,6 +195,30 @@ impl Schedule {
         self.enqueue_object(object);
     }
 
+    /// The same for a transition that takes the place of the object's last one, which leaves the outbox.
+    pub fn add_joined(&mut self, object: &Name, sequence: u64, host: Option<Name>) {
+        if sequence > self.read && host.is_some() {
+            self.drop_last(object);
+        }
+        self.add(object, sequence, host);
+    }
+
+    /// Forgets the last transition of an object, to which another one is added.
+    fn drop_last(&mut self, object: &Name) {
+        let Some(queue) = self.objects.get_mut(object) else { return };
+        if queue.pending.len() == 1 && matches!(queue.stage, Stage::Running { .. } | Stage::Paused) {
+            queue.is_replaced = queue.stage != Stage::Paused;
+            return;
+        }
+        if let Some((sequence, _)) = queue.pending.pop_back() {
+            self.without_entry.remove(&sequence);
+            self.pending -= 1;
+            if queue.has_entry && queue.pending.is_empty() {
+                self.changed.insert(object.clone());
+            }
+        }
+    }
+
     /// Puts an idle object into the queue of its host.
     fn enqueue_object(&mut self, object: &Name) {
         let Some(queue) = self.objects.get_mut(object).filter(|queue| queue.stage == Stage::Idle) else {
@@ -240,6 +266,14 @@ impl Schedule {
             }
         };
         let attempted = ended != AttemptEnd::NotAttempted;
+        if std::mem::take(&mut queue.is_replaced)
+            && ended != AttemptEnd::Done
+            && let Some((sequence, _)) = queue.pending.pop_front()
+        {
+            // The attempts go on with its successor.
+            self.without_entry.remove(&sequence);
+            self.pending -= 1;
+        }
         match ended {
             AttemptEnd::Done => {
                 if let Some((sequence, _)) = queue.pending.pop_front() {

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::Newest;
 use super::attempt::if_found;
-use super::message::host;
+use super::message::address;
 use super::notices::{Notices, Undelivered};
 use super::schedule::{self, Schedule};
 
@@ -258,7 +258,8 @@ async fn pending(
         };
         let Some(message) = message.filter(|message| message.sequence <= to) else { break };
         next = message.sequence + 1;
-        waiting.extend(host(&message.payload).ok().flatten().map(|host| (message.sequence, host)));
+        let host = address(&message.payload).ok().and_then(|address| address.host);
+        waiting.extend(host.map(|host| (message.sequence, host)));
     }
     Ok(waiting)
 }

@@ -21,7 +21,7 @@ use axum::{Json, Router};
 use eno_conformance::NatsServer;
 use eno_core::Name;
 use eno_sbi::nats::ensure_streams;
-use eno_schemas::{DeliveryEnd, Phase, Transition, encode, subject};
+use eno_schemas::{DeliveryEnd, LeftOut, Phase, Transition, encode, subject};
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -233,7 +233,7 @@ impl Bench {
 
     /// Publishes a transition of an object; its CallbackURL has its name as path.
     async fn transition(&mut self, name: &str, counter: u64, url: Option<&str>) {
-        let url = url.map_or_else(|| format!("http://{}/{name}", self.address), ToOwned::to_owned);
+        let url = url.map_or_else(|| self.url(name), ToOwned::to_owned);
         let spec = if url.is_empty() { json!({}) } else { json!({ "CallbackURL": url }) };
         self.transition_of(name, counter, &spec).await;
     }
@@ -243,6 +243,21 @@ impl Bench {
         let transition = transition(name, counter, spec);
         let last = self.last.entry(name.into()).or_default();
         *last = outbox::publish(&self.connection.jetstream, &transition, *last).await.unwrap();
+    }
+
+    /// Publishes a transition that takes the place of the object's last one.
+    async fn joined_transition(&mut self, name: &str, counter: u64) {
+        let mut transition = transition(name, counter, &json!({ "CallbackURL": self.url(name) }));
+        transition.left_out = Some(LeftOut { transitions: Some(counter - 1), ..LeftOut::default() });
+        let last = self.last.entry(name.into()).or_default();
+        let jetstream = &self.connection.jetstream;
+        let former = std::mem::replace(last, outbox::publish(jetstream, &transition, *last).await.unwrap());
+        outbox::remove(jetstream, former).await.unwrap();
+    }
+
+    /// The CallbackURL of an object.
+    fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
     }
 
     fn start_delivery(&self) -> (CancellationToken, JoinHandle<()>) {
@@ -338,6 +353,7 @@ fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
         phase: Phase::Ready,
         at: "2026-01-02T03:04:05.000Z".into(),
         object: json!({ "kind": "L2Service", "spec": spec, "status": { "transitions": counter } }),
+        left_out: None,
     }
 }
 

@@ -19,6 +19,8 @@ enum PublishError {
     Sequence(u64),
     #[error(transparent)]
     Message(#[from] MessageError),
+    #[error("{0} bytes are more than NATS takes")]
+    TooLarge(usize),
     #[error("{0}")]
     Nats(#[from] async_nats::Error),
 }
@@ -47,14 +49,16 @@ pub async fn publish(
         desired,
         transaction: pending.transaction,
     };
-    let answer = match attempt(&connection.jetstream, &command, pending.expected).await {
+    let published = attempt(&connection.jetstream, &command, pending.expected).await;
+    connection.store.note(subject::COMMANDS, &published);
+    let answer = match published {
         Ok(sequence) => {
             metrics.command("published");
             StreamEvent::Published(target, generation, sequence)
         }
         Err(PublishError::Sequence(sequence)) => StreamEvent::NotPublished(target, Some(sequence)),
-        Err(PublishError::Message(error)) => {
-            // This state can't be encoded; a later one may be.
+        Err(error @ (PublishError::Message(_) | PublishError::TooLarge(_))) => {
+            // This state can't be sent; a later one may be.
             metrics.command("malformed");
             warn!(%target, %error, "a command can't be written");
             StreamEvent::Published(target, generation, pending.expected)
@@ -70,13 +74,18 @@ pub async fn publish(
 
 async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Result<u64, PublishError> {
     let subject = Subject::command(&command.driver, &command.target).to_string();
-    let message = PublishMessage::build()
-        .payload(Bytes::from(encode(command)?))
-        .expected_last_subject_sequence(expected);
-    let acknowledged =
-        jetstream.send_publish(subject.clone(), message).await.map_err(|e| PublishError::Nats(e.into()))?;
-    match acknowledged.await {
+    let payload = Bytes::from(encode(command)?);
+    let bytes = payload.len();
+    let message = PublishMessage::build().payload(payload).expected_last_subject_sequence(expected);
+    let acknowledged = match jetstream.send_publish(subject.clone(), message).await {
+        Ok(acknowledged) => acknowledged.await,
+        Err(error) => Err(error),
+    };
+    match acknowledged {
         Ok(done) => Ok(done.sequence),
+        Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+            Err(PublishError::TooLarge(bytes))
+        }
         Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
             let last = last_stored(jetstream, subject::COMMANDS, &subject).await?;
             let Some(last) = last.filter(|last| last.content != Content::Removed) else {

@@ -262,6 +262,9 @@ impl Leader {
             let known = WrittenStatus { content, version: stored.version };
             self.enqueue_job(&object.key, Change::StatusKnown(known));
         }
+        if stored.is_unrecorded {
+            self.enqueue_job(&object.key, Change::UnrecordedKnown(uid.clone()));
+        }
         if let Some(last) = self.outbox.last.remove(&object.key) {
             let counter = object.status.as_ref().map_or(0, |status| status.transitions);
             if let Some(repeated) =

@@ -69,7 +69,7 @@ pub async fn start(
     let (jobs, queue) = mpsc::unbounded_channel();
     let writer_context = Arc::new(WriterContext {
         client: client.clone(),
-        jetstream: connection.jetstream,
+        connection,
         mailbox: mailbox.clone(),
         permits: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
         events: events.clone(),

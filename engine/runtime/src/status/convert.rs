@@ -124,9 +124,19 @@ pub fn is_outdated(kind: Kind, status: &Value) -> bool {
     let lacks = |column| realized && status.get(column).is_none();
     let mut conditions = status["conditions"].as_array().into_iter().flatten();
     column.is_some_and(lacks)
-        || conditions.any(|condition| {
-            condition["type"] != crds::CALLBACK_DELIVERED && condition.get("observedGeneration").is_none()
-        })
+        || conditions
+            .any(|condition| !is_beside_core(condition) && condition.get("observedGeneration").is_none())
+}
+
+/// True of a condition of another field manager.
+fn is_beside_core(condition: &Value) -> bool {
+    condition["type"].as_str().is_some_and(|kind| crds::CONDITIONS_BESIDE_CORE.contains(&kind))
+}
+
+/// True of a status that says that NATS did not store a change of phase.
+pub fn is_unrecorded(status: &Value) -> bool {
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.any(|condition| condition["type"] == crds::RECORDED)
 }
 
 /// Texts for kubectl's columns. A column shows one text; of a list it would show only the first element.
@@ -279,8 +289,7 @@ pub fn content_of(mut status: Value) -> u64 {
         fields.remove("transitions");
         fields.remove(READY_INPUTS);
         if let Some(conditions) = fields.get_mut("conditions").and_then(Value::as_array_mut) {
-            // The callback task owns this condition.
-            conditions.retain(|condition| condition["type"] != crds::CALLBACK_DELIVERED);
+            conditions.retain(|condition| !is_beside_core(condition));
             for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
                 condition.remove("lastTransitionTime");
             }

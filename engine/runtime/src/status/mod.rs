@@ -1,5 +1,6 @@
 //! What the engine writes about its objects: outbox, status, finalizers, Kubernetes Events.
 
+pub mod bounds;
 pub mod bridge_domains;
 pub mod convert;
 pub mod events;

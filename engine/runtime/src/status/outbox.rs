@@ -9,14 +9,19 @@ use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use eno_core::{Key, Name, Status};
 use eno_sbi::nats::{Content, Selection, StoredMessage, for_each_stored, last_stored};
-use eno_schemas::{Subject, SubjectKind, Transition, encode, subject};
+use eno_schemas::{LeftOut, Subject, SubjectKind, Transition, encode, subject};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::warn;
 
 use crate::api;
-use crate::status::convert;
+use crate::status::{bounds, convert};
+
+/// `max_payload` of the shipped configuration, which is also the bound of the stream's messages.
+const MAX_MESSAGE: usize = 2 * 1024 * 1024;
+/// Bytes of headers, and of what a dead letter adds to a transition.
+const RESERVE: usize = 16 * 1024;
 
 /// The last entry of one object.
 #[derive(Debug)]
@@ -57,6 +62,14 @@ pub enum OutboxError {
     /// The message breaks its schema; a retry does not help.
     #[error(transparent)]
     Message(#[from] eno_schemas::MessageError),
+    /// The message is too large for NATS; a retry does not help.
+    #[error("{subject}: {bytes} bytes are more than NATS takes")]
+    TooLarge {
+        /// The subject.
+        subject: String,
+        /// Size of the message.
+        bytes: usize,
+    },
     /// NATS did not take it; a retry may help.
     #[error("publishing {subject}: {source}")]
     Nats {
@@ -65,6 +78,11 @@ pub enum OutboxError {
         /// Error of NATS.
         source: async_nats::Error,
     },
+}
+
+/// Maximum bytes of a transition: a dead letter has it with an error, within the server's limit.
+pub fn max_size(jetstream: &Context) -> usize {
+    jetstream.client().server_info().max_payload.min(MAX_MESSAGE).saturating_sub(RESERVE)
 }
 
 /// How often messages of nobody are removed before a write or a reading fails for now.
@@ -87,10 +105,15 @@ pub async fn publish(
             .payload(payload.clone())
             .message_id(&transition.id)
             .expected_last_subject_sequence(expected);
-        let acknowledged =
-            jetstream.send_publish(subject.clone(), message).await.map_err(|e| nats(e.into()))?;
-        match acknowledged.await {
+        let stored = match jetstream.send_publish(subject.clone(), message).await {
+            Ok(acknowledged) => acknowledged.await,
+            Err(error) => Err(error),
+        };
+        match stored {
             Ok(done) => return Ok(done.sequence),
+            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                return Err(OutboxError::TooLarge { subject, bytes: payload.len() });
+            }
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
                 let last = last_stored(jetstream, subject::TRANSITIONS, &subject).await.map_err(nats)?;
                 // Entries expire after 7 days, and a recreated stream is empty.
@@ -115,9 +138,8 @@ pub async fn publish(
     Err(nats("the last sequence of the subject keeps changing".into()))
 }
 
-/// Removes a message that no engine wrote.
+/// Removes a message that no engine wrote, or an entry that a later one takes the place of.
 pub async fn remove(jetstream: &Context, sequence: u64) -> Result<(), async_nats::Error> {
-    warn!(sequence, "removing a message of nobody from the outbox");
     let stream: Stream<()> = jetstream.get_stream_no_info(subject::TRANSITIONS).await?;
     stream.delete_message(sequence).await?;
     Ok(())
@@ -125,6 +147,7 @@ pub async fn remove(jetstream: &Context, sequence: u64) -> Result<(), async_nats
 
 /// What a new leader reads of an entry.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     id: String,
     uid: Name,
@@ -132,6 +155,8 @@ struct Entry {
     namespace: Option<Name>,
     name: Name,
     object: Value,
+    #[serde(default)]
+    left_out: LeftOut,
 }
 
 /// A message that is no entry.
@@ -185,7 +210,9 @@ pub async fn load(jetstream: &Context) -> Result<LoadedOutbox, async_nats::Error
                         Some(namespace) => Key::namespaced(kind, namespace, &entry.name),
                         None => Key::cluster(kind, &entry.name),
                     };
-                    let status = entry.object.get("status").and_then(|value| convert::read(kind, value));
+                    let is_cut = entry.left_out.fields.iter().any(|field| field == bounds::STATUS);
+                    let status = entry.object.get("status").filter(|_| !is_cut);
+                    let status = status.and_then(|value| convert::read(kind, value));
                     all.insert(key, LastEntry { sequence, uid: entry.uid, status });
                 }
                 // It marks that the subject was purged.

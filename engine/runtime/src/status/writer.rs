@@ -1,5 +1,6 @@
 //! Writes objects. For each object in order: outbox, status, finalizer. Many objects are written concurrently.
 
+mod allowance;
 mod low_priority;
 mod queue;
 mod work;

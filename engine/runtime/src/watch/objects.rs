@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use eno_core::{Key, Kind, Name, Status};
+use eno_schemas::LeftOut;
 use kube::api::{DynamicObject, TypeMeta};
 use serde_json::Value;
 
 use crate::api;
-use crate::status::convert;
+use crate::status::{bounds, convert};
 
-/// An object without managed fields and status.
+/// An object without managed fields, large annotations and status.
 #[derive(Debug)]
 pub struct StoredObject {
     /// `metadata.uid`.
@@ -21,8 +22,12 @@ pub struct StoredObject {
     pub status_content: Option<u64>,
     /// The status lacks fields, see [`convert::is_outdated`].
     pub status_is_outdated: bool,
+    /// The status has the condition `Recorded`.
+    pub is_unrecorded: bool,
     /// Resource version as a number, see [`api::version`].
     pub version: u64,
+    /// The annotations that `json` lacks; `None`: it has all.
+    pub left_out: Option<Box<LeftOut>>,
     /// Its kind.
     kind: Kind,
     /// The object as JSON.
@@ -35,6 +40,7 @@ impl StoredObject {
         object.types =
             Some(TypeMeta { api_version: api::api_version(key.kind), kind: key.kind.as_str().into() });
         object.metadata.managed_fields = None;
+        let left_out = object.metadata.annotations.as_mut().and_then(bounds::bound_annotations).map(Box::new);
         let status = object.data.as_object_mut().and_then(|fields| fields.remove("status"));
         Self {
             uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
@@ -45,8 +51,10 @@ impl StoredObject {
                 .flatten()
                 .map(|one| Name::from(one.as_str()))
                 .collect(),
+            left_out,
             kind: key.kind,
             status_is_outdated: status.as_ref().is_some_and(|status| convert::is_outdated(key.kind, status)),
+            is_unrecorded: status.as_ref().is_some_and(convert::is_unrecorded),
             status_content: status.filter(convert::is_observed).map(convert::content_of),
             version: api::version(&object.metadata),
             // Parsed JSON can always be serialised again.

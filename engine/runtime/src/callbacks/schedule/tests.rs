@@ -292,3 +292,31 @@ fn already_read_transition_is_skipped() {
     assert_eq!((due_callbacks(&mut schedule, 0), schedule.len()), (vec![("a".into(), 11)], 1));
     assert_eq!(schedule.floor(), 10);
 }
+
+#[test]
+fn joined_transition_replaces_the_waiting_one_and_keeps_its_back_off() {
+    let mut schedule = Schedule::new(0, 0);
+    let (object, host) = (Name::from("a"), Some(Name::from("h")));
+    schedule.add(&object, 1, host.clone());
+    schedule.add(&object, 2, host.clone());
+    schedule.add_joined(&object, 3, host.clone());
+    assert_eq!(due_callbacks(&mut schedule, 0), [("a".into(), 1)]);
+    schedule.attempt_ended(&object, AttemptEnd::Done, FAST, 0, 0.5);
+    assert_eq!(due_callbacks(&mut schedule, 0), [("a".into(), 3)]);
+    // It leaves the outbox during its attempt, which fails.
+    schedule.add_joined(&object, 4, host.clone());
+    schedule.attempt_ended(&object, retry(), FAST, 0, 0.5);
+    assert_eq!((schedule.len(), schedule.wake()), (1, Some(1000)));
+    let entry = save(&mut schedule)[0].entry.clone().unwrap();
+    assert_eq!((entry.from, entry.attempts), (4, 1));
+    // While it waits for its retry, another one takes its place.
+    schedule.add_joined(&object, 5, host);
+    let entry = save(&mut schedule)[0].entry.clone().unwrap();
+    assert_eq!((entry.from, entry.attempts, entry.next_try), (5, 1, 1000));
+    assert_eq!(schedule.len(), 1);
+    assert!(due_callbacks(&mut schedule, 999).is_empty());
+    assert_eq!(due_callbacks(&mut schedule, 1000), [("a".into(), 5)]);
+    schedule.attempt_ended(&object, AttemptEnd::Done, FAST, 1000, 0.5);
+    save(&mut schedule);
+    assert_eq!((schedule.floor(), schedule.len()), (5, 0));
+}

@@ -261,3 +261,30 @@ async fn unexpired_tombstones_are_renewed() {
     }
     bench.tombstones_expire().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callback_says_how_many_transitions_it_stands_for() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
+    bench.transition("a", 1, None).await;
+    let (stop, task) = bench.start_delivery();
+    bench.wait_for_state(|_, entries| entries == 1).await;
+    for counter in 2..=4 {
+        bench.joined_transition("a", counter).await;
+    }
+    receiver.refuse("a", 0, StatusCode::OK);
+    let left_out = |got: &Received| {
+        let body: Value = serde_json::from_slice(&got.body).unwrap();
+        (got.counter, body["leftOut"]["transitions"].as_u64())
+    };
+    assert_eq!(left_out(&take(&mut gets).await), (4, Some(3)));
+    bench.wait_for_state(|_, entries| entries == 0).await;
+    // It took the place of nine transitions, of which the endpoint got the fourth.
+    bench.joined_transition("a", 10).await;
+    assert_eq!(left_out(&take(&mut gets).await), (10, Some(5)));
+    bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
+    assert!(gets.try_recv().is_err());
+    stop.cancel();
+    task.await.unwrap();
+}

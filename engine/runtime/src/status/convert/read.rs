@@ -117,7 +117,8 @@ fn of_configuration(kind: Kind, source: crds::ConfigStatus) -> Status {
 }
 
 fn conditions(source: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>) -> Vec<Condition> {
-    let own = source.into_iter().filter(|condition| condition.type_ != crds::CALLBACK_DELIVERED);
+    let own =
+        source.into_iter().filter(|condition| !crds::CONDITIONS_BESIDE_CORE.contains(&&*condition.type_));
     let conditions = own.filter_map(|condition| {
         Some(Condition {
             kind: condition.type_.parse().ok()?,

@@ -20,6 +20,7 @@ fn transition(name: &str, counter: u64, phase: Phase) -> Transition {
         phase,
         at: "2026-01-02T03:04:05.000Z".into(),
         object: json!({ "status": { "phase": phase, "transitions": counter } }),
+        left_out: None,
     }
 }
 

@@ -8,6 +8,7 @@ use eno_core::{Key, Kind, Name, Status};
 use eno_queue::Backoff;
 use eno_schemas::Phase;
 
+use super::allowance::Allowance;
 use crate::status::convert::{content, is_transient};
 use crate::watch::objects::StoredObject;
 
@@ -62,6 +63,8 @@ pub enum Change {
     RemoveFinalizer(Removal),
     /// The status on the API server at the first sight of the object.
     StatusKnown(WrittenStatus),
+    /// The object of this uid has the condition `Recorded` at its first sight.
+    UnrecordedKnown(Name),
     /// A status was observed on the API server; it may be overwritten already.
     StatusObserved {
         /// The observed status.
@@ -117,6 +120,10 @@ pub struct Todo {
     pub remove: Option<Removal>,
     /// The last sequence of the object's subject in the outbox.
     pub sequence: u64,
+    /// What the object may add to the outbox.
+    pub allowance: Allowance,
+    /// The object has the condition `Recorded`: NATS refused an entry.
+    pub is_unrecorded: bool,
     /// The last written status.
     pub written: Option<WrittenStatus>,
     /// [`Status::leased`] after this round, if it is higher than reported before.
@@ -127,7 +134,11 @@ pub struct Todo {
 
 impl Todo {
     fn is_empty(&self) -> bool {
-        !self.add && self.entries.is_empty() && self.status.is_none() && self.remove.is_none()
+        !self.add
+            && self.entries.is_empty()
+            && self.status.is_none()
+            && self.remove.is_none()
+            && !self.is_unrecorded
     }
 }
 
@@ -248,6 +259,10 @@ impl Queue {
             }
             Change::RemoveFinalizer(removal) => self.todo.remove = Some(removal),
             Change::StatusKnown(written) => self.todo.written = Some(written),
+            Change::UnrecordedKnown(uid) => {
+                self.todo.uid = Some(uid);
+                self.todo.is_unrecorded = true;
+            }
             Change::StatusObserved { found, uid, status } => {
                 let other = self.todo.uid.as_ref().is_some_and(|known| *known != uid);
                 if self.running && !other {
@@ -262,6 +277,7 @@ impl Queue {
                 self.todo.add = false;
                 self.todo.status = None;
                 self.todo.remove = None;
+                self.todo.is_unrecorded = false;
                 self.delay = None;
             }
         }
@@ -334,6 +350,8 @@ impl Queue {
             status: None,
             remove: self.todo.remove.take(),
             sequence: self.todo.sequence,
+            allowance: self.todo.allowance.clone(),
+            is_unrecorded: self.todo.is_unrecorded,
             written: self.todo.written,
             leased: None,
             leased_reported: self.todo.leased_reported,
@@ -371,7 +389,9 @@ impl Queue {
     pub fn finished(&mut self, left: Todo, failed: Option<bool>, now: Instant) {
         self.running = false;
         self.todo.sequence = left.sequence;
+        self.todo.allowance = left.allowance;
         if self.todo.uid == left.uid {
+            self.todo.is_unrecorded = left.is_unrecorded && !self.gone;
             self.todo.written = left.written;
             self.todo.leased_reported = left.leased_reported;
         }

@@ -1,32 +1,40 @@
 //! Carries out one round of work on one object.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use async_nats::jetstream::Context;
-use eno_core::{Event, Key, Status};
-use eno_schemas::{Phase, Transition};
+use eno_core::{Event, Key, Name, Status};
+use eno_nbi_crds::RECORDED;
+use eno_sbi::nats::Connection;
+use eno_schemas::{Phase, Transition, subject};
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch};
 use kube::core::PartialObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tracing::error;
+use tracing::{debug, error, warn};
 
+use super::allowance::Allowance;
 use super::queue::{Entry, Todo, WrittenStatus};
 use crate::api::{self, WriteError, Written};
 use crate::leader::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
+use crate::status::bounds::bound_size;
 use crate::status::convert;
 use crate::status::events::Events;
 use crate::status::outbox::{self, OutboxError};
 use crate::watch::mailbox::{Input, Mailbox, post};
 
+/// Field manager of the condition `Recorded`.
+const OUTBOX_MANAGER: &str = "eno-outbox";
+
 /// Connections and settings of the writer.
 pub struct WriterContext {
     /// Client of the API server.
     pub client: Client,
-    /// JetStream context for the outbox.
-    pub jetstream: Context,
+    /// Connection to NATS, for the outbox.
+    pub connection: Connection,
     /// Receives which leases are stored.
     pub mailbox: Mailbox,
     /// Limits concurrent writes to the API server.
@@ -76,21 +84,28 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
     while let Some(entry) = todo.entries.front() {
         let transition = transition(key, entry);
         context.lease_guard.wait_until_held().await;
-        match outbox::publish(&context.jetstream, &transition, todo.sequence).await {
-            Ok(sequence) => todo.sequence = sequence,
-            // The entry can't be encoded ever; the status can.
-            Err(OutboxError::Message(error)) => {
+        match add_to_outbox(&context.connection, transition, &mut todo.sequence, &mut todo.allowance).await {
+            Ok(()) => {}
+            // The entry can't be written ever; the status can.
+            Err(error @ (OutboxError::Message(_) | OutboxError::TooLarge { .. })) => {
                 error!(object = %key, %error, "a transition can't be written and is left out of the outbox");
             }
             Err(error @ OutboxError::Superseded { .. }) => return Err(Failure::Superseded(error)),
-            Err(error) => return Err(Failure::Outbox(error)),
+            Err(error) => {
+                show_refusal(context, key, todo).await;
+                return Err(Failure::Outbox(error));
+            }
         }
         if !entry.is_repeat {
-            context.metrics.transition(key.kind, transition.phase);
+            context.metrics.transition(key.kind, phase(&entry.status));
             context.events.transition(key, &entry.object.uid, entry.previous, &entry.status);
         }
         todo.entries.pop_front();
         context.metrics.outbox_lag.dec();
+    }
+    if todo.is_unrecorded {
+        write_recorded(context, key, &uid, &[]).await?;
+        todo.is_unrecorded = false;
     }
     if let Some(now) = &todo.status {
         let content = convert::content(key.kind, now);
@@ -122,6 +137,73 @@ pub async fn carry_out(context: &WriterContext, key: &Key, todo: &mut Todo) -> R
     Ok(())
 }
 
+/// Lets the object say that NATS refuses its transition: the status waits for the outbox.
+async fn show_refusal(context: &WriterContext, key: &Key, todo: &mut Todo) {
+    let (Some(uid), Some(entry), Err(refusal)) =
+        (&todo.uid, todo.entries.front(), context.connection.store.check())
+    else {
+        return;
+    };
+    if todo.is_unrecorded {
+        return;
+    }
+    let condition = json!({
+        "type": RECORDED,
+        "status": "False",
+        "reason": "Refused",
+        "message": format!("the phase {} waits until it is recorded: {refusal}", phase(&entry.status)),
+        "lastTransitionTime": format!("{:.0}", Timestamp::now()),
+    });
+    match write_recorded(context, key, uid, &[condition]).await {
+        Ok(()) => todo.is_unrecorded = true,
+        Err(failure) => warn!(object = %key, %failure, "the condition {RECORDED} is not written"),
+    }
+}
+
+async fn write_recorded(
+    context: &WriterContext,
+    key: &Key,
+    uid: &str,
+    conditions: &[Value],
+) -> Result<(), Failure> {
+    let mut body = api::apply_body(key, uid);
+    body["status"] = json!({ "conditions": conditions });
+    // The semaphore is never closed.
+    let _permit = context.permits.acquire().await.ok();
+    let (operation, patch) = ("write a condition of", Patch::Apply(body));
+    api::patch_as(&context.client, OUTBOX_MANAGER, operation, key, Some("status"), &patch).await?;
+    Ok(())
+}
+
+/// Writes a transition after the entry `sequence`. It takes the place of that entry if the object adds too much.
+async fn add_to_outbox(
+    connection: &Connection,
+    mut transition: Transition,
+    sequence: &mut u64,
+    allowance: &mut Allowance,
+) -> Result<(), OutboxError> {
+    let (jetstream, uid) = (&connection.jetstream, Name::from(transition.uid.as_str()));
+    let max = outbox::max_size(jetstream);
+    let (size, now) = (bound_size(&mut transition, max), Instant::now());
+    let joined = allowance.joined(&uid, size, now);
+    if joined.is_some() {
+        transition.left_out.get_or_insert_default().transitions = joined;
+        bound_size(&mut transition, max);
+    }
+    let former = *sequence;
+    let published = outbox::publish(jetstream, &transition, former).await;
+    connection.store.note(subject::TRANSITIONS, &published);
+    *sequence = published?;
+    allowance.written(&uid, size, joined, now);
+    if joined.is_some()
+        && let Err(error) = outbox::remove(jetstream, former).await
+    {
+        // Its callback is posted, too.
+        debug!(uid = &*uid, former, %error, "a transition stays in the outbox");
+    }
+    Ok(())
+}
+
 fn transition(key: &Key, entry: &Entry) -> Transition {
     let Entry { previous, status, object, at, is_repeat: _ } = entry;
     Transition {
@@ -135,6 +217,7 @@ fn transition(key: &Key, entry: &Entry) -> Transition {
         phase: phase(status),
         at: at.to_string(),
         object: object.with_status(status),
+        left_out: object.left_out.as_deref().cloned(),
     }
 }
 
@@ -218,12 +301,4 @@ async fn write<P: serde::Serialize + std::fmt::Debug>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn finalizer_json_patch_deserializes() {
-        let operations = json!([{ "op": "test", "path": "/metadata/finalizers/0", "value": "x" }]);
-        assert!(serde_json::from_value(operations).map(Patch::Json::<()>).is_ok());
-    }
-}
+mod tests;
