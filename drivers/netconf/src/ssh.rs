@@ -108,12 +108,14 @@ impl ConnectError {
         !matches!(self, Self::HostKeyUnknown { .. } | Self::HostKeyWrong { .. } | Self::HostKeyUnreadable(_))
     }
 
-    /// The device did not answer.
+    /// The device, or the API server, did not answer, so nothing is known to be wrong.
     pub fn unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable { .. } | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. })
-        )
+        match self {
+            Self::Unreachable { .. }
+            | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. }) => true,
+            Self::NotPermitted(error) => error.is_unavailable(),
+            _ => false,
+        }
     }
 }
 

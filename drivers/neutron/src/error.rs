@@ -137,6 +137,7 @@ impl ApiError {
     pub fn failure(&self) -> Failure {
         let unreachable = match self {
             Self::Unreachable { .. } => true,
+            Self::NotPermitted(error) => error.is_unavailable(),
             Self::Refused { refusal, .. } => refusal.status.is_server_error(),
             _ => false,
         };

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use crate::SecretError;
 
 /// Maximum characters of a value that a message shows.
-const MAX_SHOWN: usize = 160;
+const MAX_SHOWN: usize = 120;
+/// Maximum characters of a line for the file, in a message. An RSA key of 8192 bits has 1,400.
+const MAX_LINE: usize = 2000;
 
 /// A login as a command asks for it. It says where a password would go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,9 +103,10 @@ impl Login {
 
     /// The line of the file that would list it, for messages.
     pub(crate) fn line(&self) -> String {
-        let words = std::iter::once(self.address.as_str());
+        let words = self.address.split_whitespace();
         let words = words.chain(self.host_key.iter().flat_map(|line| key(line)).flatten());
-        words.collect::<Vec<_>>().join(" ")
+        let line = words.collect::<Vec<_>>().join(" ");
+        line.chars().filter(|char| !char.is_control()).take(MAX_LINE).collect()
     }
 
     /// The address with the port that it means.
@@ -126,7 +129,7 @@ fn key(line: &str) -> [Option<&str>; 2] {
 }
 
 /// A value in a message: quoted, in one line, and shortened.
-fn shown(value: &str) -> String {
+pub(crate) fn shown(value: &str) -> String {
     let mut start: String = value.chars().take(MAX_SHOWN).collect();
     if start.len() < value.len() {
         start.push('…');
@@ -155,9 +158,9 @@ struct DeviceCredentials {
 /// says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no login: {field} of FabricDevice {device} is {declared}, and the command says {commanded}. A driver logs in as \
-     the FabricDevice says. If this lasts, see status.message of the FabricDevice, whose spec may be invalid; \
-     otherwise somebody else writes commands on NATS"
+    "no login: {field} of FabricDevice {device} is {declared}, and the command says {commanded}. A driver logs in only \
+     as the FabricDevice says, so a plan with other values has no preview until they are applied. If a command is \
+     refused for long, the FabricDevice may be invalid (status.message), or somebody else writes commands on NATS"
 )]
 pub struct Mismatch {
     device: String,
@@ -256,9 +259,10 @@ mod tests {
     #[test]
     fn messages_are_short_lines() {
         let address = format!("evil\n{}", "x".repeat(10_000));
-        let error =
-            login(|device| device.address = address).compare(&spec(&json!({}))).unwrap_err().to_string();
-        assert!(error.len() < 600 && !error.contains('\n'), "{error}");
+        let login = login(|device| device.address = address);
+        let error = login.compare(&spec(&json!({}))).unwrap_err().to_string();
+        assert!(error.len() < 700 && !error.contains('\n'), "{error}");
+        assert!(login.line().len() == MAX_LINE && !login.line().contains('\n'), "{}", login.line());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use eno_sbi::is_secret_name;
 use kube::api::{Api, ApiResource, DynamicObject};
 
-use crate::login::{DeviceSpec, Login, Mismatch};
+use crate::login::{DeviceSpec, Login, Mismatch, shown};
 use crate::{SecretError, SecretSource};
 
 /// The file beside a mounted credential with the devices that it is for.
@@ -37,7 +37,7 @@ pub enum PermitError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// There is no such FabricDevice.
-    #[error("no login: there is no FabricDevice {0:?}, and a driver logs in only as a FabricDevice says")]
+    #[error("no login: there is no FabricDevice {0}, and a driver logs in only as a FabricDevice says")]
     NoDevice(String),
     /// The API server does not answer.
     #[error(
@@ -81,7 +81,7 @@ pub enum PermitError {
 
 impl PermitError {
     /// The API server did not answer, so nothing is known to be wrong.
-    fn is_unavailable(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 }
@@ -118,9 +118,10 @@ impl SecretSource {
 
 /// The spec of a FabricDevice.
 async fn read_spec(client: &kube::Client, device: &str) -> Result<DeviceSpec, PermitError> {
+    let no_device = || PermitError::NoDevice(shown(device));
     // The name becomes part of a path, and comes from a message.
     if !is_secret_name(device) {
-        return Err(PermitError::NoDevice(device.to_owned()));
+        return Err(no_device());
     }
     let name = || device.to_owned();
     let unavailable = |reason: String| PermitError::Unavailable { device: name(), reason };
@@ -141,7 +142,7 @@ async fn read_spec(client: &kube::Client, device: &str) -> Result<DeviceSpec, Pe
         }
         _ => unavailable(error.to_string()),
     })?;
-    let mut object = object.ok_or_else(|| PermitError::NoDevice(name()))?;
+    let mut object = object.ok_or_else(no_device)?;
     serde_json::from_value(object.data["spec"].take()).map_err(|error| unreadable(error.to_string()))
 }
 
