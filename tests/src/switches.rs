@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_lab::switch;
-use eno_simulator::{HandEdit, PortView, Stats, SwitchInfo, View};
+use eno_lab::switch::{self, Stats};
+use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
 use serde_json::Value;
 use tokio::time::timeout;
 
