@@ -149,7 +149,8 @@ impl NeutronDriver {
         let credentials = self.credentials(&permit).await?;
         target.last = None;
         info!(address = desired.device.address, "logging in");
-        Api::open(secrets.clone(), permit, credentials, *limits).await
+        // Boxed, since each reconcile holds this future.
+        Box::pin(Api::open(secrets.clone(), permit, credentials, *limits)).await
     }
 
     async fn credentials(&self, permit: &Permit) -> Result<Credentials, ApiError> {

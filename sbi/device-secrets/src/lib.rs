@@ -175,7 +175,7 @@ impl SecretSource {
                     reason,
                 };
                 let api = kube::Api::<Secret>::default_namespaced(client.clone());
-                let secret = tokio::time::timeout(API_LIMIT, api.get(name)).await;
+                let secret = tokio::time::timeout(API_LIMIT, Box::pin(api.get(name))).await;
                 let secret = secret
                     .map_err(|_| unreadable(format!("no answer within {} s", API_LIMIT.as_secs())))?
                     .map_err(|error| unreadable(error.to_string()))?;

@@ -91,7 +91,8 @@ impl SecretSource {
     /// lists them.
     pub async fn permit(&self, login: Login) -> Result<Permit, PermitError> {
         match self {
-            Self::Namespace(client) => login.compare(&read_spec(client, login.device()).await?)?,
+            // Boxed, since each reconcile holds this future.
+            Self::Namespace(client) => login.compare(&Box::pin(read_spec(client, login.device())).await?)?,
             Self::Directory(directory) => {
                 let file = directory.join(login.secret()?).join(DEVICES);
                 match tokio::fs::read_to_string(&file).await {

@@ -8,6 +8,7 @@ use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use eno_device_secrets::{Login, Permit, PermitError, SecretSource};
 use eno_schemas::Device;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::TypeMeta;
 use kube::discovery::oneshot::pinned_kind;
 use kube::{Client, Config};
@@ -87,10 +88,10 @@ impl Cluster {
     async fn source(&self, account: &str) -> SecretSource {
         let user = format!("system:serviceaccount:eno-system:{account}");
         let kubeconfig = self.control_plane.kubeconfig_for(&user, None).expect("a kubeconfig");
-        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await;
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
         let mut config = config.expect("a configuration");
-        config.default_namespace = "eno-devices".to_owned();
+        "eno-devices".clone_into(&mut config.default_namespace);
         SecretSource::Namespace(Client::try_from(config).expect("a client"))
     }
 }
