@@ -83,7 +83,7 @@ async fn expired_application_credential_is_named() {
             }
         }
     };
-    let reason = eno_conformance::soon("the expiry", expired).await;
+    let reason = eno_conformance::soon("the expiry", Box::pin(expired)).await;
     assert!(reason.contains("it may be wrong, expired or deleted"), "{reason}");
 }
 
