@@ -35,6 +35,10 @@ impl From<Written> for Running {
 pub struct Stats {
     /// Commits of a candidate and edits of running; confirming commits are not counted.
     pub transactions: u64,
+    /// NETCONF sessions opened.
+    pub sessions_opened: u64,
+    /// Failed logins.
+    pub auth_failures: u64,
 }
 
 /// Its running state now.

@@ -41,7 +41,7 @@ pub trait Driver: Send + Sync + 'static {
     fn reconcile(&self, work: Work) -> impl Future<Output = Reconciled> + Send;
 
     /// What [`Self::reconcile`] would do about a command, without changing anything. `None`: the driver does
-    /// not support previews.
+    /// not support previews. Anyone who may read may ask: a driver with passwords logs in only as its FabricDevice says.
     fn preview(&self, command: Arc<Command>) -> impl Future<Output = Option<Preview>> + Send {
         drop(command);
         std::future::ready(None)

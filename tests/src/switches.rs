@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_lab::switch;
+use eno_lab::switch::{self, Stats};
 use eno_simulator::{HandEdit, PortView, SwitchInfo, View};
 use serde_json::Value;
 use tokio::time::timeout;
@@ -105,10 +105,13 @@ impl System {
 
     /// The number of transactions on a switch.
     pub async fn transactions(&self, switch: &str) -> u64 {
-        switch::stats(&self.http, self.info(switch))
-            .await
-            .expect("the control API of the simulator")
-            .transactions
+        self.switch_stats(switch).await.transactions
+    }
+
+    /// What a switch has counted.
+    pub async fn switch_stats(&self, switch: &str) -> Stats {
+        let stats = switch::stats(&self.http, self.info(switch)).await;
+        stats.expect("the control API of the simulator")
     }
 
     /// Whether a switch has a pending confirmed commit.

@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ("eno-program", &[]),
     ("eno-image", &[]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
-    ("eno-device-secrets", &["eno-sbi"]),
+    ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
     ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi"]),

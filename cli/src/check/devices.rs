@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Check, Fact, Name, Problem, count, listed};
 
 /// Words in the messages of the netconf driver about a device's host key.
-const HOST_KEY_WORDS: [&str; 2] = ["host key", "HostKey"];
+const HOST_KEY_WORDS: [&str; 2] = ["host key", "HostKey of the FabricDevice"];
 
 /// A condition of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,6 +216,8 @@ mod tests {
         let unknown_key = device("b", "error", "the device's host key is not known: it showed SHA256:x");
         let other_key = device("b", "error", "the device showed host key x and not y, which HostKey pins");
         let login = device("b", "error", "the device refuses the login of user admin");
+        let forged =
+            device("b", "error", "no login: HostKey of FabricDevice b is absent, and the command says x");
         let waiting = device("b", "pending", "waits: driver nosuch is not running");
         let clash = with(device("b", "ready", ""), "ClusterIDClash", "True", "VLAN eno-k1-100 comes back");
         let other = Device { cluster: Some("k2".into()), ..device("b", "ready", "") };
@@ -225,6 +227,7 @@ mod tests {
             (unknown_key, ["ok", "failed: SHA256:x", "ok", "ok"]),
             (other_key, ["ok", "failed: showed host key", "ok", "ok"]),
             (login, ["ok", "ok", "failed: b: the device refuses the login", "ok"]),
+            (forged, ["ok", "ok", "failed: b: no login: HostKey", "ok"]),
             (waiting, ["ok", "ok", "warning: not running (pending)", "ok"]),
             (device("b", "", ""), ["ok", "ok", "warning: b (not seen by an engine)", "ok"]),
             (clash, ["ok", "ok", "ok", "failed: eno-k1-100 comes back"]),

@@ -1,6 +1,6 @@
 //! The credentials of switches.
 
-use eno_device_secrets::{Hidden, SecretError, SecretSource};
+use eno_device_secrets::{Hidden, Permit, SecretError, SecretSource};
 
 /// The content of a credential. At least one of password and private key is present.
 #[derive(Clone, Debug)]
@@ -16,9 +16,9 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Reads the credential of this name.
-    pub async fn read(source: &SecretSource, name: Option<&str>) -> Result<Self, SecretError> {
-        let secret = source.read(name, &["username", "password", "ssh-privatekey"]).await?;
+    /// Reads the credential of a login.
+    pub async fn read(source: &SecretSource, permit: &Permit) -> Result<Self, SecretError> {
+        let secret = source.read(permit, &["username", "password", "ssh-privatekey"]).await?;
         let username = secret.line("username").ok_or_else(|| secret.lacks("username"))?;
         let (password, private_key) = (secret.line("password"), secret.text("ssh-privatekey"));
         if password.is_none() && private_key.is_none() {
@@ -30,6 +30,9 @@ impl Credentials {
 
 #[cfg(test)]
 mod tests {
+    use eno_device_secrets::Login;
+    use eno_schemas::Device;
+
     use super::*;
 
     #[tokio::test]
@@ -43,13 +46,19 @@ mod tests {
         put("leaf", "password", "s3cret");
         put("half", "username", "admin");
         let source = SecretSource::Directory(directory.path().to_owned());
-        let read = Credentials::read(&source, Some("leaf")).await.unwrap();
-        assert_eq!((read.username.as_str(), read.password.unwrap().expose()), ("admin", "s3cret"));
+        let read = async |name: &str| {
+            put(name, "devices", "leaf1");
+            let device = Device { credential: Some(name.to_owned()), ..Device::new("leaf1") };
+            let permit = source.permit(Login::new("netconf", "leaf1", &device)).await.unwrap();
+            Credentials::read(&source, &permit).await
+        };
+        let leaf = read("leaf").await.unwrap();
+        assert_eq!((leaf.username.as_str(), leaf.password.unwrap().expose()), ("admin", "s3cret"));
         for (name, message) in [
             ("half", "credential \"half\" lacks password or ssh-privatekey"),
             ("none", "credential \"none\" lacks username"),
         ] {
-            assert_eq!(Credentials::read(&source, Some(name)).await.unwrap_err().to_string(), message);
+            assert_eq!(read(name).await.unwrap_err().to_string(), message);
         }
     }
 }

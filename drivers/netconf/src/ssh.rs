@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eno_device_secrets::{SecretError, SecretSource};
+use eno_device_secrets::{Login, PermitError, SecretError, SecretSource};
 use futures::future::BoxFuture;
 use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
@@ -67,6 +67,9 @@ pub enum ConnectError {
     /// The pinned key can't be parsed.
     #[error("HostKey of the FabricDevice is not an OpenSSH public key line: {0}")]
     HostKeyUnreadable(String),
+    /// The FabricDevice does not confirm the login. Nothing was sent to the device.
+    #[error("{0}")]
+    NotPermitted(#[from] PermitError),
     /// The credential can't be read.
     #[error("{0}")]
     Credential(#[from] SecretError),
@@ -99,18 +102,20 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// A retry of the same command can help. Credentials may be corrected at any time, a host key only by a new
-    /// command.
+    /// A retry of the same command can help. Credentials and FabricDevices may be corrected at any time, a host key
+    /// only by a new command.
     pub fn retryable(&self) -> bool {
         !matches!(self, Self::HostKeyUnknown { .. } | Self::HostKeyWrong { .. } | Self::HostKeyUnreadable(_))
     }
 
-    /// The device did not answer.
+    /// The device, or the API server, did not answer, so nothing is known to be wrong.
     pub fn unreachable(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable { .. } | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. })
-        )
+        match self {
+            Self::Unreachable { .. }
+            | Self::Session(SessionError::Ended(_) | SessionError::TimedOut { .. }) => true,
+            Self::NotPermitted(error) => error.is_unavailable(),
+            _ => false,
+        }
     }
 }
 
@@ -122,17 +127,19 @@ pub struct SshSession {
 }
 
 impl SshSession {
-    /// Connects to `address` (`host:port` or a host alone). The credential is read, and used, only after the host
-    /// key has turned out to be `host_key`, an OpenSSH public key line.
+    /// Connects once the FabricDevice has confirmed the login. The credential is read, and used, only after the host
+    /// key has turned out to be that of the login.
     pub async fn connect(
-        address: &str,
-        host_key: Option<&str>,
+        login: Login,
         source: &SecretSource,
-        credential: Option<&str>,
         limits: Limits,
         notified: Notified,
     ) -> Result<Self, ConnectError> {
-        let pinned = host_key
+        let permit = source.permit(login.default_port(PORT)).await?;
+        let address = permit.login().address();
+        let pinned = permit
+            .login()
+            .host_key()
             .map(PublicKey::from_openssh)
             .transpose()
             .map_err(|error| ConnectError::HostKeyUnreadable(error.to_string()))?;
@@ -144,9 +151,9 @@ impl SshSession {
             tokio::time::timeout(limits.connect, handshake(address, pinned, limits))
                 .await
                 .map_err(|_| timed_out("no answer"))??;
-        let credentials = Credentials::read(source, credential).await?;
+        let credentials = Credentials::read(source, &permit).await?;
         let opened = tokio::time::timeout(limits.connect, async {
-            login(&mut connection, &credentials).await?;
+            authenticate(&mut connection, &credentials).await?;
             let channel = connection
                 .channel_open_session()
                 .await
@@ -270,7 +277,7 @@ async fn connect_tcp(address: &str) -> std::io::Result<TcpStream> {
 }
 
 /// Tries the private key first, then the password, by the methods that the device offers.
-async fn login(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Result<(), ConnectError> {
+async fn authenticate(connection: &mut Handle<HostKeyCheck>, with: &Credentials) -> Result<(), ConnectError> {
     let broken = |error: russh::Error| SessionError::Ended(format!("during the login: {error}"));
     let mut allowed = None;
     if let Some(key) = &with.private_key {

@@ -1,10 +1,14 @@
 //! Host keys and logins.
 
+use std::sync::Arc;
+
+use eno_sbi::Driver;
+use eno_schemas::{Device, FabricDesired};
 use eno_simulator::HostKeyKind;
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKey, PublicKey};
 
-use crate::common::{Bench, applied_vlans, failed};
+use crate::common::{Bench, applied_vlans, command, failed};
 
 #[tokio::test]
 async fn unknown_or_wrong_host_key_receives_no_credential() {
@@ -17,6 +21,7 @@ async fn unknown_or_wrong_host_key_receives_no_credential() {
 
     let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
     desired.device.host_key = None;
+    bench.list_device("leaf1", &desired.device);
     let refused = bench.reconcile("leaf1", desired.clone()).await;
     let (reason, retryable, unreachable) = failed(&refused);
     let plain = shown.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
@@ -28,19 +33,71 @@ async fn unknown_or_wrong_host_key_receives_no_credential() {
     assert_eq!(refused.device.unwrap().host_key_fingerprint, Some(print(&shown)));
 
     desired.device.host_key = Some(other.clone());
+    bench.list_device("leaf1", &desired.device);
     let refused = bench.reconcile("leaf1", desired.clone()).await;
     let (reason, retryable, _) = failed(&refused);
     assert!(reason.contains(&print(&shown)) && reason.contains(&print(&other)), "{reason}");
     assert!(!retryable);
 
     desired.device.host_key = Some("ssh-ed25519 rubbish".into());
+    bench.list_device("leaf1", &desired.device);
     let refused = bench.reconcile("leaf1", desired.clone()).await;
     assert!(failed(&refused).0.contains("not an OpenSSH public key line"), "{refused:?}");
     let stats = leaf.stats();
     assert_eq!((stats.auth_failures, stats.sessions_opened), (0, 0));
 
     desired.device.host_key = Some(format!("{plain} a comment"));
+    bench.list_device("leaf1", &desired.device);
     assert_eq!(applied_vlans(&bench.reconcile("leaf1", desired).await).0, "100");
+}
+
+/// How a forged command for leaf1 may have the device reached.
+fn forged_devices(bench: &Bench) -> [Device; 5] {
+    let (own, other) = (bench.device("leaf1"), bench.device("leaf2"));
+    [
+        Device { host_key: None, ..own.clone() },
+        Device { credential: own.credential.clone(), ..other.clone() },
+        Device { address: other.address.clone(), ..own.clone() },
+        Device { host_key: other.host_key.clone(), ..own.clone() },
+        Device { credential: other.credential.clone(), ..own },
+    ]
+}
+
+#[tokio::test]
+async fn forged_command_or_preview_causes_no_login() {
+    let mut bench = Bench::start(|_| ()).await;
+    let logins = |bench: &Bench| {
+        ["leaf1", "leaf2"].map(|name| {
+            let stats = bench.switch(name).stats();
+            (stats.auth_failures, stats.sessions_opened)
+        })
+    };
+    let desired =
+        |bench: &Bench, device| FabricDesired { device, ..bench.desired("leaf1", "200", &["Ethernet1"]) };
+    bench.apply("leaf1", "100", &["Ethernet1"]).await;
+    let before = logins(&bench);
+    for device in forged_devices(&bench) {
+        let forged = command("leaf1", desired(&bench, device.clone()));
+        let preview = bench.driver.preview(Arc::new(forged)).await.expect("a preview");
+        let failure = preview.failure.expect("a failure");
+        assert!(failure.reason.starts_with("no login: ") && failure.retryable, "{failure:?} {device:?}");
+        assert_eq!(logins(&bench), before, "{device:?}");
+    }
+    // The previews left the session as it is.
+    assert_eq!(applied_vlans(&bench.apply("leaf1", "101", &["Ethernet1"]).await).0, "101");
+    assert_eq!(logins(&bench), before);
+
+    for _ in 0..2 {
+        for device in forged_devices(&bench) {
+            let reconciled = bench.reconcile("leaf1", desired(&bench, device.clone())).await;
+            let (reason, retryable, unreachable) = failed(&reconciled);
+            assert!(reason.starts_with("no login: "), "{reason} {device:?}");
+            assert!(retryable && !unreachable);
+            assert_eq!(logins(&bench), before, "{device:?}");
+        }
+        bench.restart_driver();
+    }
+    assert_eq!(applied_vlans(&bench.apply("leaf1", "100", &["Ethernet1"]).await).0, "100");
 }
 
 #[tokio::test]

@@ -28,6 +28,11 @@ async fn unresponsive_devices_do_not_delay_others() {
     // The kernel accepts their connections, and nothing answers.
     let silent: Vec<TcpListener> =
         (0..SILENT).map(|_| TcpListener::bind("127.0.0.1:0").expect("a socket")).collect();
+    let devices = bench.credentials.path().join("leaf1/devices");
+    let mut lines = vec![std::fs::read_to_string(&devices).expect("a file")];
+    let addresses = silent.iter().map(|listener| listener.local_addr().expect("an address"));
+    lines.extend(addresses.map(|address| format!("{address} {}\n", bench.info("leaf1").host_key)));
+    std::fs::write(&devices, lines.concat()).expect("a file");
     for (number, listener) in silent.iter().enumerate() {
         let mut desired = bench.desired("leaf1", "100", &["Ethernet1"]);
         desired.device.address = listener.local_addr().expect("an address").to_string();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use eno_device_secrets::SecretSource;
+use eno_device_secrets::{Login, Permit, SecretSource};
 use eno_sbi::{AuditSchedule, Driver, Identity, Reconciled, Work};
 use eno_schemas::{Command, Desired, FabricDesired, Failure, PayloadKind, Preview};
 use futures::{Stream, stream};
@@ -17,6 +17,9 @@ use crate::keystone::{Credentials, KEYS};
 use crate::mark::Mark;
 use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
 use crate::view::View;
+
+/// The name of the driver.
+const NAME: &str = "neutron";
 
 /// Configuration of the driver.
 #[derive(Clone, Debug)]
@@ -40,7 +43,7 @@ pub struct NeutronDriver {
 /// State of a device. It may be dropped at any time.
 #[derive(Default)]
 struct Target {
-    session: Option<Session>,
+    session: Option<Api>,
     /// The [content_hash] of the desired state that the last reconcile fully verified.
     verified: Option<String>,
     /// What is there after the last reconcile.
@@ -54,12 +57,6 @@ struct LastRead {
     view: View,
     /// When all of it was last read.
     at: Instant,
-}
-
-/// A login, and where.
-struct Session {
-    address: String,
-    api: Api,
 }
 
 impl NeutronDriver {
@@ -89,7 +86,7 @@ impl NeutronDriver {
             Ok(mark) => mark,
             Err(error) => return with_info(Reconciled::failed(Failure::permanent(error.to_string()))),
         };
-        let session = match work.await_connection(self.session(&mut target, desired)).await {
+        let session = match work.await_connection(self.session(name, &mut target, desired)).await {
             Ok(session) => session,
             Err(error) => return with_info(Reconciled::failed(error.failure())),
         };
@@ -106,9 +103,9 @@ impl NeutronDriver {
         let last = last.and_then(|last| Some((last.at, last.view.with_trunks_of(desired)?)));
         let (read_at, view) = last.unzip();
         let known = Known { view, was_verified };
-        let before = session.api.requests();
-        let ended = reconcile(&session.api, desired, &mark, known, work).await;
-        debug!(target = name, requests = session.api.requests() - before, "reconciled");
+        let before = session.requests();
+        let ended = reconcile(&session, desired, &mark, known, work).await;
+        debug!(target = name, requests = session.requests() - before, "reconciled");
         with_info(match ended {
             Ok(ReconcileEnd::Done(done)) => {
                 let at = read_at.filter(|_| !done.all_read).unwrap_or_else(Instant::now);
@@ -134,21 +131,30 @@ impl NeutronDriver {
     }
 
     /// The login for a device. The Secret is read each time, since a login lasts until it is changed.
-    async fn session(&self, target: &mut Target, desired: &FabricDesired) -> Result<Session, ApiError> {
-        let device = &desired.device;
+    async fn session(
+        &self,
+        name: &str,
+        target: &mut Target,
+        desired: &FabricDesired,
+    ) -> Result<Api, ApiError> {
         let Options { secrets, limits, .. } = &self.options;
-        let secret = secrets.read(device.credential.as_deref(), &KEYS).await?;
-        let credentials = Credentials::of(&secret)?;
-        let fits = |session: &Session| {
-            session.address == device.address && *session.api.credentials() == credentials
-        };
-        if let Some(session) = target.session.take().filter(fits) {
-            return Ok(session);
+        let login = Login::new(NAME, name, &desired.device);
+        // A login with other values stays: who asks for a preview must not end it.
+        if let Some(api) = target.session.take_if(|api| *api.permit().login() == login)
+            && *api.credentials() == self.credentials(api.permit()).await?
+        {
+            return Ok(api);
         }
+        let permit = secrets.permit(login).await?;
+        let credentials = self.credentials(&permit).await?;
         target.last = None;
-        info!(address = device.address, "logging in");
-        let api = Api::open(&device.address, credentials, *limits).await?;
-        Ok(Session { address: device.address.clone(), api })
+        info!(address = desired.device.address, "logging in");
+        // Boxed, since each reconcile holds this future.
+        Box::pin(Api::open(secrets.clone(), permit, credentials, *limits)).await
+    }
+
+    async fn credentials(&self, permit: &Permit) -> Result<Credentials, ApiError> {
+        Ok(Credentials::of(&self.options.secrets.read(permit, &KEYS).await?)?)
     }
 
     async fn preview_fabric(&self, name: &str, desired: &FabricDesired) -> Preview {
@@ -159,11 +165,11 @@ impl NeutronDriver {
             Ok(mark) => mark,
             Err(error) => return failed(Failure::permanent(error.to_string())),
         };
-        let session = match self.session(&mut target, desired).await {
+        let session = match self.session(name, &mut target, desired).await {
             Ok(session) => session,
             Err(error) => return failed(error.failure()),
         };
-        let previewed = preview(&session.api, desired, &mark).await;
+        let previewed = preview(&session, desired, &mark).await;
         target.session = Some(session);
         let info = device_info(desired, self.audit_interval(desired));
         Preview { device: Some(info), ..previewed.unwrap_or_else(|error| failed(error.failure())) }
@@ -172,7 +178,7 @@ impl NeutronDriver {
 
 impl Driver for NeutronDriver {
     fn identity(&self) -> Identity {
-        Identity { name: "neutron".into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
+        Identity { name: NAME.into(), kinds: vec![PayloadKind::Fabric], capabilities: Vec::new() }
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {

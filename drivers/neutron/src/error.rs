@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eno_device_secrets::SecretError;
+use eno_device_secrets::{PermitError, SecretError};
 use eno_schemas::Failure;
 use reqwest::StatusCode;
 
@@ -11,6 +11,9 @@ use crate::keystone::NoEndpoint;
 /// Why a request had no effect, or why its effect is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
+    /// The FabricDevice does not confirm the login. Nothing was sent to the cloud.
+    #[error(transparent)]
+    NotPermitted(#[from] PermitError),
     /// The Secret can't be used.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -30,7 +33,7 @@ pub enum ApiError {
         /// The reason.
         reason: String,
     },
-    /// The catalogue lacks Neutron.
+    /// The catalogue has no Neutron that may be used.
     #[error(transparent)]
     Catalogue(#[from] NoEndpoint),
     /// No answer came. The request may have been carried out.
@@ -134,6 +137,7 @@ impl ApiError {
     pub fn failure(&self) -> Failure {
         let unreachable = match self {
             Self::Unreachable { .. } => true,
+            Self::NotPermitted(error) => error.is_unavailable(),
             Self::Refused { refusal, .. } => refusal.status.is_server_error(),
             _ => false,
         };

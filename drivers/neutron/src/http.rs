@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use eno_device_secrets::{Permit, SecretSource};
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
@@ -61,8 +62,9 @@ impl Waits {
 #[derive(Debug)]
 pub struct Api {
     client: Client,
-    /// Keystone's URL, which ends in `/v3`.
-    keystone: Url,
+    /// Confirms each login.
+    secrets: SecretSource,
+    permit: Permit,
     credentials: Credentials,
     /// Neutron's URL with `/v2.0/`.
     neutron: Url,
@@ -79,24 +81,32 @@ struct HeldToken {
 }
 
 impl Api {
-    /// Logs in.
-    pub async fn open(address: &str, credentials: Credentials, limits: Limits) -> Result<Self, ApiError> {
-        let keystone = keystone_url(address)?;
+    /// Logs in where the permit says.
+    pub async fn open(
+        secrets: SecretSource,
+        permit: Permit,
+        credentials: Credentials,
+        limits: Limits,
+    ) -> Result<Self, ApiError> {
         let client = client(&credentials, limits)?;
-        let (held, token) = login(&client, &keystone, &credentials).await?;
-        let url = token.neutron(&credentials, keystone.scheme() == "https")?;
-        let unreadable = |reason: String| ApiError::Address { address: url.clone(), reason };
-        let neutron = Url::parse(&format!("{url}/v2.0/")).map_err(|error| unreadable(error.to_string()))?;
-        debug!(keystone = %keystone, neutron = %neutron, "logged in");
+        let (held, token) = login(&client, &permit, &credentials).await?;
+        let neutron = token.neutron(&credentials, &keystone_url(permit.login().address())?)?;
+        debug!(keystone = permit.login().address(), neutron = %neutron, "logged in");
         Ok(Self {
             client,
-            keystone,
+            secrets,
+            permit,
             credentials,
             neutron,
             project: token.project.map(|project| project.id).unwrap_or_default(),
             token: tokio::sync::Mutex::new(held),
             requests: AtomicU64::new(1),
         })
+    }
+
+    /// What permitted the login.
+    pub fn permit(&self) -> &Permit {
+        &self.permit
     }
 
     /// What it logged in with.
@@ -272,7 +282,8 @@ impl Api {
         let mut held = self.token.lock().await;
         if held.value == old.value {
             self.requests.fetch_add(1, Ordering::Relaxed);
-            *held = login(&self.client, &self.keystone, &self.credentials).await?.0;
+            let permit = self.secrets.renew(&self.permit).await?;
+            *held = login(&self.client, &permit, &self.credentials).await?.0;
         }
         Ok(held.clone())
     }
@@ -317,10 +328,11 @@ fn client(credentials: &Credentials, limits: Limits) -> Result<Client, ApiError>
 
 async fn login(
     client: &Client,
-    keystone: &Url,
+    permit: &Permit,
     credentials: &Credentials,
 ) -> Result<(HeldToken, Token), ApiError> {
     let operation = "log in";
+    let keystone = keystone_url(permit.login().address())?;
     let server = keystone.origin().ascii_serialization();
     let request = client
         .post(format!("{keystone}/auth/tokens"))

@@ -119,6 +119,7 @@ async fn main() {
         ("user_domain_name", &admin.user_domain),
         ("project_name", &admin.project),
         ("project_domain_name", &admin.project_domain),
+        ("devices", &cloud.auth_url().to_owned()),
     ] {
         std::fs::write(secrets.join("vim").join(key), value).unwrap();
     }

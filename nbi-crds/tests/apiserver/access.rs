@@ -72,5 +72,9 @@ pub const ACCESS: &[Access] = &[
     access("eno-driver-netconf", "list", "", "secrets", "eno-devices", false),
     access("eno-driver-netconf", "get", "", "secrets", "eno-system", false),
     access("eno-driver-netconf", "get", "", "secrets", "kube-system", false),
-    access("eno-driver-netconf", "get", ENO, "fabricdevices", "", false),
+    access("eno-driver-netconf", "get", ENO, "fabricdevices", "", true),
+    access("eno-driver-netconf", "list", ENO, "fabricdevices", "", false),
+    access("eno-driver-netconf", "get", ENO, "l2services", "", false),
+    access("eno-driver-neutron", "get", ENO, "fabricdevices", "", true),
+    access("eno-driver-neutron", "watch", ENO, "fabricdevices", "", false),
 ];

@@ -1,19 +1,27 @@
-//! The Secrets with the credentials of devices. A command names one. A driver reads it at each login and never passes
-//! it on.
+//! The Secrets with the credentials of devices, and the logins that they are for. A command asks for a [`Login`]. Its
+//! driver gets a [`Permit`] only if the FabricDevice has the same address, host key and Secret, so no message decides
+//! where a password goes. The driver reads the Secret at each login and never passes it on.
+
+mod login;
+mod permit;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use eno_sbi::is_secret_name;
 use k8s_openapi::api::core::v1::Secret;
 
-/// Where Secrets are read from.
+pub use login::{Login, Mismatch};
+pub use permit::{Permit, PermitError};
+
+use permit::API_LIMIT;
+
+/// Where Secrets are read from, and what confirms the logins that they are for.
 #[derive(Clone)]
 pub enum SecretSource {
-    /// `DIR/NAME/KEY`: Secrets mounted as directories.
+    /// `DIR/NAME/KEY`: Secrets mounted as directories. `DIR/NAME/devices` lists the devices that one is for.
     Directory(PathBuf),
-    /// The Secret of that name in the client's default namespace.
+    /// The Secret of that name in the client's default namespace, for the FabricDevice that names it.
     Namespace(kube::Client),
 }
 
@@ -30,10 +38,11 @@ impl fmt::Debug for SecretSource {
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub struct SecretArgs {
-    /// Read DIR/NAME/KEY for the key KEY of the Secret NAME
+    /// Read DIR/NAME/KEY for the key KEY of the Secret NAME. DIR/NAME/devices has a line for each device that it is
+    /// for: the address, and for SSH the type and the key of HostKey
     #[arg(long, env = "ENO_CREDENTIALS_DIR", value_name = "DIR")]
     credentials_dir: Option<PathBuf>,
-    /// Read the Secret NAME of this namespace
+    /// Read the Secret NAME of this namespace, for the FabricDevice that names it
     #[arg(long, env = "ENO_CREDENTIALS_NAMESPACE", value_name = "NAMESPACE")]
     credentials_namespace: Option<String>,
 }
@@ -138,12 +147,9 @@ impl DeviceSecret {
 }
 
 impl SecretSource {
-    /// Reads these keys of the Secret of this name.
-    pub async fn read(&self, name: Option<&str>, keys: &[&'static str]) -> Result<DeviceSecret, SecretError> {
-        let name = name.ok_or(SecretError::NotNamed)?;
-        if !is_secret_name(name) {
-            return Err(SecretError::BadName(name.to_owned()));
-        }
+    /// Reads these keys of the Secret of a login.
+    pub async fn read(&self, permit: &Permit, keys: &[&'static str]) -> Result<DeviceSecret, SecretError> {
+        let name = permit.login().secret()?;
         let mut values = BTreeMap::new();
         match self {
             Self::Directory(directory) => {
@@ -169,7 +175,10 @@ impl SecretSource {
                     reason,
                 };
                 let api = kube::Api::<Secret>::default_namespaced(client.clone());
-                let secret = api.get(name).await.map_err(|error| unreadable(error.to_string()))?;
+                let secret = tokio::time::timeout(API_LIMIT, Box::pin(api.get(name))).await;
+                let secret = secret
+                    .map_err(|_| unreadable(format!("no answer within {} s", API_LIMIT.as_secs())))?
+                    .map_err(|error| unreadable(error.to_string()))?;
                 let mut data = secret.data.unwrap_or_default();
                 for key in keys {
                     let Some(bytes) = data.remove(*key) else { continue };
@@ -186,6 +195,8 @@ impl SecretSource {
 
 #[cfg(test)]
 mod tests {
+    use eno_schemas::Device;
+
     use super::*;
 
     #[tokio::test]
@@ -199,7 +210,13 @@ mod tests {
         put("leaf", "password", "s3cret");
         put("leaf", "empty", " \n");
         let source = SecretSource::Directory(directory.path().to_owned());
-        let read = source.read(Some("leaf"), &["username", "password", "empty", "other"]).await.unwrap();
+        put("leaf", "devices", "leaf1\n");
+        let permit = |name: Option<&str>| {
+            let device = Device { credential: name.map(str::to_owned), ..Device::new("leaf1") };
+            source.permit(Login::new("netconf", "leaf1", &device))
+        };
+        let permitted = permit(Some("leaf")).await.unwrap();
+        let read = source.read(&permitted, &["username", "password", "empty", "other"]).await.unwrap();
         assert_eq!(read.line("username").unwrap().expose(), "admin");
         assert_eq!(read.text("username").unwrap().expose(), "admin\n");
         assert_eq!((read.text("empty"), read.text("other")), (None, None));
@@ -210,7 +227,7 @@ mod tests {
             (Some(".."), "\"..\" is not the name of a Secret"),
             (None, "no credential is named: set Credentials.SecretName of the FabricDevice"),
         ] {
-            assert_eq!(source.read(name, &["username"]).await.unwrap_err().to_string(), message);
+            assert_eq!(permit(name).await.unwrap_err().to_string(), message);
         }
     }
 }

@@ -430,15 +430,13 @@ impl<D: Driver> Host<D> {
     /// target has a command.
     fn on_preview_request(&mut self, message: async_nats::Message) {
         let Some((command, reply)) = preview::parse_request(&message) else { return };
-        let Some(last) = self.scheduler.commanded(&command.target) else { return };
-        let allowed = preview::check_same_device(&command.desired, &last.desired);
+        if !self.scheduler.is_commanded(&command.target) {
+            return;
+        }
         let client = self.connection.client.clone();
         let context = self.context.clone();
         self.previews.spawn(async move {
-            let preview = match allowed {
-                Ok(()) => preview::run(&context, command).await,
-                Err(reason) => preview::failed(reason, false),
-            };
+            let preview = preview::run(&context, command).await;
             preview::reply(&client, &preview, reply).await;
         });
     }

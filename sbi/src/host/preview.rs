@@ -1,11 +1,12 @@
-//! Previews: requests for what the driver would do about a command, without doing it.
+//! Previews: requests for what the driver would do about a command, without doing it. Whether it logs in to the device
+//! that a request names is the driver's decision, as with commands.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, Message};
-use eno_schemas::{Command, Desired, Device, Failure, Preview, Subject, decode, encode};
+use eno_schemas::{Command, Failure, Preview, Subject, decode, encode};
 use futures::FutureExt as _;
 use tracing::debug;
 
@@ -35,33 +36,6 @@ pub(super) fn parse_request(message: &Message) -> Option<(Command, String)> {
             None
         }
     }
-}
-
-/// Checks that a preview reaches the target in the same way as the target's last command.
-///
-/// A requester may only preview what the engine has the driver configure. Otherwise it could name a device of
-/// its own, which would be sent a login of its choice.
-pub(super) fn check_same_device(requested: &Desired, last: &Desired) -> Result<(), &'static str> {
-    match (requested, last) {
-        (Desired::Fabric(requested), Desired::Fabric(last))
-            if endpoint(&requested.device) != endpoint(&last.device) =>
-        {
-            Err(
-                "the address, credential, host key or dialect is not that of the device's last command: what would \
-                 be done can be told once the FabricDevice is applied",
-            )
-        }
-        _ if requested.kind() != last.kind() => Err("the target was last commanded to be of another kind"),
-        _ => Ok(()),
-    }
-}
-
-/// How the device is reached and authenticated.
-fn endpoint(device: &Device) -> (&str, [Option<&str>; 3]) {
-    // Destructured so that a new field has to be considered here.
-    let Device { address, dialect, credential, host_key, drift: _, audit_interval: _, adopt: _, neutron: _ } =
-        device;
-    (address, [dialect.as_deref(), credential.as_deref(), host_key.as_deref()])
 }
 
 /// Runs the driver's preview within the time limit, and catches its panics.

@@ -145,9 +145,9 @@ impl<R: Default> TargetScheduler<R> {
         self.targets.get(target).is_some_and(|target| !target.forgotten)
     }
 
-    /// The latest command of a target that this instance owns.
-    pub fn commanded(&self, target: &str) -> Option<&Arc<Command>> {
-        self.targets.get(target).filter(|target| target.owned)?.command.as_ref()
+    /// True when this instance owns the target and the target has a command.
+    pub fn is_commanded(&self, target: &str) -> bool {
+        self.targets.get(target).is_some_and(|target| target.owned && target.command.is_some())
     }
 
     /// Stream position of the last message of the target; `None`: unknown target.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv;
 use eno_schemas::{
-    Applied, ChangeReport, Command, Decision, Desired, Device, Drift, DriverHello, Failure, Item, NadDesired,
-    NadOwner, Note, Outcome, PayloadKind, Preview, Report, Subject, Transaction, decode, encode, subject,
+    Applied, ChangeReport, Command, Decision, Desired, DriverHello, Failure, Item, NadDesired, NadOwner,
+    Note, Outcome, PayloadKind, Preview, Report, Subject, Transaction, decode, encode, subject,
 };
 use futures::{Stream, StreamExt as _};
 use tokio::sync::watch;

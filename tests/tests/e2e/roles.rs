@@ -60,13 +60,15 @@ const KINDS: &[&str] = ALL.split_at(12).0;
 const ALL_BUT_PODS: &[&str] = ALL.split_at(ALL.len() - 1).0;
 
 /// All ClusterRoles.
-const ROLES: [Role; 18] = [
+const ROLES: [Role; 20] = [
     role("eno-admin", ALL_BUT_PODS, KINDS),
     role("eno-viewer", ALL_BUT_PODS, &[]),
     role("eno-nfvo", NFVO, NFVO),
     // It patches existing objects and creates none.
     role("eno-engine", ALL, &[]),
     role("eno-driver-nad", &[], &[]),
+    role("eno-driver-netconf", &[], &[]),
+    role("eno-driver-neutron", &[], &[]),
     namespaced("eno-attachment-admin", &["l2serviceattachments"], &["l2serviceattachments"]),
     namespaced("eno-attachment-viewer", &["l2serviceattachments"], &[]),
     namespaced("eno-attachment-user", &[], &[]),

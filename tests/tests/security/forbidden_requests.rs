@@ -31,6 +31,8 @@ const READS: &[(&str, &[Account])] = &[
     ("/api/v1/nodes/node1", &[]),
     ("/api/v1/nodes/node1/proxy/pods", &[]),
     ("/apis/eno.k8s.io/v1alpha1/fabricdevices?limit=1", &[ENGINE]),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1", &[ENGINE, NETCONF, NEUTRON]),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1/status", &[]),
     ("/apis/rbac.authorization.k8s.io/v1/clusterroles", &[]),
     ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", &[]),
     ("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions?limit=1", &[NAD]),

@@ -3,6 +3,7 @@
 mod canaries;
 mod fairness;
 mod forbidden_requests;
+mod forged_commands;
 mod full_run;
 mod nats_tls;
 mod permissions;

@@ -83,7 +83,7 @@ const RARELY_USED: &[(Account, &str, &[&str], &str)] = &[
     (ENGINE, "get", KINDS, "the finalizer is looked for when somebody else changed the list of them"),
     (ENGINE, "get", POD_KINDS, "the same"),
     (NAD, "get", &["network-attachment-definitions"], "it is asked for while the watch is broken"),
-    (NEUTRON, "get", &["secrets"], "the sandbox has no OpenStack"),
+    (NEUTRON, "get", &["secrets", "fabricdevices"], "the sandbox has no OpenStack"),
 ];
 
 /// The permissions that a successful request used. The audit shows server-side apply of a new object as a patch that

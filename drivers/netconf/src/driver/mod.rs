@@ -26,6 +26,8 @@ use crate::ssh::Limits;
 use crate::transaction::drift::{self, KnownDeviations};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
+/// The name of the driver.
+const NAME: &str = "netconf";
 /// Maximum concurrent connection attempts. Each may take a timeout to fail.
 const MAX_CONNECTS: usize = 256;
 /// Maximum further attempts to devices that did not answer last time.
@@ -261,8 +263,9 @@ impl NetconfDriver {
         let target = &command.target;
         let device = self.device(target);
         let mut device = device.lock().await;
+        // A session of other values stays open: who asks for a preview must not end it.
         let open_session =
-            match device.open_session.take().filter(|open_session| open_session.fits(&desired.device)) {
+            match device.open_session.take_if(|open_session| open_session.fits(&desired.device)) {
                 Some(open_session) => open_session,
                 None => match self.connect(target, desired, device.lost).await {
                     Ok(open_session) => open_session,
@@ -295,7 +298,9 @@ impl NetconfDriver {
         };
         match transaction.preview().await {
             Ok(preview) => {
-                device.open_session = Some(open_session);
+                if device.open_session.is_none() {
+                    device.open_session = Some(open_session);
+                }
                 preview
             }
             Err(error) => {
@@ -308,7 +313,7 @@ impl NetconfDriver {
 impl Driver for NetconfDriver {
     fn identity(&self) -> Identity {
         Identity {
-            name: "netconf".into(),
+            name: NAME.into(),
             kinds: vec![PayloadKind::Fabric],
             capabilities: std::iter::once(HOLD.to_owned())
                 .chain(self.options.dialects.iter().map(|dialect| format!("dialect:{}", dialect.name())))

@@ -4,12 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use eno_device_secrets::Login;
 use eno_sbi::Reconciled;
 use eno_schemas::{DeviceInfo, FabricDesired, Failure};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use super::NetconfDriver;
+use super::{NAME, NetconfDriver};
 use crate::dialect::{Dialect, Dialects, choose};
 use crate::hello::{Hello, Profile};
 use crate::notification;
@@ -103,14 +104,8 @@ impl NetconfDriver {
                 }
             })
         };
-        let opened = SshSession::connect(
-            &endpoint.address,
-            endpoint.host_key.as_deref(),
-            &self.options.credentials,
-            endpoint.credential.as_deref(),
-            self.options.limits,
-            notified,
-        );
+        let login = Login::new(NAME, &target, endpoint);
+        let opened = SshSession::connect(login, &self.options.credentials, self.options.limits, notified);
         let session = opened.await.map_err(|error| Box::new(connect_failure(&error)))?;
         let hello = session.hello();
         let _ = own_session.set(hello.session_id());

@@ -1,10 +1,11 @@
 //! A simulated fabric and a driver.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eno_device_secrets::SecretSource;
+use eno_device_secrets::{Login, SecretSource};
 use eno_driver_netconf::dialect::{DIALECTS, Dialects, choose};
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_driver_netconf::plan::{Baseline, ClashDetector};
@@ -53,6 +54,9 @@ impl Bench {
             std::fs::write(directory.join("username"), &switch.username).expect("a file");
             std::fs::write(directory.join("password"), &switch.password).expect("a file");
         }
+        for switch in fabric.info() {
+            list_device(credentials.path(), &switch.name, &device_of(switch));
+        }
         let driver = Arc::new(NetconfDriver::new(options(credentials.path())));
         Self { fabric, driver, credentials }
     }
@@ -77,21 +81,20 @@ impl Bench {
 
     /// Opens a session with leaf1 beside that of the driver.
     pub async fn connect(&self) -> SshSession {
-        let info = self.info("leaf1");
         let Options { credentials, limits, .. } = options(self.credentials.path());
-        let (address, key) = (info.netconf.to_string(), Some(info.host_key.as_str()));
+        let login = Login::new("netconf", "leaf1", &self.device("leaf1"));
         let ignore = Box::new(|_: &Text| ());
-        let session = SshSession::connect(&address, key, &credentials, Some("leaf1"), limits, ignore);
+        let session = SshSession::connect(login, &credentials, limits, ignore);
         session.await.expect("a session")
     }
 
     pub fn device(&self, name: &str) -> Device {
-        let info = self.info(name);
-        Device {
-            credential: Some(name.to_owned()),
-            host_key: Some(info.host_key.clone()),
-            ..Device::new(info.netconf.to_string())
-        }
+        device_of(self.info(name))
+    }
+
+    /// Makes `device` the only one that the credential is for.
+    pub fn list_device(&self, credential: &str, device: &Device) {
+        list_device(self.credentials.path(), credential, device);
     }
 
     /// The desired state with `vlans` on each of `ports`.
@@ -123,6 +126,20 @@ impl Bench {
         }
         panic!("it does not settle");
     }
+}
+
+/// How a switch is reached, with the credential of its name.
+pub fn device_of(info: &SwitchInfo) -> Device {
+    Device {
+        credential: Some(info.name.clone()),
+        host_key: Some(info.host_key.clone()),
+        ..Device::new(info.netconf.to_string())
+    }
+}
+
+fn list_device(credentials: &Path, credential: &str, device: &Device) {
+    let line = format!("{} {}\n", device.address, device.host_key.as_deref().unwrap_or_default());
+    std::fs::write(credentials.join(credential).join("devices"), line).expect("a file");
 }
 
 /// The desired state with these VLANs, and with ports by name and VLANs.
@@ -188,7 +205,7 @@ pub async fn run_transaction<S: Session>(
     (ended, transaction.read_baseline.into_inner().unwrap())
 }
 
-pub fn options(credentials: &std::path::Path) -> Options {
+pub fn options(credentials: &Path) -> Options {
     Options {
         dialects: DIALECTS,
         credentials: SecretSource::Directory(credentials.to_owned()),

@@ -171,6 +171,12 @@ impl Cloud {
         for (key, value) in values {
             std::fs::write(dir.join(key), value).unwrap();
         }
+        self.list_device(&self.proxy.keystone());
+    }
+
+    /// Makes the Keystone at this address the only one that the Secret is for.
+    pub fn list_device(&self, address: &str) {
+        std::fs::write(self.secrets.path().join("vim/devices"), address).unwrap();
     }
 
     /// Makes a resource in the user's project and returns its id.

@@ -83,7 +83,7 @@ async fn expired_application_credential_is_named() {
             }
         }
     };
-    let reason = eno_conformance::soon("the expiry", expired).await;
+    let reason = eno_conformance::soon("the expiry", Box::pin(expired)).await;
     assert!(reason.contains("it may be wrong, expired or deleted"), "{reason}");
 }
 
@@ -268,6 +268,7 @@ async fn certificates_of_unknown_authorities_are_refused() {
     let proxy = Proxy::start_with_tls(keystone, neutron, &certificate).await;
     let mut desired = cloud.desired(&[("t1", &[0]), (PHYSICAL, &[0])]);
     desired.device.address = proxy.keystone();
+    cloud.list_device(&proxy.keystone());
     let (reason, retryable, unreachable) = failure(&reconcile(&cloud.driver(), &desired).await);
     assert!(reason.contains("showed a certificate that is not accepted"), "{reason}");
     assert!(reason.contains("ca.crt of the Secret vim"), "{reason}");
@@ -277,6 +278,7 @@ async fn certificates_of_unknown_authorities_are_refused() {
     let mut values = cloud.login();
     values.insert("ca.crt", certificate.cert.pem());
     cloud.write_secret(&values);
+    cloud.list_device(&proxy.keystone());
     applied(&reconcile(&cloud.driver(), &desired).await);
 }
 
