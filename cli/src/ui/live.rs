@@ -59,7 +59,7 @@ async fn connect(app: App, client: Client, nats: NatsClientArgs, to: mpsc::Sende
     });
     app.outdated.notify_one();
     let health = NatsHealth::default();
-    health.set(connection.client.clone());
+    health.set(&connection);
     tokio::join!(follow_messages(&connection, &to), watch_nats(&app, &health));
 }
 

@@ -2,7 +2,7 @@
 
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
-use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, Subject, encode};
+use eno_schemas::{Applied, Generation, MessageError, Outcome, Report, Subject, encode, subject};
 use tracing::debug;
 
 use super::stored_reports::{Stored, StoredReports};

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::context::{CreateKeyValueErrorKind, CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
-use async_nats::jetstream::{Context, ErrorCode, kv};
+use async_nats::jetstream::{Context, ErrorCode};
 use eno_schemas::{SubjectKind, subject};
 use tracing::warn;
 
@@ -116,20 +116,6 @@ pub async fn ensure_streams(jetstream: &Context, replicas: usize) -> Result<Vec<
     for wanted in streams(replicas) {
         uses.extend(ensure_stream(jetstream, wanted).await?);
     }
-    for wanted in buckets(replicas) {
-        let Some(info) = create_bucket(jetstream, &wanted).await? else { continue };
-        uses.push(StreamUse::of(&info));
-        let found = info.config;
-        if found.max_age != wanted.max_age
-            || found.num_replicas != wanted.num_replicas
-            || found.max_bytes != wanted.max_bytes
-            || found.max_message_size != wanted.max_value_size
-            || found.subject_delete_marker_ttl != wanted.limit_markers
-        {
-            let name = wanted.bucket.clone();
-            accept_missing_space(&name, jetstream.update_key_value(wanted).await)?;
-        }
-    }
     Ok(uses)
 }
 
@@ -175,6 +161,10 @@ where
 }
 
 fn streams(replicas: usize) -> Vec<Config> {
+    [plain_streams(replicas), buckets(replicas).into()].concat()
+}
+
+fn plain_streams(replicas: usize) -> Vec<Config> {
     let base = |name: &str, bound: Bound, kind: SubjectKind, description: &str| Config {
         name: name.into(),
         description: Some(description.into()),
@@ -241,25 +231,34 @@ fn streams(replicas: usize) -> Vec<Config> {
     ]
 }
 
-fn buckets(replicas: usize) -> Vec<kv::Config> {
-    let lease = |bucket: &str, bound: Bound, description: &str| kv::Config {
-        bucket: bucket.into(),
-        description: description.into(),
-        max_bytes: bound.bytes,
-        max_value_size: bound.message(),
-        history: 1,
-        max_age: LEASE,
+/// The buckets, as the streams that they are. One key of a rollup would remove all others, so only the engine's bucket
+/// takes rollups.
+fn buckets(replicas: usize) -> [Config; 3] {
+    let lease = |bucket: &str, bound: Bound, description: &str| Config {
+        name: subject::bucket_stream(bucket),
+        description: Some(description.into()),
+        subjects: vec![subject::of_bucket(bucket, ">")],
+        discard: DiscardPolicy::New,
         storage: StorageType::File,
         num_replicas: replicas,
-        // Watchers are notified when a key expires, and delete markers may expire themselves.
-        limit_markers: Some(LEASE),
-        ..kv::Config::default()
+        max_messages: -1,
+        max_messages_per_subject: 1,
+        max_bytes: bound.bytes,
+        max_message_size: bound.message(),
+        max_age: LEASE,
+        deny_delete: true,
+        allow_direct: true,
+        // Readers are told when a key expires, and delete markers may expire themselves.
+        allow_message_ttl: true,
+        subject_delete_marker_ttl: Some(LEASE),
+        ..Config::default()
     };
-    vec![
+    [
         lease(subject::DRIVERS, DRIVERS, "The drivers that are alive"),
         lease(subject::OWNERS, OWNERS, "Which driver instance works on which target"),
-        kv::Config {
+        Config {
             max_age: Duration::ZERO,
+            allow_rollup: true,
             ..lease(subject::CALLBACKS, CALLBACKS, "How far each object's callbacks are delivered")
         },
     ]
@@ -275,7 +274,9 @@ fn differs(found: &Config, wanted: &Config) -> bool {
         || found.max_message_size != wanted.max_message_size
         || found.discard != wanted.discard
         || found.allow_direct != wanted.allow_direct
-        || found.duplicate_window != wanted.duplicate_window
+        || found.allow_rollup != wanted.allow_rollup
+        || found.subject_delete_marker_ttl != wanted.subject_delete_marker_ttl
+        || (found.duplicate_window != wanted.duplicate_window && !wanted.duplicate_window.is_zero())
         || found.num_replicas != wanted.num_replicas
 }
 
@@ -294,23 +295,6 @@ async fn create(jetstream: &Context, wanted: &Config) -> Result<Option<Info>, St
             find(jetstream, &wanted.name).await
         }
         Err(error) => Err(StreamError::new("creating", &wanted.name, error)),
-    }
-}
-
-async fn create_bucket(jetstream: &Context, wanted: &kv::Config) -> Result<Option<Info>, StreamError> {
-    let name = format!("KV_{}", wanted.bucket);
-    if let Some(found) = find(jetstream, &name).await? {
-        return Ok(Some(found));
-    }
-    match jetstream.create_key_value(wanted.clone()).await {
-        Ok(_) => Ok(None),
-        Err(error) if matches!(error.kind(), CreateKeyValueErrorKind::BucketCreate) => {
-            match find(jetstream, &name).await? {
-                Some(found) => Ok(Some(found)),
-                None => Err(StreamError::new("creating", &name, error)),
-            }
-        }
-        Err(error) => Err(StreamError::new("creating", &name, error)),
     }
 }
 

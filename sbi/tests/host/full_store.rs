@@ -33,7 +33,7 @@ async fn full_stream_of_reports_is_told_and_work_goes_on_with_space() {
     let connection = server.connect("eno-driver-stub").await;
     health.set(&connection);
     let stub = Stub::new();
-    let host = start_on(connection, &stub, "one", Ownership::PerTarget);
+    let host = start_on(connection, &stub, "one", Ownership::PerTarget).await;
     engine.apply(&command("a", 1, 1)).await;
     assert_eq!(health.check(), Ok(()));
     let junk = |n: usize| Subject::result("node", &format!("t{n}")).to_string();

@@ -45,9 +45,8 @@ fn bytes(value: &str) -> i64 {
 
 /// The bounds of all streams and buckets, and the largest message.
 fn bounds() -> (i64, i64) {
-    let streams = streams(1).into_iter().map(|one| (one.max_bytes, i64::from(one.max_message_size)));
-    let buckets = buckets(1).into_iter().map(|one| (one.max_bytes, i64::from(one.max_value_size)));
-    let all: Vec<_> = streams.chain(buckets).collect();
+    let all: Vec<_> =
+        streams(1).into_iter().map(|one| (one.max_bytes, i64::from(one.max_message_size))).collect();
     assert!(all.iter().all(|(bytes, message)| *bytes > 0 && *message > 0), "{all:?}");
     (all.iter().map(|(bytes, _)| bytes).sum(), all.iter().map(|(_, message)| *message).max().unwrap())
 }
@@ -145,9 +144,6 @@ async fn small_server_keeps_its_streams() {
     assert!(error.to_string().contains("max_file_store"), "{error}");
     for wanted in streams(1) {
         jetstream.create_stream(&Config { max_bytes: -1, ..wanted }).await.unwrap();
-    }
-    for wanted in buckets(1) {
-        jetstream.create_key_value(kv::Config { max_bytes: -1, ..wanted }).await.unwrap();
     }
     // Without bounds it goes on as before.
     ensure_streams(&jetstream, 1).await.unwrap();
