@@ -14,8 +14,6 @@ mod leader;
 mod metrics;
 mod nodes;
 mod run;
-#[cfg(test)]
-mod run_tests;
 mod status;
 mod watch;
 

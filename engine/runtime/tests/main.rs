@@ -7,5 +7,6 @@ mod api;
 mod cluster;
 mod cluster_id;
 mod fabric;
+mod full_store;
 mod gitops;
 mod pods;

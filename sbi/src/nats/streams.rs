@@ -10,7 +10,7 @@ use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType};
 use async_nats::jetstream::{Context, ErrorCode};
 use eno_schemas::{SubjectKind, subject};
-use tracing::warn;
+use tracing::debug;
 
 use super::store_health::error_code;
 
@@ -150,10 +150,7 @@ where
 {
     match updated {
         Err(error) if lacks_space(&error) => {
-            warn!(
-                stream,
-                "NATS has no space to reserve for the stream: enlarge its volume and max_file_store"
-            );
+            debug!(stream, "NATS has no space to reserve for the stream");
             Ok(())
         }
         updated => updated.map(drop).map_err(|error| StreamError::new("updating", stream, error)),

@@ -41,6 +41,7 @@ pub async fn guard(
     let mut previous: Option<CreationTimes> = None;
     // The connection may have broken since the leader read the commands.
     let mut reads_left = 1;
+    let mut unbounded = Vec::new();
     loop {
         if connects.has_changed().unwrap_or_default() && previous.is_some() {
             reads_left = COMMAND_READS;
@@ -49,6 +50,16 @@ pub async fn guard(
         match read_created(&connection).await {
             Ok((created, uses)) => {
                 metrics.streams(&uses);
+                let found: Vec<String> =
+                    uses.into_iter().filter(|used| used.limit.is_none()).map(|used| used.stream).collect();
+                if found != unbounded && !found.is_empty() {
+                    let streams = found.join(", ");
+                    warn!(
+                        streams,
+                        "no bound: max_file_store of NATS is too small, or they hold more than theirs"
+                    );
+                }
+                unbounded = found;
                 if let Some(before) = previous.filter(|before| *before != created) {
                     lost.send_modify(|count| *count += 1);
                     let outbox = before.outbox != created.outbox;

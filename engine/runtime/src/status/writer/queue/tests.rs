@@ -287,3 +287,20 @@ fn already_written_leases_are_still_reported() {
     queue.finished(Todo { leased_reported: 5, uid: Some("uid".into()), ..Todo::default() }, None, now);
     assert_eq!(work(&mut queue, now).leased, Some(1));
 }
+
+#[test]
+fn condition_of_a_former_leader_is_removed() {
+    let now = Instant::now();
+    let mut queue = Queue::new(&key(), 0);
+    queue.add(Change::UnrecordedKnown("uid".into()), now);
+    let Next::Work(mut todo) = queue.next(now, false, false) else { panic!("no work") };
+    assert!(todo.is_unrecorded && todo.entries.is_empty() && todo.status.is_none());
+    // The API server refuses it at first.
+    let failed = Todo { uid: todo.uid.clone(), is_unrecorded: true, ..Todo::default() };
+    queue.finished(failed, Some(true), now);
+    let Next::Wait(at) = queue.next(now, false, false) else { panic!("no wait") };
+    assert!(matches!(queue.next(at, false, false), Next::Work(again) if again.is_unrecorded));
+    todo.is_unrecorded = false;
+    queue.finished(*todo, None, at);
+    assert!(matches!(queue.next(at, false, false), Next::Nothing));
+}
