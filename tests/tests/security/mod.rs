@@ -5,6 +5,7 @@ mod fairness;
 mod forbidden_requests;
 mod full_run;
 mod nats_tls;
+mod node_logins;
 mod permissions;
 mod pod_security;
 mod quota;

@@ -26,7 +26,7 @@ use crate::watch::mailbox::{Input, Mailbox, Source, post};
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The driver whose targets are nodes.
-const NODE_DRIVER: &str = "node";
+pub const NODE_DRIVER: &str = "node";
 
 /// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
 pub fn target(driver: &str, name: &str) -> Target {
@@ -253,6 +253,20 @@ impl DriverPresence {
     }
 }
 
+/// Decodes a presence and checks its origin: a process may announce itself under its own key only, and an agent serves the
+/// node of its key alone, since NATS lets it write that key.
+fn hello(key: &str, value: &[u8]) -> Result<DriverHello, String> {
+    let hello: DriverHello = decode(value).map_err(|error| error.to_string())?;
+    let DriverHello { driver, instance, target, .. } = &hello;
+    if subject::key(driver, instance) != key {
+        return Err(format!("it is of instance {instance} of driver {driver}"));
+    }
+    if driver == NODE_DRIVER && target.as_ref() != Some(instance) {
+        return Err(format!("it claims {} for node {instance}", target.as_deref().unwrap_or("all nodes")));
+    }
+    Ok(hello)
+}
+
 /// Breaks when the receiver has ended.
 async fn follow_presence(
     connection: &Connection,
@@ -286,12 +300,7 @@ async fn follow_presence(
                 let entry = entry.ok_or("the watch ended")??;
                 caught_up |= entry.delta == 0;
                 match entry.operation {
-                    Operation::Put => match decode::<DriverHello>(&entry.value) {
-                        // A driver may announce itself under its own key only.
-                        Ok(hello) if subject::key(&hello.driver, &hello.instance) != entry.key => {
-                            metrics.malformed("driver");
-                            warn!(key = entry.key, driver = hello.driver, "a presence under the key of another");
-                        }
+                    Operation::Put => match hello(&entry.key, &entry.value) {
                         Ok(hello) => {
                             let process = Process {
                                 holds: hello.capabilities.iter().any(|one| one == HOLD),
@@ -302,7 +311,7 @@ async fn follow_presence(
                         }
                         Err(error) => {
                             metrics.malformed("driver");
-                            warn!(key = entry.key, %error, "a driver's presence can't be read");
+                            warn!(key = entry.key, %error, "a driver's presence is not believed");
                         }
                     },
                     Operation::Delete | Operation::Purge => {
@@ -330,6 +339,30 @@ mod tests {
         assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
         assert_eq!(target("node", "a"), Target::Node("a".into()));
         assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));
+    }
+
+    #[test]
+    fn presence_is_believed_under_its_own_key_only() {
+        let believed = |key: &str, driver: &str, instance: &str, target: Option<&str>| {
+            let presence = DriverHello {
+                driver: driver.into(),
+                instance: instance.into(),
+                version: "1".into(),
+                kinds: Vec::new(),
+                capabilities: Vec::new(),
+                target: target.map(str::to_owned),
+            };
+            hello(key, &eno_schemas::encode(&presence).unwrap()).is_ok()
+        };
+        assert!(believed("netconf.one", "netconf", "one", None));
+        assert!(believed("node.n=2E1", "node", "n.1", Some("n.1")));
+        assert!(!believed("netconf.one", "netconf", "two", None));
+        assert!(!believed("nad.one", "netconf", "one", None));
+        // An agent speaks neither for another node nor for all.
+        assert!(!believed("node.a", "node", "a", Some("b")));
+        assert!(!believed("node.a", "node", "b", Some("b")));
+        assert!(!believed("node.a", "node", "a", None));
+        assert!(hello("node.a", b"{}").is_err());
     }
 
     #[test]
