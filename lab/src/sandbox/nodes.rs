@@ -236,6 +236,7 @@ fn agent(sandbox: &Sandbox, node: &Node, token: &Path) -> Result<Command, Sandbo
     command
         .arg(programs::find_program("eno-driver-node")?)
         .env("ENO_NODE", node.name())
+        .env("ENO_INSTANCE", node.name())
         .env("ENO_NATS_URL", &nats.url)
         .env("ENO_NATS_CREDENTIALS", token)
         .env("ENO_NAMESPACE", NAMESPACE)

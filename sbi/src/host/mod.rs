@@ -60,7 +60,7 @@ pub struct HostArgs {
     pub concurrency: u16,
     /// Tells this process from others of the driver. One that starts again under its old name goes on at once;
     /// otherwise it waits until the old one's ownership ends. Two that run at once must not share a name.
-    /// Default: made up at each start. The driver of a single target, such as a node, has the name of its target instead.
+    /// Default: made up at each start.
     #[arg(long, env = "ENO_INSTANCE", value_name = "NAME")]
     pub instance: Option<String>,
     /// A target's work is broken off, and tried again, after this many seconds.
@@ -141,18 +141,16 @@ pub async fn run<D: Driver>(
     let identity = driver.identity();
     let can_hold = identity.capabilities.iter().any(|capability| capability == HOLD);
     let only_target = driver.only_target();
-    // NATS may let it write the keys of its target alone, and so a key of another name says nothing of it.
-    let instance = only_target.clone().unwrap_or(options.instance);
     let hello = DriverHello {
         driver: identity.name.clone(),
-        instance: instance.clone(),
+        instance: options.instance.clone(),
         version: options.version.clone(),
         kinds: identity.kinds.clone(),
         capabilities: identity.capabilities,
         target: only_target.clone(),
     };
     eno_schemas::encode(&hello)?;
-    info!(driver = %identity.name, %instance, "driver starts");
+    info!(driver = %identity.name, instance = %options.instance, "driver starts");
 
     let connection = options.connection.clone();
     let subscribe = async |subject: String| {
@@ -174,8 +172,10 @@ pub async fn run<D: Driver>(
     background.spawn(command_stream::run(connection.clone(), filter, command_events_in));
     let (lease_requests, lease_requests_out) = mpsc::unbounded_channel();
     let (lease_events_in, lease_events) = mpsc::unbounded_channel();
+    let name = identity.name.clone();
+    let instance = options.instance.clone();
     let owned_targets = OwnedTargets::default();
-    let instance_key = (identity.name.clone(), instance.clone());
+    let instance_key = (name, instance);
     background.spawn(target_leases::run(
         connection.clone(),
         instance_key,
@@ -201,7 +201,7 @@ pub async fn run<D: Driver>(
         context: Arc::new(Context {
             driver,
             name: identity.name,
-            instance,
+            instance: options.instance,
             publisher: Publisher::new(connection),
             time_limit: options.time_limit,
             metrics: options.metrics,
