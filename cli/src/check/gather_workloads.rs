@@ -9,6 +9,7 @@ use kube::api::{ListParams, LogParams};
 use super::gather::Gather;
 use super::workloads::{self, Workload, WorkloadFact, WorkloadKind};
 use super::{Fact, Unread};
+use crate::install::render::SHARED_AGENT_KEY;
 
 /// Number of the last lines of a container that are shown.
 const LAST_LINES: i64 = 3;
@@ -113,8 +114,14 @@ fn of_stateful_set(found: &StatefulSet) -> WorkloadFact {
         updated: status.updated_replicas.unwrap_or_default(),
         is_observed: status.observed_generation == found.metadata.generation,
         images: spec.map(|spec| images(&spec.template)).unwrap_or_default(),
+        accepts_shared_agent_key: spec.is_some_and(|spec| has_variable(&spec.template, SHARED_AGENT_KEY)),
         ..WorkloadFact::default()
     }
+}
+
+fn has_variable(template: &PodTemplateSpec, name: &str) -> bool {
+    let containers = template.spec.iter().flat_map(|spec| &spec.containers);
+    containers.flat_map(|container| container.env.iter().flatten()).any(|variable| variable.name == name)
 }
 
 fn of_daemon_set(found: &DaemonSet) -> WorkloadFact {

@@ -70,6 +70,8 @@ pub struct WorkloadFact {
     pub is_observed: bool,
     /// The images of its template.
     pub images: Vec<String>,
+    /// Whether it is NATS that accepts the key which all agents of an earlier version share.
+    pub accepts_shared_agent_key: bool,
     /// Messages of its conditions that report failures, such as refused pods.
     pub failures: Vec<String>,
     /// Messages of its Events of the type Warning, the newest last.
@@ -109,6 +111,12 @@ pub fn judge(workload: &Workload, fact: &Fact<Option<WorkloadFact>>) -> Check {
     }
     let is_current = fact.is_observed && fact.updated >= fact.desired;
     if fact.ready >= fact.desired {
+        if is_current && fact.accepts_shared_agent_key {
+            let what = "it accepts the key that all agents of an earlier version share";
+            let remedy =
+                "when the agents are of this version, run eno install again; with Helm see the how-to";
+            return Check::warning(name, subject, Problem::new(what, remedy));
+        }
         if is_current {
             return Check::ok(name, subject);
         }
@@ -367,6 +375,10 @@ mod tests {
         let refused = "pods \"p\" is forbidden: violates PodSecurity".to_owned();
         for (fact, expected) in [
             (fact(2, vec![]), "ok"),
+            (
+                WorkloadFact { accepts_shared_agent_key: true, ..fact(2, vec![]) },
+                "warning: it accepts the key that all agents of an earlier version share",
+            ),
             (
                 fact(1, vec![waiting("ImagePullBackOff", "not found")]),
                 "failed: can't pull the image eno:v1|not found",

@@ -1,6 +1,6 @@
 //! Applies the operator to a cluster, part by part, and waits for each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,15 +15,16 @@ use kube::core::GroupVersionKind;
 use kube::runtime::wait::{self, Condition, await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::MANAGER;
 use super::cluster::{self, ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
-use super::render::{self, NAMESPACES, NATS_TLS, PART_OF, RECORD, RenderError, SYSTEM, Stage};
+use super::render::{self, NAMESPACES, NATS, NATS_TLS, NODE, PART_OF, RECORD, RenderError, SYSTEM, Stage};
 use super::requirements::{Refusal, refusals};
 use super::rollout::Workload;
-use super::secrets::{CA, Completed, SecretError, Secrets, complete};
+use super::secrets::{CA, Completed, Data, SecretError, Secrets, complete};
 use super::values::Values;
 use crate::apply::{ApplyError, api_of, apply, apply_all, name_of};
 use crate::check::Gather;
@@ -256,12 +257,45 @@ pub async fn install(
         made => format!("configuration; made: {}", made.join(", ")),
     });
     roll_out(client, &plan.objects, &PARTS, deadline, report).await?;
+    drop_shared_agent_key(client, values, &plan, deadline, report).await?;
     for object in &plan.pruned {
         delete(client, object).await?;
         report(&format!("deleted {} {} of an earlier version", kind(object), name_of(object)));
     }
     apply(client, MANAGER, &render::record(values, VERSION, true)?).await?;
     Ok(Installed { was_upgrade: plan.is_upgrade, made: plan.completed.made })
+}
+
+/// Has NATS refuse the key that agents of an earlier version shared, once all agents use tokens.
+async fn drop_shared_agent_key(
+    client: &Client,
+    values: &Values,
+    plan: &Plan,
+    deadline: Instant,
+    report: &(dyn Fn(&str) + Send + Sync),
+) -> Result<(), InstallError> {
+    let mut secrets = plan.completed.secrets.clone();
+    if !secrets.has_shared_agent_key() {
+        return Ok(());
+    }
+    let dropped = secrets.drop_shared_agent_key();
+    let objects = render::objects(values, &secrets)?;
+    let configuration: Vec<_> =
+        objects.iter().filter(|object| kind(object) == "ConfigMap").cloned().collect();
+    apply_all(client, MANAGER, &configuration).await?;
+    // The servers need the old key of the Secret until they are replaced.
+    roll_out(client, &objects, &[&[Stage::Nats]], deadline, report).await?;
+    // Not applied without these keys: what somebody else applied too would stay.
+    let nothing: BTreeMap<_, _> = dropped.into_iter().map(|key| (key, Value::Null)).collect();
+    let api: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
+    let patch = Patch::Merge(json!({ "data": nothing }));
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch(NATS, &params, &patch)
+        .await
+        .map_err(failed(format!("removing the agents' key from Secret {SYSTEM}/{NATS}")))?;
+    delete(client, &render::secret(NODE, NATS, &Data::new())?).await?;
+    report("NATS refuses the key that all agents shared");
+    Ok(())
 }
 
 /// Applies the parts of these stages, one group after the other, and waits until each is ready.

@@ -8,6 +8,9 @@
 //! | [`Step::Use`] | the parts use the new seeds | the new certificate is served |
 //! | [`Step::Drop`] | NATS accepts the new keys alone | the new authority alone is trusted |
 //!
+//! The keys of logins of agents go with the keys of users. Each server knows one pair of them, and the engine answers with
+//! both from [`Step::Use`] on.
+//!
 //! A key of a Secret with `.next.` belongs to a rotation. Without such keys, none is under way. The whole state of a
 //! rotation is in one Secret, so that each step is one write. Whether the parts follow is not part of the state: a step
 //! that is repeated waits for parts that follow already.
@@ -16,8 +19,12 @@ use std::collections::BTreeMap;
 
 use super::render::next_public;
 use super::secrets::{
-    AGENT, CA, CERT, Data, Files, KEY, PEOPLE, SYSTEM_USERS, SecretError, Secrets, user_key, users,
+    ANSWERER, CA, CERT, Data, Files, ISSUER, KEY, PEOPLE, SYSTEM_USERS, SecretError, login_keys,
+    public_login_key, user_key, users,
 };
+
+/// The keys of logins of agents.
+const LOGIN_KEYS: [&str; 2] = [ISSUER, ANSWERER];
 
 /// The authority of the next certificate, alone.
 const NEXT_CA: &str = "ca.next.crt";
@@ -85,14 +92,42 @@ pub fn add_keys(nats: &mut Data, disk: &BTreeMap<String, String>) -> Result<File
             if is_person {
                 files.0.insert(next_seed, key.seed);
             } else {
-                // Also the seed of the agents: this one write begins the rotation of all users.
                 nats.insert(next_seed, key.seed.into_bytes());
             }
             key.public
         };
         nats.insert(next_public, public.into_bytes());
     }
+    // The engine reads them when it starts to use its own new key.
+    if !has_next_login_keys(nats) {
+        for (name, key) in LOGIN_KEYS.into_iter().zip(login_keys()?) {
+            nats.insert(next_seed(name), key.seed.into_bytes());
+        }
+    }
     Ok(files)
+}
+
+fn has_next_login_keys(nats: &Data) -> bool {
+    let is_valid =
+        |name: &str| nats.get(&next_seed(name)).is_some_and(|seed| public_login_key(name, seed).is_some());
+    LOGIN_KEYS.into_iter().all(is_valid)
+}
+
+/// Makes the second keys of logins the first ones. A server knows one pair only, which it reads when it starts. So the
+/// engine keeps the old pair, and answers to servers with either.
+pub fn use_login_keys(nats: &mut Data) {
+    if !has_next_login_keys(nats) {
+        return;
+    }
+    for name in LOGIN_KEYS {
+        let Some(new) = nats.remove(&next_seed(name)) else { continue };
+        if let Some(key) = public_login_key(name, &new) {
+            nats.insert(public(name), key.into_bytes());
+        }
+        if let Some(old) = nats.insert(seed(name), new) {
+            nats.insert(format!("{name}.old.seed"), old);
+        }
+    }
 }
 
 /// Makes the second keys the first ones. NATS accepts both before and after.
@@ -112,16 +147,7 @@ pub fn use_keys(nats: &mut Data) {
 
 /// Drops the old keys.
 pub fn drop_keys(nats: &mut Data) {
-    nats.retain(|key, _| !key.contains(".next."));
-}
-
-/// Copies the new seed of the agents to their own Secret, if the rotation is that far.
-pub fn derive(secrets: &mut Secrets) {
-    if keys_step(&secrets.nats) == Step::Use
-        && let Some(new) = secrets.nats.get(&next_seed(AGENT)).filter(|seed| public_of(seed).is_some())
-    {
-        secrets.agent.insert(seed(AGENT), new.clone());
-    }
+    nats.retain(|key, _| !key.contains(".next.") && !key.contains(".old."));
 }
 
 /// The files of people's second seeds that are their only ones by now, and their final names.
@@ -203,7 +229,7 @@ mod tests {
     use jiff::Timestamp;
 
     use super::super::Values;
-    use super::super::secrets::{complete, nats_certificate};
+    use super::super::secrets::{Secrets, complete, nats_certificate};
     use super::*;
 
     type Disk = BTreeMap<String, String>;
@@ -233,7 +259,6 @@ mod tests {
     fn used(secrets: &Secrets, disk: &Disk) -> Vec<String> {
         let of = |user: &str| match disk.get(&seed(user)) {
             Some(seed) => public_of(seed.as_bytes()),
-            None if user == AGENT => public_of(&secrets.agent[&seed(user)]),
             None => public_of(&secrets.nats[&seed(user)]),
         };
         users().map(|user| of(user).expect("a seed")).collect()
@@ -251,9 +276,22 @@ mod tests {
         }
     }
 
+    /// The issuers with whose keys an engine that starts can answer.
+    fn issuers(nats: &Data) -> Vec<String> {
+        let names = ["issuer", "issuer.next", "issuer.old"].map(seed);
+        names.iter().filter_map(|name| public_login_key(ISSUER, nats.get(name)?)).collect()
+    }
+
     /// A run of the rotation that is killed after `writes` writes to the cluster or the disk. True: it came to its end.
-    /// `accepted_by_nats` has the keys that NATS accepts, which must include all used ones at each time.
-    fn rotate(secrets: &mut Secrets, disk: &mut Disk, server: &mut Vec<String>, writes: usize) -> bool {
+    /// `server` has the keys that NATS accepts, which must include all used ones at each time. `engine` has the issuers
+    /// with whose keys the engine answers, which must include that of each server, also of one that restarts by itself.
+    fn rotate(
+        secrets: &mut Secrets,
+        disk: &mut Disk,
+        server: &mut Vec<String>,
+        engine: &mut Vec<String>,
+        writes: usize,
+    ) -> bool {
         let mut left = writes;
         let mut write = || match left.checked_sub(1) {
             Some(fewer) => {
@@ -266,6 +304,10 @@ mod tests {
             for key in used(secrets, disk) {
                 assert!(server.contains(&key), "NATS refuses a key that is used");
             }
+        };
+        let assert_answers = |secrets: &Secrets, engine: &[String]| {
+            let issuer = String::from_utf8_lossy(&secrets.nats[&public(ISSUER)]).into_owned();
+            assert!(engine.contains(&issuer), "the engine can't answer a server that starts");
         };
         if keys_step(&secrets.nats) == Step::Add {
             let mut nats = secrets.nats.clone();
@@ -283,6 +325,7 @@ mod tests {
             }
             *server = accepted(&secrets.nats);
             assert_login(secrets, disk, server);
+            assert_answers(secrets, engine);
             use_keys(&mut nats);
             if !write() {
                 return false;
@@ -300,6 +343,14 @@ mod tests {
         }
         *secrets = upgraded(secrets);
         assert_login(secrets, disk, server);
+        assert_answers(secrets, engine);
+        // The engine is replaced.
+        *engine = issuers(&secrets.nats);
+        use_login_keys(&mut secrets.nats);
+        if !write() {
+            return false;
+        }
+        assert_answers(secrets, engine);
         let mut nats = secrets.nats.clone();
         drop_keys(&mut nats);
         if !write() {
@@ -322,8 +373,10 @@ mod tests {
             for writes in 0.. {
                 let (mut secrets, mut disk) = installed();
                 let old = used(&secrets, &disk);
+                let old_issuer = secrets.nats[&public(ISSUER)].clone();
                 let mut server = accepted(&secrets.nats);
-                if rotate(&mut secrets, &mut disk, &mut server, writes) {
+                let mut engine = issuers(&secrets.nats);
+                if rotate(&mut secrets, &mut disk, &mut server, &mut engine, writes) {
                     break;
                 }
                 interruptions += 1;
@@ -337,7 +390,10 @@ mod tests {
                     assert!(is_kept, "after {writes} writes: an upgrade changes no key");
                     server = accepted(&secrets.nats);
                 }
-                assert!(rotate(&mut secrets, &mut disk, &mut server, 99), "after {writes} writes");
+                let is_complete = rotate(&mut secrets, &mut disk, &mut server, &mut engine, 99);
+                assert!(is_complete, "after {writes} writes");
+                assert_ne!(secrets.nats[&public(ISSUER)], old_issuer, "after {writes} writes");
+                assert_eq!(issuers(&secrets.nats).len(), 1, "after {writes} writes");
                 let new = used(&secrets, &disk);
                 assert!(new.iter().all(|key| !old.contains(key)), "after {writes} writes");
                 assert_eq!(server, new, "after {writes} writes");
@@ -346,7 +402,7 @@ mod tests {
                 let (here, elsewhere) = people_files(&secrets.nats, &disk);
                 assert_eq!((here.len(), elsewhere.len()), (2, 0));
             }
-            assert_eq!(interruptions, 8);
+            assert_eq!(interruptions, 9);
         }
     }
 

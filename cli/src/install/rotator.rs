@@ -23,7 +23,7 @@ use crate::apply::apply_all;
 /// What is rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Rotated {
-    /// The keys of all NATS users: the engine, the drivers, the agents and people.
+    /// The keys of NATS: those of the engine, the drivers and people, and those by which logins of agents are judged.
     NatsKeys,
     /// The certificate of NATS and, with the value nodeMetrics, those of the agents and of scrapers.
     Certificates,
@@ -151,7 +151,7 @@ const CERT_MANAGER: &str = "to renew it at once, run cmctl renew eno-nats-tls -n
                             eno-system/eno-nats-tls; then run eno install";
 
 const ADD_KEYS: &str = "adding the new keys to NATS";
-const USE_KEYS: &str = "giving the new keys to the engine, the drivers and the agents";
+const USE_KEYS: &str = "giving the new keys to the engine and the drivers";
 const DROP_KEYS: &str = "dropping the old keys from NATS";
 const TRUST_BOTH: &str = "trusting the new certificate authority beside the old one";
 const SERVE: &str = "serving the new certificate of NATS";
@@ -159,8 +159,8 @@ const TRUST_NEW: &str = "trusting the new certificate authority alone";
 const METRICS_BOTH: &str = "trusting the new certificate authority of node metrics beside the old one";
 const METRICS_NEW: &str = "serving the new certificates of node metrics";
 
-/// Clients of NATS, in the order in which they follow: drivers need an engine.
-const CLIENTS: [&[Stage]; 2] = [&[Stage::Engine], &[Stage::Drivers, Stage::Agents]];
+/// Clients of NATS with keys, in the order in which they follow: drivers need an engine.
+const CLIENTS: [&[Stage]; 2] = [&[Stage::Engine], &[Stage::Drivers]];
 const SERVERS: [&[Stage]; 1] = [&[Stage::Nats]];
 const AGENTS: [&[Stage]; 1] = [&[Stage::Agents]];
 
@@ -172,7 +172,9 @@ impl Rotation<'_> {
             rotation::use_keys(&mut self.secrets.nats);
         }
         self.use_keys().await.map_err(self.at(USE_KEYS))?;
-        (self.report)("the engine, the drivers and the agents use the new keys");
+        (self.report)("the engine and the drivers use the new keys");
+        rotation::use_login_keys(&mut self.secrets.nats);
+        self.store().await.map_err(self.at(DROP_KEYS))?;
         rotation::drop_keys(&mut self.secrets.nats);
         self.drop_keys().await.map_err(self.at(DROP_KEYS))?;
         (self.report)("NATS refuses the old keys");

@@ -11,7 +11,6 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use super::rotation;
 use super::values::{Replicas, Values};
 
 /// The data of a Secret. `Debug` of what contains it hides it.
@@ -31,28 +30,35 @@ pub const ROUTE_PASSWORD: &str = "route.password";
 /// The users of NATS whose seeds are in the Secret of eno-system.
 pub const SYSTEM_USERS: [&str; 5] =
     ["engine", "driver-netconf", "driver-ovs-fabric", "driver-neutron", "driver-nad"];
-/// The user of all agents.
+/// The user that all agents shared before they had tokens. An upgrade keeps its keys until no agent uses them.
 pub const AGENT: &str = "agent";
+/// The key that signs the engine's answers about logins of agents.
+pub const ISSUER: &str = "issuer";
+/// The key that encrypts requests and answers about logins of agents.
+pub const ANSWERER: &str = "answerer";
 /// The users whose seeds are on the admin's disk only.
 pub const PEOPLE: [&str; 2] = ["inspect", "admin"];
 
 /// Names in the certificate of NATS: the Service, the single servers, and a port-forward.
 pub const NATS_NAMES: [&str; 4] = ["eno-nats", "eno-nats.eno-system.svc", "*.eno-nats", "localhost"];
 
+/// The Secret with keys of NATS.
+const NATS_SECRET: &str = "eno-system/eno-nats";
+
 /// How long certificates are valid, in years.
 const YEARS: i64 = 10;
 
 /// All users of NATS.
 pub fn users() -> impl Iterator<Item = &'static str> {
-    SYSTEM_USERS.into_iter().chain([AGENT]).chain(PEOPLE)
+    SYSTEM_USERS.into_iter().chain(PEOPLE)
 }
 
 /// The Secrets of the operator. An empty one does not exist.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets {
-    /// `eno-system/eno-nats`: public keys of all users, and the seeds of the engine and the drivers.
+    /// `eno-system/eno-nats`: public keys of all users, the seeds of the engine and the drivers, and the keys of logins.
     pub nats: Data,
-    /// `eno-node/eno-nats`: the seed of the agents.
+    /// `eno-node/eno-nats`: the seed that agents of an earlier version share.
     pub agent: Data,
     /// `eno-system/eno-nats-tls`: the certificate of NATS, its key and its authority.
     pub tls: Data,
@@ -60,6 +66,24 @@ pub struct Secrets {
     pub agent_tls: Data,
     /// `eno-node/eno-metrics-tls`: the certificate of agents' metrics, its key, and the scrapers' authority.
     pub metrics: Data,
+}
+
+impl Secrets {
+    /// Whether agents of an earlier version may log in by the key that they share.
+    pub fn has_shared_agent_key(&self) -> bool {
+        !self.agent.is_empty() || self.nats.keys().any(|key| is_of_agents(key))
+    }
+
+    /// Drops that key. Returns the keys of `eno-system/eno-nats` that go.
+    pub fn drop_shared_agent_key(&mut self) -> Vec<String> {
+        self.agent.clear();
+        self.nats.extract_if(.., |key, _| is_of_agents(key)).map(|(key, _)| key).collect()
+    }
+}
+
+/// Whether a key of the Secret is one that agents shared: `agent.seed`, `agent.pub`, and `agent.next.…` of a rotation.
+fn is_of_agents(key: &str) -> bool {
+    key.strip_prefix(AGENT).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl std::fmt::Debug for Secrets {
@@ -131,14 +155,35 @@ pub fn user_key() -> Result<UserKey, SecretError> {
     Ok(UserKey { seed, public: pair.public_key() })
 }
 
+/// Makes the keys of the answers about logins of agents: first the issuer's.
+pub fn login_keys() -> Result<[UserKey; 2], SecretError> {
+    let what = "the keys of logins";
+    let issuer = nkeys::KeyPair::new_account();
+    let answerer = nkeys::XKey::new();
+    Ok([
+        UserKey { seed: issuer.seed().map_err(crypto(what))?, public: issuer.public_key() },
+        UserKey { seed: answerer.seed().map_err(crypto(what))?, public: answerer.public_key() },
+    ])
+}
+
+/// The public key of the issuer's or the answerer's seed; `None`: it is no such seed.
+pub fn public_login_key(name: &str, seed: &[u8]) -> Option<String> {
+    let seed = std::str::from_utf8(seed).ok()?.trim();
+    if name == ANSWERER {
+        return Some(nkeys::XKey::from_seed(seed).ok()?.public_key());
+    }
+    let pair = nkeys::KeyPair::from_seed(seed).ok()?;
+    (pair.key_pair_type() == nkeys::KeyPairType::Account).then(|| pair.public_key())
+}
+
 /// Completes the Secrets: makes what is missing and keeps what is there. With cert-manager it makes no certificate of
 /// NATS.
 pub fn complete(existing: &Secrets, values: &Values, now: Timestamp) -> Result<Completed, SecretError> {
     let mut secrets = existing.clone();
-    rotation::derive(&mut secrets);
     let mut files = Files::default();
     let mut made = Vec::new();
     complete_keys(&mut secrets, &mut files, &mut made)?;
+    complete_login_keys(&mut secrets, &mut made)?;
     if values.nats.replicas == Replicas::Three && !secrets.nats.contains_key(ROUTE_PASSWORD) {
         // 52 random letters and digits of a seed that nobody uses.
         let password = user_key()?.seed.split_off(4);
@@ -174,13 +219,11 @@ fn complete_keys(
     for user in users() {
         let (seed, public) = (format!("{user}.seed"), format!("{user}.pub"));
         let is_person = PEOPLE.contains(&user);
-        let holder = if user == AGENT { &secrets.agent } else { &secrets.nats };
-        let key = match holder.get(&seed) {
+        let key = match secrets.nats.get(&seed) {
             Some(stored) if !is_person => {
-                let name = if user == AGENT { "eno-node/eno-nats" } else { "eno-system/eno-nats" };
                 let text = String::from_utf8_lossy(stored).trim().to_owned();
                 let pair = nkeys::KeyPair::from_seed(&text)
-                    .map_err(|_| SecretError::Damaged { secret: name, key: seed.clone() })?;
+                    .map_err(|_| SecretError::Damaged { secret: NATS_SECRET, key: seed.clone() })?;
                 UserKey { seed: text, public: pair.public_key() }
             }
             _ if is_person && secrets.nats.contains_key(&public) => continue,
@@ -192,14 +235,33 @@ fn complete_keys(
         secrets.nats.insert(public, key.public.into_bytes());
         if is_person {
             files.0.insert(seed, key.seed);
-        } else if user == AGENT {
-            secrets.agent.insert(seed, key.seed.into_bytes());
         } else {
             secrets.nats.insert(seed, key.seed.into_bytes());
         }
     }
     if is_new {
         made.push("the keys of NATS users");
+    }
+    Ok(())
+}
+
+fn complete_login_keys(secrets: &mut Secrets, made: &mut Vec<&'static str>) -> Result<(), SecretError> {
+    let mut is_new = false;
+    for (name, new) in [ISSUER, ANSWERER].into_iter().zip(login_keys()?) {
+        let (seed, public) = (format!("{name}.seed"), format!("{name}.pub"));
+        let key = match secrets.nats.get(&seed) {
+            Some(stored) => public_login_key(name, stored)
+                .ok_or_else(|| SecretError::Damaged { secret: NATS_SECRET, key: seed.clone() })?,
+            None => {
+                is_new = true;
+                secrets.nats.insert(seed, new.seed.into_bytes());
+                new.public
+            }
+        };
+        secrets.nats.insert(public, key.into_bytes());
+    }
+    if is_new {
+        made.push("the keys of agents' logins");
     }
     Ok(())
 }
@@ -303,17 +365,19 @@ mod tests {
     fn new_installation_gets_all_and_keeps_it() {
         let values = values("nats: {replicas: 3}\nnodeMetrics: true");
         let first = complete(&Secrets::default(), &values, now()).expect("made");
-        assert_eq!(first.made.len(), 4);
+        assert_eq!(first.made.len(), 5);
         let names: Vec<_> = first.files.0.keys().map(String::as_str).collect();
         assert_eq!(
             names,
             ["admin.seed", "ca.crt", "inspect.seed", "metrics-ca.crt", "scraper.crt", "scraper.key"]
         );
         // Seeds of people are not in the cluster.
-        assert!(
-            !first.secrets.nats.contains_key("admin.seed") && !first.secrets.nats.contains_key("agent.seed")
-        );
-        assert_eq!(first.secrets.agent.keys().collect::<Vec<_>>(), ["agent.seed"]);
+        assert!(!first.secrets.nats.contains_key("admin.seed"));
+        // Agents have tokens.
+        assert!(!first.secrets.has_shared_agent_key());
+        let text = |key: &str| String::from_utf8(first.secrets.nats[key].clone()).expect("text");
+        assert!(text("issuer.seed").starts_with("SA") && text("issuer.pub").starts_with('A'));
+        assert!(text("answerer.seed").starts_with("SX") && text("answerer.pub").starts_with('X'));
         assert_eq!(first.secrets.agent_tls.keys().collect::<Vec<_>>(), [CA]);
         let second = complete(&first.secrets, &values, now()).expect("kept");
         assert_eq!((second.secrets, second.made), (first.secrets, Vec::new()));
@@ -334,9 +398,32 @@ mod tests {
         assert_ne!(nats["driver-nad.seed"], before.nats["driver-nad.seed"]);
         assert_ne!(nats["driver-nad.pub"], before.nats["driver-nad.pub"]);
         assert_eq!(completed.files.0.keys().collect::<Vec<_>>(), [CA, "inspect.seed"]);
-        existing.agent.insert("agent.seed".into(), b"nonsense".to_vec());
-        let error = complete(&existing, &values, now()).expect_err("damaged").to_string();
-        assert!(error.contains("eno-node/eno-nats: agent.seed") && !error.contains("nonsense"), "{error}");
+        for key in ["engine.seed", "issuer.seed", "answerer.seed"] {
+            let mut existing = before.clone();
+            existing.nats.insert(key.into(), b"nonsense".to_vec());
+            let error = complete(&existing, &values, now()).expect_err("damaged").to_string();
+            assert!(error.contains(&format!("eno-system/eno-nats: {key}")), "{error}");
+            assert!(!error.contains("nonsense"), "{error}");
+        }
+        // A user's seed is no issuer's.
+        existing.nats.insert("issuer.seed".into(), before.nats["engine.seed"].clone());
+        complete(&existing, &values, now()).expect_err("damaged");
+    }
+
+    #[test]
+    fn shared_key_of_agents_is_kept_until_it_is_dropped() {
+        let values = Values::default();
+        let new = complete(&Secrets::default(), &values, now()).expect("made").secrets;
+        let mut old = new.clone();
+        old.nats.insert("agent.pub".into(), b"U1".to_vec());
+        old.nats.insert("agent.next.pub".into(), b"U2".to_vec());
+        old.agent.insert("agent.seed".into(), b"SU".to_vec());
+        let mut kept = complete(&old, &values, now()).expect("completed").secrets;
+        assert_eq!(kept, old);
+        assert!(kept.has_shared_agent_key());
+        assert_eq!(kept.drop_shared_agent_key(), ["agent.next.pub", "agent.pub"]);
+        assert_eq!(kept, new);
+        assert!(!kept.has_shared_agent_key());
     }
 
     #[test]

@@ -55,3 +55,11 @@ Arguments: what has a version, that version, and the version of this chart.
 {{- fail (printf "%s; this chart, %s, can't upgrade it in one step; upgrade one minor version after the other" $what $this.Original) }}
 {{- end }}
 {{- end }}
+
+{{/*
+Whether the Secret has the key that all agents of an earlier version share. The agents log in by it until their pods are
+replaced. `helm template` sees no cluster, and leaves the key out.
+*/}}
+{{- define "eno.sharedAgentKey" -}}
+{{- if dig "data" "agent.pub" "" (lookup "v1" "Secret" "eno-system" "eno-nats") }}true{{ end }}
+{{- end }}

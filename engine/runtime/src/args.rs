@@ -30,6 +30,10 @@ pub struct EngineArgs {
     #[arg(long, env = "ENO_NODES", value_name = "BOOL", action = clap::ArgAction::Set, num_args = 0..=1,
           default_value_t = true, default_missing_value = "true")]
     pub nodes: bool,
+    /// A directory with the keys of the answers to NATS servers that ask about the agents' logins: issuer.seed and
+    /// answerer.seed, and while keys are exchanged a second pair; absent: agents don't log in by tokens.
+    #[arg(long, env = "ENO_NODE_LOGIN_KEYS", value_name = "DIR")]
+    pub node_login_keys: Option<PathBuf>,
     /// The image of PodConfigs' sample Deployments: it needs /bin/sh and sleep; absent: none are made.
     #[arg(long, env = "ENO_SAMPLE_IMAGE", value_name = "IMAGE")]
     pub sample_image: Option<String>,

@@ -12,6 +12,7 @@ mod commands;
 mod inspect;
 mod leader;
 mod metrics;
+mod node_logins;
 mod nodes;
 mod run;
 mod status;

@@ -105,6 +105,8 @@ pub struct Metrics {
     pub settle: Histogram,
     /// Messages in the mailbox of the core.
     pub mailbox: Gauge,
+    /// Logins of agents to NATS by outcome.
+    node_logins: Family<What, Counter>,
     /// Unreadable messages by type.
     malformed: Family<What, Counter>,
     /// Broken watches by kind.
@@ -144,6 +146,7 @@ impl Default for Metrics {
             callbacks_failing: Gauge::default(),
             settle: Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
             mailbox: Gauge::default(),
+            node_logins: Family::default(),
             malformed: Family::default(),
             watch_errors: Family::default(),
             synced: Gauge::default(),
@@ -210,6 +213,7 @@ impl Metrics {
         );
         all.register("settle_seconds", "Time to work out what follows from a batch", self.settle.clone());
         all.register("mailbox", "Events not yet worked out", self.mailbox.clone());
+        all.register("node_logins", "Logins of agents to NATS by outcome", self.node_logins.clone());
         all.register("malformed", "Messages that could not be read", self.malformed.clone());
         all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
         all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
@@ -322,6 +326,17 @@ impl Metrics {
     /// Counts the outcome of a callback.
     pub fn callback(&self, what: &'static str) {
         self.callbacks.get_or_create(&What { what }).inc();
+    }
+
+    /// Counts the outcome of an agent's login to NATS.
+    pub fn node_login(&self, what: &'static str) {
+        self.node_logins.get_or_create(&What { what }).inc();
+    }
+
+    /// How often a login had this outcome.
+    #[cfg(test)]
+    pub fn node_logins(&self, what: &'static str) -> u64 {
+        self.node_logins.get_or_create(&What { what }).get()
     }
 
     /// Counts an unreadable message.

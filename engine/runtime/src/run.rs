@@ -25,6 +25,7 @@ use crate::leader::lease::{Candidate, Leadership, Times};
 use crate::leader::lease_guard::{Fenced, LeaseGuard};
 use crate::leader::{LeaderContext, LeaderError, run_leader};
 use crate::metrics::Metrics;
+use crate::node_logins;
 
 /// Name of the Lease and of the connection to NATS.
 const NAME: &str = "eno-engine";
@@ -53,6 +54,8 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
     let candidate =
         Candidate::new(client(kube.clone(), None)?, &args.namespace, NAME, &identity, Times::default());
     let lease_guard = candidate.lease_guard();
+    // Every engine judges the logins of agents, whether or not it leads.
+    let reviewer = client(kube.clone(), None)?;
     let client = client(kube, Some(lease_guard.clone()))?;
     let poster = Arc::new(Poster::new(&args.callbacks, client.clone(), &args.namespace)?);
     let synced = Arc::new(AtomicBool::new(false));
@@ -76,6 +79,10 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         connection => connection?,
     };
     link.set(&connection);
+    if let Some(keys) = args.node_login_keys.clone() {
+        let logins = node_logins::run(connection.clone(), reviewer, keys, metrics.clone(), shutdown.clone());
+        tokio::spawn(logins);
+    }
     let config = Config {
         cluster: String::new(),
         cluster_uid: None,

@@ -97,6 +97,7 @@ pub fn engine_args(cluster: &ControlPlane, nats: &NatsServer) -> EngineArgs {
         cluster_id: None,
         bridge_domains: false,
         nodes: false,
+        node_login_keys: None,
         sample_image: None,
         callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),

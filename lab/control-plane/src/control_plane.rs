@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::directory::{Directory, DirectoryError, Kind, write_private};
 use crate::kubeconfig::{file_name, kubeconfig};
-use crate::nats::{AUTHORIZATION, LIMITS, NatsInfo, NatsKeyError, NatsUser, nats_keys};
+use crate::nats::{AUTHORIZATION, LIMITS, NatsInfo, NatsKey, NatsKeyError, nats_keys};
 use crate::node::{Node, NodeError, Nodes, NodesOptions};
 use crate::parts::{Part, Parts, PartsError};
 use crate::pki::{self, Authority, PkiError};
@@ -424,7 +424,7 @@ impl ControlPlane {
     }
 
     /// Creates missing keys of the NATS users and writes the configuration of nats-server.
-    fn write_nats_configuration(&self) -> Result<(PathBuf, Vec<(NatsUser, String)>), ControlPlaneError> {
+    fn write_nats_configuration(&self) -> Result<(PathBuf, Vec<(NatsKey, String)>), ControlPlaneError> {
         let configuration = self.directory.join("nats/nats.conf");
         write_private(&configuration, &format!("{LIMITS}{AUTHORIZATION}"))?;
         Ok((configuration, nats_keys(&self.nats.directory)?))

@@ -148,7 +148,7 @@ impl Directory {
 }
 
 /// Writes a file atomically; only its owner can read it.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), DirectoryError> {
+pub fn write_private(path: &Path, text: &str) -> Result<(), DirectoryError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);

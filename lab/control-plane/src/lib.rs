@@ -29,8 +29,8 @@ mod spawner;
 mod supervisor;
 
 pub use control_plane::{ControlPlane, ControlPlaneError, ControlPlaneOptions};
-pub use directory::DirectoryError;
-pub use nats::{AUTHORIZATION, LIMITS, NatsInfo, NatsKeyError, NatsUser, nats_keys};
+pub use directory::{DirectoryError, write_private};
+pub use nats::{AUTHORIZATION, LIMITS, NatsInfo, NatsKey, NatsKeyError, NatsUser, nats_keys};
 pub use node::{Node, NodeError, Nodes, NodesOptions};
 pub use pki::PkiError;
 pub use ports::pick_port;

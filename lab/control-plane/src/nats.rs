@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::directory::{DirectoryError, write_private};
 
 /// The authorization of `deploy/nats`. It refers to public keys by the environment variables of
-/// [`NatsUser::variable`].
+/// [`NatsKey::variable`].
 pub const AUTHORIZATION: &str = include_str!("../../../deploy/nats/authorization.conf");
 
 /// The largest message and the space of all streams, as in `deploy/nats/nats.conf`. By default a server takes three
@@ -26,8 +26,6 @@ pub enum NatsUser {
     DriverNeutron,
     /// The driver `nad`.
     DriverNad,
-    /// The agents of all nodes.
-    Agent,
     /// Read access for operators, through `eno`.
     Inspect,
     /// All rights, for repairs.
@@ -36,13 +34,12 @@ pub enum NatsUser {
 
 impl NatsUser {
     /// All users.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::Engine,
         Self::DriverNetconf,
         Self::DriverOvsFabric,
         Self::DriverNeutron,
         Self::DriverNad,
-        Self::Agent,
         Self::Inspect,
         Self::Admin,
     ];
@@ -55,15 +52,61 @@ impl NatsUser {
             Self::DriverOvsFabric => "driver-ovs-fabric",
             Self::DriverNeutron => "driver-neutron",
             Self::DriverNad => "driver-nad",
-            Self::Agent => "agent",
             Self::Inspect => "inspect",
             Self::Admin => "admin",
+        }
+    }
+}
+
+/// A key that [`AUTHORIZATION`] refers to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NatsKey {
+    /// That of a user.
+    User(NatsUser),
+    /// The key that signs the engine's answers about logins of agents.
+    Issuer,
+    /// The key that encrypts requests and answers about logins.
+    Answerer,
+}
+
+impl NatsKey {
+    /// All keys.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NatsUser::ALL.into_iter().map(Self::User).chain([Self::Issuer, Self::Answerer])
+    }
+
+    /// Its name in the Secret `eno-nats`, without `.seed` and `.pub`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::User(user) => user.name(),
+            Self::Issuer => "issuer",
+            Self::Answerer => "answerer",
         }
     }
 
     /// The environment variable with its public key, for nats-server.
     pub fn variable(self) -> String {
         format!("{}_NKEY", self.name().replace('-', "_").to_uppercase())
+    }
+
+    /// The seed and the public key of a new pair.
+    fn generate(self) -> Result<(String, String), nkeys::error::Error> {
+        let pair = match self {
+            Self::User(_) => nkeys::KeyPair::new_user(),
+            Self::Issuer => nkeys::KeyPair::new_account(),
+            Self::Answerer => {
+                let pair = nkeys::XKey::new();
+                return Ok((pair.seed()?, pair.public_key()));
+            }
+        };
+        Ok((pair.seed()?, pair.public_key()))
+    }
+
+    fn public(self, seed: &str) -> Result<String, nkeys::error::Error> {
+        match self {
+            Self::Answerer => Ok(nkeys::XKey::from_seed(seed)?.public_key()),
+            Self::User(_) | Self::Issuer => Ok(nkeys::KeyPair::from_seed(seed)?.public_key()),
+        }
     }
 }
 
@@ -80,6 +123,11 @@ impl NatsInfo {
     /// Path of the file with the seed (`SU…`) of a user's nkey. Only the owner can read it.
     pub fn seed_of(&self, user: NatsUser) -> PathBuf {
         self.directory.join(format!("{}.seed", user.name()))
+    }
+
+    /// The directory of the seeds. The engine finds those of its answers about logins in it.
+    pub fn seeds(&self) -> &Path {
+        &self.directory
     }
 }
 
@@ -99,23 +147,22 @@ pub enum NatsKeyError {
     },
 }
 
-/// Returns the public key of each user and generates missing seeds. The directory must exist.
-pub fn nats_keys(directory: &Path) -> Result<Vec<(NatsUser, String)>, NatsKeyError> {
-    let info = NatsInfo { url: String::new(), directory: directory.to_owned() };
-    let public_key = |user| {
-        let path = info.seed_of(user);
+/// Returns the public keys and generates missing seeds. The directory must exist.
+pub fn nats_keys(directory: &Path) -> Result<Vec<(NatsKey, String)>, NatsKeyError> {
+    let public_key = |key: NatsKey| {
+        let path = directory.join(format!("{}.seed", key.name()));
         let failed = |source| NatsKeyError::Key { path: path.clone(), source };
-        let pair = if path.exists() {
+        let public = if path.exists() {
             let seed = fs::read_to_string(&path).map_err(DirectoryError::io("reading", &path))?;
-            nkeys::KeyPair::from_seed(seed.trim()).map_err(failed)?
+            key.public(seed.trim()).map_err(failed)?
         } else {
-            let pair = nkeys::KeyPair::new_user();
-            write_private(&path, &format!("{}\n", pair.seed().map_err(failed)?))?;
-            pair
+            let (seed, public) = key.generate().map_err(failed)?;
+            write_private(&path, &format!("{seed}\n"))?;
+            public
         };
-        Ok((user, pair.public_key()))
+        Ok((key, public))
     };
-    NatsUser::ALL.into_iter().map(public_key).collect()
+    NatsKey::all().map(public_key).collect()
 }
 
 #[cfg(test)]
@@ -123,10 +170,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn authorization_contains_each_user_once() {
-        for user in NatsUser::ALL {
-            let variable = format!("${}", user.variable());
-            assert_eq!(AUTHORIZATION.matches(&variable).count(), 1, "{variable}");
+    fn authorization_contains_each_key_once() {
+        for key in NatsKey::all() {
+            let variable = format!("${}", key.variable());
+            // A user is also among those about whom no engine is asked.
+            let count = if matches!(key, NatsKey::User(_)) { 2 } else { 1 };
+            assert_eq!(AUTHORIZATION.matches(&variable).count(), count, "{variable}");
         }
         assert_eq!(AUTHORIZATION.matches("nkey:").count(), NatsUser::ALL.len());
     }

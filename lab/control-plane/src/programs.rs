@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::nats::NatsUser;
+use crate::nats::NatsKey;
 use crate::pki::CertificateFiles;
 use crate::ports::Ports;
 
@@ -166,13 +166,13 @@ pub(crate) fn scheduler(program: &Path, files: &Files) -> Command {
     scheduler
 }
 
-/// The command of nats-server. `users` are the public keys that the configuration refers to.
+/// The command of nats-server. `keys` are the public keys that the configuration refers to.
 pub(crate) fn nats(
     program: &Path,
     files: &Files,
     configuration: &Path,
     ports: Ports,
-    users: &[(NatsUser, String)],
+    keys: &[(NatsKey, String)],
 ) -> Command {
     let mut nats = command(program, "NATS_");
     nats.args([
@@ -181,7 +181,7 @@ pub(crate) fn nats(
         flag("store_dir", &files.nats),
         flag("config", configuration),
     ]);
-    nats.envs(users.iter().map(|(user, key)| (user.variable(), key)));
+    nats.envs(keys.iter().map(|(key, public)| (key.variable(), public)));
     nats.arg("--jetstream");
     nats
 }

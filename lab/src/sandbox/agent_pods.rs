@@ -4,22 +4,18 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
-use eno_control_plane::NatsUser;
 use eno_control_plane::node::ProgramsImage;
 use futures::TryStreamExt as _;
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::fs;
 
 use super::wait::{self, Deadline};
 use super::{MANAGER, Sandbox, SandboxError};
 use crate::manifests::{self, AGENT_NAMESPACE};
-use eno::apply::{apply, dynamic};
+use eno::apply::apply;
 use eno::programs;
 
 /// The image name in the manifests.
@@ -28,8 +24,6 @@ const IMAGE: &str = "eno:dev";
 const PROGRAMS: [&str; 3] = ["eno", "eno-driver-node", "eno-cri-resolver"];
 /// The label selector of the pods.
 const LABELS: &str = "app.kubernetes.io/name=eno-agent";
-/// The Secret with the nkey, and its key.
-const SECRET: (&str, &str) = ("eno-nats", "agent.seed");
 /// The container that gets the settings.
 const CONTAINER: &str = "agent";
 
@@ -48,30 +42,12 @@ pub(super) async fn start(sandbox: &Sandbox, since: i64, deadline: Deadline) -> 
         ("ENO_OVS_DATAPATH", "netdev".to_owned()),
         ("ENO_ALLOW_INTERFACES", sandbox.options.agent_interfaces.join(",")),
     ]);
-    let secret = dynamic(&secret(sandbox).await?)?;
     // The Namespace comes first, in the order of `kubectl apply -k`.
     for mut object in manifests::agent()? {
         set_environment(&mut object, &settings);
         apply(&client, MANAGER, &object).await?;
-        if object.types.as_ref().is_some_and(|types| types.kind == "Namespace") {
-            apply(&client, MANAGER, &secret).await?;
-        }
     }
     wait_until_ready(sandbox, since, deadline).await
-}
-
-async fn secret(sandbox: &Sandbox) -> Result<Secret, SandboxError> {
-    let path = &sandbox.control_plane.nats().seed_of(NatsUser::Agent);
-    let seed = fs::read(path).await.map_err(SandboxError::file("reading", path))?;
-    Ok(Secret {
-        metadata: ObjectMeta {
-            name: Some(SECRET.0.to_owned()),
-            namespace: Some(AGENT_NAMESPACE.to_owned()),
-            ..ObjectMeta::default()
-        },
-        data: Some(BTreeMap::from([(SECRET.1.to_owned(), ByteString(seed))])),
-        ..Secret::default()
-    })
 }
 
 /// Sets environment variables of the agent's container, if the object has it.

@@ -97,6 +97,7 @@ impl Child {
             .env("KUBECONFIG", &self.kubeconfig)
             .env("ENO_NATS_URL", self.nats_url.as_ref().unwrap_or(&nats.url))
             .env("ENO_NATS_CREDENTIALS", nats.seed_of(self.role.nats_user()))
+            .env("ENO_NODE_LOGIN_KEYS", nats.seeds())
             .env_remove("ENO_CLUSTER_ID")
             .envs(self.cluster_id.iter().map(|id| ("ENO_CLUSTER_ID", id)))
             .env("ENO_NODES", options.has_agents().to_string())

@@ -8,6 +8,7 @@
 
 mod admission;
 mod agent_pods;
+mod agent_tokens;
 mod children;
 mod error;
 mod exec;

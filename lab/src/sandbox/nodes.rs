@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use eno_control_plane::NodesOptions;
 use eno_control_plane::node::{CONTAINERD_SOCKET, Machine, Node, NodeImage, Nodes, OVSDB_SOCKET, Service};
-use eno_control_plane::{NatsUser, NodesOptions};
 use eno_simulator::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::wait::{self, Deadline};
-use super::{Sandbox, SandboxError, SandboxOptions, agent_pods, in_cluster, openstack};
+use super::{Sandbox, SandboxError, SandboxOptions, agent_pods, agent_tokens, in_cluster, openstack};
 use crate::manifests::NAMESPACE;
 use eno::programs;
 
@@ -170,7 +170,8 @@ pub(super) async fn start(
             Ok(())
         }
         NodeProcess::Agent => {
-            supervisor.spawn(&child, agent(sandbox, node()?)?).await?;
+            let token = agent_tokens::write(sandbox, machine).await?;
+            supervisor.spawn(&child, agent(sandbox, node()?, &token)?).await?;
             let url = format!("{}/readyz", agent_url(node()?));
             wait::http(&sandbox.http, &format!("the readiness of {child}"), &url, deadline, |_| true).await
         }
@@ -186,6 +187,7 @@ pub(super) async fn start_operator(
     if sandbox.options.has_agent_pods() {
         return agent_pods::start(sandbox, since, deadline).await;
     }
+    agent_tokens::prepare(sandbox).await?;
     let names = sandbox.control_plane.nodes().into_iter().flat_map(Nodes::all).map(Node::name);
     let started = names.map(|name| async move {
         for what in NodeProcess::OPERATOR {
@@ -228,7 +230,7 @@ fn resolver(node: &Node) -> Result<Command, SandboxError> {
     Ok(command)
 }
 
-fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
+fn agent(sandbox: &Sandbox, node: &Node, token: &Path) -> Result<Command, SandboxError> {
     let nats = sandbox.control_plane.nats();
     let mut command = confined(node, AGENT_CAPABILITIES);
     command
@@ -236,7 +238,7 @@ fn agent(sandbox: &Sandbox, node: &Node) -> Result<Command, SandboxError> {
         .env("ENO_NODE", node.name())
         .env("ENO_INSTANCE", node.name())
         .env("ENO_NATS_URL", &nats.url)
-        .env("ENO_NATS_CREDENTIALS", nats.seed_of(NatsUser::Agent))
+        .env("ENO_NATS_CREDENTIALS", token)
         .env("ENO_NAMESPACE", NAMESPACE)
         .env("ENO_LISTEN", format!("{}:{AGENT_PORT}", node.address()))
         .env("ENO_OVSDB", format!("unix:{OVSDB_SOCKET}"))

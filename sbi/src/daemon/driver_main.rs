@@ -102,11 +102,11 @@ where
     });
     // Served before NATS answers, so that liveness probes succeed meanwhile.
     serve(&cli.http, registry, &certificates.metrics, readiness, shutdown.clone()).await?;
-    let connection =
-        match nats::connect_recording(&cli.nats, about.program, &shutdown, &certificates.nats).await {
-            Err(ConnectError::Stopped) => return Ok(()),
-            connection => connection?,
-        };
+    let identity = nats::Identity::of_driver(about.program, driver.only_target());
+    let connection = match nats::connect_recording(&cli.nats, identity, &shutdown, &certificates.nats).await {
+        Err(ConnectError::Stopped) => return Ok(()),
+        connection => connection?,
+    };
     link.set(&connection);
     let options = HostOptions { metrics, ..HostOptions::new(connection, about.ownership, about.version) }
         .with_args(&cli.host);

@@ -147,13 +147,14 @@ pub async fn run<D: Driver>(
 ) -> Result<(), HostError> {
     let identity = driver.identity();
     let can_hold = identity.capabilities.iter().any(|capability| capability == HOLD);
+    let only_target = driver.only_target();
     let hello = DriverHello {
         driver: identity.name.clone(),
         instance: options.instance.clone(),
         version: options.version.clone(),
         kinds: identity.kinds.clone(),
         capabilities: identity.capabilities,
-        target: driver.only_target(),
+        target: only_target.clone(),
     };
     eno_schemas::encode(&hello)?;
     info!(driver = %identity.name, instance = %options.instance, "driver starts");
@@ -164,16 +165,16 @@ pub async fn run<D: Driver>(
         subscribed.map_err(|source| HostError::Subscribe { subject, source: source.into() })
     };
     let forget_messages = subscribe(Subject::forget(&identity.name).to_string()).await?;
-    let preview_requests = subscribe(SubjectKind::Preview.of_driver(&identity.name)).await?;
+    let preview_requests = subscribe(match &only_target {
+        Some(target) => Subject::preview(&identity.name, target).to_string(),
+        None => SubjectKind::Preview.of_driver(&identity.name),
+    })
+    .await?;
 
     let mut background = JoinSet::new();
     let (command_events_in, command_events) = mpsc::channel(256);
-    let filter = CommandFilter {
-        driver: identity.name.clone(),
-        target: driver.only_target(),
-        kinds: identity.kinds,
-        can_hold,
-    };
+    let filter =
+        CommandFilter { driver: identity.name.clone(), target: only_target, kinds: identity.kinds, can_hold };
     background.spawn(command_stream::run(connection.clone(), filter, command_events_in));
     let (lease_requests, lease_requests_out) = mpsc::unbounded_channel();
     let (lease_events_in, lease_events) = mpsc::unbounded_channel();

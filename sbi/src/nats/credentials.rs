@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use async_nats::ConnectOptions;
+use async_nats::{Auth, AuthError, ConnectOptions};
 
 /// Credentials of one NATS user. `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Credentials {
         /// The password.
         password: String,
     },
+    /// A file with the token of a Kubernetes service account, which is read anew at each login: the kubelet renews it.
+    Token(PathBuf),
 }
 
 /// Why a credentials file can't be used. A retry does not help.
@@ -34,8 +36,8 @@ pub enum CredentialsError {
     },
     /// The file has another format.
     #[error(
-        "{} holds no NATS credentials: an nkey seed (SU…), the text of a .creds file, or lines `user = …` and \
-         `password = …` are understood",
+        "{} holds no NATS credentials: an nkey seed (SU…), the token of a service account, the text of a .creds file, \
+         or lines `user = …` and `password = …` are understood",
         path.display()
     )]
     Form {
@@ -52,6 +54,9 @@ impl Credentials {
     pub fn read(path: &Path) -> Result<Self, CredentialsError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| CredentialsError::Read { path: path.to_owned(), source })?;
+        if is_token(&text) {
+            return Ok(Self::Token(path.to_owned()));
+        }
         Self::parse(&text).ok_or_else(|| CredentialsError::Form { path: path.to_owned() })
     }
 
@@ -76,15 +81,38 @@ impl Credentials {
         Some(Self::User { user: value("user")?, password: value("password")? })
     }
 
-    /// Adds the credentials to connect options.
-    pub(super) fn add_to(&self, options: ConnectOptions) -> Result<ConnectOptions, CredentialsError> {
+    /// Connect options with the credentials.
+    pub(super) fn options(&self) -> Result<ConnectOptions, CredentialsError> {
+        let options = ConnectOptions::new();
         match self {
             Self::Seed(seed) => Ok(options.nkey(seed.clone())),
             // The cause may quote the file, and so a secret.
             Self::Creds(text) => options.credentials(text).map_err(|_| CredentialsError::Creds),
             Self::User { user, password } => Ok(options.user_and_password(user.clone(), password.clone())),
+            Self::Token(path) => {
+                let path = path.clone();
+                // A read of a small file in memory, which blocks nothing.
+                Ok(ConnectOptions::with_auth_callback(move |_| std::future::ready(auth_by_token(&path))))
+            }
         }
     }
+}
+
+fn auth_by_token(path: &Path) -> Result<Auth, AuthError> {
+    let token = std::fs::read_to_string(path)
+        .map_err(|source| AuthError::new(CredentialsError::Read { path: path.to_owned(), source }))?;
+    let mut auth = Auth::new();
+    auth.token = Some(token.trim().to_owned());
+    Ok(auth)
+}
+
+/// Whether a text is a JSON Web Token (RFC 7519): three parts in base64, of which the first is a JSON object.
+fn is_token(text: &str) -> bool {
+    let text = text.trim();
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    text.starts_with("eyJ")
+        && text.split('.').count() == 3
+        && text.split('.').all(|part| !part.is_empty() && part.bytes().all(is_base64))
 }
 
 impl fmt::Debug for Credentials {
@@ -105,8 +133,25 @@ mod tests {
             Some(Credentials::User { user: "eno".into(), password: "a=b".into() })
         );
         assert!(matches!(Credentials::parse("-----BEGIN NATS USER JWT-----\n"), Some(Credentials::Creds(_))));
+        assert!(is_token("eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln_-\n"));
+        for text in ["eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0", "eyJ.a.", "SUAB23", "user = eyJ.a.b"] {
+            assert!(!is_token(text), "{text}");
+        }
         assert_eq!(Credentials::parse("user = eno"), None);
         assert_eq!(Credentials::parse(""), None);
+    }
+
+    #[test]
+    fn token_is_read_anew_at_each_login() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path();
+        for token in ["eyJ0eXAi.eyJz.c2ln", "eyJ0eXAi.eyJu.c2ln"] {
+            std::fs::write(path, format!("{token}\n")).unwrap();
+            assert_eq!(Credentials::read(path).unwrap(), Credentials::Token(path.to_owned()));
+            assert_eq!(auth_by_token(path).unwrap().token.as_deref(), Some(token));
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(auth_by_token(path).is_err());
     }
 
     #[test]

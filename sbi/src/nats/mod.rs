@@ -46,8 +46,8 @@ pub struct NatsArgs {
     /// URLs of the NATS servers, separated by commas: nats://host:port, or tls:// for TLS.
     #[arg(long, env = "ENO_NATS_URL", default_value = "nats://127.0.0.1:4222", value_name = "URL")]
     pub nats_url: String,
-    /// A file with the credentials: the seed of an nkey (SU…), a .creds file, or lines `user = …` and
-    /// `password = …`.
+    /// A file with the credentials: the seed of an nkey (SU…), the token of a Kubernetes service account, which is read
+    /// anew at each login, a .creds file, or lines `user = …` and `password = …`.
     #[arg(long, env = "ENO_NATS_CREDENTIALS", value_name = "FILE")]
     pub nats_credentials: Option<PathBuf>,
     /// A PEM file with the certificate authorities that may have signed the servers' certificates. With it, or with a
@@ -104,30 +104,59 @@ impl Connection {
     }
 }
 
-/// Connects as `identity`, such as `eno-engine` or `eno-driver-netconf`. The identity names the connection
-/// and its inbox, so that a server can allow each user only its own replies (`_INBOX_<identity>.>`). Retries
-/// unreachable or refusing servers until `shutdown`.
+/// Who connects. It names the connection and its inbox, so that a server can allow each user only its own replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The program, such as `eno-engine` or `eno-driver-netconf`.
+    program: String,
+    /// The only target of a driver.
+    target: Option<String>,
+}
+
+impl Identity {
+    /// The only target of a driver is a part of its identity: its processes may have users of their own.
+    pub fn of_driver(program: &str, only_target: Option<String>) -> Self {
+        Self { program: program.to_owned(), target: only_target }
+    }
+
+    /// `_INBOX_<program>` or `_INBOX_<program>.<target>`.
+    fn inbox(&self) -> String {
+        let program = subject::token(&self.program);
+        match &self.target {
+            Some(target) => format!("_INBOX_{program}.{}", subject::token(target)),
+            None => format!("_INBOX_{program}"),
+        }
+    }
+}
+
+impl From<&str> for Identity {
+    fn from(program: &str) -> Self {
+        Self { program: program.to_owned(), target: None }
+    }
+}
+
+/// Connects as `identity`. Retries unreachable or refusing servers until `shutdown`.
 pub async fn connect(
     args: &NatsArgs,
-    identity: &str,
+    identity: impl Into<Identity>,
     shutdown: &CancellationToken,
 ) -> Result<Connection, ConnectError> {
-    connect_with(args, identity, shutdown, None).await
+    connect_with(args, identity.into(), shutdown, None).await
 }
 
 /// Does the same, and records when the server's certificate ends, if `args` name its authorities.
 pub async fn connect_recording(
     args: &NatsArgs,
-    identity: &str,
+    identity: impl Into<Identity>,
     shutdown: &CancellationToken,
     certificate: &CertificateEnd,
 ) -> Result<Connection, ConnectError> {
-    connect_with(args, identity, shutdown, Some(certificate)).await
+    connect_with(args, identity.into(), shutdown, Some(certificate)).await
 }
 
 async fn connect_with(
     args: &NatsArgs,
-    identity: &str,
+    identity: Identity,
     shutdown: &CancellationToken,
     certificate: Option<&CertificateEnd>,
 ) -> Result<Connection, ConnectError> {
@@ -147,9 +176,13 @@ async fn connect_with(
     let (connects, connects_seen) = watch::channel(0);
     let options = || -> Result<ConnectOptions, ConnectError> {
         let connects = connects.clone();
-        let mut options = ConnectOptions::new()
-            .name(identity)
-            .custom_inbox_prefix(format!("_INBOX_{}", subject::token(identity)))
+        let options = match &credentials {
+            Some(credentials) => credentials.options()?,
+            None => ConnectOptions::new(),
+        };
+        let options = options
+            .name(&identity.program)
+            .custom_inbox_prefix(identity.inbox())
             .connection_timeout(Duration::from_secs(5))
             .ping_interval(PING_INTERVAL)
             .require_tls(encrypted)
@@ -160,17 +193,13 @@ async fn connect_with(
                 }
                 std::future::ready(())
             });
-        options = match (&args.nats_ca, certificate) {
+        Ok(match (&args.nats_ca, certificate) {
             (Some(file), Some(end)) => {
                 options.tls_client_config(verifier::recording_config(file.clone(), end.clone())?)
             }
             (Some(file), None) => options.add_root_certificates(file.clone()),
             (None, _) => options,
-        };
-        match &credentials {
-            Some(credentials) => Ok(credentials.add_to(options)?),
-            None => Ok(options),
-        }
+        })
     };
     let mut failures = 0;
     loop {
@@ -253,6 +282,14 @@ mod tests {
             assert!(matches!(connected, Err(ConnectError::Stopped)), "{scheme}");
             assert_eq!(first_byte, HANDSHAKE, "{scheme}");
         }
+    }
+
+    #[test]
+    fn driver_of_one_target_has_an_inbox_of_its_own() {
+        assert_eq!(Identity::from("eno-engine").inbox(), "_INBOX_eno-engine");
+        assert_eq!(Identity::of_driver("eno-driver-nad", None).inbox(), "_INBOX_eno-driver-nad");
+        let node = Identity::of_driver("eno-driver-node", Some("n.1".into()));
+        assert_eq!(node.inbox(), "_INBOX_eno-driver-node.n=2E1");
     }
 
     #[test]

@@ -29,7 +29,6 @@ fn attackers() -> impl Iterator<Item = (NatsUser, &'static str)> {
             NatsUser::DriverOvsFabric => "ovs-fabric",
             NatsUser::DriverNeutron => "neutron",
             NatsUser::DriverNad => "nad",
-            NatsUser::Agent => "node",
             NatsUser::Inspect => "none",
         };
         Some((user, own))

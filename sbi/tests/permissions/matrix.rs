@@ -13,7 +13,8 @@ const DRIVERS: [(&str, Option<NatsUser>); 6] = [
     ("ovs-fabric", Some(NatsUser::DriverOvsFabric)),
     ("neutron", Some(NatsUser::DriverNeutron)),
     ("nad", Some(NatsUser::DriverNad)),
-    ("node", Some(NatsUser::Agent)),
+    // Each node has rights of its own.
+    ("node", None),
     ("foreign", None),
 ];
 const STREAMS: [&str; 9] = [
@@ -37,6 +38,11 @@ const PROGRAMS: [&str; 8] = [
     "eno-driver-foreign",
     "eno-cli",
 ];
+
+/// Where servers ask about logins. They let nobody publish there.
+const LOGINS: &str = "$SYS.REQ.USER.AUTH";
+/// Where servers wait for answers about logins.
+const ANSWERS_ABOUT_LOGINS: &str = "$SYS._INBOX.server.x";
 
 type Set = BTreeSet<String>;
 
@@ -140,6 +146,7 @@ pub fn publishes() -> Set {
         "$JS.API.SERVER.REMOVE",
         "$JS.API.META.LEADER.STEPDOWN",
         "$SYS.REQ.SERVER.PING",
+        ANSWERS_ABOUT_LOGINS,
         "anything",
     ]);
     for (driver, _) in DRIVERS {
@@ -216,13 +223,13 @@ fn may_publish(user: NatsUser) -> Set {
                 "$JS.API.STREAM.PURGE.ENO_RESULTS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_DEAD_LETTERS",
                 "$JS.API.STREAM.MSG.DELETE.ENO_TRANSITIONS",
+                ANSWERS_ABOUT_LOGINS,
             ]),
         ]),
         NatsUser::DriverNetconf
         | NatsUser::DriverOvsFabric
         | NatsUser::DriverNeutron
-        | NatsUser::DriverNad
-        | NatsUser::Agent => {
+        | NatsUser::DriverNad => {
             let driver = driver_of(user);
             let read = ["ENO_COMMANDS", "ENO_RESULTS", "KV_ENO_OWNERS"];
             all_of([
@@ -261,6 +268,7 @@ fn subscriptions() -> Set {
         "$JS.EVENT.>",
         "$JS.ACK.>",
         "$SYS.>",
+        LOGINS,
         "_INBOX.>",
         "_INBOX.x",
     ]);
@@ -285,12 +293,11 @@ fn may_subscribe(user: NatsUser) -> Set {
             let others = set(&["eno.v1.answer.*.*.*", "eno.v1.answer.engine.callbacks.y"]);
             all_of([inbox("eno-cli"), answers, others])
         }
-        NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks"])]),
+        NatsUser::Engine => all_of([inbox("eno-engine"), set(&["eno.v1.callbacks", LOGINS])]),
         NatsUser::DriverNetconf
         | NatsUser::DriverOvsFabric
         | NatsUser::DriverNeutron
-        | NatsUser::DriverNad
-        | NatsUser::Agent => {
+        | NatsUser::DriverNad => {
             let driver = driver_of(user);
             let requests =
                 [format!("eno.v1.forget.{driver}"), preview(driver), format!("eno.v1.preview.{driver}.*")];
@@ -305,6 +312,8 @@ async fn users_have_exactly_the_permissions_of_the_table() {
     let (publishes, subscriptions) = (publishes(), subscriptions());
     let mut wrong = Vec::new();
     for user in NatsUser::ALL {
+        let mut wire = server.open_session(user).await;
+        assert!(!wire.may_publish(LOGINS).await, "{user:?} asks about logins");
         let (publish, subscribe) = (may_publish(user), may_subscribe(user));
         assert!(publish.is_subset(&publishes), "not tried: {:?}", publish.difference(&publishes));
         assert!(subscribe.is_subset(&subscriptions), "not tried: {:?}", subscribe.difference(&subscriptions));

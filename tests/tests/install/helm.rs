@@ -240,7 +240,7 @@ async fn helm_and_eno_install_know_of_each_other() {
     let changed: Vec<_> = changed.map(|(key, _)| key.as_str()).collect();
     assert_eq!(changed, ["driver-neutron.pub", "driver-neutron.seed"]);
     for (namespace, names) in
-        [(SYSTEM, &["eno-nats", "eno-nats-tls"][..]), ("eno-node", &["eno-nats", "eno-metrics-tls"])]
+        [(SYSTEM, &["eno-nats", "eno-nats-tls"][..]), ("eno-node", &["eno-metrics-tls"])]
     {
         let api: Api<Secret> = Api::namespaced(admin.clone(), namespace);
         for name in names {
@@ -248,7 +248,7 @@ async fn helm_and_eno_install_know_of_each_other() {
         }
     }
     let made = keys::make(&job, &parsed, WAIT).await.expect("made");
-    assert_eq!(made.len(), 3, "{made:?}");
+    assert_eq!(made.len(), 4, "{made:?}");
     assert_ne!(data(&admin, SYSTEM, "eno-nats").await, keys_before);
     let people = data(&admin, SYSTEM, keys::PEOPLE).await;
     assert!(people["inspect.seed"].starts_with("SU") && people.contains_key("ca.crt"), "{:?}", people.keys());

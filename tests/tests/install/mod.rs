@@ -16,6 +16,7 @@ use eno::install::{Installed, MANAGER, Values, install, plan, render};
 use eno_control_plane::parts::{Part, Parts};
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
 use futures::StreamExt as _;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
@@ -108,13 +109,25 @@ async fn installed(
     home: &Path,
     values: &str,
 ) -> Result<Installed, InstallError> {
+    let workloads = Box::pin(run_workloads(admin.clone()));
+    installed_while(client, admin, home, values, (WAIT, workloads)).await
+}
+
+/// Installs while workloads run, and waits for them for a time.
+async fn installed_while(
+    client: &Client,
+    admin: &Client,
+    home: &Path,
+    values: &str,
+    (patience, workloads): (Duration, impl Future<Output = ()>),
+) -> Result<Installed, InstallError> {
     let values = Values::parse(values).expect("valid values");
     let planned = Box::pin(plan(client, &values)).await?;
     let context = ContextStore::at(home).cluster("test");
     let report = |line: &str| eprintln!("{line}");
     tokio::select! {
-        result = Box::pin(install(client, &values, planned, Some(&context), WAIT, &report)) => result,
-        () = Box::pin(run_workloads(admin.clone())) => panic!("the watch ended"),
+        result = Box::pin(install(client, &values, planned, Some(&context), patience, &report)) => result,
+        () = workloads => panic!("the watch ended"),
         () = Box::pin(lead(admin.clone())) => panic!("the renewals ended"),
     }
 }
@@ -218,7 +231,7 @@ async fn installer_role_installs_repeats_upgrades_and_prunes() {
     let before = changes(&client, values).await;
     assert_eq!(before.keys().collect::<Vec<_>>(), [&Change::Create], "{before:?}");
     let first = installed(&client, &admin, home.path(), values).await.expect("installed");
-    assert!(!first.was_upgrade && first.made.len() == 3, "{first:?}");
+    assert!(!first.was_upgrade && first.made.len() == 4, "{first:?}");
     let after = changes(&client, values).await;
     assert_eq!(after.keys().collect::<Vec<_>>(), [&Change::Keep], "{after:?}");
 
@@ -322,6 +335,72 @@ async fn data(client: &Client, namespace: &str, name: &str) -> BTreeMap<String, 
     data.into_iter().map(|(key, value)| (key, String::from_utf8(value.0).expect("a text"))).collect()
 }
 
+/// The key that all agents of an earlier version share is accepted until all agents are of this version.
+#[tokio::test]
+async fn upgrade_drops_the_shared_key_of_agents_when_none_uses_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let home = tempfile::tempdir().expect("a directory");
+    let control_plane = control_plane(directory.path()).await;
+    let admin = control_plane.client().await.expect("a client");
+    let client = installer(&control_plane, &admin).await;
+    let values = "nadDefinition: true";
+    installed(&client, &admin, home.path(), values).await.expect("installed");
+    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), SYSTEM);
+    let secrets: Api<Secret> = Api::namespaced(admin.clone(), "eno-node");
+    let sets = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "StatefulSet"));
+    let sets: Api<DynamicObject> = Api::namespaced_with(admin.clone(), SYSTEM, &sets);
+    let accepts_shared_key = async || {
+        let map = maps.get("eno-nats").await.expect("a ConfigMap").data.expect("its data");
+        let is_accepted = map["authorization.conf"].contains("$AGENT_NKEY");
+        let servers = sets.get("eno-nats").await.expect("a StatefulSet").data.to_string();
+        assert_eq!(servers.contains("AGENT_NKEY"), is_accepted);
+        is_accepted
+    };
+    assert!(!accepts_shared_key().await);
+
+    // The Secrets of an earlier version.
+    let new = data(&admin, SYSTEM, "eno-nats").await;
+    let mut earlier = new.clone();
+    earlier.insert("agent.pub".to_owned(), "U".to_owned());
+    let of_agents = BTreeMap::from([("agent.seed".to_owned(), "SU".to_owned())]);
+    for (namespace, texts) in [(SYSTEM, earlier), ("eno-node", of_agents)] {
+        let texts: BTreeMap<_, _> =
+            texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes()))).collect();
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "data": texts,
+            "metadata": {"name": "eno-nats", "namespace": namespace,
+                "labels": {"app.kubernetes.io/part-of": "eno"}}});
+        apply(&admin, MANAGER, secret).await;
+    }
+    // The agents do not get ready.
+    let others = async {
+        tokio::join!(
+            run_kind(admin.clone(), "Deployment", SYSTEM),
+            run_kind(admin.clone(), "StatefulSet", SYSTEM),
+        );
+    };
+    let agents: Api<DynamicObject> = Api::namespaced_with(
+        admin.clone(),
+        "eno-node",
+        &ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "DaemonSet")),
+    );
+    let waiting = Patch::Merge(json!({"status": {"observedGeneration": 0}}));
+    agents.patch_status("eno-agent", &PatchParams::default(), &waiting).await.expect("patched");
+    let patience = (Duration::from_secs(5), others);
+    let late = installed_while(&client, &admin, home.path(), values, patience).await;
+    let error = late.expect_err("the agents are late").to_string();
+    assert!(error.contains("eno-agent"), "{error}");
+    assert!(accepts_shared_key().await);
+    secrets.get("eno-nats").await.expect("agents of the earlier version restart with it");
+
+    installed(&client, &admin, home.path(), values).await.expect("upgraded");
+    assert!(!accepts_shared_key().await);
+    assert_eq!(data(&admin, SYSTEM, "eno-nats").await, new);
+    assert!(secrets.get_opt("eno-nats").await.expect("an answer").is_none());
+    let after = changes(&client, values).await;
+    assert_eq!(after.keys().collect::<Vec<_>>(), [&Change::Keep], "{after:?}");
+    control_plane.stop().await;
+}
+
 /// A rotation that is interrupted at each part goes on, also after an upgrade, with the rights of the installer.
 #[tokio::test]
 async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
@@ -342,19 +421,11 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
     let error = refused.expect_err("no permission").to_string();
     assert!(error.contains("you may not") && error.contains("patch secrets in eno-node"), "{error}");
 
-    let (nats, agents) = (data(&admin, SYSTEM, "eno-nats").await, data(&admin, "eno-node", "eno-nats").await);
+    let nats = data(&admin, SYSTEM, "eno-nats").await;
     let disk = || ContextStore::at(home.path()).cluster("test").read().expect("files");
     let disk_before = disk();
-    let users = [
-        "engine",
-        "driver-netconf",
-        "driver-ovs-fabric",
-        "driver-neutron",
-        "driver-nad",
-        "agent",
-        "inspect",
-        "admin",
-    ];
+    let users =
+        ["engine", "driver-netconf", "driver-ovs-fabric", "driver-neutron", "driver-nad", "inspect", "admin"];
 
     // NATS does not get ready: both keys of each user are there, and the parts have the old seeds.
     let error = keys(&[]).await.expect_err("NATS does not follow").to_string();
@@ -366,10 +437,11 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
         assert_eq!(added[&public], nats[&public]);
         assert_ne!(added[&next], nats[&public]);
     }
-    assert_eq!(
-        (&added["engine.seed"], data(&admin, "eno-node", "eno-nats").await),
-        (&nats["engine.seed"], agents.clone())
-    );
+    // The engine will find the next keys of logins beside those that the servers use.
+    for key in ["engine.seed", "issuer.pub", "issuer.seed", "answerer.seed"] {
+        assert_eq!(added[key], nats[key], "{key}");
+    }
+    assert!(added.contains_key("issuer.next.seed") && added.contains_key("answerer.next.seed"));
     assert!(!added.contains_key("inspect.next.seed"), "seeds of people are in the cluster");
     assert_eq!(disk()["inspect.seed"], disk_before["inspect.seed"]);
     let second = disk()["inspect.next.seed"].clone();
@@ -382,7 +454,7 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
         assert_eq!(used[&format!("{user}.pub")], added[&format!("{user}.next.pub")]);
         assert_eq!(used[&format!("{user}.next.pub")], added[&format!("{user}.pub")]);
     }
-    assert_eq!(data(&admin, "eno-node", "eno-nats").await["agent.seed"], added["agent.next.seed"]);
+    assert_eq!(used["issuer.pub"], added["issuer.pub"]);
     assert_eq!((disk().get("inspect.next.seed"), &disk()["inspect.seed"]), (None, &second));
 
     // An upgrade between keeps both keys, and the rotation ends.
@@ -396,6 +468,7 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
         assert_ne!(&ended[key], value, "{key}");
     }
     assert_eq!(ended["engine.pub"], added["engine.next.pub"]);
+    assert_eq!(ended["issuer.seed"], added["issuer.next.seed"]);
     let after = changes(&client, values).await;
     assert_eq!(after.keys().collect::<Vec<_>>(), [&Change::Keep], "{after:?}");
 

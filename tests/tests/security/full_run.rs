@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use eno_control_plane::NatsUser;
+use eno_control_plane::{NatsKey, NatsUser};
 use eno_nbi_crds::{
     ConfigPhase, FORGET_ANNOTATION, FabricDevice, L2BridgeDomain, L2Service, L2ServiceAttachment, NodePool,
     Phase, PodConfig, Route, Subnet,
@@ -122,10 +122,17 @@ impl Canaries {
         all.extend(
             lines.filter(|line| line.len() >= 40).map(|line| Canary::new("a line of the SSH key", line)),
         );
-        for user in NatsUser::ALL {
-            let path = system.sandbox.control_plane().nats().seed_of(user);
+        for key in NatsKey::all() {
+            let path = system.sandbox.control_plane().nats().seeds().join(format!("{}.seed", key.name()));
             let seed = std::fs::read_to_string(path).expect("a seed");
-            all.push(Canary::new(&format!("the nkey of {}", user.name()), seed.trim()));
+            all.push(Canary::new(&format!("the nkey of {}", key.name()), seed.trim()));
+        }
+        for node in system.sandbox.nodes() {
+            let path = system.sandbox.control_plane().nats().seeds().join(format!("{}.token", node.name));
+            let token = std::fs::read_to_string(path).expect("a token");
+            // The other parts are no secrets.
+            let signature = token.trim().rsplit('.').next().unwrap_or_default().to_owned();
+            all.push(Canary::new(&format!("the signature of the token of {}", node.name), signature));
         }
         all
     }

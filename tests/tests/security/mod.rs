@@ -6,6 +6,7 @@ mod forbidden_requests;
 mod forged_commands;
 mod full_run;
 mod nats_tls;
+mod node_logins;
 mod permissions;
 mod pod_security;
 mod quota;

@@ -77,6 +77,7 @@ pub const PERMISSIONS: &[Permission] = &[
     Permission { names: &["eno-callback"], ..engine("", &["secrets"], &["get"]) },
     engine("apps", &["deployments"], &["get", "create"]),
     engine("events.k8s.io", &["events"], &["create", "patch"]),
+    engine("authentication.k8s.io", &["tokenreviews"], &["create"]),
     Permission { namespace: "eno-system", ..engine("coordination.k8s.io", &["leases"], &["create"]) },
     Permission {
         namespace: "eno-system",

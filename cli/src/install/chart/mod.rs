@@ -55,7 +55,9 @@ fn objects(replicas: Replicas) -> Result<BTreeMap<Id, Value>, RenderError> {
         let metadata = &object["metadata"];
         (text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"]))
     };
-    let objects = operator(replicas)?.into_iter().map(|object| (id(&object), object));
+    let mut objects = operator(replicas)?;
+    objects.iter_mut().try_for_each(template::mark_shared_agent_key)?;
+    let objects = objects.into_iter().map(|object| (id(&object), object));
     Ok(objects.filter(|((kind, _, name), _)| kind != "Namespace" || name != SYSTEM).collect())
 }
 

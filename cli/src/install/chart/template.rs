@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::install::render::{CONFIG_HASH, Content, EDITS, Edit, Form, RenderError, replace_any_address};
+use crate::install::render::{
+    CONFIG_HASH, Content, EDITS, Edit, Form, NATS, RenderError, SHARED_AGENT_KEY, replace_any_address,
+    with_shared_key,
+};
 
 /// The templates of the ConfigMaps, whose hashes restart pods.
 pub const CONFIGURATION: &str = "configuration";
@@ -13,6 +16,8 @@ pub const NATS_CONFIGURATION: &str = "nats-configuration";
 /// Stands for an edit in an object, before the number of the edit.
 pub const PLACEHOLDER: &str = "ENO-EDIT-";
 const HASH_PLACEHOLDER: &str = "ENO-HASH-";
+/// Stand before and after what is there while NATS accepts the key that all agents of an earlier version share.
+const SHARED_AGENT_KEY_LINES: [&str; 2] = ["ENO-EDIT-IF-SHARED-AGENT-KEY", "ENO-EDIT-END-SHARED-AGENT-KEY"];
 /// Helm and Argo CD delete no objects with these annotations.
 const KEEP: [(&str, &str); 2] =
     [("helm.sh/resource-policy", "keep"), ("argocd.argoproj.io/sync-options", "Prune=false,Delete=false")];
@@ -99,7 +104,11 @@ fn template(object: &Value) -> Result<String, RenderError> {
     })?;
     let mut text = String::new();
     for line in yaml.lines() {
-        if let Some((_, rest)) = line.split_once(PLACEHOLDER) {
+        if line.contains(SHARED_AGENT_KEY_LINES[0]) {
+            text.push_str("{{- if include \"eno.sharedAgentKey\" $ }}\n");
+        } else if line.contains(SHARED_AGENT_KEY_LINES[1]) {
+            text.push_str("{{- end }}\n");
+        } else if let Some((_, rest)) = line.split_once(PLACEHOLDER) {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
             let edit = digits.parse::<usize>().ok().and_then(|number| EDITS.get(number));
             let edit = edit.ok_or_else(|| RenderError::Object {
@@ -113,6 +122,25 @@ fn template(object: &Value) -> Result<String, RenderError> {
         }
     }
     Ok(text)
+}
+
+/// Adds the key that all agents of an earlier version share to the configuration and the variables of NATS, between lines
+/// that become a condition.
+pub fn mark_shared_agent_key(object: &mut Value) -> Result<(), RenderError> {
+    if let Some(text) = object.pointer("/data/authorization.conf").and_then(Value::as_str) {
+        let marked = with_shared_key(text, SHARED_AGENT_KEY, SHARED_AGENT_KEY_LINES)
+            .map_err(|problem| RenderError::Object { object: format!("ConfigMap {NATS}"), problem })?;
+        object["data"]["authorization.conf"] = Value::String(marked);
+    }
+    let is_nats = object["kind"] == "StatefulSet";
+    let variables = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut);
+    if let Some(variables) = variables.filter(|_| is_nats) {
+        let [before, after] = SHARED_AGENT_KEY_LINES;
+        let source = json!({"secretKeyRef": {"name": NATS, "key": "agent.pub"}});
+        let variable = json!({"name": SHARED_AGENT_KEY, "valueFrom": source});
+        variables.extend([json!(before), variable, json!(after)]);
+    }
+    Ok(())
 }
 
 fn set_annotation(metadata: &mut Value, name: &str, value: &str) {

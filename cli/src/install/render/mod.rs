@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use edits::{Content, EDITS, Edit, Form, replace_any_address};
 pub use manifests::{Manifest, OPTIONAL, operator};
-pub use second_keys::next_public;
+pub use second_keys::{SHARED_AGENT_KEY, next_public, with_shared_key};
 
 use super::secrets::{self, Data, Secrets};
 use super::values::{Replicas, Values};
@@ -265,7 +265,6 @@ fn part_hash(name: &str, environment: &Value, secrets: &Secrets) -> String {
 
 fn agent_hash(secrets: &Secrets) -> String {
     let parts: Vec<Vec<u8>> = [
-        secrets.nats.get("agent.pub"),
         secrets.agent_tls.get(secrets::CA),
         secrets.metrics.get(secrets::CA),
         secrets.metrics.get(secrets::CERT),

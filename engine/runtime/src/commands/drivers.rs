@@ -20,7 +20,7 @@ use crate::watch::mailbox::{Input, Mailbox, Source, post};
 const PRESENCE_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The driver whose targets are nodes.
-const NODE_DRIVER: &str = "node";
+pub const NODE_DRIVER: &str = "node";
 
 /// The target of a name in a subject. Only names of NADs have a slash; nodes are the targets of one driver.
 pub fn target(driver: &str, name: &str) -> Target {
@@ -267,6 +267,20 @@ impl DriverPresence {
     }
 }
 
+/// Decodes a presence and checks its origin: a process may announce itself under its own key only, and an agent serves the
+/// node of its key alone, since NATS lets it write that key.
+fn hello(key: &str, value: &[u8]) -> Result<DriverHello, String> {
+    let hello: DriverHello = decode(value).map_err(|error| error.to_string())?;
+    let DriverHello { driver, instance, target, .. } = &hello;
+    if subject::key(driver, instance) != key {
+        return Err(format!("it is of instance {instance} of driver {driver}"));
+    }
+    if driver == NODE_DRIVER && target.as_ref() != Some(instance) {
+        return Err(format!("it claims {} for node {instance}", target.as_deref().unwrap_or("all nodes")));
+    }
+    Ok(hello)
+}
+
 /// Breaks when the receiver has ended.
 async fn follow_presence(
     connection: &Connection,
@@ -327,16 +341,6 @@ async fn follow_presence(
     }
 }
 
-/// Decodes the presence of a driver under a key, and judges it.
-fn hello(key: &str, payload: &[u8]) -> Result<DriverHello, String> {
-    let hello: DriverHello = decode(payload).map_err(|error| error.to_string())?;
-    // A driver may announce itself under its own key only.
-    if subject::key(&hello.driver, &hello.instance) != key {
-        return Err(format!("driver {} announces itself under the key of another", hello.driver));
-    }
-    Ok(hello)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,6 +357,30 @@ mod tests {
         assert_eq!(target("nad", "ns/name"), Target::Nad("ns".into(), "name".into()));
         assert_eq!(target("node", "a"), Target::Node("a".into()));
         assert_eq!(target("netconf", "a"), Target::Fabric("a".into()));
+    }
+
+    #[test]
+    fn presence_is_believed_under_its_own_key_only() {
+        let believed = |key: &str, driver: &str, instance: &str, target: Option<&str>| {
+            let presence = DriverHello {
+                driver: driver.into(),
+                instance: instance.into(),
+                version: "1".into(),
+                kinds: Vec::new(),
+                capabilities: Vec::new(),
+                target: target.map(str::to_owned),
+            };
+            hello(key, &eno_schemas::encode(&presence).unwrap()).is_ok()
+        };
+        assert!(believed("netconf.one", "netconf", "one", None));
+        assert!(believed("node.n=2E1", "node", "n.1", Some("n.1")));
+        assert!(!believed("netconf.one", "netconf", "two", None));
+        assert!(!believed("nad.one", "netconf", "one", None));
+        // An agent speaks neither for another node nor for all.
+        assert!(!believed("node.a", "node", "a", Some("b")));
+        assert!(!believed("node.a", "node", "b", Some("b")));
+        assert!(!believed("node.a", "node", "a", None));
+        assert!(hello("node.a", b"{}").is_err());
     }
 
     #[test]

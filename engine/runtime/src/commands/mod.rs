@@ -5,3 +5,5 @@ pub mod drivers;
 pub mod publish;
 pub mod repairs;
 pub mod streams;
+
+pub use drivers::NODE_DRIVER;

@@ -114,8 +114,10 @@ pub fn start(
 ) -> (ReceivedCommands, JoinHandle<()>) {
     let received = ReceivedCommands::default();
     let driver = Memory { node: node.into(), received: received.clone(), check };
+    let options =
+        HostOptions { instance: node.into(), ..HostOptions::new(connection, Ownership::PerTarget, "1") };
     let task = tokio::spawn(async move {
-        run(driver, HostOptions::new(connection, Ownership::PerTarget, "1"), stop).await.unwrap();
+        run(driver, options, stop).await.unwrap();
     });
     (received, task)
 }

@@ -152,13 +152,9 @@ async fn keys_are_exchanged(system: &System, release: &Release) {
     let client = system.sandbox.client();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), SYSTEM);
     let before = secrets.get("eno-nats").await.expect("keys").data;
-    for (namespace, name) in [
-        (SYSTEM, "eno-nats"),
-        (SYSTEM, "eno-nats-tls"),
-        (SYSTEM, "eno-people"),
-        ("eno-node", "eno-nats"),
-        ("eno-node", "eno-nats-tls"),
-    ] {
+    for (namespace, name) in
+        [(SYSTEM, "eno-nats"), (SYSTEM, "eno-nats-tls"), (SYSTEM, "eno-people"), ("eno-node", "eno-nats-tls")]
+    {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         secrets.delete(name, &DeleteParams::default()).await.expect("deleted");
     }

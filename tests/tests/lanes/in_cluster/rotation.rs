@@ -51,11 +51,9 @@ impl Credentials {
         let home = info.contexts.expect("an operator in the cluster");
         let disk = ContextStore::at(home).cluster(&uid(system).await).read().expect("the admin's files");
         let mut seeds = BTreeMap::from([("inspect".to_owned(), disk["inspect.seed"].clone())]);
-        for (namespace, user) in
-            [("eno-system", "engine"), ("eno-system", "driver-nad"), ("eno-node", "agent")]
-        {
-            let secrets: Api<Secret> = Api::namespaced(system.sandbox.client(), namespace);
-            let data = secrets.get("eno-nats").await.expect("a Secret").data.unwrap_or_default();
+        let secrets: Api<Secret> = Api::namespaced(system.sandbox.client(), "eno-system");
+        let data = secrets.get("eno-nats").await.expect("a Secret").data.unwrap_or_default();
+        for user in ["engine", "driver-nad"] {
             let seed = String::from_utf8(data[&format!("{user}.seed")].0.clone()).expect("a seed");
             seeds.insert(user.to_owned(), seed);
         }

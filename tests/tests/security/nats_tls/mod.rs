@@ -49,9 +49,9 @@ async fn nats_clients_mount_the_ca_and_not_the_server_key() {
         ("eno-driver-ovs-fabric", NatsUser::DriverOvsFabric, "tls://eno-nats:4222"),
         ("eno-driver-neutron", NatsUser::DriverNeutron, "tls://eno-nats:4222"),
         ("eno-driver-nad", NatsUser::DriverNad, "tls://eno-nats:4222"),
-        ("eno-agent", NatsUser::Agent, "tls://eno-nats.eno-system.svc:4222"),
     ];
-    assert_eq!(manifests.clients(), parts.map(|(name, ..)| name).into());
+    let names = parts.iter().map(|(name, ..)| *name).chain(["eno-agent"]);
+    assert_eq!(manifests.clients(), names.collect());
     for (name, user, url) in parts {
         let environment = manifests.environment(name);
         assert_eq!(environment["ENO_NATS_URL"], url, "{name}");
@@ -60,8 +60,22 @@ async fn nats_clients_mount_the_ca_and_not_the_server_key() {
         let seed = ("eno-nats".to_owned(), format!("{}.seed", user.name()));
         assert_eq!(secret_at("ENO_NATS_CREDENTIALS"), seed, "{name}");
         assert_eq!(manifests.keys_of(name, "eno-nats-tls"), ["ca.crt"], "{name}");
-        assert_eq!(manifests.keys_of(name, "eno-nats"), [seed.1], "{name}");
+        let mut keys = vec![seed.1];
+        if name == "eno-engine" {
+            let of_logins = ["", ".next", ".old"]
+                .map(|which| ["issuer", "answerer"].map(|key| format!("{key}{which}.seed")));
+            keys.extend(of_logins.into_iter().flatten());
+        }
+        assert_eq!(manifests.keys_of(name, "eno-nats"), keys, "{name}");
     }
+    // The agents have no key: they log in by a token for NATS alone.
+    let environment = manifests.environment("eno-agent");
+    assert_eq!(environment["ENO_NATS_URL"], "tls://eno-nats.eno-system.svc:4222");
+    let authority = manifests.secret_at("eno-agent", &environment["ENO_NATS_CA"]);
+    assert_eq!(authority, ("eno-nats-tls".to_owned(), "ca.crt".to_owned()));
+    assert_eq!(manifests.keys_of("eno-agent", "eno-nats"), [""; 0]);
+    let token = manifests.token_at("eno-agent", &environment["ENO_NATS_CREDENTIALS"]);
+    assert_eq!(token["audience"], "eno-nats");
 }
 
 /// The error of a connection attempt that must fail.
@@ -77,7 +91,7 @@ async fn connect_error(options: ConnectOptions, url: &str) -> String {
 async fn plaintext_clients_and_untrusted_servers_are_refused() {
     let manifests = RenderedManifests::of("deploy").await;
     let servers = NatsServers::start(&manifests, 1).await;
-    let options = || ConnectOptions::with_nkey(servers.seed(NatsUser::Agent));
+    let options = || ConnectOptions::with_nkey(servers.seed(NatsUser::DriverNad));
     let url = servers.url(0);
 
     let known = options().add_root_certificates(servers.certificates.authority());
@@ -101,7 +115,8 @@ async fn plaintext_clients_and_untrusted_servers_are_refused() {
     let info: serde_json::Value =
         serde_json::from_str(greeting.strip_prefix("INFO ").expect("INFO")).expect("JSON");
     assert_eq!(info["tls_required"], true);
-    let connect_message = servers.connect_message(NatsUser::Agent, info["nonce"].as_str().expect("a nonce"));
+    let connect_message =
+        servers.connect_message(NatsUser::DriverNad, info["nonce"].as_str().expect("a nonce"));
     stream.get_mut().write_all(connect_message.as_bytes()).await.expect("it reads");
     let mut rest = Vec::new();
     // A reset connection ends the answer, too.

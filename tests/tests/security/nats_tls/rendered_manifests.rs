@@ -95,6 +95,19 @@ impl RenderedManifests {
         found.next_back().unwrap_or_else(|| panic!("{workload}: nothing at {path}"))
     }
 
+    /// The token of the service account that is mounted at a path in the first container.
+    pub fn token_at(&self, workload: &str, path: &str) -> Value {
+        let pod = self.pod(workload);
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts").iter();
+        let mut found = mounts.filter_map(|mount| {
+            let file = path.strip_prefix(mount["mountPath"].as_str()?)?.strip_prefix('/')?;
+            let volume = pod["volumes"].as_array()?.iter().find(|volume| volume["name"] == mount["name"])?;
+            let tokens = volume["projected"]["sources"].as_array()?.iter();
+            tokens.map(|source| &source["serviceAccountToken"]).find(|token| token["path"] == file).cloned()
+        });
+        found.next().unwrap_or_else(|| panic!("{workload}: no token at {path}"))
+    }
+
     /// The keys of a Secret that are mounted into a workload's pods.
     pub fn keys_of(&self, workload: &str, secret: &str) -> Vec<String> {
         let volumes = self.pod(workload)["volumes"].as_array().expect("volumes").iter();
