@@ -2,6 +2,7 @@
 //! controllers, and renew the Lease in place of an engine.
 
 pub mod helm;
+mod shared_key;
 mod uninstall;
 
 use std::collections::BTreeMap;
