@@ -249,14 +249,13 @@ fn complete_login_keys(secrets: &mut Secrets, made: &mut Vec<&'static str>) -> R
     let mut is_new = false;
     for (name, new) in [ISSUER, ANSWERER].into_iter().zip(login_keys()?) {
         let (seed, public) = (format!("{name}.seed"), format!("{name}.pub"));
-        let key = match secrets.nats.get(&seed) {
-            Some(stored) => public_login_key(name, stored)
-                .ok_or_else(|| SecretError::Damaged { secret: NATS_SECRET, key: seed.clone() })?,
-            None => {
-                is_new = true;
-                secrets.nats.insert(seed, new.seed.into_bytes());
-                new.public
-            }
+        let key = if let Some(stored) = secrets.nats.get(&seed) {
+            let damaged = || SecretError::Damaged { secret: NATS_SECRET, key: seed.clone() };
+            public_login_key(name, stored).ok_or_else(damaged)?
+        } else {
+            is_new = true;
+            secrets.nats.insert(seed, new.seed.into_bytes());
+            new.public
         };
         secrets.nats.insert(public, key.into_bytes());
     }

@@ -2,6 +2,7 @@
 //! controllers, and renew the Lease in place of an engine.
 
 pub mod helm;
+mod shared_key;
 mod uninstall;
 
 use std::collections::BTreeMap;
@@ -386,7 +387,7 @@ async fn upgrade_drops_the_shared_key_of_agents_when_none_uses_it() {
     let waiting = Patch::Merge(json!({"status": {"observedGeneration": 0}}));
     agents.patch_status("eno-agent", &PatchParams::default(), &waiting).await.expect("patched");
     let patience = (Duration::from_secs(5), others);
-    let late = installed_while(&client, &admin, home.path(), values, patience).await;
+    let late = Box::pin(installed_while(&client, &admin, home.path(), values, patience)).await;
     let error = late.expect_err("the agents are late").to_string();
     assert!(error.contains("eno-agent"), "{error}");
     assert!(accepts_shared_key().await);

@@ -105,7 +105,7 @@ pub fn with_shared_key(text: &str, variable: &str, [before, after]: [&str; 2]) -
 
 fn added(text: &str, [before, after]: [&str; 2]) -> String {
     let lines = [before, text, after].into_iter().filter(|line| !line.is_empty());
-    lines.map(|line| format!("\n    {line}")).collect()
+    lines.fold(String::new(), |text, line| text + "\n    " + line)
 }
 
 /// Adds lines to the keys about whose users no engine is asked.

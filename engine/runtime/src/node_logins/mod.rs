@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use async_nats::{Message, Subscriber};
+use async_nats::{HeaderValue, Message, Subscriber};
 use eno_sbi::nats::Connection;
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
@@ -40,9 +40,9 @@ const INBOX: &str = "$SYS._INBOX.";
 const CONCURRENCY: usize = 32;
 /// Maximum requests that wait. Some clusters have 5,000 nodes.
 const QUEUE: usize = 8192;
-/// Age from which on a request is dropped: the server stops waiting after 4 s (`timeout` in
+/// Age from which on a request is dropped: the server stops waiting after 1.9 s (`timeout` in
 /// `deploy/nats/authorization.conf`).
-const MAX_AGE: Duration = Duration::from_millis(3500);
+const MAX_AGE: Duration = Duration::from_millis(1500);
 /// What a server logs about a client that is no agent.
 const REFUSED: &str = "the engine does not accept this client";
 /// What a server logs when nobody could judge.
@@ -107,7 +107,7 @@ impl Answering {
             }
         };
         let header = message.headers.as_ref().and_then(|headers| headers.get(request::SERVER_KEY));
-        let server_key = header.map(|key| key.as_str());
+        let server_key = header.map(HeaderValue::as_str);
         let (mut login, keys) = match request::open(&message.payload, server_key, &keys) {
             Ok(opened) => opened,
             Err(error) => {

@@ -13,7 +13,7 @@ const ACCOUNT: &str = "system:serviceaccount:eno-node:eno-agent";
 /// Where the API server says to which node a token is bound: that of its pod, or the node itself.
 const NODE: &str = "authentication.kubernetes.io/node-name";
 /// Time for the API server's answer. The server waits little longer.
-const TIME_LIMIT: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_millis(1500);
 
 /// A token is not that of an agent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,7 +45,7 @@ pub(super) enum ReviewError {
     #[error("the API server's review of a token can't be read")]
     Answer,
     /// It took too long.
-    #[error("the API server did not review a token within {} s", TIME_LIMIT.as_secs())]
+    #[error("the API server did not review a token within {} s", TIME_LIMIT.as_secs_f64())]
     Late,
 }
 
