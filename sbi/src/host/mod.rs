@@ -310,7 +310,7 @@ impl<D: Driver> Host<D> {
                 Some(event) = inputs.lease_events.recv() => self.on_lease_event(event),
                 Some(message) = inputs.forget_messages.next() => self.on_forget_message(&message.payload),
                 Some(message) = inputs.preview_requests.next(), if self.previews.len() < preview::MAX_CONCURRENT => {
-                    self.on_preview_request(message);
+                    self.on_preview_request(&message);
                 }
                 Some(_) = self.previews.join_next() => {}
                 target = inputs.changed.next(), if !changes_ended => match target {
@@ -429,8 +429,8 @@ impl<D: Driver> Host<D> {
 
     /// Handles a preview request. Only the instance that works on the target replies, and only once the
     /// target has a command.
-    fn on_preview_request(&mut self, message: async_nats::Message) {
-        let Some((command, reply)) = preview::parse_request(&message) else { return };
+    fn on_preview_request(&mut self, message: &async_nats::Message) {
+        let Some((command, reply)) = preview::parse_request(message) else { return };
         if !self.scheduler.is_commanded(&command.target) {
             return;
         }

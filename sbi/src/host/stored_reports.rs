@@ -19,7 +19,7 @@ pub(super) struct Stored {
 impl Stored {
     const NONE: Self = Self { position: 0, report: None };
 
-    fn of(message: StoredMessage) -> Self {
+    fn of(message: &StoredMessage) -> Self {
         let report = match &message.content {
             Content::Payload(payload) => decode(payload).ok(),
             Content::Removed | Content::Foreign(_) => None,
@@ -99,7 +99,7 @@ impl StoredReports {
     pub async fn read_alone(&self, driver: &str, target: &str) -> Result<Stored, async_nats::Error> {
         let subject = Subject::result(driver, target).to_string();
         let last = last_stored(&self.connection.jetstream, subject::RESULTS, &subject).await?;
-        Ok(last.map_or(Stored::NONE, Stored::of))
+        Ok(last.as_ref().map_or(Stored::NONE, Stored::of))
     }
 
     async fn read_all(&self) -> Result<(), async_nats::Error> {
@@ -107,7 +107,8 @@ impl StoredReports {
         let mut reports = HashMap::new();
         let all = Selection::last(subject::RESULTS, &self.filter);
         for_each_stored(&self.connection.jetstream, all, |message| {
-            reports.insert(message.subject.clone(), Stored::of(message));
+            let stored = Stored::of(&message);
+            reports.insert(message.subject, stored);
         })
         .await?;
         let mut state = self.state();

@@ -49,12 +49,12 @@ struct Lease {
 enum Owner {
     /// This instance: from before a restart, or by a renewal whose answer was lost.
     This { revision: u64 },
-    /// Another instance.
-    Other,
+    /// Another instance, which said so at this time.
+    Other { seen: Instant },
     /// The key was removed, or its time is over.
     Nobody { revision: u64 },
-    /// Something that is no name of an instance took the place of the holder's name.
-    Unknown { revision: u64 },
+    /// Something that is no name of an instance took the place of the holder's name, at this time.
+    Unknown { revision: u64, seen: Instant },
 }
 
 /// A change in the bucket.
@@ -162,14 +162,14 @@ async fn read(
     let mut change = OwnerEvent::Restarted;
     while to.send(change).await.is_ok() {
         let message = owners.next().await?;
-        let revision = message.sequence;
+        let (revision, seen) = (message.sequence, Instant::now());
         let owner = match message.content {
             Content::Payload(value) if *value == *instance.as_bytes() => Owner::This { revision },
             // An answer of JetStream is a JSON object.
-            Content::Payload(value) if value.starts_with(b"{") => Owner::Unknown { revision },
-            Content::Payload(_) => Owner::Other,
+            Content::Payload(value) if value.starts_with(b"{") => Owner::Unknown { revision, seen },
+            Content::Payload(_) => Owner::Other { seen },
             Content::Removed => Owner::Nobody { revision },
-            Content::Foreign(_) => Owner::Unknown { revision },
+            Content::Foreign(_) => Owner::Unknown { revision, seen },
         };
         let key = message.subject.strip_prefix(&prefix).unwrap_or_default().to_owned();
         change = OwnerEvent::Changed(key, owner);
@@ -223,7 +223,7 @@ impl LeaseManager {
             match change {
                 OwnerEvent::Restarted => self.owners.clear(),
                 OwnerEvent::Changed(key, owner) => {
-                    if !matches!(owner, Owner::Other) {
+                    if !matches!(owner, Owner::Other { .. }) {
                         chosen.insert(key.clone());
                     }
                     self.owners.insert(key, owner);
@@ -280,13 +280,22 @@ impl LeaseManager {
         let known = match owner {
             Some(Owner::This { revision } | Owner::Nobody { revision }) => Some(*revision),
             // Only its holder may take it back at once. Others wait until its time is over.
-            Some(Owner::Unknown { revision }) => unexpired().map(|_| *revision),
-            Some(Owner::Other) | None => None,
+            Some(Owner::Unknown { revision, .. }) => unexpired().map(|_| *revision),
+            Some(Owner::Other { .. }) | None => None,
         };
-        // The revision of this instance may be newer than what the bucket has told so far. The bucket does not tell when
-        // it forgets a key, or the mark of its removal.
+        // The bucket does not tell when it forgets a key, or the mark of its removal. Another driver process can make it
+        // forget all keys. Who held it by then writes it again.
+        let may_be_held = match owner {
+            Some(Owner::Other { seen } | Owner::Unknown { seen, .. }) => {
+                lease.is_none() && seen.elapsed() < self.leaser.lease_duration
+            }
+            _ => false,
+        };
+        // The revision of this instance may be newer than what the bucket has told so far.
         let held = lease.map(|lease| lease.revision);
-        for after in [held, known.filter(|known| Some(*known) > held), Some(0)].into_iter().flatten() {
+        let known = known.filter(|known| Some(*known) > held);
+        let forgotten = (!may_be_held).then_some(0);
+        for after in [held, known, forgotten].into_iter().flatten() {
             match self.put(name, after).await {
                 Ok(revision) => return Some(Lease { revision, renewed: started }),
                 Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {}

@@ -265,7 +265,9 @@ mod tests {
 
     fn message(headers: &[(&str, &str)], payload: &'static str, status: Option<StatusCode>) -> Message {
         let mut map = HeaderMap::new();
-        headers.iter().for_each(|(name, value)| map.insert(*name, *value));
+        for (name, value) in headers {
+            map.insert(*name, *value);
+        }
         Message {
             subject: "eno.v1.result.netconf.x".into(),
             reply: None,

@@ -228,8 +228,7 @@ fn plain_streams(replicas: usize) -> Vec<Config> {
     ]
 }
 
-/// The buckets, as the streams that they are. One key of a rollup would remove all others, so only the engine's bucket
-/// takes rollups.
+/// The buckets, as the streams that they are.
 fn buckets(replicas: usize) -> [Config; 3] {
     let lease = |bucket: &str, bound: Bound, description: &str| Config {
         name: subject::bucket_stream(bucket),
@@ -245,6 +244,8 @@ fn buckets(replicas: usize) -> [Config; 3] {
         max_age: LEASE,
         deny_delete: true,
         allow_direct: true,
+        // Servers turn it on for streams with delete markers.
+        allow_rollup: true,
         // Readers are told when a key expires, and delete markers may expire themselves.
         allow_message_ttl: true,
         subject_delete_marker_ttl: Some(LEASE),
@@ -255,7 +256,6 @@ fn buckets(replicas: usize) -> [Config; 3] {
         lease(subject::OWNERS, OWNERS, "Which driver instance works on which target"),
         Config {
             max_age: Duration::ZERO,
-            allow_rollup: true,
             ..lease(subject::CALLBACKS, CALLBACKS, "How far each object's callbacks are delivered")
         },
     ]
@@ -271,7 +271,6 @@ fn differs(found: &Config, wanted: &Config) -> bool {
         || found.max_message_size != wanted.max_message_size
         || found.discard != wanted.discard
         || found.allow_direct != wanted.allow_direct
-        || found.allow_rollup != wanted.allow_rollup
         || found.subject_delete_marker_ttl != wanted.subject_delete_marker_ttl
         || (found.duplicate_window != wanted.duplicate_window && !wanted.duplicate_window.is_zero())
         || found.num_replicas != wanted.num_replicas

@@ -145,11 +145,15 @@ impl Wire {
             let mut text = String::new();
             for (subject, reply, header, payload) in some {
                 match header {
-                    None => text += &format!("PUB {subject} {reply} {}\r\n{payload}\r\n", payload.len()),
+                    None => {
+                        let head = format!("PUB {subject} {reply} {}", payload.len());
+                        text.extend([&*head, "\r\n", payload, "\r\n"]);
+                    }
                     Some(header) => {
                         let header = format!("NATS/1.0{header}\r\n\r\n");
                         let (head, all) = (header.len(), header.len() + payload.len());
-                        text += &format!("HPUB {subject} {reply} {head} {all}\r\n{header}{payload}\r\n");
+                        let line = format!("HPUB {subject} {reply} {head} {all}\r\n");
+                        text.extend([&*line, &*header, payload, "\r\n"]);
                     }
                 }
             }

@@ -12,4 +12,5 @@ mod pod_security;
 mod quota;
 mod secrets_and_permissions;
 mod service_accounts;
+mod stolen_keys;
 mod text_injection;

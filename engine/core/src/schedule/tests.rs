@@ -283,7 +283,7 @@ fn command_that_somebody_overwrote_is_replaced() {
     }
     // A message that comes after the command and is told before its acknowledgement.
     let last = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
-    let now = now + Duration::from_secs(60);
+    let now = now + Duration::from_mins(1);
     schedule.mark_dirty(nad(), now);
     let command = schedule.issue_if_changed(&nad(), &"netconf".into(), "b".into(), now).unwrap();
     assert_eq!(stored(&mut schedule, "netconf", last + 2, now), []);

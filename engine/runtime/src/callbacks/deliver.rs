@@ -78,7 +78,7 @@ pub async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Res
                 let (object, outcome) = done?;
                 deliveries.notices.written(&object, outcome, now());
             }
-            Some(request) = requests.next() => deliveries.on_request(request),
+            Some(request) = requests.next() => deliveries.on_request(&request),
             Some(done) = deliveries.running_requests.join_next() => deliveries.on_request_done(done?).await,
             _ = save.tick() => deliveries.on_save().await?,
             () = sleep(wait.unwrap_or(SAVE_INTERVAL)), if wait.is_some() => {}
@@ -218,8 +218,8 @@ impl Deliveries<'_> {
         }
     }
 
-    fn on_request(&mut self, request: async_nats::Message) {
-        let request = PendingRequest::parse(&request);
+    fn on_request(&mut self, request: &async_nats::Message) {
+        let request = PendingRequest::parse(request);
         self.pending_requests.extend(request.filter(|_| self.pending_requests.len() < MAX_PENDING_REQUESTS));
     }
 

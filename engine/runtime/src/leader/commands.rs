@@ -104,7 +104,7 @@ impl Leader {
         let mailbox = self.outputs.mailbox.clone();
         self.publishing.spawn(async move {
             lease_guard.wait_until_held().await;
-            publish::publish(&connection, &mailbox, &metrics, target, driver, desired, command).await
+            publish::publish(&connection, &mailbox, &metrics, target, driver, desired, command).await;
         });
     }
 }

@@ -80,7 +80,7 @@ async fn messages_of_nobody_are_removed() {
     ensure_streams(&jetstream, 1).await.unwrap();
     let subject = "eno.v1.transition.L2Service._.a";
     let marked: async_nats::HeaderMap =
-        [("Nats-Stream-Source".parse().unwrap(), "x".parse().unwrap())].into_iter().collect();
+        [("Nats-Stream".parse().unwrap(), "x".parse().unwrap())].into_iter().collect();
     let entry: Bytes = encode(&transition("a", 9, Phase::Ready)).unwrap().into();
     let others = [("{", None), (r#"{"stream":"ENO_RESULTS","seq":1}"#, None)]
         .map(|(text, headers)| (Bytes::from(text), headers));
