@@ -4,8 +4,8 @@
 //! whatever subject a request names, with rights of its own. So any user can have such an answer stored on any subject.
 //! This reader tells what an authorised publisher can have written from what it can't have, by the headers.
 //!
-//! It does not use the streams of messages of `async-nats`. These take a stored message that carries a status for
-//! a notice of the server, and answer whatever subject such a message names.
+//! It does not use the streams of messages of `async-nats`. These take what another consumer delivers into their inbox
+//! for their own, and answer a notice on whatever subject it names.
 
 use std::time::Duration;
 
