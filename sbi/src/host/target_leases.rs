@@ -44,7 +44,7 @@ struct Lease {
     renewed: Instant,
 }
 
-/// What the bucket says of a key. A key that was never there, or was seen before a lost connection, has none.
+/// What the bucket says of a key. A key that was never seen has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// This instance: from before a restart, or by a renewal whose answer was lost.
@@ -59,8 +59,8 @@ enum Owner {
 
 /// A change in the bucket.
 enum OwnerEvent {
-    /// All keys are sent anew.
-    Restarted,
+    /// The bucket can be read, and all keys follow.
+    Opened,
     /// A key has this owner.
     Changed(String, Owner),
 }
@@ -159,7 +159,7 @@ async fn read(
     let stream = subject::bucket_stream(subject::OWNERS);
     let mut owners = StreamReader::open(&connection.jetstream, Selection::last(&stream, filter)).await?;
     let prefix = subject::of_bucket(subject::OWNERS, "");
-    let mut change = OwnerEvent::Restarted;
+    let mut change = OwnerEvent::Opened;
     while to.send(change).await.is_ok() {
         let message = owners.next().await?;
         let (revision, seen) = (message.sequence, Instant::now());
@@ -218,10 +218,10 @@ impl LeaseManager {
 
     /// Takes in what the bucket says, and tries to acquire what is free, or was taken from this instance by no other.
     async fn handle_changes(&mut self, changes: Vec<OwnerEvent>) {
-        let mut chosen = std::collections::HashSet::new();
+        let (mut chosen, mut opened) = (std::collections::HashSet::new(), false);
         for change in changes {
             match change {
-                OwnerEvent::Restarted => self.owners.clear(),
+                OwnerEvent::Opened => opened = true,
                 OwnerEvent::Changed(key, owner) => {
                     if !matches!(owner, Owner::Other { .. }) {
                         chosen.insert(key.clone());
@@ -234,6 +234,9 @@ impl LeaseManager {
             self.names.keys().map(|name| (name.clone(), self.leaser.key(name))).collect();
         let owners = self.owners.clone();
         self.renew_where(|name, lease| {
+            if opened && lease.is_none() {
+                return true;
+            }
             let Some(key) = keys.get(name).filter(|key| chosen.contains(*key)) else { return false };
             lease.is_none() || matches!(owners.get(key), Some(Owner::Unknown { .. }))
         })
