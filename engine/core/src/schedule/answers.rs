@@ -249,10 +249,10 @@ impl Schedule {
         let seen = slot.seen;
         let Some(stored) = &mut slot.stored else { return };
         stored.sequence = seen;
-        if bound {
+        // A command that waits to be published again is not put off by further messages.
+        if bound || stored.generation.take().is_none() {
             return;
         }
-        stored.generation = None;
         slot.state = State::Idle;
         slot.disturb(now, MAX_COMMAND_DELAY);
         self.mark_dirty(target.clone(), now);
@@ -338,7 +338,9 @@ impl Schedule {
             return;
         };
         let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
-        stored.generation = None;
+        if stored.generation.take().is_none() {
+            return;
+        }
         slot.disturb(now, MAX_REPORT_DELAY);
         self.mark_dirty(target.clone(), now);
     }
@@ -471,6 +473,6 @@ impl Slot {
         let delay =
             if count == 0 { Duration::ZERO } else { Duration::from_millis(50) * (1 << count.min(12)) };
         self.retry_at = (count > 0).then(|| now + delay.min(longest));
-        self.disturbed = Some((now, count + 1));
+        self.disturbed = Some((now, count.saturating_add(1)));
     }
 }

@@ -281,6 +281,20 @@ fn command_that_somebody_overwrote_is_replaced() {
         schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
         assert_eq!(schedule.take_republished(), []);
     }
+    // Others that write time after time put the command off for a second at most.
+    let flooded = now + Duration::from_mins(2);
+    let last = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
+    let republished = (0..40).find(|tick| {
+        let now = flooded + Duration::from_millis(100) * *tick;
+        stored(&mut schedule, "netconf", last + 1 + u64::from(*tick), now);
+        *tick > 0 && schedule.ready(now, ungrouped).single.contains(&nad())
+    });
+    assert!(republished.is_some_and(|tick| tick <= 11), "{republished:?}");
+    let (last, now) = (last + 41, now + Duration::from_mins(3));
+    let again = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
+    schedule.confirm_published(&nad(), &again.generation, last, now);
+    schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
+    schedule.take_republished();
     // A message that comes after the command and is told before its acknowledgement.
     let last = schedule.slots[&nad()].stored.as_ref().unwrap().sequence;
     let now = now + Duration::from_mins(1);
