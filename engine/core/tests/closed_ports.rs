@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_core::spec::LeadsTo;
-use eno_schemas::{Desired, FabricDesired, Outcome, Phase};
+use eno_schemas::{Desired, FabricDesired, Outcome, Phase, PortBefore};
 
 use crate::fixtures::{
     applied_fabric, device_key, leaf1_with_lag, moved_leaf1, ready_world, switch, to_node,
@@ -143,6 +143,20 @@ fn changed_address_clears_closed_ports() {
         w.settle();
         assert_eq!((in_status(&w), commanded(&w)), (vec![], vec![]), "{restarts}");
     }
+}
+
+#[test]
+fn state_of_ports_that_the_device_has_not_is_not_restored() {
+    let (mut w, ..) = ready_world();
+    let memory = &mut w.statuses.get_mut(&device_key("leaf1")).unwrap().port_memory;
+    memory.closed.push(to_name("e9"));
+    memory.before.insert(to_name("e9"), PortBefore::default());
+    w.commands.clear();
+    w.applied.clear();
+    w.restart_and_settle();
+    assert_closed(&w, &ALL);
+    assert!(w.commanded_fabric("leaf1").ports.iter().all(|port| port.name != "e9"));
+    assert!(w.statuses[&device_key("leaf1")].port_memory.before.is_empty());
 }
 
 #[test]

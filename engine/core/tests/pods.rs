@@ -498,6 +498,23 @@ fn restart_keeps_every_lease() {
 }
 
 #[test]
+fn lease_that_no_pool_of_the_object_has_is_not_restored() {
+    // An address that the status has is given to nobody while it may be in a pod.
+    for (address, given) in
+        [("10.8.0.7/24", "10.9.0.2/24"), ("10.9.0.2/25", "10.9.0.3/24"), ("10.9.1.2/24", "10.9.0.2/24")]
+    {
+        let (mut w, c) = world_with_configured_pod();
+        let entry = &mut w.statuses.get_mut(&c).unwrap().pods[0];
+        entry.leases.insert(to_name("pc0"), vec![address.parse().unwrap()]);
+        entry.leases.insert(to_name("other"), vec!["10.9.0.9/24".parse().unwrap()]);
+        w.restart_and_settle();
+        assert_eq!(pod_addresses(&w, "node1", "a"), [given], "{address}");
+        let leases = &pod_entry(&w, &c, "a").leases;
+        assert_eq!(*leases, [(to_name("pc0"), vec![given.parse().unwrap()])].into(), "{address}");
+    }
+}
+
+#[test]
 fn lease_being_released_survives_restarts() {
     let (mut w, c) = world_with_configured_pod();
     w.silent.insert(node_target("node1"));

@@ -79,7 +79,7 @@ impl Engine {
             }
         }
         for (target, driver) in self.schedule.take_uncommanded() {
-            if self.desired(&target).is_none() {
+            if self.schedule.driver(&target).is_some() || self.desired(&target).is_none() {
                 self.schedule.purge(target, driver);
             }
         }

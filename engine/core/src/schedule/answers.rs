@@ -39,8 +39,8 @@ pub enum StreamEvent {
     Published(Target, Generation, u64),
     /// NATS did not store a command; with the last sequence of the subject, if known.
     NotPublished(Target, Option<u64>),
-    /// The messages of a removed target are purged, or that failed.
-    TargetRemoved(Target),
+    /// The messages about a target on the subjects of this driver are purged, or that failed.
+    TargetRemoved(Target, Name),
     /// NATS stored a message on the command subject of a target and driver at this sequence. It may be ours.
     CommandStored(Target, Name, u64),
     /// Sequences of all commands that NATS stores, read after a reconnect.
@@ -139,7 +139,7 @@ impl Schedule {
             return Receipt::Ignored;
         }
         if !replaced && self.driver(target).is_none() {
-            self.uncommanded.insert(target.clone(), report.driver.as_str().into());
+            self.uncommanded.insert((target.clone(), report.driver.as_str().into()));
         }
         let answer = match report.outcome {
             Outcome::Progress { .. } => return Receipt::Observed,
@@ -173,7 +173,7 @@ impl Schedule {
                 self.confirm_published(&target, &generation, sequence, now);
             }
             StreamEvent::NotPublished(target, found) => self.publish_failed(&target, found, now),
-            StreamEvent::TargetRemoved(target) => self.removal_done(&target),
+            StreamEvent::TargetRemoved(target, driver) => self.removal_done(&target, &driver, now),
             StreamEvent::CommandStored(target, driver, sequence) => {
                 self.command_stored(target, driver, sequence, now);
             }
@@ -195,20 +195,25 @@ impl Schedule {
         std::mem::take(&mut self.purges)
     }
 
-    /// Has the messages of a target purged. The target waits, since a purge would delete a newer command too.
+    /// Has the messages about a target on the subjects of this driver purged. Commands for that driver wait, since a
+    /// purge would delete a newer one too.
     pub(crate) fn purge(&mut self, target: Target, driver: Name) {
-        *self.removing.entry(target.clone()).or_default() += 1;
+        self.removing.entry(target.clone()).or_default().push(driver.clone());
         self.purges.push((target, driver));
+    }
+
+    fn is_removing(&self, target: &Target, driver: &str) -> bool {
+        self.removing.get(target).is_some_and(|drivers| drivers.iter().any(|other| **other == *driver))
     }
 
     /// A report is of a generation that nobody issued: command and report are purged, so that the driver forgets that
     /// generation, and the command is published again.
     fn distrust(&mut self, target: &Target, driver: &str, now: Duration) {
-        if self.is_bound(target) || self.removing.contains_key(target) {
+        if self.is_bound(target) || self.is_removing(target, driver) {
             return;
         }
         let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
-            self.uncommanded.insert(target.clone(), driver.into());
+            self.uncommanded.insert((target.clone(), driver.into()));
             return;
         };
         if let State::Publishing { .. } = slot.state {
@@ -228,12 +233,9 @@ impl Schedule {
 
     /// NATS stored a message on the subject of a command. Unless it is ours, ours takes its place again.
     pub(super) fn command_stored(&mut self, target: Target, driver: Name, sequence: u64, now: Duration) {
-        let (bound, known) = (self.is_bound(&target), self.driver(&target));
-        if known.is_some_and(|known| *known != driver) && !self.removing.contains_key(&target) {
-            return self.purge(target, driver);
-        }
-        let Some(slot) = self.slots.get_mut(&target) else {
-            self.uncommanded.insert(target, driver);
+        let bound = self.is_bound(&target);
+        let Some(slot) = self.slots.get_mut(&target).filter(|slot| slot.is_of(&driver)) else {
+            self.uncommanded.insert((target, driver));
             return;
         };
         slot.seen = slot.seen.max(sequence);
@@ -259,13 +261,17 @@ impl Schedule {
         self.republished.push((target.clone(), Republished::Replaced));
     }
 
-    /// Reported targets that have no known command, with the drivers that reported, since the last call. The former
-    /// leader died before it removed them. Such reports may be of this term as well: after a purge, a NATS server that
-    /// is killed may restore older messages of the subject.
-    pub(crate) fn take_uncommanded(&mut self) -> BTreeMap<Target, Name> {
-        let mut reported = std::mem::take(&mut self.uncommanded);
-        reported.retain(|target, _| self.driver(target).is_none());
-        reported
+    /// Targets with messages on the subjects of a driver that they have no command for, since the last call: the former
+    /// leader died before it removed them, or somebody else wrote them. Such reports may be of this term as well: after
+    /// a purge, a NATS server that is killed may restore older messages of the subject. Those that are being purged are
+    /// left to a later call.
+    pub(crate) fn take_uncommanded(&mut self) -> BTreeSet<(Target, Name)> {
+        let (later, mut now): (BTreeSet<_>, BTreeSet<_>) = std::mem::take(&mut self.uncommanded)
+            .into_iter()
+            .partition(|(target, driver)| self.is_removing(target, driver));
+        self.uncommanded = later;
+        now.retain(|(target, driver)| self.driver(target) != Some(driver));
+        now
     }
 
     /// A driver reported on a generation. True: it refuses its part of an open transaction.
@@ -333,11 +339,11 @@ impl Schedule {
     /// The last report of this driver on the target is unreadable and may have taken the place of the answer to the last
     /// command. The command is published again.
     pub(super) fn report_unreadable(&mut self, target: &Target, driver: &Name, now: Duration) {
-        let Some(slot) = self.slots.get_mut(target) else {
-            self.uncommanded.insert(target.clone(), driver.clone());
+        let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
+            self.uncommanded.insert((target.clone(), driver.clone()));
             return;
         };
-        let Some(stored) = slot.stored.as_mut().filter(|stored| stored.driver == *driver) else { return };
+        let Some(stored) = &mut slot.stored else { return };
         if stored.generation.take().is_none() {
             return;
         }
@@ -401,13 +407,19 @@ impl Schedule {
         }
     }
 
-    /// A purge of the target's messages ended or failed.
-    pub(super) fn removal_done(&mut self, target: &Target) {
+    /// A purge of the target's messages on the subjects of this driver ended or failed.
+    pub(super) fn removal_done(&mut self, target: &Target, driver: &Name, now: Duration) {
         if let Entry::Occupied(mut left) = self.removing.entry(target.clone()) {
-            *left.get_mut() -= 1;
-            if *left.get() == 0 {
+            if let Some(ended) = left.get().iter().position(|other| other == driver) {
+                left.get_mut().swap_remove(ended);
+            }
+            if left.get().is_empty() {
                 left.remove();
             }
+        }
+        // The target became this driver's during the purge, which may have deleted its command.
+        if self.slots.get(target).is_some_and(|slot| slot.is_of(driver) && slot.has_sent()) {
+            self.distrust(target, driver, now);
         }
     }
 
@@ -458,6 +470,12 @@ impl Schedule {
 impl Slot {
     fn is_of(&self, driver: &str) -> bool {
         self.stored.as_ref().is_some_and(|stored| *stored.driver == *driver)
+    }
+
+    /// True if NATS has the command, or is about to store it.
+    fn has_sent(&self) -> bool {
+        matches!(self.state, State::Publishing { .. })
+            || self.stored.as_ref().is_some_and(|stored| stored.sequence > 0)
     }
 
     /// True if another message came after the command.

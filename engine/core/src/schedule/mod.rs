@@ -135,9 +135,9 @@ pub struct Schedule {
     slots: HashMap<Target, Slot>,
     /// Targets with an unpublished change.
     dirty: BTreeSet<Target>,
-    /// Targets whose messages are being purged from NATS, with the number of purges in progress. A purge would also
-    /// delete a newer command, so the target waits.
-    removing: BTreeMap<Target, u32>,
+    /// Targets whose messages are being purged from NATS, with the drivers in their subjects: one entry for each purge
+    /// in progress. A purge would also delete a newer command for that driver, which waits.
+    removing: BTreeMap<Target, Vec<Name>>,
     /// The drivers that are alive; an agent as `node/<name>`.
     pub(crate) live_drivers: BTreeSet<Name>,
     /// The drivers that can hold a change until its transaction is decided.
@@ -154,8 +154,8 @@ pub struct Schedule {
     decided: Vec<DecidedTransaction>,
     /// Commands to be published again, since the last [`Self::take_republished`].
     republished: Vec<(Target, Republished)>,
-    /// Reported targets without a known command, and the drivers that reported.
-    uncommanded: BTreeMap<Target, Name>,
+    /// Targets with messages on the subjects of a driver that they have no command for.
+    uncommanded: BTreeSet<(Target, Name)>,
     /// Messages that have to be purged, by target and the driver in their subjects.
     purges: Vec<(Target, Name)>,
     /// The time of the current events.
@@ -222,7 +222,7 @@ impl Schedule {
             transactions: Vec::new(),
             decided: Vec::new(),
             republished: Vec::new(),
-            uncommanded: BTreeMap::new(),
+            uncommanded: BTreeSet::new(),
             purges: Vec::new(),
             now: Duration::ZERO,
         }
@@ -316,7 +316,8 @@ impl Schedule {
     }
 
     fn wait(&self, target: &Target, now: Duration) -> Wait {
-        if self.is_bound(target) || self.removing.contains_key(target) {
+        let purged = |drivers: &Vec<Name>| self.driver(target).is_none_or(|driver| drivers.contains(driver));
+        if self.is_bound(target) || self.removing.get(target).is_some_and(purged) {
             return Wait::Blocked;
         }
         let Some(slot) = self.slots.get(target) else { return Wait::Now };
@@ -444,7 +445,7 @@ impl Schedule {
         self.remove_participant(target, now);
         self.dirty.remove(target);
         let driver = self.slots.remove(target)?.stored?.driver;
-        *self.removing.entry(target.clone()).or_default() += 1;
+        self.removing.entry(target.clone()).or_default().push(driver.clone());
         Some(driver)
     }
 

@@ -215,7 +215,7 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
         schedule.on_stream(StreamEvent::ReportUnissued(nad(), "netconf".into()));
         assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
         assert_eq!(issue(&mut schedule, &nad(), "a", now), None, "the purge would delete it");
-        schedule.removal_done(&nad());
+        schedule.removal_done(&nad(), &"netconf".into(), now);
         schedule.mark_dirty(nad(), now);
         assert!(schedule.ready(now + MAX_DELAY, ungrouped).single.contains(&nad()));
         let again = schedule.issue_if_changed(&nad(), &"netconf".into(), "a".into(), now).unwrap();
@@ -226,13 +226,13 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
         assert_eq!(schedule.take_purges(), []);
         schedule.confirm_published(&nad(), &again.generation, 7, now);
         assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
-        schedule.removal_done(&nad());
+        schedule.removal_done(&nad(), &"netconf".into(), now);
         let again = issue(&mut schedule, &nad(), "a", now + 2 * MAX_DELAY).unwrap();
         schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
     }
     // A target that does not exist.
     schedule.on_stream(StreamEvent::ReportUnissued(fabric(), "netconf".into()));
-    assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(fabric(), "netconf".into())]));
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::from([(fabric(), "netconf".into())]));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn stored_command_of_a_later_term_is_purged() {
         StoredCommand { target: fabric(), driver: "netconf".into(), sequence: 7, command: Some(command) };
     schedule.restore(&[stored]);
     assert_eq!(schedule.take_purges(), [(fabric(), "netconf".into())]);
-    schedule.removal_done(&fabric());
+    schedule.removal_done(&fabric(), &"netconf".into(), Duration::ZERO);
     assert_eq!(issue(&mut schedule, &fabric(), "a", Duration::ZERO).unwrap().expected, 0);
 }
 
@@ -304,12 +304,37 @@ fn command_that_somebody_overwrote_is_replaced() {
     schedule.confirm_published(&nad(), &command.generation, last + 1, now);
     assert_eq!(schedule.take_republished(), [(nad(), Republished::Replaced)]);
     // The subject of a driver that the target is not of, and one of a target that does not exist.
-    assert_eq!(
-        (stored(&mut schedule, "other", 90, now), schedule.take_purges()),
-        (vec![], vec![(nad(), "other".into())])
-    );
+    assert_eq!(stored(&mut schedule, "other", 90, now), []);
     schedule.command_stored(fabric(), "netconf".into(), 91, now);
-    assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(fabric(), "netconf".into())]));
+    let of_nobody = BTreeSet::from([(nad(), "other".into()), (fabric(), "netconf".into())]);
+    assert_eq!(schedule.take_uncommanded(), of_nobody);
+}
+
+#[test]
+fn messages_for_a_driver_that_the_target_is_not_of_delay_no_command() {
+    let (now, other) = (Duration::from_secs(100), Name::from("other"));
+    let mut schedule = Schedule::new(3);
+    issue(&mut schedule, &nad(), "a", now).unwrap();
+    schedule.command_stored(nad(), other.clone(), 90, now);
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::from([(nad(), other.clone())]));
+    schedule.purge(nad(), other.clone());
+    // What comes during the purge is purged after it.
+    schedule.command_stored(nad(), other.clone(), 91, now);
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::new());
+    let later = now + MAX_DELAY;
+    schedule.mark_dirty(nad(), later);
+    assert!(schedule.ready(later, ungrouped).single.contains(&nad()));
+    // The target becomes that driver's meanwhile: the purge may delete the command.
+    let moved = schedule.issue_if_changed(&nad(), &other, "a".into(), later).unwrap();
+    schedule.confirm_published(&nad(), &moved.generation, 92, later);
+    schedule.take_purges();
+    schedule.removal_done(&nad(), &other, later);
+    assert_eq!(schedule.take_purges(), [(nad(), other.clone())]);
+    schedule.removal_done(&nad(), &other, later);
+    assert_eq!(schedule.take_purges(), []);
+    let again = schedule.ready(later + MAX_DELAY, ungrouped).single;
+    assert!(again.contains(&nad()), "it is published again");
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::new(), "its command is known");
 }
 
 #[test]
@@ -412,21 +437,19 @@ fn recreated_target_waits_until_removal_is_done() {
     let now = Duration::from_secs(100);
     let mut schedule = Schedule::new(1);
     issue(&mut schedule, &nad(), "a", now).unwrap();
-    schedule.uncommanded.insert(nad(), "other".into());
-    assert!(schedule.take_uncommanded().is_empty(), "its command is known");
     assert_eq!(schedule.remove_target(&nad(), now), Some("netconf".into()));
     // Another driver reports on the target meanwhile.
-    schedule.uncommanded.insert(nad(), "other".into());
-    assert_eq!(schedule.take_uncommanded(), BTreeMap::from([(nad(), "other".into())]));
+    schedule.uncommanded.insert((nad(), "other".into()));
+    assert_eq!(schedule.take_uncommanded(), BTreeSet::from([(nad(), "other".into())]));
     schedule.purge(nad(), "other".into());
-    schedule.removal_done(&nad());
+    schedule.removal_done(&nad(), &"other".into(), now);
     assert_eq!(issue(&mut schedule, &nad(), "b", now), None);
-    schedule.removal_done(&nad());
+    schedule.removal_done(&nad(), &"netconf".into(), now);
     assert_eq!(issue(&mut schedule, &nad(), "b", now).unwrap().expected, 0);
     // A target that no engine knows of.
     schedule.purge(switch("leaf2"), "netconf".into());
     assert_eq!(issue(&mut schedule, &switch("leaf2"), "c", now), None);
-    schedule.removal_done(&switch("leaf2"));
+    schedule.removal_done(&switch("leaf2"), &"netconf".into(), now);
     assert!(issue(&mut schedule, &switch("leaf2"), "c", now).is_some());
 }
 

@@ -107,12 +107,12 @@ async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Resul
 
 /// Purges a removed target from NATS, tells its driver to forget it, and posts the end to the mailbox. The next leader
 /// retries a failed purge.
-pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: Target, driver: &Name) {
-    match forget_target(connection, driver, &target.to_string()).await {
+pub async fn remove_target(connection: &Connection, mailbox: &Mailbox, target: Target, driver: Name) {
+    match forget_target(connection, &driver, &target.to_string()).await {
         Ok(()) => info!(%target, "forgotten"),
         Err(error) => warn!(%target, %error, "a target that is gone was not taken off NATS"),
     }
-    post(mailbox, StreamEvent::TargetRemoved(target)).await;
+    post(mailbox, StreamEvent::TargetRemoved(target, driver)).await;
 }
 
 /// Purges a subject that names no target, and that no part of ENO publishes on.

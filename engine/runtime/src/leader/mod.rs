@@ -243,7 +243,7 @@ impl Leader {
         let mailbox = self.outputs.mailbox.clone();
         self.publishing.spawn(async move {
             lease_guard.wait_until_held().await;
-            publish::remove_target(&connection, &mailbox, target, &driver).await;
+            publish::remove_target(&connection, &mailbox, target, driver).await;
         });
     }
 

@@ -19,18 +19,23 @@ pub fn is_observed(status: &Value) -> bool {
     status["observedGeneration"] != crds::UNOBSERVED
 }
 
+/// The highest counter of transitions that an engine can have reached. JSON has no larger integers (RFC 8259, section
+/// 6), and the next counter has to fit the field of the resource.
+const MAX_TRANSITIONS: u64 = (1 << 53) - 1;
+
 /// Converts the status of an object of `kind`. An unreadable status, or one that no engine wrote, counts as absent.
 /// Only the leased addresses of pods are read; drivers report the rest.
 pub fn read(kind: Kind, value: &Value) -> Option<Status> {
     if !is_observed(value) {
         return None;
     }
-    match kind {
+    let status = match kind {
         Kind::Bridge | Kind::PodNetworkConfig | Kind::PodConfig => {
             crds::ConfigStatus::deserialize(value).ok().map(|source| of_configuration(kind, source))
         }
         _ => crds::Status::deserialize(value).ok().map(|source| of_network(kind, source)),
-    }
+    };
+    status.filter(|status| status.transitions <= MAX_TRANSITIONS)
 }
 
 fn of_network(kind: Kind, source: crds::Status) -> Status {

@@ -111,6 +111,17 @@ fn default_status_of_api_server_counts_as_none() {
 }
 
 #[test]
+fn counter_that_no_engine_reached_makes_a_status_unreadable() {
+    for (transitions, readable) in [(1_i64 << 40, true), (1 << 53, false), (i64::MAX, false)] {
+        let status = json!({ "observedGeneration": 1, "transitions": transitions });
+        for kind in [Kind::L2Service, Kind::PodConfig] {
+            let read = crate::status::convert::read(kind, &status);
+            assert_eq!(read.is_some(), readable, "{transitions}");
+        }
+    }
+}
+
+#[test]
 fn content_hash_ignores_counters_and_times() {
     let content = |status: &Status| content(Kind::L2Service, status);
     let mut later = full();
