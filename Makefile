@@ -57,6 +57,23 @@ test: deps lint supply parts
 OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 
 # The crash tests at every point, and the modules called `lanes`; properties and histories with all their cases.
+LANES := properties transaction_scale scale crash_at_api crash_at_nats crash_at_netconf mutants ha soak nats callbacks \
+  openstack vm book ui in_cluster
+# One lane, or several: make lanes LANE="ha vm"
+LANE ?= $(LANES)
+$(foreach lane,$(filter-out $(LANES),$(LANE)),$(error $(lane) is none of the lanes: $(LANES)))
+RUN_properties := $(TEST) --test tests -- properties:: histories:: seeded:: agent::killed:: --include-ignored
+RUN_transaction_scale := $(TEST) --test transaction_scale $(OPTIMISED)
+RUN_scale := ENO_VLANS=200 $(TEST) --test scale
+RUN_mutants := ENO_CRASH_PLACE=mutants $(TEST) --test tests -- lanes::crash --include-ignored
+$(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst mutants,$(place),$(RUN_mutants))))
+$(foreach lane,ha soak book ui,$(eval RUN_$(lane) := $(TEST) --test tests -- lanes::$(lane):: --include-ignored))
+RUN_nats := $(TEST) --test tests -- nats::lanes:: --include-ignored
+RUN_callbacks := $(TEST) --lib -- callbacks::tests::lanes:: --include-ignored
+RUN_openstack := $(TEST) --test tests -- cloud::lanes:: openstack::lanes:: --include-ignored
+RUN_vm := $(TEST) --test tests -- vm_lanes:: --include-ignored
+RUN_in_cluster := $(TEST) --test tests -- lanes::in_cluster:: --include-ignored --nocapture --test-threads 1
+
 lanes: export PROPTEST_CASES ?= 4000
 lanes: export ENO_SEEDS ?= 20000
 lanes: export ENO_CRASH_ALL = 1
@@ -64,16 +81,9 @@ lanes: NEEDED += $(NEEDED_FOR_TESTS)
 lanes: NEEDED_MODULES += $(NEEDED_MODULES_FOR_LANES)
 lanes: deps parts
 	$(if $(AS_ROOT),,echo "Most lanes need root: sudo -E make lanes"; exit 1)
-	$(MAKE) image
+	$(if $(filter in_cluster,$(LANE)),$(MAKE) image)
 	failed=(); \
-	$(TEST) --test tests -- properties:: histories:: seeded:: agent::killed:: --include-ignored || failed+=(properties); \
-	$(TEST) --test transaction_scale $(OPTIMISED) || failed+=(transaction_scale); \
-	ENO_VLANS=200 $(TEST) --test scale || failed+=(scale); \
-	for place in api nats netconf mutants; do \
-	  ENO_CRASH_PLACE=$$place $(TEST) --test tests -- lanes::crash --include-ignored || failed+=("crash at $$place"); \
-	done; \
-	$(TEST) --lib --test tests -- lanes:: --skip lanes::crash --skip lanes::in_cluster --include-ignored || failed+=(lanes); \
-	$(TEST) --test tests -- lanes::in_cluster --include-ignored --nocapture --test-threads 1 || failed+=("the operator in pods"); \
+	$(foreach lane,$(LANE),$(RUN_$(lane)) || failed+=($(lane));) \
 	if [ $${#failed[@]} -gt 0 ]; then echo "failed: $${failed[*]}"; exit 1; fi
 
 bench: deps

@@ -16,7 +16,7 @@
 //! own network namespaces. Where a kernel lacks a feature, the test prints that and returns. Where [`VARIABLE`] is set,
 //! the test must fail instead. Code runs five to twenty times slower here, so timeouts of ten seconds are not too long.
 //!
-//! **To register it:** add an entry to `tests/lanes/mod.rs` with the package, the module of its tests, and the programs
+//! **To register it:** add an entry to `tests/vm_lanes/mod.rs` with the package, the module of its tests, and the programs
 //! and files that it needs. The tests run as root with `--include-ignored`, one at a time.
 
 mod archive;

@@ -1,3 +1,3 @@
 //! Tests of other crates on a kernel with all features.
 
-mod lanes;
+mod vm_lanes;
