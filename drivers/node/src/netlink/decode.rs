@@ -1,6 +1,7 @@
 //! Decodes rtnetlink messages into the values of a [`Snapshot`].
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::RawFd;
 
 use ipnet::IpNet;
 use rtnetlink::packet_core::Nla as _;
@@ -10,6 +11,7 @@ use rtnetlink::packet_route::link::{
     InfoIpVlan, InfoKind, InfoMacVlan, InfoTun, InfoVlan, InfoVrf, InfoVxlan, IpVlanMode, LinkAttribute,
     LinkExtentMask, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, MacVlanMode, Prop,
 };
+use rtnetlink::packet_route::nsid::{NsidAttribute, NsidMessage};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -59,6 +61,21 @@ impl Netlink {
             Err(error) if error.errno() == Some(nix::errno::Errno::ENODEV) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The number that this namespace has for another one (`RTM_GETNSID`): what [`Link::parent_namespace`] says. `None`:
+    /// it has none, so no interface here has its parent there. `other`: a descriptor of the other namespace.
+    pub fn namespace_number(&mut self, other: RawFd) -> Result<Option<i32>, NetlinkError> {
+        let Ok(descriptor) = u32::try_from(other) else { return Ok(None) };
+        let mut message = NsidMessage::default();
+        message.attributes.push(NsidAttribute::Fd(descriptor));
+        let answer = self.get("look at a namespace", RouteNetlinkMessage::GetNsId(message))?;
+        let Some(RouteNetlinkMessage::NewNsId(found)) = answer else { return Ok(None) };
+        let number = find(&found.attributes, |attribute| match attribute {
+            NsidAttribute::Id(number) => Some(*number),
+            _ => None,
+        });
+        Ok(number.filter(|number| *number >= 0))
     }
 
     /// The addresses of all interfaces.

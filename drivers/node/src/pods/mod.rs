@@ -293,8 +293,15 @@ impl<R: Resolve> Pods<R> {
             let socket: Netlink = shared.sockets.take::<PodError>()?;
             let view = HostView::new(&host);
             let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets =
-                Sockets::open(socket, namespace, view, proc_sys_net, runtime, own_watch, is_new)?;
+            let mut sockets = Sockets::open(
+                (socket, shared.options.host.clone()),
+                namespace,
+                view,
+                proc_sys_net,
+                runtime,
+                own_watch,
+                is_new,
+            )?;
             let wanted = DesiredPod { cluster: &cluster, uid: &uid, pid, pod: &pod, open_ports: &open_ports };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();

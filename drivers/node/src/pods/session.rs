@@ -1,6 +1,6 @@
 //! Converges one pod: reads the observed state and applies the steps of plans. Runs on a thread of its own.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -203,6 +203,8 @@ pub struct Sockets<'a> {
     pod: Netlink,
     /// The pod's namespace.
     namespace: Namespace,
+    /// The host's namespace.
+    host_namespace: Namespace,
     /// The host's interfaces.
     view: HostView<'a>,
     /// `/proc/sys/net`, writable.
@@ -223,10 +225,10 @@ pub struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes
+    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's, and that namespace. `is_new`: the pod has no routes
     /// or rules of ENO unless it has interfaces of ENO.
     pub fn open(
-        host: Netlink,
+        (host, host_namespace): (Netlink, Namespace),
         namespace: Namespace,
         view: HostView<'a>,
         proc_sys_net: PathBuf,
@@ -243,6 +245,7 @@ impl<'a> Sockets<'a> {
             host,
             pod,
             namespace,
+            host_namespace,
             view,
             proc_sys_net,
             has_address_protocol,
@@ -366,15 +369,25 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             self.read_routing(desired)?;
         }
         let pod = self.observed.clone();
-        let ends: BTreeSet<u32> = pod
-            .links
-            .iter()
-            .filter(|link| link.kind == Kind::Veth && link.group == GROUP)
-            .filter_map(|link| link.parent)
-            .chain(self.view.ends(desired.cluster, desired.uid).map(|(end, _)| end.index))
-            .collect();
-        for index in ends {
-            let end = self.host.link(index)?;
+        let pod_number = self.host.namespace_number(self.namespace.fd())?;
+        let host_number = self.pod.namespace_number(self.host_namespace.fd())?;
+        let mut ends: BTreeMap<u32, Option<Link>> = BTreeMap::new();
+        for link in pod.links.iter().filter(|link| link.kind == Kind::Veth && link.group == GROUP) {
+            // The pod chooses the index that it names, which may be that of any interface of the host.
+            if let Some(end) = link.parent.map(|index| self.host.link(index)).transpose()?.flatten()
+                && plan::is_pair(link, &end, pod_number)
+            {
+                ends.insert(end.index, Some(end));
+            }
+        }
+        let known: Vec<u32> =
+            self.view.ends(desired.cluster, desired.uid).map(|(end, _)| end.index).collect();
+        for index in known {
+            if let btree_map::Entry::Vacant(unread) = ends.entry(index) {
+                unread.insert(self.host.link(index)?);
+            }
+        }
+        for (index, end) in ends {
             if let Some(master) = end.as_ref().and_then(|end| end.master)
                 && self.view.link(master).is_none()
             {
@@ -418,6 +431,8 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             sysctls,
             has_address_protocol: self.has_address_protocol,
             namespace: self.namespace.fd(),
+            pod_number,
+            host_number,
         })
     }
 

@@ -69,7 +69,7 @@ impl TestNode {
             let links = Arc::new(found.links.iter().cloned().collect());
             let host = Host::new(links, &found, &desired, &BTreeSet::new());
             let inner = Sockets::open(
-                Netlink::open()?,
+                (Netlink::open()?, Namespace::current()?),
                 pod,
                 HostView::new(&host),
                 "/proc/sys/net".into(),

@@ -6,7 +6,7 @@ use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
 };
 
-use super::{Planner, Setting, paired};
+use super::{Planner, Setting, is_pair};
 use crate::netlink::{Kind, Link, PortVlan, Request};
 use crate::pods::check::Refusal;
 use crate::pods::ownership::{self, GROUP};
@@ -46,9 +46,19 @@ impl WantedHostEnd<'_> {
 }
 
 impl<'a> Planner<'a> {
-    /// The host end of a veth pair.
-    pub(super) fn host_end(&self, found: &Link) -> Option<&'a Link> {
-        self.observed.host.link(found.parent?).filter(|end| paired(found, end))
+    /// The host's end of a veth pair, whoever made it. Only to look at.
+    pub(super) fn peer_on_host(&self, found: &Link) -> Option<&'a Link> {
+        let is_peer = |end: &&Link| is_pair(found, end, self.observed.pod_number);
+        self.observed.host.link(found.parent?).filter(is_peer)
+    }
+
+    /// The host end of a link's veth pair, if it is this link's by its own marks. The agent may have died before it set
+    /// the alias.
+    pub(super) fn host_end(&self, link: &PodLink, found: &Link) -> Option<&'a Link> {
+        let alias = ownership::alias(self.desired.cluster, self.desired.uid, &link.id);
+        let is_ours =
+            |end: &&Link| end.group == GROUP && end.alias.as_ref().is_none_or(|found| *found == alias);
+        self.peer_on_host(found).filter(is_ours)
     }
 
     /// What the host end of a link is to be. Refused when the bridge can't have ports.
@@ -89,9 +99,6 @@ impl<'a> Planner<'a> {
         let wanted = self.wanted_host_end(link, master)?;
         if end.alias.as_ref() != Some(&wanted.alias) {
             self.on_host(link, Setting::Alias(wanted.alias).of(end));
-        }
-        if end.group != GROUP {
-            self.on_host(link, Setting::Group(GROUP).of(end));
         }
         if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu != end.mtu) {
             self.on_host(link, Setting::Mtu(mtu).of(end));

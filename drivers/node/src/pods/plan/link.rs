@@ -46,15 +46,18 @@ impl<'a> Planner<'a> {
             return Ok(false);
         }
         if let LinkKind::Veth { .. } = link.kind {
-            return Ok(self.host_end(found).is_some());
+            return Ok(self.host_end(link, found).is_some());
         }
-        let is_on_host = match kind::base(&link.kind) {
+        let is_lower_there = match kind::base(&link.kind) {
             Base::Nothing => return Ok(true),
-            Base::Host(name) => self.observed.host.guard().parent(name).map(|_| true)?,
-            Base::Pod(_) | Base::Link(_) => false,
+            Base::Host(name) => {
+                self.observed.host.guard().parent(name)?;
+                found.parent_namespace.is_some() && found.parent_namespace == self.observed.host_number
+            }
+            Base::Pod(_) | Base::Link(_) => found.parent_namespace.is_none(),
         };
         let lower = self.made_on(link).map(|lower| lower.index);
-        Ok(found.parent_namespace.is_some() == is_on_host && found.parent == lower)
+        Ok(is_lower_there && found.parent == lower)
     }
 
     fn plan_creation(&mut self, link: &'a PodLink) -> Result<(), Refusal> {

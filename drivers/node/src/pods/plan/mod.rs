@@ -59,6 +59,10 @@ pub struct Observed<'a> {
     pub has_address_protocol: bool,
     /// Descriptor of the pod's namespace, open in this process.
     pub namespace: RawFd,
+    /// The number that the host's namespace has for the pod's ([`Netlink::namespace_number`](crate::netlink::Netlink)).
+    pub pod_number: Option<i32>,
+    /// The number that the pod's namespace has for the host's.
+    pub host_number: Option<i32>,
 }
 
 /// One change.
@@ -305,7 +309,7 @@ impl Planner<'_> {
         }
         let observed = self.observed;
         for (end, id) in observed.host.ends(self.desired.cluster, self.desired.uid) {
-            let other = self.ours.get(id).filter(|link| paired(link, end));
+            let other = self.ours.get(id).filter(|link| is_pair(link, end, observed.pod_number));
             if other.is_none() {
                 let owner =
                     self.desired.pod.links.iter().find(|link| link.id == id).map(|link| link.id.as_str());
@@ -343,11 +347,13 @@ pub fn is_path_routed(link: &PodLink) -> bool {
     link.mtu.is_some() && path::overhead(&link.kind).is_some()
 }
 
-/// True when these are the two ends of one veth pair.
-fn paired(pod: &Link, host: &Link) -> bool {
+/// True when these are the two ends of one veth pair. What the pod says of its interface is no proof: it chooses the
+/// indexes in its namespaces. The host's kernel says in which namespace the peer of the host's interface is.
+/// `pod_number`: [`Observed::pod_number`].
+pub fn is_pair(pod: &Link, host: &Link, pod_number: Option<i32>) -> bool {
     pod.kind == Kind::Veth
         && host.kind == Kind::Veth
-        && pod.parent == Some(host.index)
         && host.parent == Some(pod.index)
-        && pod.parent_namespace.is_some()
+        && pod_number.is_some()
+        && host.parent_namespace == pod_number
 }

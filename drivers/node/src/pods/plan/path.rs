@@ -26,7 +26,7 @@ impl Planner<'_> {
 
     /// The bottleneck of a veth pair's path: its host end, or the bridge of that.
     pub(super) fn path_of_pair(&self, mtu: u32, found: &Link) -> Option<PathMtu> {
-        let end = self.host_end(found)?;
+        let end = self.peer_on_host(found)?;
         let master = end.master.and_then(|index| self.observed.host.link(index));
         let bridge = master.filter(|master| matches!(master.kind, Kind::Bridge { .. }));
         bottleneck(mtu, 0, bridge.into_iter().chain([end]))

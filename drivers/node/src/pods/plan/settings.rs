@@ -87,7 +87,7 @@ impl<'a> Planner<'a> {
             addresses: link.addresses.clone(),
         };
         if let LinkKind::Veth { master } = &link.kind
-            && let Some(end) = self.host_end(found)
+            && let Some(end) = self.host_end(link, found)
         {
             applied.host_name = Some(end.name.clone());
             self.plan_host_end(link, end, master.as_ref())?;
@@ -198,7 +198,7 @@ impl<'a> Planner<'a> {
         // A plan sets the host end up, and the next one the pod's end.
         let is_filtered =
             matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) });
-        let host_end = target.found().and_then(|found| self.host_end(found));
+        let host_end = target.found().and_then(|found| self.host_end(link, found));
         if link.up && is_filtered && host_end.is_none_or(|end| !end.up) {
             return;
         }
@@ -218,7 +218,7 @@ impl<'a> Planner<'a> {
     /// interface is up before: Open vSwitch drops packets to a port without a carrier, and notices the carrier with a
     /// delay.
     pub(super) fn waits_for_port(&self, link: &PodLink, target: Target<'_>) -> bool {
-        let end = target.found().and_then(|found| self.host_end(found)).filter(|end| end.up);
+        let end = target.found().and_then(|found| self.host_end(link, found)).filter(|end| end.up);
         matches!(&link.kind, LinkKind::Veth { master: Some(Master::Ovs { .. }) })
             && end.is_none_or(|end| !self.desired.open_ports.contains(&end.name))
     }
