@@ -78,6 +78,20 @@ pub(crate) fn cidr(_: &mut SchemaGenerator) -> Schema {
     )
 }
 
+/// The network of a bridge on nodes.
+pub(crate) fn network(_: &mut SchemaGenerator) -> Schema {
+    text(
+        4..=49,
+        "isCIDR(self) && cidr(self).ip().isGlobalUnicast()",
+        "must be a network with its prefix length, such as 192.168.100.0/24 or 2001:db8::/64: not of multicast, link-local or loopback addresses",
+    )
+}
+
+/// A list of at most `MAX` networks of a bridge on nodes.
+pub(crate) fn networks<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
+    array(MAX, &network(generator), "atomic")
+}
+
 /// A list of at most `MAX` networks or addresses with their prefix lengths.
 pub(crate) fn cidrs<const MAX: u32>(generator: &mut SchemaGenerator) -> Schema {
     array(MAX, &cidr(generator), "atomic")

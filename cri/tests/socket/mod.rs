@@ -7,6 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use eno_cri::Reason;
 use nix::unistd::{getegid, geteuid};
@@ -58,6 +59,32 @@ fn overlong_line_is_refused_and_closes_the_connection() {
         assert_eq!(answers.len(), 1, "{answers:?}");
         assert_eq!(answers[0]["reason"], "BadRequest");
     }
+}
+
+#[test]
+fn idle_connections_delay_no_request() {
+    let folder = TempDir::new().unwrap();
+    let resolver = resolver(&folder);
+    let open = || {
+        let mut stream = UnixStream::connect(&resolver.socket).unwrap();
+        stream.write_all(b"{").unwrap();
+        stream
+    };
+    let mut idle: Vec<UnixStream> = (0..500).map(|_| open()).collect();
+    // Half of the time after which idle connections are closed anyway.
+    let answer = |stream: &UnixStream| {
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).map(|_| line)
+    };
+    let mut asking = UnixStream::connect(&resolver.socket).unwrap();
+    asking.write_all(b"{\"pod\":\"a\"}\n").unwrap();
+    assert!(answer(&asking).unwrap().contains("Unavailable"));
+    // The oldest one had to go, and the others stay.
+    assert_eq!(answer(&idle[0]).unwrap(), "");
+    let last = idle.last_mut().unwrap();
+    last.write_all(b"}\n").unwrap();
+    assert!(answer(last).unwrap().contains("BadRequest"));
 }
 
 #[test]

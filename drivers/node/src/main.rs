@@ -1,5 +1,6 @@
 //! `eno-driver-node`, the daemon that `eno agent` runs: the driver of its node.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,7 @@ use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods};
 use eno_ovsdb::Endpoint;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
+use ipnet::IpNet;
 
 const ABOUT: DriverAbout = DriverAbout {
     program: "eno-driver-node",
@@ -42,6 +44,12 @@ struct Args {
     /// An interface of this host that pods' interfaces may be made on, besides those that ENO made; may be repeated
     #[arg(long, env = "ENO_ALLOW_INTERFACES", value_name = "NAME", value_delimiter = ',')]
     allow_interface: Vec<String>,
+    /// A network of the cluster, such as that of its services or pods, that no bridge of pods may overlap; may be repeated
+    #[arg(long, env = "ENO_RESERVED_NETWORKS", value_name = "CIDR", value_delimiter = ',')]
+    reserved_network: Vec<IpNet>,
+    /// The address of the API server in the cluster, as every pod has it: no bridge of pods may have it
+    #[arg(long, env = "KUBERNETES_SERVICE_HOST", value_name = "ADDRESS", hide = true)]
+    api_server: Option<IpAddr>,
     /// Where /proc/sys/net is mounted writable
     #[arg(long, env = "ENO_PROC_SYS", value_name = "DIR", default_value = "/proc/sys/net")]
     proc_sys: PathBuf,
@@ -74,9 +82,11 @@ impl Args {
             proc_sys_net: self.proc_sys,
             namespaces: self.namespaces,
         };
+        let reserved: Vec<IpNet> =
+            self.reserved_network.into_iter().chain(self.api_server.map(IpNet::from)).collect();
         let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
         let switch = Switch::new(Ovs::new(endpoint, datapath), socket);
-        Ok(NodeDriver::new(self.node, Host::new(host), pods, switch))
+        Ok(NodeDriver::new(self.node, Host::new(host, &reserved), pods, switch))
     }
 }
 

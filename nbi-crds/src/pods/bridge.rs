@@ -33,11 +33,11 @@ pub struct BridgeSpec {
     pub name: String,
     /// Its network, such as 192.168.100.0/24, of which it has the first address.
     #[serde(default)]
-    #[schemars(schema_with = "schema::cidr")]
+    #[schemars(schema_with = "schema::network")]
     pub cidr: Option<String>,
     /// As cidr, for both families: at most one network of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::cidrs::<2>")]
+    #[schemars(schema_with = "schema::networks::<2>")]
     pub cidrs: Vec<String>,
     /// In bytes; absent: the kernel's choice.
     #[schemars(range(min = 68, max = 65535))]

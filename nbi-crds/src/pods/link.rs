@@ -90,11 +90,11 @@ pub struct LinkFields {
     /// The network that its addresses are handed out of, such as 192.168.100.0/24: the bridge has the first one, each
     /// pod one of the next.
     #[serde(default)]
-    #[schemars(schema_with = "schema::cidr")]
+    #[schemars(schema_with = "schema::network")]
     pub cidr: Option<String>,
     /// As cidr, for both families: at most one network of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::cidrs::<2>")]
+    #[schemars(schema_with = "schema::networks::<2>")]
     pub cidrs: Vec<String>,
     /// Addresses with prefix lengths that are handed out instead, one of each family to a pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

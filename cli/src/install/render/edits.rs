@@ -136,6 +136,7 @@ pub const EDITS: &[Edit] = &[
     metrics("ENO_TLS_KEY", "/run/secrets/eno-metrics-tls/tls.key"),
     metrics("ENO_TLS_CLIENT_CA", "/run/secrets/eno-metrics-tls/ca.crt"),
     edit("agent.allowInterfaces", AGENTS, VARIABLES, Variable("ENO_ALLOW_INTERFACES", Form::Joined)),
+    edit("agent.reservedNetworks", AGENTS, VARIABLES, Variable("ENO_RESERVED_NETWORKS", Form::Joined)),
     edit("agent.ovsDatapath", AGENTS, VARIABLES, Variable("ENO_OVS_DATAPATH", Form::Text)),
     edit("agent.env", AGENTS, VARIABLES, Variables),
     edit("log", AGENTS, RESOLVER_VARIABLES, Variable("ENO_LOG", Form::Text)),

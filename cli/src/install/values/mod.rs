@@ -129,6 +129,9 @@ pub struct Nats {
 pub struct Agent {
     /// Interfaces of nodes that pods' interfaces may be made on, besides those that ENO made.
     pub allow_interfaces: Vec<Interface>,
+    /// Networks of the cluster, such as those of its services and pods, that no bridge of pods may overlap.
+    #[schemars(with = "Vec<Network>")]
+    pub reserved_networks: Vec<IpNet>,
     /// The datapath of Open vSwitch bridges that ask for none in particular.
     pub ovs_datapath: Datapath,
     /// Further environment variables ENO_… of the agent's process, none of which the installation sets itself.
@@ -422,7 +425,7 @@ mod tests {
             ("nats: {replica: 3}", "nats.replica: there is no such value; did you mean replicas?"),
             (
                 "agent: {xyz: 3}",
-                "agent.xyz: there is no such value; there are allowInterfaces, env, ovsDatapath",
+                "agent.xyz: there is no such value; there are allowInterfaces, env, ovsDatapath, reservedNetworks",
             ),
             ("nats: {replicas: 2}", "nats.replicas: use 1 or 3"),
             ("nats: {replicas: x}", "nats.replicas: invalid type: string \"x\", expected u8"),

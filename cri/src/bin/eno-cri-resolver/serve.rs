@@ -1,16 +1,18 @@
 //! The resolver's socket: peer permissions and one request per line.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eno_cri::protocol::{MAX_REQUEST_BYTES, Reason, Refusal, Request, Resolved, Response};
 use nix::sys::stat::{Mode, umask};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,8 +20,9 @@ use tracing::{debug, warn};
 
 use crate::resolve::Resolver;
 
-/// Maximum concurrent connections; further ones wait.
-const MAX_CONNECTIONS: usize = 256;
+/// Maximum concurrent connections. A further one takes the place of the one that is idle for the longest time, and waits
+/// only if none is idle.
+const MAX_CONNECTIONS: usize = 32;
 
 /// Time after which an idle connection is closed, and time limit of writing a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,11 +85,19 @@ impl Socket {
     pub async fn serve(self, resolver: Resolver, allowed: AllowedPeers, shutdown: CancellationToken) {
         let resolver = Arc::new(resolver);
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let idle = Arc::new(Idle::default());
         let connections = TaskTracker::new();
-        let accept = async || {
-            let place = places.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let accept = async || -> io::Result<_> {
             let (stream, _) = self.listener.accept().await?;
-            Ok::<_, io::Error>((place, stream))
+            let mut place = pin!(places.clone().acquire_owned());
+            let mut closed = places.available_permits() > 0;
+            loop {
+                closed = closed || idle.close_longest();
+                tokio::select! {
+                    place = &mut place => return Ok((place.map_err(io::Error::other)?, stream)),
+                    () = idle.more.notified(), if !closed => {}
+                }
+            }
         };
         while let Some(accepted) = shutdown.run_until_cancelled(accept()).await {
             let (place, stream) = match accepted {
@@ -99,8 +110,9 @@ impl Socket {
                 }
             };
             let (resolver, allowed, shutdown) = (resolver.clone(), allowed.clone(), shutdown.clone());
+            let idle = idle.clone();
             connections.spawn(async move {
-                if let Err(error) = serve_connection(stream, &resolver, &allowed, &shutdown).await {
+                if let Err(error) = serve_connection(stream, &resolver, &allowed, &idle, &shutdown).await {
                     debug!(%error, "a connection ended early");
                 }
                 drop(place);
@@ -108,6 +120,48 @@ impl Socket {
         }
         connections.close();
         connections.wait().await;
+    }
+}
+
+/// Connections that wait for a request, in the order in which they began to wait.
+#[derive(Debug, Default)]
+struct Idle {
+    since: Mutex<IdleSince>,
+    /// Another connection waits.
+    more: Notify,
+}
+
+#[derive(Debug, Default)]
+struct IdleSince {
+    last: u64,
+    connections: BTreeMap<u64, CancellationToken>,
+}
+
+impl Idle {
+    /// Does `work`, which ends early when the connection has to close. `None`: it has.
+    async fn wait<T>(&self, shutdown: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
+        let close = shutdown.child_token();
+        let place = {
+            let mut all = self.lock();
+            all.last += 1;
+            let place = all.last;
+            all.connections.insert(place, close.clone());
+            place
+        };
+        self.more.notify_one();
+        let done = close.run_until_cancelled(work).await;
+        self.lock().connections.remove(&place);
+        done
+    }
+
+    /// Closes the connection that waits for the longest time. False: none waits.
+    fn close_longest(&self) -> bool {
+        let longest = self.lock().connections.pop_first();
+        longest.inspect(|(_, close)| close.cancel()).is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IdleSince> {
+        self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,6 +184,7 @@ async fn serve_connection(
     stream: UnixStream,
     resolver: &Resolver,
     allowed: &AllowedPeers,
+    idle: &Idle,
     shutdown: &CancellationToken,
 ) -> io::Result<()> {
     let peer = stream.peer_cred()?;
@@ -143,8 +198,8 @@ async fn serve_connection(
     loop {
         line.clear();
         let next = timeout(IDLE_TIMEOUT, read_line(&mut stream, &mut line));
-        match shutdown.run_until_cancelled(next).await {
-            // Shutdown or idle timeout.
+        match idle.wait(shutdown, next).await {
+            // Shutdown, idle timeout, or another connection needs the place.
             None | Some(Err(_)) => return Ok(()),
             Some(Ok(read)) => match read? {
                 Line::End => return Ok(()),

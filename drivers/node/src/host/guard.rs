@@ -153,6 +153,32 @@ pub enum Refusal {
         /// The interface of that route.
         other: String,
     },
+    /// The address lies in a network that is no network of hosts.
+    #[error("{address} is in {network}, which is for {purpose}; choose another network")]
+    Special {
+        /// The address.
+        address: IpNet,
+        /// The network.
+        network: String,
+        /// Its purpose.
+        purpose: String,
+    },
+    /// The address lies in a network that the installation reserves.
+    #[error(
+        "{address} is in {reserved}, which this installation reserves for the cluster (--reserved-network); choose another network"
+    )]
+    Reserved {
+        /// The address.
+        address: IpNet,
+        /// The reserved network.
+        reserved: IpNet,
+    },
+    /// A bridge of ENO would take a name of the node's infrastructure.
+    #[error("{name} is a name that the node's own interfaces have; choose another name")]
+    NodeName {
+        /// The name.
+        name: String,
+    },
     /// The interface is neither ENO's nor on the allow list.
     #[error(
         "{name} was not made by ENO and is not on this node's list of allowed interfaces (--allow-interface)"
@@ -194,6 +220,9 @@ impl Refusal {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Name { .. }
+            | Self::Special { .. }
+            | Self::Reserved { .. }
+            | Self::NodeName { .. }
             | Self::SubinterfaceName { .. }
             | Self::Taken { .. }
             | Self::NotAllowed { .. } => false,
@@ -296,27 +325,86 @@ pub fn check_unused(state: &State, link: &Link) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that a pod bridge may have an address: the node neither has it nor reaches its network over another
-/// interface. `own`: the index of the bridge, if it exists.
-pub fn bridge_address(state: &State, own: Option<u32>, address: IpNet) -> Result<(), Refusal> {
-    let taken =
-        |found: &&crate::netlink::Address| Some(found.index) != own && found.net.addr() == address.addr();
-    if let Some(found) = state.snapshot.addresses.iter().find(taken) {
+/// Networks that no pod bridge may overlap, each with what it is for.
+const SPECIAL_NETWORKS: [(&str, &str); 10] = [
+    ("0.0.0.0/8", "this network"),
+    ("127.0.0.0/8", "loopback"),
+    ("169.254.0.0/16", "link-local addresses"),
+    ("224.0.0.0/4", "multicast"),
+    ("240.0.0.0/4", "future use and broadcast"),
+    ("::/127", "loopback"),
+    ("::ffff:0:0/96", "IPv4 addresses"),
+    ("64:ff9b::/96", "translated IPv4 addresses"),
+    ("fe80::/10", "link-local addresses"),
+    ("ff00::/8", "multicast"),
+];
+
+fn overlap(a: &IpNet, b: &IpNet) -> bool {
+    a.contains(&b.network()) || b.contains(&a.network())
+}
+
+/// Checks that a pod bridge may have an address. The node answers for it, and for nothing that it reaches elsewhere: an
+/// address of its own, a network that it has any route to but the default, the networks that the installation reserves.
+/// `own`: the index of the bridge, if it exists. `group`: that of ENO's own bridges, whose networks may overlap.
+pub fn bridge_address(state: &State, own: Option<u32>, group: u32, address: IpNet) -> Result<(), Refusal> {
+    let special =
+        SPECIAL_NETWORKS.iter().find(|(net, _)| net.parse().is_ok_and(|net| overlap(&net, &address)));
+    if let Some((net, purpose)) = special {
+        return Err(Refusal::Special { address, network: (*net).to_owned(), purpose: (*purpose).to_owned() });
+    }
+    if let Some(reserved) = state.reserved.iter().find(|reserved| overlap(reserved, &address)) {
+        return Err(Refusal::Reserved { address, reserved: *reserved });
+    }
+    let ours = |index: u32| state.snapshot.link(index).is_some_and(|link| link.group == group);
+    let mut others = state.snapshot.addresses.iter().filter(|found| Some(found.index) != own);
+    if let Some(found) = others.clone().find(|found| found.net.addr() == address.addr()) {
         return Err(Refusal::AddressTaken { address, other: state.name(found.index) });
     }
-    let overlaps = |found: &&crate::netlink::Route| {
-        found.table == super::state::TABLE_MAIN
-            && found.index != own
-            && found.gateway.is_none()
+    let reached = |found: &&crate::netlink::Route| {
+        !super::ownership::is_table(found.table)
+            && (found.index.is_none() || found.index != own)
             && found.prefix.prefix_len() > 0
-            && !is_link_local_or_multicast(&found.prefix)
-            && (found.prefix.contains(&address.addr()) || address.contains(&found.prefix.network()))
+            && overlap(&found.prefix, &address)
     };
-    if let Some(found) = state.snapshot.routes.iter().find(overlaps) {
+    if let Some(found) = state.snapshot.routes.iter().find(reached) {
         let other = found.index.map_or_else(|| "another interface".to_owned(), |index| state.name(index));
         return Err(Refusal::Overlap { address, prefix: found.prefix, other });
     }
+    if let Some(found) = others.find(|found| address.contains(&found.net.addr()) && !ours(found.index)) {
+        let other = state.name(found.index);
+        return Err(Refusal::Overlap { address, prefix: found.net.addr().into(), other });
+    }
     Ok(())
+}
+
+/// Checks that a bridge that ENO makes takes no name of the node's infrastructure, present or to come.
+pub fn bridge_name(name: &str) -> Result<(), Refusal> {
+    self::name(name)?;
+    if is_name_of_node(name) {
+        return Err(Refusal::NodeName { name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// True for names that NICs, ends of veth pairs, and bridges of primary CNIs and runtimes commonly have.
+fn is_name_of_node(name: &str) -> bool {
+    const WHOLE: [&str; 5] = ["lo", "nodelocaldns", "br-int", "br-ex", "br-tun"];
+    const NUMBERED: [&str; 8] = ["eth", "bond", "wlan", "wg", "virbr", "podman", "cbr", "ib"];
+    // The names of udev: Ethernet, InfiniBand, WLAN and WWAN, by firmware, slot, place or MAC address.
+    const PLACED: [&str; 4] = ["en", "ib", "wl", "ww"];
+    let is_numbered = |rest: &str| rest.is_empty() || rest.starts_with(|first: char| first.is_ascii_digit());
+    let is_placed = |rest: &str| {
+        let place = rest.strip_prefix(['o', 's', 'p', 'P']);
+        place.is_some_and(|place| place.starts_with(|first: char| first.is_ascii_digit()))
+            || rest
+                .strip_prefix('x')
+                .is_some_and(|mac| mac.starts_with(|first: char| first.is_ascii_hexdigit()))
+    };
+    WHOLE.contains(&name)
+        || name.starts_with("veth")
+        || PRIMARY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || NUMBERED.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(is_numbered)
+        || PLACED.iter().filter_map(|prefix| name.strip_prefix(prefix)).any(is_placed)
 }
 
 /// True for IPv6 link-local and multicast networks, which the kernel gives to every interface.

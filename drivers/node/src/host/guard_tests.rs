@@ -77,6 +77,99 @@ fn member_of_foreign_master_is_refused() {
 }
 
 #[test]
+fn bridge_has_no_name_of_the_node() {
+    for good in ["pcbr0", "br-data", "mybridge", "ibr0", "enodata-br", "wlbridge", "ethernet-a", "bonding"] {
+        assert_eq!(bridge_name(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "eth9",
+        "eth",
+        "enp3s0",
+        "eno1",
+        "enx02aabbccddee",
+        "lo",
+        "bond0",
+        "veth12ab",
+        "ib0",
+        "docker0",
+        "cilium_host",
+        "cni0",
+        "lxc1",
+        "cali12ab",
+        "wg0",
+        "br-int",
+    ] {
+        let refusal = bridge_name(bad).expect_err(bad);
+        assert_eq!((refusal.retryable(), refusal), (false, Refusal::NodeName { name: bad.to_owned() }));
+    }
+}
+
+#[test]
+fn bridge_has_no_address_that_the_node_reaches_elsewhere() {
+    let node = || {
+        let gateway = Some("192.0.2.1".parse().unwrap());
+        let mut node = state(
+            vec![
+                link(1, "eth0", Kind::Device),
+                Link {
+                    group: 7,
+                    ..link(2, "pcbr0", Kind::Bridge { vlan_filtering: false, default_pvid: 1 })
+                },
+                Link {
+                    group: 7,
+                    ..link(3, "pcbr1", Kind::Bridge { vlan_filtering: false, default_pvid: 1 })
+                },
+            ],
+            &[(1, "192.0.2.7/24"), (1, "203.0.113.9/32"), (3, "10.7.0.1/24")],
+            &[(1, "0.0.0.0/0"), (1, "192.0.2.0/24"), (1, "10.244.2.0/24"), (1, "10.244.9.0/24")],
+        );
+        node.snapshot.routes[0].gateway = gateway;
+        // Another node's pods; a block of addresses of this node that no pod has.
+        node.snapshot.routes[2].gateway = gateway;
+        node.snapshot.routes[3].index = None;
+        let own = Route { table: ownership::table(3), ..node.snapshot.routes[1].clone() };
+        node.snapshot.routes.push(Route { prefix: "10.7.0.0/24".parse().unwrap(), ..own });
+        node.reserved = ["10.96.0.0/12".parse().unwrap()].into();
+        node
+    };
+    let refused = |address: &str| bridge_address(&node(), Some(2), 7, address.parse().unwrap());
+    for good in ["10.9.0.1/24", "192.168.7.1/24", "2001:db8::1/64", "10.7.0.2/24", "10.7.0.3/25"] {
+        assert_eq!(refused(good), Ok(()), "{good}");
+    }
+    for (bad, retryable) in [
+        ("10.244.2.2/31", true),
+        ("10.244.9.9/32", true),
+        ("10.0.0.1/8", false),
+        ("10.96.0.1/30", false),
+        ("192.0.2.200/32", true),
+        ("203.0.113.1/24", true),
+        ("10.7.0.1/24", true),
+        ("169.254.169.254/31", false),
+        ("224.0.0.1/4", false),
+        ("255.255.255.255/32", false),
+        ("0.0.0.1/1", false),
+        ("127.0.0.53/32", false),
+        ("fe80::1/64", false),
+        ("ff02::1/128", false),
+        ("::1/128", false),
+        ("::ffff:10.0.0.1/128", false),
+    ] {
+        let refusal = refused(bad).expect_err(bad);
+        assert_eq!(refusal.retryable(), retryable, "{refusal}");
+        assert!(refusal.to_string().contains(bad.split('/').next().unwrap()), "{refusal}");
+    }
+    // The bridge has its address already, and the route that the kernel makes for another hand.
+    let mut node = node();
+    node.snapshot.addresses.push(Address {
+        index: 2,
+        net: "10.9.0.1/24".parse().unwrap(),
+        protocol: 0,
+        permanent: true,
+    });
+    assert_eq!(bridge_address(&node, Some(2), 7, "10.9.0.1/24".parse().unwrap()), Ok(()));
+}
+
+#[test]
 fn invalid_interface_names_are_refused() {
     for good in ["a", "br-ext", "eth0.4094", "fifteen-letters"] {
         assert_eq!(name(good), Ok(()));

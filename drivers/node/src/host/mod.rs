@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use eno_sbi::{Baseline, BaselineGuard};
 use eno_schemas::{AppliedNetwork, HostNetwork, Item, NodeDesired, Note, Rejection};
 use futures::Stream;
+use ipnet::IpNet;
 
 use crate::netlink::{Kind, Namespace, NamespaceError, Netlink, NetlinkError, Request};
 use guard::Refusal;
@@ -85,7 +86,7 @@ impl Kernel for Netlink {
         for uplink in uplinks {
             vlans.insert(uplink.index, self.port_vlans(uplink.index)?);
         }
-        Ok(State { snapshot, vlans })
+        Ok(State { snapshot, vlans, ..State::default() })
     }
 
     fn change(&mut self, request: Request) -> Result<(), NetlinkError> {
@@ -187,6 +188,8 @@ struct Last {
     desired: NodeDesired,
     /// Items that it did not realise.
     refused: BTreeMap<ItemRef, Refusal>,
+    /// As [`State::reserved`].
+    reserved: Arc<[IpNet]>,
 }
 
 /// The networks of this node's host.
@@ -197,13 +200,15 @@ pub struct Host {
     /// Repairs of drift so far, by network. Locked during a reconcile.
     repairs: Arc<Mutex<BTreeMap<String, u64>>>,
     writes: Arc<AtomicU64>,
+    /// As [`State::reserved`].
+    reserved: Arc<[IpNet]>,
 }
 
 impl Host {
-    /// The networks of that namespace.
-    pub fn new(namespace: Namespace) -> Self {
+    /// The networks of that namespace. `reserved`: as [`State::reserved`].
+    pub fn new(namespace: Namespace, reserved: &[IpNet]) -> Self {
         let last = Arc::new(LastReconcile::new(Baseline::Unset));
-        Self { namespace, last, repairs: Arc::default(), writes: Arc::default() }
+        Self { namespace, last, repairs: Arc::default(), writes: Arc::default(), reserved: reserved.into() }
     }
 
     /// Change requests sent to the kernel so far.
@@ -219,12 +224,14 @@ impl Host {
         is_current: impl Fn() -> bool + Send + 'static,
     ) -> Result<(HostApplied, Vec<Note>), HostError> {
         let (wanted, writes) = (networks_only(desired), self.writes.clone());
+        let reserved = self.reserved.clone();
         let (last, repairs) = (self.last.clone(), self.repairs.clone());
         self.namespace
             .run(move || {
                 let mut repairs = lock(&repairs);
                 let mut guard = BaselineGuard::start(&last);
-                let mut kernel = CountingKernel { netlink: Netlink::open()?, writes };
+                let mut kernel =
+                    CountingKernel { netlink: Netlink::open()?, writes, reserved: reserved.clone() };
                 let applied = reconcile(&mut kernel, &wanted, is_current)?;
                 let before = match &guard.before {
                     Baseline::Observed(before) => Some(&before.desired),
@@ -232,7 +239,7 @@ impl Host {
                 };
                 let notes = repair_notes(&mut repairs, before, &wanted, &applied);
                 let refused = applied.refused.clone();
-                guard.next = Baseline::Observed(Arc::new(Last { desired: wanted, refused }));
+                guard.next = Baseline::Observed(Arc::new(Last { desired: wanted, refused, reserved }));
                 Ok((applied, notes))
             })
             .await?
@@ -283,11 +290,12 @@ fn repair_notes(
 struct CountingKernel {
     netlink: Netlink,
     writes: Arc<AtomicU64>,
+    reserved: Arc<[IpNet]>,
 }
 
 impl Kernel for CountingKernel {
     fn state(&mut self, group: u32) -> Result<State, NetlinkError> {
-        Kernel::state(&mut self.netlink, group)
+        Ok(State { reserved: self.reserved.clone(), ..Kernel::state(&mut self.netlink, group)? })
     }
 
     fn change(&mut self, request: Request) -> Result<(), NetlinkError> {

@@ -10,13 +10,10 @@ use ipnet::IpNet;
 use super::guard::{self, Refusal};
 use super::ownership;
 use super::plan::{ItemRef, Planner, bridge_message};
-use crate::netlink::{Kind, Link, PROTOCOL, Request, Route, Rule};
+use crate::netlink::{Kind, Link, PROTOCOL, PROTOCOL_KERNEL, Request, Route, Rule};
 
 /// Priority of ENO's policy rules: before the rule for the main table (32766).
 const RULE_PRIORITY: u32 = 20_101;
-
-/// `RTPROT_KERNEL`.
-const PROTOCOL_KERNEL: u8 = 2;
 
 impl Planner<'_> {
     pub(super) fn pod_bridge(
@@ -26,9 +23,10 @@ impl Planner<'_> {
         mtu: Option<u32>,
     ) -> Result<(), Refusal> {
         let item = ItemRef::Network(name.to_owned());
+        guard::bridge_name(name)?;
         let found = self.owned_link(&item, name, |kind| matches!(kind, Kind::Bridge { .. }))?;
         for address in addresses {
-            guard::bridge_address(self.state, found.map(|bridge| bridge.index), *address)?;
+            guard::bridge_address(self.state, found.map(|bridge| bridge.index), self.group, *address)?;
             if let Some((_, other)) = self.addresses.iter().find(|(taken, _)| taken.addr() == address.addr())
             {
                 return Err(Refusal::AddressTaken { address: *address, other: other.clone() });

@@ -1,8 +1,10 @@
 //! The observed state of the kernel that the host's networks depend on, as plain values.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use eno_schemas::{VlanId, VlanSet};
+use ipnet::IpNet;
 
 use crate::netlink::{Address, Kind, Link, PortVlan, Route, Snapshot};
 
@@ -18,6 +20,8 @@ pub struct State {
     pub snapshot: Snapshot,
     /// VLANs of the uplink ports of ENO's VLAN-filtering bridges, by the port's index.
     pub vlans: BTreeMap<u32, Vec<PortVlan>>,
+    /// Networks of the cluster that the kernel need not know, such as that of services. The installation names them.
+    pub reserved: Arc<[IpNet]>,
 }
 
 impl State {

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::guard::Refusal;
+use super::state::State;
 use super::{HostError, Kernel as _, Last, LastReconcile, ownership, plan};
 use crate::netlink::{Namespace, Netlink, Readiness, Watch};
 
@@ -126,8 +127,9 @@ impl Watcher {
                     Baseline::Observed(last) => Arc::clone(last),
                     Baseline::Unset | Baseline::Failed => return Ok(Some(false)),
                 };
-                let Last { desired, refused } = &*last;
+                let Last { desired, refused, reserved } = &*last;
                 let state = Netlink::open()?.state(ownership::group(&desired.cluster))?;
+                let state = State { reserved: reserved.clone(), ..state };
                 // Requests that the kernel refused are retried by the driver's host.
                 let failed = refused.iter().filter(|(_, refusal)| {
                     matches!(refusal, Refusal::Failed { .. } | Refusal::Unstable { .. })

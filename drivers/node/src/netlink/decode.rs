@@ -87,13 +87,55 @@ impl Netlink {
         })
     }
 
-    /// The unicast routes of all tables but `local`.
+    /// The routes of all tables but `local`: the unicast ones, and those that drop packets.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let all = RouteNetlinkMessage::GetRoute(RouteMessage::default());
         self.dump("list routes", &all, |message| match message {
             RouteNetlinkMessage::NewRoute(message) => routes(&message),
             _ => Vec::new(),
         })
+    }
+
+    /// The unicast routes of all tables but `local` that have this `rtm_protocol`. The kernel leaves out the others.
+    pub fn routes_of(&mut self, protocol: u8) -> Result<Vec<Route>, NetlinkError> {
+        let mut found = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut request = RouteMessage::default();
+            request.header.address_family = family;
+            request.header.protocol = protocol.into();
+            let request = RouteNetlinkMessage::GetRoute(request);
+            found.extend(self.dump("list routes", &request, |message| match message {
+                RouteNetlinkMessage::NewRoute(message) if message.header.kind == RouteType::Unicast => {
+                    routes(&message)
+                }
+                _ => Vec::new(),
+            })?);
+        }
+        // Kernels without IPv6 answer with the routes of all families.
+        found.retain(|route| route.protocol == protocol);
+        Ok(found)
+    }
+
+    /// The interface over which the kernel would send to an address; `None`: it has no route.
+    pub fn route_to(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
+        let (family, destination, length) = match address {
+            IpAddr::V4(ip) => (AddressFamily::Inet, RouteAddress::Inet(ip), 32),
+            IpAddr::V6(ip) => (AddressFamily::Inet6, RouteAddress::Inet6(ip), 128),
+        };
+        let mut request = RouteMessage::default();
+        request.header.address_family = family;
+        request.header.destination_prefix_length = length;
+        request.attributes.push(RouteAttribute::Destination(destination));
+        match self.get("look for a route", RouteNetlinkMessage::GetRoute(request)) {
+            Ok(Some(RouteNetlinkMessage::NewRoute(message))) => {
+                Ok(find(&message.attributes, |attribute| match attribute {
+                    RouteAttribute::Oif(index) => Some(*index),
+                    _ => None,
+                }))
+            }
+            Err(NetlinkError::Refused { .. }) | Ok(_) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The policy rules that look up a table (`FR_ACT_TO_TBL`).
@@ -350,7 +392,15 @@ fn route(message: &RouteMessage) -> Option<Route> {
         AddressFamily::Inet6 => true,
         _ => return None,
     };
-    if message.header.kind != RouteType::Unicast {
+    // The others deliver to this namespace, or are of multicast.
+    if !matches!(
+        message.header.kind,
+        RouteType::Unicast
+            | RouteType::BlackHole
+            | RouteType::Unreachable
+            | RouteType::Prohibit
+            | RouteType::Throw
+    ) {
         return None;
     }
     let mut destination = None;

@@ -26,6 +26,14 @@ pub enum NetlinkError {
         /// The I/O error.
         source: io::Error,
     },
+    /// The answer is larger than what is read of one pod.
+    #[error("can't {operation}: there is more than {} MiB of it", limit >> 20)]
+    TooLarge {
+        /// The operation and its object.
+        operation: String,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The answer can't be decoded as rtnetlink.
     #[error("can't {operation}: the kernel's answer is not understood: {message}")]
     Malformed {
@@ -42,7 +50,7 @@ impl NetlinkError {
         match self {
             Self::Refused { errno, .. } => Some(*errno),
             Self::Socket { source, .. } => source.raw_os_error().map(Errno::from_raw),
-            Self::Malformed { .. } => None,
+            Self::Malformed { .. } | Self::TooLarge { .. } => None,
         }
     }
 
@@ -66,7 +74,7 @@ impl NetlinkError {
                     | Errno::EMFILE
                     | Errno::ENFILE
             ),
-            None => false,
+            None => matches!(self, Self::TooLarge { .. }),
         }
     }
 }

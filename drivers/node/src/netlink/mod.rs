@@ -45,3 +45,6 @@ pub use watch::{Readiness, Watch};
 /// `rtm_protocol`, `FRA_PROTOCOL` and `IFA_PROTO` of the routes, rules and addresses that ENO makes. It marks them as
 /// ENO's.
 pub const PROTOCOL: u8 = 101;
+
+/// `RTPROT_KERNEL`.
+pub const PROTOCOL_KERNEL: u8 = 2;

@@ -13,7 +13,7 @@ pub struct Snapshot {
     pub links: Vec<Link>,
     /// Addresses of all interfaces.
     pub addresses: Vec<Address>,
-    /// Unicast routes of all tables but `local`.
+    /// Routes of all tables but `local`: unicast ones, and those that drop packets.
     pub routes: Vec<Route>,
     /// Policy rules of IPv4 and IPv6.
     pub rules: Vec<Rule>,
@@ -182,7 +182,7 @@ pub struct Address {
     pub permanent: bool,
 }
 
-/// A unicast route to one next hop. A multipath route is listed once for each next hop.
+/// A route to one next hop, or one that drops packets. A multipath route is listed once for each next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// `RTA_TABLE`.

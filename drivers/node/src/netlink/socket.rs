@@ -21,8 +21,12 @@ use super::{NetlinkError, Request};
 /// Bytes of `struct nlmsghdr`.
 const HEADER_LEN: usize = 16;
 
-/// Bytes of the receive buffer. The kernel fills at most 32 KiB at once.
-const BUFFER_LEN: usize = 64 * 1024;
+/// Bytes of the receive buffer. The kernel fills at most 32 KiB at once, except for one larger object: the alternative
+/// names of an interface take up to 64 KiB and more.
+const BUFFER_LEN: usize = 256 * 1024;
+
+/// Maximum bytes of the answer to a dump in the namespace of a pod: some 2,500 interfaces, or 40,000 rules.
+const POD_DUMP_LEN: usize = 4 * 1024 * 1024;
 
 /// Maximum requests per system call: their answers fit into the socket's receive buffer.
 const MAX_BATCH: usize = 64;
@@ -45,6 +49,8 @@ pub struct Netlink {
     port: u32,
     sequence: u32,
     buffer: Buffer,
+    /// Maximum bytes of the answer to a dump.
+    max_dump: usize,
 }
 
 /// The receive buffer.
@@ -66,6 +72,12 @@ impl Part<'_> {
 }
 
 impl Netlink {
+    /// Opens a socket in the calling thread's namespace, which is a pod's. What a pod makes there is not trusted: a dump
+    /// that is too large fails, and one with an interface that can't be decoded, which may be ENO's.
+    pub fn open_in_pod() -> Result<Self, NetlinkError> {
+        Ok(Self { max_dump: POD_DUMP_LEN, ..Self::open()? })
+    }
+
     /// Opens a socket in the calling thread's namespace.
     pub fn open() -> Result<Self, NetlinkError> {
         let failed = |source: io::Error| NetlinkError::Socket {
@@ -77,13 +89,15 @@ impl Netlink {
         // Acknowledgements carry the kernel's message, and no copy of the request.
         socket.set_ext_ack(true).map_err(failed)?;
         socket.set_cap_ack(true).map_err(failed)?;
+        // The kernel filters dumps by the fields of the request.
+        socket.set_netlink_get_strict_chk(true).map_err(failed)?;
         // Answers arrive while the request is being sent: the timeout only keeps a thread from hanging for ever.
         setsockopt(&socket.as_fd(), sockopt::ReceiveTimeout, &TimeVal::new(10, 0))
             .map_err(|errno| failed(errno.into()))?;
         let mut buffer = BUFFERS.take();
         buffer.clear();
         buffer.reserve_exact(BUFFER_LEN);
-        Ok(Self { socket, port, sequence: 0, buffer: Buffer(buffer) })
+        Ok(Self { socket, port, sequence: 0, buffer: Buffer(buffer), max_dump: usize::MAX })
     }
 
     /// Carries out one request.
@@ -147,7 +161,7 @@ impl Netlink {
     }
 
     /// Dumps the objects that `message` asks for and converts each by `read`. Objects that can't be decoded are left
-    /// out, such as interfaces of unknown kinds.
+    /// out, such as interfaces of unknown kinds; not so interfaces of a pod.
     pub(super) fn dump<T, I: IntoIterator<Item = T>>(
         &mut self,
         operation: &str,
@@ -156,15 +170,26 @@ impl Netlink {
     ) -> Result<Vec<T>, NetlinkError> {
         let mut found = Vec::new();
         let mut bytes = Vec::new();
+        let mut undecoded = None;
         append(&mut bytes, message.clone(), NLM_F_REQUEST | NLM_F_DUMP, 0);
         self.dump_raw(operation, &mut bytes, &mut found, |found, part| match decode(part) {
             Ok(NetlinkMessage { payload: NetlinkPayload::InnerMessage(message), .. }) => {
                 found.extend(read(message));
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, operation, "left out an object that is not understood"),
+            Err(error) => {
+                tracing::debug!(%error, operation, "left out an object that is not understood");
+                undecoded = Some(error.to_string());
+            }
         })?;
-        Ok(found)
+        match undecoded {
+            Some(reason)
+                if self.max_dump < usize::MAX && matches!(message, RouteNetlinkMessage::GetLink(_)) =>
+            {
+                Err(NetlinkError::Malformed { operation: operation.to_owned(), message: reason })
+            }
+            _ => Ok(found),
+        }
     }
 
     /// As [`Self::dump`], with request and answers as bytes, both with their headers. The request's sequence number is
@@ -187,8 +212,9 @@ impl Netlink {
             self.send(request).map_err(socket)?;
             let mut end = None;
             let mut interrupted = false;
+            let mut left = self.max_dump;
             while end.is_none() {
-                self.receive(|part| {
+                let read = self.receive(|part| {
                     if part.sequence != sequence || end.is_some() {
                         return;
                     }
@@ -198,8 +224,11 @@ impl Netlink {
                         NLMSG_NOOP => {}
                         _ => each(found, part.whole),
                     }
-                })
-                .map_err(socket)?;
+                });
+                left = left.checked_sub(read.map_err(socket)?).ok_or_else(|| NetlinkError::TooLarge {
+                    operation: operation.to_owned(),
+                    limit: self.max_dump,
+                })?;
             }
             end.unwrap_or(Ok(()))?;
             if !interrupted {
@@ -274,8 +303,8 @@ impl Netlink {
         }
     }
 
-    /// Reads once and calls `each` for every message in the datagram.
-    fn receive(&mut self, mut each: impl FnMut(&Part<'_>)) -> io::Result<()> {
+    /// Reads once and calls `each` for every message in the datagram. Returns its bytes.
+    fn receive(&mut self, mut each: impl FnMut(&Part<'_>)) -> io::Result<usize> {
         self.buffer.0.clear();
         loop {
             match self.socket.recv_from(&mut self.buffer.0, 0) {
@@ -291,7 +320,11 @@ impl Netlink {
             each(&part);
             rest = after;
         }
-        Ok(())
+        if rest.is_empty() {
+            Ok(self.buffer.0.len())
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "an object is larger than the buffer"))
+        }
     }
 }
 

@@ -72,7 +72,7 @@ pub fn find_marked_pods(
         let read_state = || -> Result<_, PodError> {
             let namespace = Namespace::open(&entry.path())?;
             namespace.enter()?;
-            Ok((namespace.id(), Netlink::open()?.links()?))
+            Ok((namespace.id(), Netlink::open_in_pod()?.links()?))
         };
         // Files that are no namespaces, and namespaces that end meanwhile, are skipped.
         let Ok((id, links)) = read_state() else { continue };

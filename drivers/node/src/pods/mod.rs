@@ -25,10 +25,11 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
+use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 pub use check::Refusal;
@@ -132,6 +133,8 @@ struct Job {
     wanted: Option<NodePod>,
     /// Host ends that are open ports of Open vSwitch.
     open_ports: Arc<BTreeSet<String>>,
+    /// CPU time that a worker took for it.
+    took: Duration,
 }
 
 impl<R: Resolve> Pods<R> {
@@ -177,7 +180,10 @@ impl<R: Resolve> Pods<R> {
         let open_ports = Arc::new(std::mem::take(&mut *next_open_ports));
         let reads = monitor.start(desired, self.shared.options.audit);
         for (uid, last) in &reads.skipped {
-            applied.add(uid, &last.outcome);
+            if desired.pods.contains_key(uid) {
+                applied.add(uid, &last.outcome);
+            }
+            applied.add_rejected(uid, &last.outcome);
         }
         let host = match self.read_host(desired, reads.audit.is_some()).await {
             Ok(host) => Arc::new(host),
@@ -194,7 +200,7 @@ impl<R: Resolve> Pods<R> {
         let mut jobs = futures::stream::iter(to_read)
             .map(|read| {
                 let wanted = desired.pods.get(&read.uid).cloned();
-                let job = Job { read, wanted, open_ports: Arc::clone(&open_ports) };
+                let job = Job { read, wanted, open_ports: Arc::clone(&open_ports), took: Duration::ZERO };
                 self.run_job(job, &host, &desired.cluster)
             })
             .buffer_unordered(MAX_IN_FLIGHT);
@@ -288,7 +294,7 @@ impl<R: Resolve> Pods<R> {
         let permit = self.workers(1).await;
         let own_watch = watch.clone();
         let open_ports = Arc::clone(&job.open_ports);
-        let run = move || -> Result<_, PodError> {
+        let converge_in_pod = move || -> Result<_, PodError> {
             let _permit = permit;
             let socket: Netlink = shared.sockets.take::<PodError>()?;
             let view = HostView::new(&host);
@@ -312,7 +318,16 @@ impl<R: Resolve> Pods<R> {
             let watch = start.then(|| Watch::instead_of(pod).ok()).flatten();
             Ok((outcome, watch))
         };
-        let mut result = run_on_worker(run).await.map_err(PodError::from).flatten();
+        let run = move || {
+            let start = cpu_time();
+            let result = converge_in_pod();
+            (result, cpu_time().saturating_sub(start))
+        };
+        let (mut result, took) = match run_on_worker(run).await {
+            Ok(done) => done,
+            Err(error) => (Err(error.into()), Duration::ZERO),
+        };
+        job.took = took;
         let started = result.as_mut().ok().and_then(|(_, watch)| watch.take()).map(Arc::new);
         if let Some(watch) = started.or(watch) {
             monitor.watch_pod(&job.read.uid, &sandbox, watch);
@@ -355,7 +370,7 @@ impl<R: Resolve> Pods<R> {
 
     /// Records the result of the work on a pod, and adds it to the result of the reconcile.
     fn record(&self, job: Job, result: Result<Outcome, Refusal>, host: &Host, applied: &mut PodsApplied) {
-        let Job { read: PodRead { uid, namespace, before, .. }, wanted, .. } = job;
+        let Job { read: PodRead { uid, namespace, before, .. }, wanted, took, .. } = job;
         let is_desired = wanted.is_some();
         let pod = wanted.unwrap_or_else(empty_pod);
         let outcome = match result {
@@ -380,7 +395,8 @@ impl<R: Resolve> Pods<R> {
         };
         applied.add_rejected(&uid, &outcome);
         let last = LastRead { pod, outcome };
-        self.shared.monitor.lock().view.record(&uid, is_desired, namespace, last);
+        let read = (Instant::now(), took);
+        self.shared.monitor.lock().view.record(&uid, is_desired, namespace, last, read);
     }
 
     fn is_node_namespace(&self, id: NamespaceId) -> bool {
@@ -413,6 +429,11 @@ impl PodsApplied {
 fn repaired(uid: &str, pod: &NodePod) -> Note {
     let message = format!("{}/{}: what another hand had changed is as wanted again", pod.namespace, pod.name);
     Note { kind: "Repaired".to_owned(), item: Item::pod(uid), message }
+}
+
+/// The CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// The desired state of a pod that is not desired: no links.

@@ -176,6 +176,7 @@ impl State {
         // A socket that overflowed while it was read signals nothing more until it is read again.
         let mut changed =
             tick && self.host.as_ref().is_some_and(|host| host.readiness.is_some()) && self.receive_host();
+        changed |= tick && self.view.is_postponed_due(Instant::now());
         for (uid, pod) in &self.pods {
             let Some(readiness) = &pod.readiness else { continue };
             if read_if_ready(readiness, context, || pod.watch.drain()) || (tick && pod.watch.drain()) {

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use eno_schemas::{HostNetwork, LinkKind, NodeDesired, NodePod, PodLink};
 
 use super::cleanup::DeletedEnds;
-use super::ownership;
 use super::resolve::Sandbox;
 use super::session::Outcome;
+use super::{empty_pod, ownership};
 use crate::netlink::{Link, Links, Mirror, Notifications, PortsVlans};
 
 /// Why the host's interfaces are listed and all pods are read.
@@ -59,8 +59,8 @@ pub struct Reads<'a> {
     pub audit: Option<AuditReason>,
     /// The desired pods that are read, by uid.
     pods: BTreeMap<&'a str, ReadReason>,
-    /// The pods that are as desired and are not read, by uid.
-    pub skipped: BTreeMap<&'a str, Arc<LastRead>>,
+    /// The pods that are not read, by uid: they are as desired, or postponed.
+    pub skipped: BTreeMap<String, Arc<LastRead>>,
     /// [`NodeView::last_audit`] at the start.
     last_audit: Option<Instant>,
 }
@@ -105,7 +105,23 @@ struct KnownPod {
     last: Option<Arc<LastRead>>,
     /// True when a change was notified since it was last read.
     notified: bool,
+    /// It is not read again before this time, unless its desired state changes: reading it takes much CPU time.
+    postponed: Option<Instant>,
 }
+
+impl KnownPod {
+    /// The last reconcile of a pod that is postponed at this time.
+    fn if_postponed(&self, now: Instant) -> Option<&Arc<LastRead>> {
+        let is_postponed = self.postponed.is_some_and(|until| until > now);
+        self.last.as_ref().filter(|last| is_postponed && last.outcome.awaiting_port.is_empty())
+    }
+}
+
+/// A pod that takes this much CPU time, or more, is postponed: it may keep changing.
+const LONG_READ: Duration = Duration::from_millis(20);
+
+/// How many times the CPU time of its read a pod is postponed. So it takes at most a tenth of a worker's time.
+const POSTPONED: u32 = 10;
 
 /// The view; see the [module](self).
 #[derive(Debug, Default)]
@@ -199,10 +215,14 @@ impl NodeView {
         let last_audit = self.last_audit.take();
         let mut reads = Reads { audit, pods: BTreeMap::new(), skipped: BTreeMap::new(), last_audit };
         for (uid, pod) in &desired.pods {
-            match self.pod_state(uid, pod, audit, &is_watched) {
-                Ok(last) => drop(reads.skipped.insert(uid, last)),
+            match self.pod_state(uid, pod, audit, now, &is_watched) {
+                Ok(last) => drop(reads.skipped.insert(uid.clone(), last)),
                 Err(reason) => drop(reads.pods.insert(uid, reason)),
             }
+        }
+        for (uid, pod) in self.pods.iter().filter(|(uid, _)| !desired.pods.contains_key(*uid)) {
+            let removed = pod.if_postponed(now).filter(|last| last.pod == empty_pod());
+            reads.skipped.extend(removed.map(|last| (uid.clone(), Arc::clone(last))));
         }
         self.networks.clone_from(&desired.networks);
         reads
@@ -232,18 +252,23 @@ impl NodeView {
         is_due.then_some(AuditReason::Interval)
     }
 
-    /// The state of a desired pod that need not be read, or why it has to be read.
+    /// The last state of a desired pod that is not read, or why it has to be read.
     fn pod_state(
         &self,
         uid: &str,
         wanted: &NodePod,
         audit: Option<AuditReason>,
+        now: Instant,
         is_watched: impl Fn(&str) -> bool,
     ) -> Result<Arc<LastRead>, ReadReason> {
+        let pod = self.pods.get(uid);
+        if let Some(last) = pod.and_then(|pod| pod.if_postponed(now)).filter(|last| last.pod == *wanted) {
+            return Ok(Arc::clone(last));
+        }
         if let Some(audit) = audit {
             return Err(ReadReason::Audit(audit));
         }
-        let pod = self.pods.get(uid).ok_or(ReadReason::New)?;
+        let pod = pod.ok_or(ReadReason::New)?;
         match &pod.last {
             Some(last) if last.pod == *wanted && last.outcome.is_complete() => match pod.notified {
                 true => Err(ReadReason::Notified),
@@ -259,7 +284,8 @@ impl NodeView {
     pub fn pods_to_read(&mut self, desired: &NodeDesired, reads: &Reads<'_>) -> Vec<PodRead> {
         self.pods.retain(|uid, pod| pod.namespace.is_some() || desired.pods.contains_key(uid));
         let reason = reads.audit.map_or(ReadReason::Undesired, ReadReason::Audit);
-        let undesired = self.pods.keys().filter(|uid| !desired.pods.contains_key(*uid));
+        let is_read = |uid: &&String| !desired.pods.contains_key(*uid) && !reads.skipped.contains_key(*uid);
+        let undesired = self.pods.keys().filter(is_read);
         let undesired: Vec<_> = undesired.map(|uid| (uid.clone(), reason)).collect();
         let wanted = reads.pods.iter().map(|(uid, reason)| ((*uid).to_owned(), *reason));
         let read = |(uid, reason): (String, ReadReason)| {
@@ -276,14 +302,28 @@ impl NodeView {
         }
     }
 
-    /// Records what was read of a pod. Nothing of ENO is left in a pod that is as desired without being desired.
-    pub fn record(&mut self, uid: &str, is_desired: bool, namespace: Option<PodNamespace>, last: LastRead) {
+    /// Records what was read of a pod, which took so much CPU time. Nothing of ENO is left in a pod that is as desired without
+    /// being desired.
+    pub fn record(
+        &mut self,
+        uid: &str,
+        is_desired: bool,
+        namespace: Option<PodNamespace>,
+        last: LastRead,
+        (now, took): (Instant, Duration),
+    ) {
         if !is_desired && last.outcome.is_complete() {
             self.pods.remove(uid);
         } else if let Some(pod) = self.pods.get_mut(uid) {
             pod.namespace = namespace;
             pod.last = Some(Arc::new(last));
+            pod.postponed = (took >= LONG_READ).then(|| now + took * POSTPONED);
         }
+    }
+
+    /// True when a pod that was notified and postponed is to be read now.
+    pub fn is_postponed_due(&self, now: Instant) -> bool {
+        self.pods.values().any(|pod| pod.notified && pod.postponed.is_some_and(|until| until <= now))
     }
 
     /// Ends a reconcile that came to its end.

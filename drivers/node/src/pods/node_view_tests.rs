@@ -11,6 +11,8 @@ struct Node {
     view: NodeView,
     desired: NodeDesired,
     now: Instant,
+    /// CPU time of each read.
+    took: Duration,
     /// The pod without a subscription, by uid.
     unwatched: Option<&'static str>,
 }
@@ -39,7 +41,13 @@ impl Node {
             pods: pods.iter().map(|uid| ((*uid).to_owned(), pod("1"))).collect(),
             ..NodeDesired::default()
         };
-        let mut node = Self { view: NodeView::default(), desired, now: Instant::now(), unwatched: None };
+        let mut node = Self {
+            view: NodeView::default(),
+            desired,
+            now: Instant::now(),
+            took: Duration::ZERO,
+            unwatched: None,
+        };
         let _ = node.reconcile();
         assert_eq!(node.reconcile(), (None, vec![]));
         node
@@ -69,7 +77,7 @@ impl Node {
             let wanted = self.desired.pods.get(&uid);
             let outcome = if succeeds(&uid) { Outcome::default() } else { failed() };
             let last = LastRead { pod: wanted.cloned().unwrap_or_else(empty_pod), outcome };
-            self.view.record(&uid, wanted.is_some(), namespace, last);
+            self.view.record(&uid, wanted.is_some(), namespace, last, (self.now, self.took));
             read.push((uid, reason));
         }
         self.view.finish(&reads, self.now);
@@ -204,6 +212,40 @@ fn changed_networks_read_all() {
 }
 
 #[test]
+fn pod_that_takes_long_to_read_is_postponed() {
+    let mut node = Node::settled(&["a", "b"]);
+    let tenth = Duration::from_millis(30);
+    for succeeds in [true, false] {
+        node.took = tenth;
+        node.view.pod_notified("a");
+        assert_eq!(node.reconcile_until(|_| succeeds), (None, reads([("a", ReadReason::Notified)])));
+        node.took = Duration::ZERO;
+        node.view.pod_notified("a");
+        node.view.pod_notified("b");
+        assert!(!node.view.is_postponed_due(node.now));
+        // Its last outcome is reported meanwhile.
+        let started = node.view.start(&node.desired, node.now, INTERVAL, |_| true);
+        assert_eq!(started.skipped["a"].outcome.is_complete(), succeeds);
+        node.view.finish(&started, node.now);
+        assert_eq!(node.pod_reads(), reads([("b", ReadReason::Notified)]));
+        node.now += 10 * tenth;
+        assert!(node.view.is_postponed_due(node.now));
+        let again = if succeeds { ReadReason::Notified } else { ReadReason::NotAsDesired };
+        assert_eq!(node.pod_reads(), reads([("a", again)]));
+    }
+    // What is desired now is not postponed; what has to be removed is, once that was tried.
+    node.took = tenth;
+    node.view.pod_notified("a");
+    assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
+    node.desired.pods.insert("a".to_owned(), pod("2"));
+    assert_eq!(node.pod_reads(), reads([("a", ReadReason::NotAsDesired)]));
+    node.desired.pods.remove("a");
+    for tried in [reads([("a", ReadReason::Undesired)]), vec![], vec![]] {
+        assert_eq!(node.reconcile_until(|_| false), (None, tried));
+    }
+}
+
+#[test]
 fn dropped_reconcile_reads_all() {
     let mut node = Node::settled(&["a", "b"]);
     node.view.pod_notified("a");
@@ -224,7 +266,7 @@ fn notification_during_the_work_on_a_pod_is_kept() {
     node.view.pod_starts("a");
     node.view.pod_notified("a");
     let last = LastRead { pod: pod("2"), outcome: Outcome::default() };
-    node.view.record("a", true, read.namespace.clone(), last);
+    node.view.record("a", true, read.namespace.clone(), last, (node.now, Duration::ZERO));
     node.view.finish(&started, node.now);
     assert_eq!(node.pod_reads(), reads([("a", ReadReason::Notified)]));
 }

@@ -14,7 +14,8 @@ use super::ownership::{self, GROUP, OwnershipMark};
 use super::plan::{self, DesiredPod, Observed, Op, Step, watched_sysctls};
 use super::sysctl;
 use crate::netlink::{
-    Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PortsVlans, Snapshot, Watch,
+    Kind, Link, Namespace, NamespaceError, Netlink, NetlinkError, PROTOCOL, PROTOCOL_KERNEL, PortsVlans,
+    Snapshot, Watch,
 };
 
 /// Why the work on a pod failed.
@@ -237,7 +238,7 @@ impl<'a> Sockets<'a> {
         is_new: bool,
     ) -> Result<Self, PodError> {
         namespace.enter()?;
-        let pod = Netlink::open()?;
+        let pod = Netlink::open_in_pod()?;
         let (has_address_protocol, observed, vlans) =
             (has_address_protocol(), Snapshot::default(), PortsVlans::new());
         let has_routing = if is_new { None } else { Some(true) };
@@ -296,19 +297,24 @@ impl<'a> Sockets<'a> {
         requests.into_iter().map(result).collect()
     }
 
-    /// Reads routes and rules, but only if ENO's may exist or are desired: nobody else makes routes and rules of ENO.
+    /// Reads routes of ENO and the kernel, and rules, but only if ENO's may exist or are desired: nobody else makes routes and rules of ENO.
     fn read_routing(&mut self, desired: &DesiredPod<'_>) -> Result<(), PodError> {
         let ours = |link: &Link| {
             link.group == GROUP
                 || matches!(ownership::read(desired.cluster, link), Some((_, OwnershipMark::Link(_))))
         };
-        let wants =
-            |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty() || plan::is_path_routed(link);
+        let wants = |link: &PodLink| !link.routes.is_empty() || !link.rules.is_empty();
         let wants = desired.pod.links.iter().any(wants);
         let links = self.observed.links.iter().any(ours);
         if self.has_routing.unwrap_or(links || wants) {
             // Routes are deleted with their interfaces.
-            self.observed.routes = if links { self.pod.routes()? } else { Vec::new() };
+            self.observed.routes.clear();
+            if links {
+                // Those of others may be a full table of the Internet.
+                for protocol in [PROTOCOL, PROTOCOL_KERNEL] {
+                    self.observed.routes.extend(self.pod.routes_of(protocol)?);
+                }
+            }
             self.observed.rules = self.pod.rules()?;
         }
         self.has_routing = Some(wants || self.observed.has_routing_of_ours());
@@ -396,6 +402,10 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             }
             self.view.refresh(index, end);
         }
+        let mut routed = BTreeMap::new();
+        for remote in desired.pod.links.iter().filter_map(plan::routed_remote) {
+            routed.extend(self.pod.route_to(remote)?.map(|index| (remote, index)));
+        }
         let filtering = desired.pod.links.iter().any(|link| {
             matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) })
         });
@@ -433,6 +443,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             namespace: self.namespace.fd(),
             pod_number,
             host_number,
+            routed,
         })
     }
 

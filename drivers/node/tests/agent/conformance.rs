@@ -52,7 +52,7 @@ impl DriverFixture for Node {
     }
 
     fn driver(&self) -> NodeDriver<NoPods> {
-        let host = Host::new(self.net.0.clone());
+        let host = Host::new(self.net.0.clone(), &[]);
         self.hosts.lock().unwrap().push(host.clone());
         let options = Options {
             host: self.net.0.clone(),

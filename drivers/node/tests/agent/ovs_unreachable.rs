@@ -37,7 +37,7 @@ async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
         namespaces: namespaces.path().to_owned(),
     };
     let switch = Switch::new(database.ovs(), Some(database.path("db.sock")));
-    let host = Host::new(net.0.clone());
+    let host = Host::new(net.0.clone(), &[]);
     let driver = NodeDriver::new("node1", host, Pods::new(NoPods, options), switch);
     let ovs = HostNetwork::Ovs {
         datapath: Some(OvsDatapath::Netdev),

@@ -21,6 +21,9 @@ fn refused_networks_change_nothing() {
     node.ip("address add 192.0.2.1/24 dev eth0");
     node.ip("route add default via 192.0.2.254 dev eth0");
     node.ip("route add 203.0.113.0/24 dev eth1");
+    // Pods of another node, and a block of addresses for pods of this one.
+    node.ip("route add 10.244.2.0/24 via 192.0.2.2");
+    node.ip("route add blackhole 10.244.9.0/24");
     node.ip("link add br9 type bridge");
     node.ip("link set eth2 master br9");
     let before = node.restorable_state();
@@ -48,7 +51,13 @@ fn refused_networks_change_nothing() {
         ("br9", "10.9.0.1/24", "did not make"),
         ("pods", "192.0.2.1/32", "that of eth0"),
         ("pods", "192.0.2.77/25", "which the node reaches on eth0"),
+        ("pods", "10.244.2.2/31", "within 10.244.2.0/24"),
+        ("pods", "10.244.9.1/24", "within 10.244.9.0/24"),
+        ("pods", "169.254.169.254/31", "link-local"),
+        ("pods", "224.0.0.1/4", "multicast"),
         ("a/b", "10.9.0.1/24", "the name of an interface"),
+        ("docker0", "10.9.0.1/24", "the node's own interfaces"),
+        ("eth9", "10.9.0.1/24", "the node's own interfaces"),
     ] {
         let (applied, writes) = node.reconcile(&desired([(name, pods(address))]));
         assert_eq!(writes, 0, "{name}");

@@ -1,12 +1,13 @@
 //! Pods with NET_ADMIN in their own network namespace, which make, move, rename and mark interfaces there and in nested
 //! namespaces. Nothing outside of the pod changes.
 
+use std::io::Write as _;
 use std::process::Command;
 
-use eno_driver_node::netlink::{Kind, Link, Namespace, Snapshot};
+use eno_driver_node::netlink::{Kind, Link, Namespace, Netlink, PROTOCOL, Snapshot};
 use eno_driver_node::pods::ownership;
 use eno_driver_node::pods::ownership::GROUP;
-use eno_schemas::{LinkKind, PodLink};
+use eno_schemas::{Item, LinkKind, PodLink};
 use proptest::prelude::*;
 
 use crate::pods::common::*;
@@ -305,4 +306,77 @@ proptest! {
             all.assert_nothing_outside_changes(&format!("{acts:?}")).await;
         });
     }
+}
+
+/// Runs commands of `ip` in a namespace, all by one process.
+async fn ip_batch(namespace: &Namespace, lines: impl Iterator<Item = String>) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for line in lines {
+        writeln!(file, "{line}").unwrap();
+    }
+    let run = move || Command::new("ip").arg("-force").arg("-batch").arg(file.path()).output().expect("ip");
+    namespace.run(run).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn routes_of_a_pod_are_not_read() {
+    let all = Attacked::new(|address| bridged("net1", address)).await;
+    let many = 50_000_u32;
+    let prefix = |at: u32| format!("{}/32", std::net::Ipv4Addr::from(0x1400_0000 + at));
+    ip_batch(&all.a, (0..many).map(|at| format!("route add {} dev net1 proto bgp", prefix(at)))).await;
+    ip(&all.a, "route add 30.0.0.0/8 dev net1 proto 101").await;
+    let read = |netlink: &mut Netlink| Ok((netlink.routes()?.len(), netlink.routes_of(PROTOCOL)?));
+    let (whole, ours) = in_namespace(&all.a, read).await;
+    assert!(whole > many as usize, "{whole}");
+    let [stray] = &ours[..] else { panic!("{ours:?}") };
+    assert_eq!(stray.prefix.to_string(), "30.0.0.0/8");
+    // A pod with a full table of the Internet is a pod like others.
+    let mut wanted = bridged("net1", "10.9.0.2/24");
+    wanted.routes = vec![route("40.0.0.0/8", Some("10.9.0.1"), None)];
+    let mut node = all.node;
+    node.settle_links("a", vec![wanted]).await;
+    let ours = in_namespace(&all.a, |netlink| netlink.routes_of(PROTOCOL)).await;
+    assert_eq!(ours.iter().map(|route| route.prefix.to_string()).collect::<Vec<_>>(), ["40.0.0.0/8"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn alternative_names_of_a_pod_hide_no_mark() {
+    let mut all = Attacked::new(|address| bridged("net1", address)).await;
+    let before = named(&all.a, "net1").await.index;
+    // As many as the kernel takes.
+    let name = |at: usize| format!("link property add dev net1 altname {at:0>120}");
+    ip_batch(&all.a, (0..600).map(name)).await;
+    assert!(named(&all.a, "net1").await.altnames.len() > 400);
+    for _ in 0..2 {
+        all.node.settle().await;
+        all.node.restart();
+    }
+    assert_eq!(named(&all.a, "net1").await.index, before);
+    all.node.desired.pods.remove("a");
+    all.node.settle().await;
+    assert!(snapshot(&all.a).await.named("net1").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn pod_with_too_many_interfaces_is_refused_alone() {
+    let mut all = Attacked::new(|address| bridged("net1", address)).await;
+    ip_batch(&all.a, (1..3000).map(|at| format!("link add x{at} type veth peer name y{at}"))).await;
+    let before = all.outside().await;
+    all.node.run_pod("c", 103).await;
+    all.node.want("c", vec![bridged("net1", "10.9.0.4/24")]);
+    let done = all.node.reconcile().await;
+    let [refused] = &done.rejected[..] else { panic!("{:?}", done.rejected) };
+    assert_eq!((&refused.item, refused.retryable), (&Item::pod("a"), true));
+    assert!(refused.reason.contains("list interfaces: there is more than 4 MiB"), "{}", refused.reason);
+    assert_eq!((done.pods["v"].len(), done.pods["c"].len()), (1, 1));
+    // Its host end is known by the host's own marks.
+    assert_eq!(all.node.host_ends().await.len(), 3);
+    all.node.desired.pods.remove("a");
+    all.node.desired.pods.remove("c");
+    all.node.reconcile().await;
+    assert!(all.outside().await == before);
+    assert_eq!(all.node.host_ends().await.len(), 1);
 }

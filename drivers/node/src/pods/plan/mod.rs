@@ -16,6 +16,7 @@ mod settings;
 pub use content::{desired_sysctls, watched_sysctls};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
@@ -46,7 +47,8 @@ pub struct DesiredPod<'a> {
 /// The observed state of a pod.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// State of the pod's namespace. Routes and rules are read only if needed.
+    /// State of the pod's namespace. Routes and rules are read only if needed; of the routes, those of ENO and the
+    /// kernel.
     pub pod: Snapshot,
     /// The host's interfaces.
     pub host: HostView<'a>,
@@ -63,6 +65,8 @@ pub struct Observed<'a> {
     pub pod_number: Option<i32>,
     /// The number that the pod's namespace has for the host's.
     pub host_number: Option<i32>,
+    /// The pod's interfaces over which it reaches the remote ends of tunnels ([`routed_remote`]), by index.
+    pub routed: BTreeMap<IpAddr, u32>,
 }
 
 /// One change.
@@ -342,9 +346,9 @@ impl Planner<'_> {
     }
 }
 
-/// True when the link's path depends on the pod's routes: a tunnel with a desired MTU.
-pub fn is_path_routed(link: &PodLink) -> bool {
-    link.mtu.is_some() && path::overhead(&link.kind).is_some()
+/// The remote end of a tunnel whose path depends on the pod's routes: one with a desired MTU.
+pub fn routed_remote(link: &PodLink) -> Option<IpAddr> {
+    link.mtu.and_then(|_| path::remote(&link.kind))
 }
 
 /// True when these are the two ends of one veth pair. What the pod says of its interface is no proof: it chooses the

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use eno_schemas::{LinkKind, PathMtu, PodLink};
 
 use super::Planner;
-use crate::host::state::TABLE_MAIN;
 use crate::netlink::{Kind, Link};
 use crate::pods::check::Refusal;
 use crate::pods::kind::{self, Base};
@@ -15,7 +14,7 @@ impl Planner<'_> {
     pub(super) fn path(&self, link: &PodLink, found: &Link) -> Option<PathMtu> {
         let mtu = link.mtu?;
         if let Some(overhead) = overhead(&link.kind) {
-            let under = self.route_to(remote(&link.kind)?)?;
+            let under = self.observed.pod.link(*self.observed.routed.get(&remote(&link.kind)?)?)?;
             return bottleneck(mtu, overhead, [under].into_iter());
         }
         match kind::base(&link.kind) {
@@ -52,14 +51,6 @@ impl Planner<'_> {
             Base::Link(id) => self.ours.get(id).copied(),
         }
     }
-
-    /// The pod's interface over which its main table routes an address.
-    fn route_to(&self, address: IpAddr) -> Option<&Link> {
-        let routes = self.observed.pod.routes.iter();
-        let matching = routes.filter(|route| route.table == TABLE_MAIN && route.prefix.contains(&address));
-        let best = matching.min_by_key(|route| (u8::MAX - route.prefix.prefix_len(), route.metric))?;
-        self.observed.pod.link(best.index?)
-    }
 }
 
 /// The link with the smallest MTU, if that is less than `mtu` plus `overhead`. Of equals the first.
@@ -90,7 +81,7 @@ pub(super) fn overhead(kind: &LinkKind) -> Option<u32> {
     })
 }
 
-fn remote(kind: &LinkKind) -> Option<IpAddr> {
+pub(super) fn remote(kind: &LinkKind) -> Option<IpAddr> {
     match kind {
         LinkKind::Vxlan { remote, .. } => *remote,
         LinkKind::Geneve { remote, .. } => Some(*remote),
