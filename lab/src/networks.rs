@@ -66,6 +66,7 @@ pub(crate) fn attachment(
         implementation: None,
         mtu: None,
         usable_from: None,
+        anti_spoof: false,
         callbacks,
     };
     L2ServiceAttachment::new(name, spec)

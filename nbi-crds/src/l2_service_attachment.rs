@@ -36,6 +36,10 @@ use crate::{Callbacks, schema};
     ".L2Services",
     "self.VlanType != 'access' || size(self.L2Services) == 1",
     "must name exactly one L2Service when VlanType is access; use selectivetrunk for several",
+), schema::rule_at(
+    ".AntiSpoof",
+    "self.AntiSpoof == oldSelf.AntiSpoof",
+    "can't be changed; make another L2ServiceAttachment",
 )]))]
 pub struct L2ServiceAttachmentSpec {
     /// The L2Services: exactly one for access, any number for the trunks.
@@ -60,6 +64,10 @@ pub struct L2ServiceAttachmentSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub usable_from: Option<LabelSelector>,
+    /// Only the addresses that ENO leases, and the MAC address of the interface, leave the pod. It is for running pods
+    /// (hot-plugging): there is no NetworkAttachmentDefinition. It can't be changed later.
+    #[serde(default)]
+    pub anti_spoof: bool,
     /// Where its transitions are posted.
     #[serde(flatten)]
     pub callbacks: Callbacks,

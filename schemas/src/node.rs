@@ -171,6 +171,10 @@ pub struct PodLink {
     pub sysctls: BTreeMap<String, String>,
     /// Administratively up.
     pub up: bool,
+    /// Only frames from `mac` and with own addresses leave the pod: `addresses`, and those of its VLANs (`vlan` links on
+    /// it). For veth with `mac`. The link is refused where that can't be enforced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anti_spoof: bool,
 }
 
 /// The name of an interface.

@@ -13,6 +13,7 @@ use eno_driver_node::ovs::{Datapath, Ovs};
 use eno_driver_node::pods::{Options, Pods};
 use eno_ovsdb::Endpoint;
 use eno_sbi::{DriverAbout, Ownership, driver_main};
+use eno_schemas::OvsDatapath;
 use ipnet::IpNet;
 
 const ABOUT: DriverAbout = DriverAbout {
@@ -79,6 +80,10 @@ impl Args {
             host: host.clone(),
             audit: AUDIT,
             allowed_masters: self.allow_interface.into_iter().collect(),
+            ovs_datapath: match datapath {
+                Datapath::System => OvsDatapath::System,
+                Datapath::Netdev => OvsDatapath::Netdev,
+            },
             proc_sys_net: self.proc_sys,
             namespaces: self.namespaces,
         };

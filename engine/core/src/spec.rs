@@ -203,6 +203,9 @@ pub struct AttachmentSpec {
     /// The other namespaces whose pods may use it; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usable_from: Option<Selector>,
+    /// Only leased addresses leave a pod. Then it is for running pods only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub anti_spoof: bool,
 }
 
 impl AttachmentSpec {

@@ -252,6 +252,38 @@ fn interface_names_of_several_attachments_are_unique_and_stable() {
 }
 
 #[test]
+fn anti_spoof_is_for_running_pods_and_plugins_that_can_enforce_it() {
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
+    let guarded = |services: &[&str], implementation| {
+        edit_attachment(&attachment("a", services, "cp"), |spec| {
+            (spec.anti_spoof, spec.implementation) = (true, implementation);
+        })
+    };
+    let a = w.apply(guarded(&["s"], None));
+    w.apply_pod(pod("x", "node1", &[(HOT, "")]));
+    w.apply_pod_and_settle(pod("y", "node1", &[(HOT, "")]));
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+    assert_eq!(w.nad("default", "a"), None);
+    let link = |w: &World, pod: &str| applied_pod(w, "node1", pod).unwrap().links[0].clone();
+    let (x, y) = (link(&w, "x"), link(&w, "y"));
+    assert!(x.anti_spoof && y.anti_spoof && x.mac.is_some() && x.mac != y.mac);
+    assert!(x.mac.as_ref().is_some_and(|mac| mac.starts_with("02:") && mac.len() == 17), "{:?}", x.mac);
+    // A new leader gives the same address.
+    w.restart_and_settle();
+    assert_eq!(link(&w, "x"), x);
+    w.apply_and_settle(guarded(&["s", "t"], None));
+    let links = applied_pod(&w, "node1", "x").unwrap().links;
+    assert_eq!(links.iter().map(|link| link.anti_spoof).collect::<Vec<_>>(), [true, false, false]);
+    w.apply_and_settle(guarded(&["s"], Some(CniName::Macvlan)));
+    assert_eq!(w.phase(&a), Phase::Error);
+    assert!(
+        w.message(&a).contains("AntiSpoof: macvlan of ConnectionPoint cp can't enforce it"),
+        "{}",
+        w.message(&a)
+    );
+}
+
+#[test]
 fn macvlan_uses_the_vlan_subinterface_as_master() {
     let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.19")));
     let a = w.apply(edit_attachment(&attachment("a", &["s"], "cp"), |spec| {

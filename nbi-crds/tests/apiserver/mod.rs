@@ -13,11 +13,11 @@ use eno_control_plane::{
     ControlPlane, ControlPlaneOptions,
     parts::{Part, Parts},
 };
-use eno_nbi_crds::{FINALIZER, UNOBSERVED, crds};
+use eno_nbi_crds::{FINALIZER, L2ServiceAttachment, UNOBSERVED, crds};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
     core::Request,
 };
 use serde::Deserialize;
@@ -66,6 +66,7 @@ async fn api_server_accepts_valid_and_refuses_invalid_objects() {
     finalizer_is_set_on_creation(&client).await;
     valid_specs_are_accepted(&client).await;
     invalid_specs_are_refused(&client).await;
+    anti_spoof_cannot_be_changed(&client).await;
     roles_grant_exactly_the_expected_access(&client).await;
     use_check::configuration_label_requires_use_permission(&client).await;
     use_check::tenants_can_read_and_not_change_configurations(&client).await;
@@ -190,6 +191,23 @@ async fn invalid_specs_are_refused(client: &Client) {
         }
     }
     assert!(wrong.is_empty(), "not refused as they should be:\n{}", wrong.join("\n"));
+}
+
+async fn anti_spoof_cannot_be_changed(client: &Client) {
+    let spec =
+        json!({ "L2Services": ["a"], "ConnectionPoint": "cp", "VlanType": "access", "AntiSpoof": true });
+    let object = L2ServiceAttachment::new("guarded", serde_json::from_value(spec).expect("a spec"));
+    let attachments: Api<L2ServiceAttachment> = Api::default_namespaced(client.clone());
+    attachments.create(&PostParams::default(), &object).await.expect("an attachment");
+    let patch = async |spec: Value| {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        attachments.patch("guarded", &PatchParams::default(), &patch).await
+    };
+    for value in [json!(false), Value::Null] {
+        let error = patch(json!({ "AntiSpoof": value })).await.expect_err("refused").to_string();
+        assert!(error.contains("spec.AntiSpoof") && error.contains("can't be changed"), "{error}");
+    }
+    patch(json!({ "MTU": 1400 })).await.expect("another field");
 }
 
 async fn roles_grant_exactly_the_expected_access(client: &Client) {

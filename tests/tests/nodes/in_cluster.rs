@@ -5,7 +5,7 @@ use std::fmt::Debug;
 
 use eno_lab::sandbox::{InCluster, SandboxOptions};
 use eno_nbi_crds::{FabricDevice, L2Service, Phase};
-use eno_tests::{Receiver, System, deployment, object, two_nodes, with_own_sandbox};
+use eno_tests::{Receiver, System, deployment, object, two_nodes, until, with_own_sandbox};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
@@ -167,6 +167,8 @@ where
 
 /// `eno check` finds nothing wrong.
 pub async fn every_check_passes(system: &System) {
+    // Helm 3 does not wait for the last pod of a DaemonSet.
+    until("every check passes", async || system.eno(&["check"], "").await.status.success()).await;
     let report = system.eno_json(&["check"], "", 0).await;
     let checks = report["checks"].as_array().expect("checks");
     // The sandbox has no Multus.

@@ -10,6 +10,7 @@
 //! finds the CPU caches as the other left them, and after ten pods, as a deployment starts them.
 
 mod agent;
+mod packets;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -57,6 +58,7 @@ async fn main() -> Result<()> {
         host: host.clone(),
         audit: Duration::ZERO,
         allowed_masters: BTreeSet::new(),
+        ovs_datapath: eno_schemas::OvsDatapath::System,
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: "/nonexistent".into(),
     };
@@ -111,6 +113,9 @@ async fn main() -> Result<()> {
     println!("one more pod with {PODS} there:             {:.1?}", median(one_more));
     println!("one less:                                {:.1?}", median(one_less));
     println!("detach {} of {PODS}:                      {:.1?}", PODS / 2, median(detach));
+    let [free, guarded] = packets::measure(&runtime, &pods).await?;
+    let times = guarded.div_duration_f64(free);
+    println!("a datagram between two pods:             {free:.2?}, {times:.2} times that with AntiSpoof");
     drop(pods);
     let agent = agent::measure(runtime, desired(0..PODS + 1))?;
     println!("the agent, {PODS} pods over NATS:          {:.1?}", agent.applied);
@@ -174,6 +179,7 @@ fn pod(at: u32) -> NodePod {
         rules: Vec::new(),
         sysctls: BTreeMap::new(),
         up: true,
+        anti_spoof: false,
     };
     NodePod {
         namespace: "default".to_owned(),
@@ -188,6 +194,7 @@ fn bridge() -> std::result::Result<(), NetlinkError> {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(BRIDGE.to_owned()));
     message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+    message.attributes.push(LinkAttribute::Group(eno_driver_node::host::ownership::group("bench")));
     let mut netlink = Netlink::open()?;
     netlink.execute(Request::add_link(BRIDGE, message))?;
     let index = netlink.link_named(BRIDGE)?.map(|link| link.index).unwrap_or_default();

@@ -20,6 +20,7 @@
 mod attribute_filter;
 mod decode;
 mod error;
+mod filter;
 mod mirror;
 mod namespace;
 mod notification;
@@ -32,6 +33,7 @@ mod watch;
 mod workers;
 
 pub use error::{NamespaceError, NetlinkError};
+pub use filter::{IngressProgram, Instruction, MAX_INSTRUCTIONS};
 pub use mirror::{Links, Mirror};
 pub use namespace::{Namespace, NamespaceId, run_on_worker};
 pub use notification::Notifications;

@@ -18,7 +18,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::snapshot::{Address, Route, Rule};
-use super::{NetlinkError, PROTOCOL, PortVlan};
+use super::{Instruction, NetlinkError, PROTOCOL, PortVlan, filter};
 
 /// A change request, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,25 @@ impl Request {
         message.attributes.push(LinkAttribute::Group(group));
         Self::new(format!("delete the interfaces of group {group}"), RouteNetlinkMessage::DelLink(message), 0)
             .tolerating(Errno::ENODEV)
+    }
+
+    /// Makes the qdisc `clsact` of an interface, unless it has one.
+    pub fn add_clsact(name: &str, index: u32) -> Self {
+        let message = RouteNetlinkMessage::NewQueueDiscipline(filter::qdisc(index));
+        Self::new(format!("make the qdisc clsact of {name}"), message, NLM_F_CREATE | NLM_F_EXCL)
+            .tolerating(Errno::EEXIST)
+    }
+
+    /// Sets the program for packets that enter the host by an interface, in the place of an earlier one.
+    pub fn set_ingress_program(name: &str, index: u32, program: &[Instruction]) -> Self {
+        let message = RouteNetlinkMessage::NewTrafficFilter(filter::filter(index, Some(program)));
+        Self::new(format!("set the filter of {name}"), message, NLM_F_CREATE)
+    }
+
+    /// Deletes that program.
+    pub fn delete_ingress_program(name: &str, index: u32) -> Self {
+        let message = RouteNetlinkMessage::DelTrafficFilter(filter::filter(index, None));
+        Self::new(format!("delete the filter of {name}"), message, 0).tolerating(Errno::ENOENT)
     }
 
     /// Gives an interface an alternative name (`IFLA_ALT_IFNAME`).

@@ -91,6 +91,11 @@ pub fn link(link: &PodLink, pid: Option<u32>) -> Result<(), Refusal> {
         }
         parse_mac(mac)?;
     }
+    if link.anti_spoof && !matches!(link.kind, LinkKind::Veth { .. }) {
+        return Err(Refusal::permanent(
+            "AntiSpoof can't be enforced: packets of an interface of this kind reach other pods without passing the host",
+        ));
+    }
     if let LinkKind::Vrf { table } = link.kind
         && matches!(table, 0 | 253..=255)
     {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use eno_schemas::NodeDesired;
+use eno_schemas::{NodeDesired, OvsDatapath};
 use nix::errno::Errno;
 
 use super::host::{self, Host};
@@ -22,7 +22,7 @@ pub fn read_host(
     netlink: &mut Netlink,
     monitor: &NetlinkMonitor,
     desired: &NodeDesired,
-    allowed_masters: &BTreeSet<String>,
+    (allowed_masters, ovs_datapath): (&BTreeSet<String>, OvsDatapath),
     full: bool,
 ) -> Result<(Host, DeletedEnds), NetlinkError> {
     if full {
@@ -35,7 +35,7 @@ pub fn read_host(
     }
     let read_state = || {
         let links = monitor.lock().view.host_links();
-        Host::new(links.unwrap_or_default(), &in_use, desired, allowed_masters)
+        Host::new(links.unwrap_or_default(), &in_use, desired, allowed_masters, ovs_datapath)
     };
     let host = read_state();
     let stale: Vec<Link> = host.stale_ends(desired).cloned().collect();

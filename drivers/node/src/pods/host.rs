@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use eno_schemas::{HostNetwork, LinkKind, Master, NodeDesired, NodePod, PortVlans};
+use eno_schemas::{HostNetwork, LinkKind, Master, NodeDesired, NodePod, OvsDatapath, PortVlans};
 
 use super::check::Refusal;
 use super::kind::{self, Base};
@@ -44,6 +44,8 @@ pub struct Host {
     addressed: BTreeSet<String>,
     /// Interfaces of networks, by name, with the mark that they must carry.
     parents: BTreeMap<String, Evidence>,
+    /// Open vSwitch bridges whose packets pass the kernel's filters.
+    kernel_datapaths: BTreeSet<String>,
 }
 
 fn foreign(name: &str) -> Refusal {
@@ -61,12 +63,13 @@ pub fn has_parents(desired: &NodeDesired) -> bool {
 
 impl Host {
     /// `allowed`: names of interfaces that may be parents besides those of networks. `found`: the host's addresses and
-    /// routes, needed only if [`has_parents`].
+    /// routes, needed only if [`has_parents`]. `datapath`: that of Open vSwitch bridges that ask for none in particular.
     pub fn new(
         links: Arc<Links>,
         found: &Snapshot,
         desired: &NodeDesired,
         allowed: &BTreeSet<String>,
+        datapath: OvsDatapath,
     ) -> Self {
         let mut used_by_node = BTreeMap::new();
         for address in &found.addresses {
@@ -88,7 +91,13 @@ impl Host {
         let mut parents = BTreeMap::new();
         let mut bridges = BTreeSet::new();
         let mut addressed = BTreeSet::new();
+        let mut kernel_datapaths = BTreeSet::new();
         for (name, network) in &desired.networks {
+            if let HostNetwork::Ovs { datapath: own, .. } = network
+                && own.unwrap_or(datapath) == OvsDatapath::System
+            {
+                kernel_datapaths.insert(name.clone());
+            }
             if matches!(network, HostNetwork::PodBridge { addresses, .. } if !addresses.is_empty()) {
                 addressed.insert(name.clone());
             }
@@ -107,7 +116,17 @@ impl Host {
             parents.insert(name.clone(), evidence);
         }
         let (cluster, allowed) = (desired.cluster.clone(), allowed.clone());
-        Self { links, group: group(&cluster), cluster, used_by_node, allowed, bridges, addressed, parents }
+        Self {
+            links,
+            group: group(&cluster),
+            cluster,
+            used_by_node,
+            allowed,
+            bridges,
+            addressed,
+            parents,
+            kernel_datapaths,
+        }
     }
 
     fn has_evidence(&self, link: &Link, evidence: Evidence) -> bool {
@@ -147,6 +166,11 @@ impl Host {
             Some(why) => Err(Refusal::temporary(format!("the host's interface {name} {why}"))),
             None => Ok(link.index),
         }
+    }
+
+    /// True for an Open vSwitch bridge whose packets pass the kernel's filters.
+    pub fn has_kernel_datapath(&self, bridge: &str) -> bool {
+        self.kernel_datapaths.contains(bridge)
     }
 
     /// Refuses a bridge that is no network of this node.

@@ -7,6 +7,7 @@
 //! until a plan is empty. The kernel holds all state ([`ownership`]): an agent that is stopped between any two steps
 //! and started again ends in the same state.
 
+pub mod anti_spoof;
 pub mod check;
 mod cleanup;
 mod host;
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, PortVlans, Rejection};
+use eno_schemas::{AppliedLink, Item, NodeDesired, NodePod, Note, OvsDatapath, PortVlans, Rejection};
 use futures::{Stream, StreamExt as _};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
@@ -55,6 +56,8 @@ pub struct Options {
     pub host: Namespace,
     /// Names of host interfaces that pods' interfaces may be made on, besides those of networks.
     pub allowed_masters: BTreeSet<String>,
+    /// The datapath of Open vSwitch bridges that ask for none in particular.
+    pub ovs_datapath: OvsDatapath,
     /// `/proc/sys/net`, writable.
     pub proc_sys_net: PathBuf,
     /// Maximum time between two audits, which read all pods: the kernel does not notify every change. An audit is due
@@ -217,7 +220,8 @@ impl<R: Resolve> Pods<R> {
         let allowed = &self.shared.options.allowed_masters;
         let known = self.shared.monitor.lock().view.host_links();
         if let Some(links) = known.filter(|_| !list && !host::has_parents(desired)) {
-            let host = Host::new(links, &Snapshot::default(), desired, allowed);
+            let host =
+                Host::new(links, &Snapshot::default(), desired, allowed, self.shared.options.ovs_datapath);
             if host.stale_ends(desired).next().is_none() {
                 return Ok(host);
             }
@@ -232,7 +236,7 @@ impl<R: Resolve> Pods<R> {
                 &mut netlink,
                 &shared.monitor,
                 &wanted,
-                &shared.options.allowed_masters,
+                (&shared.options.allowed_masters, shared.options.ovs_datapath),
                 list,
             )?;
             shared.sockets.put(netlink);

@@ -402,6 +402,12 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             }
             self.view.refresh(index, end);
         }
+        let mut programs = BTreeMap::new();
+        let own_ends: Vec<u32> =
+            self.view.ends(desired.cluster, desired.uid).map(|(end, _)| end.index).collect();
+        for index in own_ends {
+            programs.insert(index, self.host.ingress_program(index)?);
+        }
         let mut routed = BTreeMap::new();
         for remote in desired.pod.links.iter().filter_map(plan::routed_remote) {
             routed.extend(self.pod.route_to(remote)?.map(|index| (remote, index)));
@@ -444,6 +450,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             pod_number,
             host_number,
             routed,
+            programs,
         })
     }
 

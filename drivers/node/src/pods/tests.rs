@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_schemas::{
-    HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, PodLink, PodRoute, PodRule, PrimaryLink,
-    TunDevice,
+    HostNetwork, LinkKind, LinkName, Master, NodeDesired, NodePod, OvsDatapath, PodLink, PodRoute, PodRule,
+    PrimaryLink, TunDevice,
 };
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 
@@ -67,7 +67,7 @@ impl TestNode {
         let run = move || {
             let found = Netlink::open()?.snapshot()?;
             let links = Arc::new(found.links.iter().cloned().collect());
-            let host = Host::new(links, &found, &desired, &BTreeSet::new());
+            let host = Host::new(links, &found, &desired, &BTreeSet::new(), OvsDatapath::System);
             let inner = Sockets::open(
                 (Netlink::open()?, Namespace::current()?),
                 pod,
@@ -156,6 +156,7 @@ fn link(id: &str, kind: LinkKind) -> PodLink {
         rules: Vec::new(),
         sysctls: BTreeMap::new(),
         up: true,
+        anti_spoof: false,
     }
 }
 

@@ -58,6 +58,7 @@ impl DriverFixture for Node {
             host: self.net.0.clone(),
             audit: Duration::ZERO,
             allowed_masters: BTreeSet::new(),
+            ovs_datapath: eno_schemas::OvsDatapath::System,
             proc_sys_net: "/proc/sys/net".into(),
             namespaces: self.folder.path().to_owned(),
         };

@@ -33,6 +33,7 @@ async fn hanging_database_rejects_ovs_networks_and_the_rest_is_applied() {
         host: net.0.clone(),
         audit: Duration::ZERO,
         allowed_masters: BTreeSet::new(),
+        ovs_datapath: eno_schemas::OvsDatapath::System,
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: namespaces.path().to_owned(),
     };

@@ -13,13 +13,13 @@ use proptest::prelude::*;
 use crate::pods::common::*;
 
 /// Runs `ip` in a namespace. True: it succeeded.
-async fn try_ip(namespace: &Namespace, line: &str) -> bool {
+pub async fn try_ip(namespace: &Namespace, line: &str) -> bool {
     let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
     let run = move || Command::new("ip").args(words).output().expect("ip");
     namespace.run(run).await.unwrap().status.success()
 }
 
-async fn ip(namespace: &Namespace, line: &str) {
+pub async fn ip(namespace: &Namespace, line: &str) {
     assert!(try_ip(namespace, line).await, "ip {line}");
 }
 

@@ -272,6 +272,7 @@ fn pods(
         host: host.clone(),
         audit,
         allowed_masters: allowed.clone(),
+        ovs_datapath: eno_schemas::OvsDatapath::System,
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: folder.path().to_owned(),
     };
@@ -333,6 +334,7 @@ pub fn link(id: &str, kind: LinkKind) -> PodLink {
         rules: Vec::new(),
         sysctls: BTreeMap::new(),
         up: true,
+        anti_spoof: false,
     }
 }
 

@@ -346,6 +346,7 @@ async fn replaced_namespace_is_refused() {
         host: node.host.clone(),
         audit: Duration::ZERO,
         allowed_masters: BTreeSet::new(),
+        ovs_datapath: eno_schemas::OvsDatapath::System,
         proc_sys_net: "/proc/sys/net".into(),
         namespaces: "/nonexistent".into(),
     };

@@ -1,6 +1,7 @@
 //! Pods and the host in network namespaces of their own.
 
 mod announcements;
+mod anti_spoof;
 mod attacks;
 pub mod common;
 mod drift;

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use eno_schemas::{Desired, NadDesired, Report};
 
 use crate::pods::ipam::Ipam;
+use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Effect, Key, Name, Target};
@@ -43,12 +44,14 @@ impl Nads {
     pub fn plan(&mut self, store: &Store, ipam: &Ipam, key: &Key, work: &mut Work) {
         let Some(record) = store.get(key).filter(|record| record.finalized) else { return };
         let is_wanted = record.effective.is_some();
+        // What a CNI plugin makes can't be kept from spoofing.
+        let anti_spoof = store.effective(key, Spec::attachment).is_some_and(|spec| spec.anti_spoof);
         if !is_wanted && !self.targets.contains_key(key) && record.status.realized.is_none() {
             return;
         }
         let desired = |leases| {
             // One without an address to give does not exist.
-            let attachment = if is_wanted && exhausted(store, key, leases).is_none() {
+            let attachment = if is_wanted && !anti_spoof && exhausted(store, key, leases).is_none() {
                 Some(render(store, key, leases)?)
             } else {
                 None

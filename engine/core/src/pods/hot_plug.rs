@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{LinkKind, LinkName, Master, Parent, PodLink, PodRoute, PortVlans, VlanId, VlanType};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::node::Nodes;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
@@ -71,6 +73,7 @@ impl Pods {
                 member_of: None,
                 mtu: spec.mtu(chosen),
                 mac: None,
+                anti_spoof: false,
                 alias: None,
                 addresses: Vec::new(),
                 routes: Vec::new(),
@@ -80,6 +83,10 @@ impl Pods {
             },
         };
         let mut first = template(key.name.clone(), main.clone(), name.clone(), kind);
+        if spec.anti_spoof {
+            first.link.anti_spoof = true;
+            first.link.mac = Some(mac_of(&state.pod.uid, &main));
+        }
         if spec.vlan_type == VlanType::Access {
             for part in parts {
                 first.needs.extend(part.needs);
@@ -126,6 +133,13 @@ impl Pods {
         }
         Ok(requested.to_owned())
     }
+}
+
+/// The MAC address of an interface that must not have another one: locally administered, derived from pod and link.
+fn mac_of(uid: &str, id: &str) -> String {
+    let digest = Sha256::digest([uid.as_bytes(), b" ", id.as_bytes()].concat());
+    let rest = digest.iter().take(5).map(|byte| format!(":{byte:02x}"));
+    std::iter::once("02".to_owned()).chain(rest).collect()
 }
 
 fn service_part(store: &Store, service: &Name) -> Result<ServicePart, String> {

@@ -155,6 +155,7 @@ fn template_for(key: &Key, spec: &PodLinkSpec, bridge: &impl Fn(&str) -> Option<
             member_of: spec.member_of.as_ref().map(|link| link_id(key, link)),
             mtu: spec.mtu,
             mac: spec.mac.clone(),
+            anti_spoof: false,
             alias: spec.alias.clone(),
             addresses: Vec::new(),
             routes: spec.routes.clone(),

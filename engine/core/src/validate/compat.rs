@@ -1,8 +1,8 @@
 //! Which CNI plugin can give which VLAN type to which kind of interface.
 
-use eno_schemas::{CniName, InterfaceType, VlanType};
+use eno_schemas::{CniName, InterfaceType, OvsDatapath, VlanType};
 
-use crate::spec::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, SupportedCni};
+use crate::spec::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 
 /// True when the plugin can do it: the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
@@ -23,6 +23,15 @@ pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool 
 /// True when the plugin always calls an IPAM plugin, so that it needs a service with Subnets.
 pub fn needs_subnet(cni: CniName) -> bool {
     matches!(cni, CniName::Ipvlan | CniName::Vlan)
+}
+
+/// True when the host can keep pods of the plugin from spoofing: their packets pass the kernel's filters.
+fn can_hold_addresses(plugin: &Plugin) -> bool {
+    match plugin {
+        Plugin::Bridge { .. } => true,
+        Plugin::Ovs { datapath, .. } => *datapath != Some(OvsDatapath::Netdev),
+        _ => false,
+    }
 }
 
 const CNIS: [CniName; 8] = [
@@ -46,6 +55,19 @@ pub fn choose<'a>(
         offer.interfaces.contains(&interface) && can(offer.plugin.name(), vlan_type, interface)
     };
     let name = &attachment.connection_point;
+    let holds = |offer: &&SupportedCni| !attachment.anti_spoof || can_hold_addresses(&offer.plugin);
+    let held = |offer: &'a SupportedCni| {
+        let problem = || {
+            format!(
+                "{} of ConnectionPoint {name} can't enforce it: packets don't pass the host's kernel; bridge could, \
+                 and ovs with the datapath system",
+                offer.plugin.name().as_str()
+            )
+        };
+        Some(offer)
+            .filter(holds)
+            .ok_or_else(|| Invalid::new("AntiSpoof", problem()).because(Cause::Incompatible))
+    };
     let works = || {
         let offered: Vec<&str> =
             point.cnis.iter().filter(fits).map(|offer| offer.plugin.name().as_str()).collect();
@@ -63,7 +85,9 @@ pub fn choose<'a>(
     let Some(wanted) = attachment.implementation else {
         let able = CNIS.iter().any(|cni| can(*cni, vlan_type, interface));
         let invalid = || Invalid::new("VlanType", format!("{what}: {}", works())).because(cause(able));
-        return point.cnis.iter().find(fits).ok_or_else(invalid);
+        let mut able = point.cnis.iter().filter(fits);
+        let first = able.clone().next().ok_or_else(invalid)?;
+        return held(able.find(holds).unwrap_or(first));
     };
     let able = can(wanted, vlan_type, interface);
     let mut offers = point.cnis.iter().filter(|offer| offer.plugin.name() == wanted).peekable();
@@ -72,10 +96,11 @@ pub fn choose<'a>(
             format!("ConnectionPoint {name} does not offer {} for {what}; {}", wanted.as_str(), works());
         return Err(Invalid::new("Implementation", problem).because(cause(able)));
     }
-    offers.find(fits).ok_or_else(|| {
+    let chosen = offers.find(fits).ok_or_else(|| {
         let problem = format!("{} can't do {what}; {}", wanted.as_str(), works());
         Invalid::new("Implementation", problem).because(cause(able))
-    })
+    })?;
+    held(chosen)
 }
 
 fn interface_str(interface: InterfaceType) -> &'static str {
@@ -88,7 +113,6 @@ fn interface_str(interface: InterfaceType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Plugin;
 
     fn point() -> ConnectionPointSpec {
         let offer = |plugin| SupportedCni { interfaces: vec![InterfaceType::Kernel], plugin, mtu: None };
@@ -122,6 +146,7 @@ mod tests {
             implementation,
             mtu: None,
             usable_from: None,
+            anti_spoof: false,
         }
     }
 

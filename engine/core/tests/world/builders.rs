@@ -136,6 +136,7 @@ pub fn attachment(name: &str, services: &[&str], point: &str) -> Object {
         implementation: None,
         mtu: None,
         usable_from: None,
+        anti_spoof: false,
     };
     object(Kind::L2ServiceAttachment, name, Spec::Attachment(spec))
 }

@@ -1,14 +1,18 @@
 //! The host end of a veth pair.
 
-use eno_schemas::{Master, PodLink, PortVlans};
+use std::collections::BTreeMap;
+
+use eno_schemas::{LinkKind, Master, Parent, PodLink, PortVlans, VlanId};
+use ipnet::IpNet;
 use nix::errno::Errno;
 use rtnetlink::packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
 };
 
 use super::{Planner, Setting, is_pair};
-use crate::netlink::{Kind, Link, PortVlan, Request};
-use crate::pods::check::Refusal;
+use crate::netlink::{IngressProgram, Instruction, Kind, Link, PortVlan, Request};
+use crate::pods::anti_spoof;
+use crate::pods::check::{self, Refusal};
 use crate::pods::ownership::{self, GROUP};
 
 /// What a host end is to be.
@@ -23,6 +27,8 @@ pub(super) struct WantedHostEnd<'a> {
     vlans: Option<&'a PortVlans>,
     /// The Open vSwitch bridge that it is a port of, and its VLANs there.
     ovs: Option<(&'a str, &'a PortVlans)>,
+    /// The program for packets that enter the host by it. It is set up only once it has that.
+    program: Option<Vec<Instruction>>,
 }
 
 impl WantedHostEnd<'_> {
@@ -32,7 +38,7 @@ impl WantedHostEnd<'_> {
     pub(super) fn first_settings(self, name: &str) -> Request {
         let none = AfSpecUnspec::Inet6(vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)]);
         let mut message = LinkMessage::default();
-        if self.vlans.is_none() {
+        if self.vlans.is_none() && self.program.is_none() {
             message.header.flags = LinkFlags::Up;
             message.header.change_mask = LinkFlags::Up;
         }
@@ -73,6 +79,7 @@ impl<'a> Planner<'a> {
             bridge: None,
             vlans: None,
             ovs: None,
+            program: self.wanted_program(link)?,
         };
         let rules = self.observed.host.guard();
         match master {
@@ -83,6 +90,9 @@ impl<'a> Planner<'a> {
             }
             Some(Master::Ovs { bridge, vlans }) => {
                 rules.check_bridge(bridge)?;
+                if link.anti_spoof && !rules.has_kernel_datapath(bridge) {
+                    return Err(user_space_datapath(bridge));
+                }
                 wanted.ovs = Some((bridge, vlans));
             }
         }
@@ -103,10 +113,7 @@ impl<'a> Planner<'a> {
         if let Some(mtu) = wanted.mtu.filter(|mtu| *mtu != end.mtu) {
             self.on_host(link, Setting::Mtu(mtu).of(end));
         }
-        let is_port_of_linux_bridge = end
-            .master
-            .and_then(|index| self.observed.host.link(index))
-            .is_some_and(|master| matches!(master.kind, Kind::Bridge { .. }));
+        let is_port_of_linux_bridge = matches!(self.master_of(end), Some(Kind::Bridge { .. }));
         match wanted.bridge {
             Some(bridge) if end.master != Some(bridge) => {
                 if end.up && wanted.vlans.is_some() {
@@ -119,8 +126,20 @@ impl<'a> Planner<'a> {
             None if is_port_of_linux_bridge => self.on_host(link, Setting::Master(0).of(end)),
             _ => {}
         }
+        if !self.plan_program(link, end, wanted.program.as_deref()) {
+            // A later plan sets it up.
+            return Ok(());
+        }
         if let Some(vlans) = wanted.vlans {
             self.port_vlans(link, end, vlans);
+        }
+        let is_in_kernel = matches!(self.master_of(end), Some(Kind::Other(kind)) if kind == "openvswitch");
+        if wanted.ovs.is_some()
+            && link.anti_spoof
+            && self.desired.open_ports.contains(&end.name)
+            && !is_in_kernel
+        {
+            return Err(user_space_datapath(&end.name));
         }
         if let Some((bridge, vlans)) = wanted.ovs {
             let port = (link.id.clone(), bridge.to_owned(), vlans.clone());
@@ -130,6 +149,47 @@ impl<'a> Planner<'a> {
             self.on_host(link, Setting::Up(true).of(end));
         }
         Ok(())
+    }
+
+    fn master_of(&self, end: &Link) -> Option<&'a Kind> {
+        Some(&self.observed.host.link(end.master?)?.kind)
+    }
+
+    /// The program of the host end of a link.
+    fn wanted_program(&self, link: &PodLink) -> Result<Option<Vec<Instruction>>, Refusal> {
+        if !link.anti_spoof {
+            return Ok(None);
+        }
+        let mac = link.mac.as_deref().ok_or_else(|| Refusal::permanent("AntiSpoof needs a MAC address"))?;
+        let mut tagged: BTreeMap<VlanId, Vec<IpNet>> = BTreeMap::new();
+        for other in &self.desired.pod.links {
+            if let LinkKind::Vlan { parent: Parent::Link(parent), vlan } = &other.kind
+                && *parent == link.id
+            {
+                tagged.entry(*vlan).or_default().extend(&other.addresses);
+            }
+        }
+        anti_spoof::program(check::parse_mac(mac)?, &link.addresses, &tagged).map(Some)
+    }
+
+    /// Plans the program of a host end. True: it is as desired. Otherwise the end is not up without any.
+    fn plan_program(&mut self, link: &PodLink, end: &Link, wanted: Option<&[Instruction]>) -> bool {
+        let found = self.observed.programs.get(&end.index);
+        match wanted {
+            None if found.is_some_and(IngressProgram::is_set) => {
+                self.on_host(link, Request::delete_ingress_program(&end.name, end.index));
+            }
+            Some(wanted) if found.is_none_or(|found| !found.is(wanted)) => {
+                if end.up && found.is_none_or(|found| !found.is_set()) {
+                    self.on_host(link, Setting::Up(false).of(end));
+                }
+                self.on_host(link, Request::add_clsact(&end.name, end.index));
+                self.on_host(link, Request::set_ingress_program(&end.name, end.index, wanted));
+                return false;
+            }
+            _ => {}
+        }
+        true
     }
 
     fn port_vlans(&mut self, link: &PodLink, end: &Link, vlans: &PortVlans) {
@@ -150,4 +210,10 @@ impl<'a> Planner<'a> {
             self.on_host(link, Request::add_port_vlans(&end.name, end.index, &missing));
         }
     }
+}
+
+fn user_space_datapath(place: &str) -> Refusal {
+    Refusal::permanent(format!(
+        "AntiSpoof can't be enforced on {place}: Open vSwitch's datapath in user space takes packets before the kernel can check them"
+    ))
 }

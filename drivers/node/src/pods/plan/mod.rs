@@ -27,7 +27,7 @@ use rtnetlink::packet_route::link::LinkAttribute;
 use super::check::Refusal;
 use super::host::HostView;
 use super::ownership::{self, DELETION_GROUP, GROUP, OwnershipMark};
-use crate::netlink::{Kind, Link, PortsVlans, Request, Snapshot};
+use crate::netlink::{IngressProgram, Kind, Link, PortsVlans, Request, Snapshot};
 
 /// A pod and its desired state.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +54,8 @@ pub struct Observed<'a> {
     pub host: HostView<'a>,
     /// VLANs of host ends that are ports of VLAN-filtering bridges, by index.
     pub vlans: PortsVlans,
+    /// Programs of host ends, by index.
+    pub programs: BTreeMap<u32, IngressProgram>,
     /// Values of the sysctls that are desired or to be restored, by their path below `/proc/sys/net`. Files that do not
     /// exist are missing here.
     pub sysctls: BTreeMap<PathBuf, String>,

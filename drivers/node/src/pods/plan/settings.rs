@@ -199,7 +199,7 @@ impl<'a> Planner<'a> {
         let is_filtered =
             matches!(&link.kind, LinkKind::Veth { master: Some(Master::Bridge { vlans: Some(_), .. }) });
         let host_end = target.found().and_then(|found| self.host_end(link, found));
-        if link.up && is_filtered && host_end.is_none_or(|end| !end.up) {
+        if link.up && (is_filtered || link.anti_spoof) && host_end.is_none_or(|end| !end.up) {
             return;
         }
         if link.up && !self.plan.awaiting_port.contains(&link.id) {

@@ -42,6 +42,7 @@ pub(super) fn attachment(source: &crds::L2ServiceAttachmentSpec) -> Result<Attac
         implementation: source.implementation,
         mtu: source.mtu.map(u32::from),
         usable_from: optional_selector("UsableFrom", source.usable_from.as_ref())?,
+        anti_spoof: source.anti_spoof,
     })
 }
 
