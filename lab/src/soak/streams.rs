@@ -16,16 +16,16 @@ use crate::sandbox::Sandbox;
 
 /// A bucket is a stream too.
 const CALLBACKS: &str = "KV_ENO_CALLBACKS";
-/// All streams with their number of consumers: each driver instance reads its commands, and the leading engine the
-/// others.
+/// All streams with their number of consumers: each of the six driver instances reads its commands and owners, and the
+/// leading engine all but the owners.
 const STREAMS: [(&str, usize); 8] = [
-    (subject::COMMANDS, 5),
+    (subject::COMMANDS, 7),
     (subject::RESULTS, 1),
     (subject::TRANSITIONS, 1),
     (subject::HISTORY, 0),
     (subject::DEAD_LETTERS, 0),
     ("KV_ENO_DRIVERS", 1),
-    ("KV_ENO_OWNERS", 0),
+    ("KV_ENO_OWNERS", 6),
     (CALLBACKS, 1),
 ];
 /// Maximum time for a connection to NATS.
