@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 /// The modules that the tests need, if they are not built in.
-pub const WANTED: [&str; 21] = [
+pub const WANTED: [&str; 23] = [
     "8021q",
     "bonding",
     "bridge",
+    "cls_bpf",
     "dummy",
     "geneve",
     "ip6_gre",
@@ -24,6 +25,7 @@ pub const WANTED: [&str; 21] = [
     "nft_chain_nat",
     "nft_ct",
     "openvswitch",
+    "sch_ingress",
     "sit",
     "tun",
     "veth",

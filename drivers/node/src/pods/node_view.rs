@@ -105,7 +105,9 @@ struct KnownPod {
     last: Option<Arc<LastRead>>,
     /// True when a change was notified since it was last read.
     notified: bool,
-    /// It is not read again before this time, unless its desired state changes: reading it takes much CPU time.
+    /// CPU time that its reads took, less what the time since allows, as of this time.
+    spent: Option<(Duration, Instant)>,
+    /// It is not read again before this time, unless its desired state changes: its reads took too much CPU time.
     postponed: Option<Instant>,
 }
 
@@ -117,11 +119,11 @@ impl KnownPod {
     }
 }
 
-/// A pod that takes this much CPU time, or more, is postponed: it may keep changing.
-const LONG_READ: Duration = Duration::from_millis(20);
+/// CPU time that the reads of a pod may take at once. A pod beyond that is postponed, since it may keep changing.
+const CPU_BURST: Duration = Duration::from_secs(1);
 
-/// How many times the CPU time of its read a pod is postponed. So it takes at most a tenth of a worker's time.
-const POSTPONED: u32 = 10;
+/// In the long run the reads of a pod take at most this part of a worker's time.
+const CPU_SHARE: u32 = 10;
 
 /// The view; see the [module](self).
 #[derive(Debug, Default)]
@@ -317,7 +319,11 @@ impl NodeView {
         } else if let Some(pod) = self.pods.get_mut(uid) {
             pod.namespace = namespace;
             pod.last = Some(Arc::new(last));
-            pod.postponed = (took >= LONG_READ).then(|| now + took * POSTPONED);
+            let (spent, since) = pod.spent.unwrap_or((Duration::ZERO, now));
+            let spent = spent.saturating_sub(now.saturating_duration_since(since) / CPU_SHARE) + took;
+            pod.spent = Some((spent, now));
+            let excess = spent.saturating_sub(CPU_BURST);
+            pod.postponed = (excess > Duration::ZERO).then(|| now + excess * CPU_SHARE);
         }
     }
 
