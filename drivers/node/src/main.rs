@@ -48,9 +48,9 @@ struct Args {
     /// A network of the cluster, such as that of its services or pods, that no bridge of pods may overlap; may be repeated
     #[arg(long, env = "ENO_RESERVED_NETWORKS", value_name = "CIDR", value_delimiter = ',')]
     reserved_network: Vec<IpNet>,
-    /// The address of the API server in the cluster, as every pod has it: no bridge of pods may have it
+    /// The API server in the cluster, as every pod has it, which may be a name: no bridge of pods may have its address
     #[arg(long, env = "KUBERNETES_SERVICE_HOST", value_name = "ADDRESS", hide = true)]
-    api_server: Option<IpAddr>,
+    api_server: Option<String>,
     /// Where /proc/sys/net is mounted writable
     #[arg(long, env = "ENO_PROC_SYS", value_name = "DIR", default_value = "/proc/sys/net")]
     proc_sys: PathBuf,
@@ -72,23 +72,20 @@ impl Args {
         let host = Namespace::current()?;
         let endpoint: Endpoint = self.ovsdb.parse()?;
         let socket = self.ovsdb.strip_prefix("unix:").map(PathBuf::from);
-        let datapath = match self.ovs_datapath {
-            DatapathType::System => Datapath::System,
-            DatapathType::Netdev => Datapath::Netdev,
+        let (datapath, ovs_datapath) = match self.ovs_datapath {
+            DatapathType::System => (Datapath::System, OvsDatapath::System),
+            DatapathType::Netdev => (Datapath::Netdev, OvsDatapath::Netdev),
         };
         let options = Options {
             host: host.clone(),
             audit: AUDIT,
             allowed_masters: self.allow_interface.into_iter().collect(),
-            ovs_datapath: match datapath {
-                Datapath::System => OvsDatapath::System,
-                Datapath::Netdev => OvsDatapath::Netdev,
-            },
+            ovs_datapath,
             proc_sys_net: self.proc_sys,
             namespaces: self.namespaces,
         };
-        let reserved: Vec<IpNet> =
-            self.reserved_network.into_iter().chain(self.api_server.map(IpNet::from)).collect();
+        let api_server = self.api_server.and_then(|host| host.parse::<IpAddr>().ok()).map(IpNet::from);
+        let reserved: Vec<IpNet> = self.reserved_network.into_iter().chain(api_server).collect();
         let pods = Pods::new(eno_cri::Client::new(self.cri_resolver), options);
         let switch = Switch::new(Ovs::new(endpoint, datapath), socket);
         Ok(NodeDriver::new(self.node, Host::new(host, &reserved), pods, switch))

@@ -152,6 +152,7 @@ fn bridge_has_no_address_that_the_node_reaches_elsewhere() {
         ("fe80::1/64", false),
         ("ff02::1/128", false),
         ("::1/128", false),
+        ("64:ff9b::a00:1/128", false),
         ("::ffff:10.0.0.1/128", false),
     ] {
         let refusal = refused(bad).expect_err(bad);

@@ -105,12 +105,8 @@ impl Netlink {
             RouteNetlinkMessage::NewTrafficFilter(message) => program(&message),
             _ => None,
         });
-        match found {
-            Ok(found) => Ok(IngressProgram(found.into_iter().next())),
-            // It has no such qdisc, or does not exist.
-            Err(NetlinkError::Refused { .. }) => Ok(IngressProgram::default()),
-            Err(error) => Err(error),
-        }
+        // Without such a qdisc the list is empty.
+        Ok(IngressProgram(found?.into_iter().next()))
     }
 }
 
