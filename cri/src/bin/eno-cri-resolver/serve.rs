@@ -22,7 +22,7 @@ use crate::resolve::Resolver;
 
 /// Maximum concurrent connections. A further one takes the place of the one that is idle for the longest time, and waits
 /// only if none is idle.
-const MAX_CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 256;
 
 /// Time after which an idle connection is closed, and time limit of writing a response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
