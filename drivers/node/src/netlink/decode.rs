@@ -41,6 +41,22 @@ impl Netlink {
         Ok(links)
     }
 
+    /// The interfaces of another namespace, which this one has a number for ([`Self::numbered_namespaces`]).
+    pub fn links_in(&mut self, number: i32) -> Result<Vec<Link>, NetlinkError> {
+        let mut message = link_request();
+        message.attributes.push(LinkAttribute::IfNetnsId(number));
+        self.dump("list interfaces of a nested namespace", &RouteNetlinkMessage::GetLink(message), new_link)
+    }
+
+    /// The numbers of the other namespaces that this one has a number for.
+    pub fn numbered_namespaces(&mut self) -> Result<Vec<i32>, NetlinkError> {
+        let all = RouteNetlinkMessage::GetNsId(NsidMessage::default());
+        self.dump("list namespaces", &all, |message| match message {
+            RouteNetlinkMessage::NewNsId(found) => number(&found),
+            _ => None,
+        })
+    }
+
     /// The interface with that index, if it exists.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
         let mut message = link_request();
@@ -71,11 +87,7 @@ impl Netlink {
         message.attributes.push(NsidAttribute::Fd(descriptor));
         let answer = self.get("look at a namespace", RouteNetlinkMessage::GetNsId(message))?;
         let Some(RouteNetlinkMessage::NewNsId(found)) = answer else { return Ok(None) };
-        let number = find(&found.attributes, |attribute| match attribute {
-            NsidAttribute::Id(number) => Some(*number),
-            _ => None,
-        });
-        Ok(number.filter(|number| *number >= 0))
+        Ok(number(&found))
     }
 
     /// The addresses of all interfaces.
@@ -262,6 +274,15 @@ fn kind(infos: Vec<LinkInfo>) -> Option<Kind> {
         },
         (other, _) => Kind::Other(other.to_string()),
     })
+}
+
+/// The number in an answer to `RTM_GETNSID`; `None`: the namespace has none.
+fn number(message: &NsidMessage) -> Option<i32> {
+    let number = find(&message.attributes, |attribute| match attribute {
+        NsidAttribute::Id(number) => Some(*number),
+        _ => None,
+    });
+    number.filter(|number| *number >= 0)
 }
 
 fn find<I, T>(data: &[I], pick: impl FnMut(&I) -> Option<T>) -> Option<T> {

@@ -82,6 +82,15 @@ impl Request {
             .tolerating(Errno::ENODEV)
     }
 
+    /// Deletes an interface in another namespace, which the socket's has a number for. Succeeds when it is gone already.
+    pub fn delete_link_in(number: i32, name: &str, index: u32) -> Self {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::IfNetnsId(number));
+        let operation = format!("delete interface {name} of a nested namespace");
+        Self::new(operation, RouteNetlinkMessage::DelLink(message), 0).tolerating(Errno::ENODEV)
+    }
+
     /// Deletes all interfaces of a group at once. Succeeds when there are none.
     pub fn delete_group(group: u32) -> Self {
         let mut message = LinkMessage::default();

@@ -298,21 +298,15 @@ impl<R: Resolve> Pods<R> {
         let permit = self.workers(1).await;
         let own_watch = watch.clone();
         let open_ports = Arc::clone(&job.open_ports);
+        let granted = job.read.granted.clone();
         let converge_in_pod = move || -> Result<_, PodError> {
             let _permit = permit;
             let socket: Netlink = shared.sockets.take::<PodError>()?;
             let view = HostView::new(&host);
-            let proc_sys_net = shared.options.proc_sys_net.clone();
-            let mut sockets = Sockets::open(
-                (socket, shared.options.host.clone()),
-                namespace,
-                view,
-                proc_sys_net,
-                runtime,
-                own_watch,
-                is_new,
-            )?;
-            let wanted = DesiredPod { cluster: &cluster, uid: &uid, pid, pod: &pod, open_ports: &open_ports };
+            let mut sockets =
+                Sockets::open(socket, namespace, view, &shared.options, runtime, own_watch, is_new)?;
+            let (open_ports, granted) = (&open_ports, &granted);
+            let wanted = DesiredPod { cluster: &cluster, uid: &uid, pid, pod: &pod, open_ports, granted };
             let outcome = converge(&mut sockets, &wanted);
             let (socket, pod, ends, vlans) = sockets.close();
             shared.monitor.lock().view.host_read(ends, vlans);
@@ -366,6 +360,7 @@ impl<R: Resolve> Pods<R> {
         }
         if job.read.namespace.as_ref().is_none_or(|known| known.sandbox.id != sandbox.id) {
             job.read.before = None;
+            job.read.granted.clear();
         }
         let container = container.to_owned();
         job.read.namespace = Some(PodNamespace { sandbox: sandbox.clone(), container });
@@ -374,7 +369,7 @@ impl<R: Resolve> Pods<R> {
 
     /// Records the result of the work on a pod, and adds it to the result of the reconcile.
     fn record(&self, job: Job, result: Result<Outcome, Refusal>, host: &Host, applied: &mut PodsApplied) {
-        let Job { read: PodRead { uid, namespace, before, .. }, wanted, took, .. } = job;
+        let Job { read: PodRead { uid, namespace, before, granted, .. }, wanted, took, .. } = job;
         let is_desired = wanted.is_some();
         let pod = wanted.unwrap_or_else(empty_pod);
         let outcome = match result {
@@ -391,8 +386,8 @@ impl<R: Resolve> Pods<R> {
             }
             // The pod may run and use its network: its ports stay, with the desired VLANs only.
             Err(refusal) => {
-                let outcome =
-                    Outcome { pod: Some(refusal), ovs: host.ovs_ports(&uid, &pod), ..Outcome::default() };
+                let ovs = host.ovs_ports(&uid, &pod);
+                let outcome = Outcome { pod: Some(refusal), ovs, granted, ..Outcome::default() };
                 applied.add_ports(&uid, &outcome);
                 outcome
             }

@@ -8,7 +8,7 @@
 //! The [`monitor`](super::monitor) keeps the view true with what netlink notifies. A reconcile asks the view what to
 //! read, and records what it has read. The view spares work only: all of it can be read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,8 @@ pub struct PodRead {
     pub namespace: Option<PodNamespace>,
     /// The result of the last reconcile.
     pub before: Option<Arc<LastRead>>,
+    /// [`Outcome::granted`] of the last reconcile that came to its end.
+    pub granted: BTreeSet<u32>,
 }
 
 /// The network namespace of a pod.
@@ -103,6 +105,8 @@ struct KnownPod {
     namespace: Option<PodNamespace>,
     /// The last reconcile; `None`: there was none, it is in progress, or it did not come to its end.
     last: Option<Arc<LastRead>>,
+    /// [`Outcome::granted`] of the last reconcile that came to its end.
+    granted: BTreeSet<u32>,
     /// True when a change was notified since it was last read.
     notified: bool,
     /// CPU time that its reads took, less what the time since allows, as of this time.
@@ -292,7 +296,8 @@ impl NodeView {
         let wanted = reads.pods.iter().map(|(uid, reason)| ((*uid).to_owned(), *reason));
         let read = |(uid, reason): (String, ReadReason)| {
             let pod = self.pods.entry(uid.clone()).or_default();
-            PodRead { uid, reason, namespace: pod.namespace.clone(), before: pod.last.take() }
+            let (namespace, granted) = (pod.namespace.clone(), pod.granted.clone());
+            PodRead { uid, reason, namespace, before: pod.last.take(), granted }
         };
         undesired.into_iter().chain(wanted).map(read).collect()
     }
@@ -318,6 +323,7 @@ impl NodeView {
             self.pods.remove(uid);
         } else if let Some(pod) = self.pods.get_mut(uid) {
             pod.namespace = namespace;
+            pod.granted.clone_from(&last.outcome.granted);
             pod.last = Some(Arc::new(last));
             let (spent, since) = pod.spent.unwrap_or((Duration::ZERO, now));
             let spent = spent.saturating_sub(now.saturating_duration_since(since) / CPU_SHARE) + took;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use eno_schemas::{AppliedLink, LinkKind, Master, PodLink, PortVlans};
 
+use super::Options;
 use super::check::Refusal;
 use super::host::HostView;
 use super::ownership::{self, GROUP, OwnershipMark};
@@ -67,6 +68,9 @@ impl From<PodError> for Refusal {
     }
 }
 
+/// Maximum namespaces nested in a pod's that are read.
+const MAX_NESTED: usize = 16;
+
 /// Access to the kernel; tests interrupt it.
 pub trait Kernel<'a> {
     /// Reads the observed state.
@@ -100,6 +104,8 @@ pub struct Outcome {
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
     pub awaiting_port: BTreeSet<String>,
+    /// [`Plan::granted`](plan::Plan::granted) of the last plan.
+    pub granted: BTreeSet<u32>,
     /// Number of steps that were applied.
     pub steps: usize,
 }
@@ -122,6 +128,7 @@ pub fn converge<'a>(kernel: &mut impl Kernel<'a>, desired: &DesiredPod<'_>) -> R
         let observed = kernel.read(desired, scope)?;
         let mut plan = plan::plan(desired, &observed, &outcome.refused);
         outcome.refused.append(&mut plan.refused);
+        outcome.granted.clone_from(&plan.granted);
         if outcome.pod.is_some() {
             // Failed steps that belong to no link are not repeated.
             plan.steps.retain(|step| step.link.is_some());
@@ -204,12 +211,10 @@ pub struct Sockets<'a> {
     pod: Netlink,
     /// The pod's namespace.
     namespace: Namespace,
-    /// The host's namespace.
-    host_namespace: Namespace,
     /// The host's interfaces.
     view: HostView<'a>,
-    /// `/proc/sys/net`, writable.
-    proc_sys_net: PathBuf,
+    /// The settings of [`Pods`](super::Pods).
+    options: &'a Options,
     /// True when the kernel has `IFA_PROTO`.
     has_address_protocol: bool,
     /// For making TUN devices.
@@ -226,13 +231,13 @@ pub struct Sockets<'a> {
 }
 
 impl<'a> Sockets<'a> {
-    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's, and that namespace. `is_new`: the pod has no routes
+    /// Moves the calling thread to the pod's namespace. `host`: a socket in the host's. `is_new`: the pod has no routes
     /// or rules of ENO unless it has interfaces of ENO.
     pub fn open(
-        (host, host_namespace): (Netlink, Namespace),
+        host: Netlink,
         namespace: Namespace,
         view: HostView<'a>,
-        proc_sys_net: PathBuf,
+        options: &'a Options,
         runtime: tokio::runtime::Handle,
         watch: Option<Arc<Watch>>,
         is_new: bool,
@@ -246,9 +251,8 @@ impl<'a> Sockets<'a> {
             host,
             pod,
             namespace,
-            host_namespace,
             view,
-            proc_sys_net,
+            options,
             has_address_protocol,
             runtime,
             watch,
@@ -321,6 +325,22 @@ impl<'a> Sockets<'a> {
         Ok(())
     }
 
+    /// The interfaces of namespaces that the pod's has a number for: the kernel gives one to each namespace that the pod
+    /// has moved an interface to. The host's, and those in the folder of namespaces, which other pods may have, are none
+    /// of them. A namespace that can't be read is left out.
+    fn read_nested(&mut self, host_number: Option<i32>) -> Result<Vec<(i32, Vec<Link>)>, PodError> {
+        let mut others: BTreeSet<i32> = host_number.into_iter().collect();
+        for entry in fs::read_dir(&self.options.namespaces).into_iter().flatten().flatten() {
+            if let Ok(namespace) = Namespace::open(&entry.path()) {
+                others.extend(self.pod.namespace_number(namespace.fd())?);
+            }
+        }
+        let numbers = self.pod.numbered_namespaces()?.into_iter().filter(|number| !others.contains(number));
+        let numbers: Vec<i32> = numbers.take(MAX_NESTED).collect();
+        let mut read = |number| Some((number, self.pod.links_in(number).ok()?));
+        Ok(numbers.into_iter().filter_map(&mut read).collect())
+    }
+
     /// Makes a persistent TUN or TAP device. It is opened without IFF_TUN_EXCL, since no other interface has this name.
     fn make_tun(
         &self,
@@ -354,7 +374,7 @@ impl<'a> Sockets<'a> {
     }
 
     fn write(&self, path: &std::path::Path, value: &str) -> Result<(), PodError> {
-        let path = self.proc_sys_net.join(path);
+        let path = self.options.proc_sys_net.join(path);
         fs::write(&path, value).map_err(|source| PodError::File { operation: "write", path, source })
     }
 }
@@ -376,7 +396,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
         }
         let pod = self.observed.clone();
         let pod_number = self.host.namespace_number(self.namespace.fd())?;
-        let host_number = self.pod.namespace_number(self.host_namespace.fd())?;
+        let host_number = self.pod.namespace_number(self.options.host.fd())?;
         let mut ends: BTreeMap<u32, Option<Link>> = BTreeMap::new();
         for link in pod.links.iter().filter(|link| link.kind == Kind::Veth && link.group == GROUP) {
             // The pod chooses the index that it names, which may be that of any interface of the host.
@@ -427,12 +447,18 @@ impl<'a> Kernel<'a> for Sockets<'a> {
                 self.vlans.insert(port, self.host.port_vlans(port)?);
             }
         }
+        let granted = plan::granted_parents(desired, &pod.links, host_number);
+        let nested = if plan::revoked_parents(desired, &granted, &self.view).is_empty() {
+            Vec::new()
+        } else {
+            self.read_nested(host_number)?
+        };
         let mut sysctls = BTreeMap::new();
         for link in &desired.pod.links {
             let key = ownership::altname(desired.cluster, desired.uid, &link.id);
             let Some(found) = pod.links.iter().find(|found| found.altnames.contains(&key)) else { continue };
             for path in watched_sysctls(desired, link, found) {
-                let whole = self.proc_sys_net.join(&path);
+                let whole = self.options.proc_sys_net.join(&path);
                 match fs::read_to_string(&whole) {
                     Ok(value) => drop(sysctls.insert(path, value)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -451,6 +477,7 @@ impl<'a> Kernel<'a> for Sockets<'a> {
             host_number,
             routed,
             programs,
+            nested,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Convergence of a pod when the agent is stopped after any step and started again without its cache.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use eno_schemas::{
@@ -68,21 +69,23 @@ impl TestNode {
             let found = Netlink::open()?.snapshot()?;
             let links = Arc::new(found.links.iter().cloned().collect());
             let host = Host::new(links, &found, &desired, &BTreeSet::new(), OvsDatapath::System);
-            let inner = Sockets::open(
-                (Netlink::open()?, Namespace::current()?),
-                pod,
-                HostView::new(&host),
-                "/proc/sys/net".into(),
-                runtime,
-                None,
-                false,
-            )?;
+            let options = super::Options {
+                host: Namespace::current()?,
+                allowed_masters: BTreeSet::new(),
+                ovs_datapath: OvsDatapath::System,
+                proc_sys_net: "/proc/sys/net".into(),
+                audit: std::time::Duration::ZERO,
+                namespaces: PathBuf::new(),
+            };
+            let view = HostView::new(&host);
+            let inner = Sockets::open(Netlink::open()?, pod, view, &options, runtime, None, false)?;
             let pod_desired = DesiredPod {
                 cluster: CLUSTER,
                 uid: "0-1",
                 pid: Some(42),
                 pod: &pod_desired,
                 open_ports: &BTreeSet::new(),
+                granted: &BTreeSet::new(),
             };
             converge(&mut InterruptedKernel { inner, left: steps }, &pod_desired)
         };

@@ -65,6 +65,8 @@ async fn pod_sends_from_its_own_addresses_only() {
         assert_eq!(neighbour(&c, of_v).await.as_deref(), Some(&mac_of_v[..]), "{of_v}");
         ip(&a, &format!("route del {of_c} dev net1 src {of_v}")).await;
         ip(&a, &format!("address del {of_v}/{} dev net1", &length[..length.len().min(3)].trim())).await;
+        // Packets from the neighbour's address wait for an answer for some seconds.
+        ip(&a, "neigh flush dev net1").await;
         assert!(reaches(&a, &c, &bracketed(of_c)).await, "{own}");
     }
     // It takes another MAC address: nothing leaves until that is its own again.

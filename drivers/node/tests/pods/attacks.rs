@@ -1,8 +1,8 @@
 //! Pods with NET_ADMIN in their own network namespace, which make, move, rename and mark interfaces there and in nested
 //! namespaces. Nothing outside of the pod changes.
 
-use std::io::Write as _;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 
 use eno_driver_node::netlink::{Kind, Link, Namespace, Netlink, PROTOCOL, Snapshot};
 use eno_driver_node::pods::ownership;
@@ -33,6 +33,13 @@ fn mark(uid: &str, id: &str) -> String {
     ownership::altname(CLUSTER, uid, id)
 }
 
+/// An interface that shares one of the host: of the kind `macvlan` or `ipvlan`.
+fn shared(kind: &str, address: &str) -> PodLink {
+    let master = "parent0".to_owned();
+    let kind = if kind == "macvlan" { LinkKind::Macvlan { master } } else { LinkKind::Ipvlan { master } };
+    PodLink { addresses: vec![address.parse().unwrap()], ..link("net1", kind) }
+}
+
 /// A node with a bridge of the primary CNI, `cni0`, and two pods whose `eth0` are its ports: `a`, which attacks, and `v`.
 /// Both get `net1` of ENO. Besides, `a` has the namespace `nested` in it.
 struct Attacked {
@@ -40,15 +47,54 @@ struct Attacked {
     a: Namespace,
     v: Namespace,
     nested: Namespace,
+    /// Keeps the user namespace of `a`, if it has one.
+    _user: Option<User>,
+}
+
+/// Whether a pod has a user namespace of its own (`hostUsers: false`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Users {
+    Host,
+    Own,
+}
+
+/// A process in a user namespace with a network namespace of its own. It ends with this.
+struct User(std::process::Child);
+
+impl User {
+    fn new() -> (Self, Namespace) {
+        let words = ["--user", "--map-root-user", "--net", "sh", "-c", "echo made; read end"];
+        let mut unshare = Command::new("unshare");
+        let mut child =
+            unshare.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("unshare");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let namespace = Namespace::open(format!("/proc/{}/ns/net", child.id()).as_ref()).unwrap();
+        (Self(child), namespace)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
 }
 
 impl Attacked {
-    async fn new(link: impl Fn(&str) -> PodLink) -> Self {
+    async fn new(users: Users, link: impl Fn(&str) -> PodLink) -> Self {
         let mut node = Node::new().await;
         node.add_parent().await;
         ip(&node.host, "link set veth0 up").await;
         ip(&node.host, "link add cni0 type bridge").await;
-        let (a, v) = (node.run_pod("a", 101).await, node.run_pod("v", 102).await);
+        let (mut a, v) = (node.run_pod("a", 101).await, node.run_pod("v", 102).await);
+        let mut user = None;
+        if users == Users::Own {
+            let (process, namespace) = User::new();
+            ip(&namespace, "link set lo up").await;
+            node.set_sandbox("a", namespace.clone(), Some(101));
+            (user, a) = (Some(process), namespace);
+        }
         for (uid, pod) in [("a", &a), ("v", &v)] {
             let line =
                 format!("link add cali-{uid} master cni0 type veth peer name eth0 netns {}", path(pod));
@@ -58,7 +104,7 @@ impl Attacked {
         node.want("a", vec![link("10.9.0.2/24")]);
         node.want("v", vec![link("10.9.0.3/24")]);
         node.settle().await;
-        Self { node, a, v, nested: Namespace::create().unwrap() }
+        Self { node, a, v, nested: Namespace::create().unwrap(), _user: user }
     }
 
     /// What the attacker must not change: interfaces of the host other than its own, and the other pod.
@@ -106,7 +152,17 @@ impl Attacked {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn pod_that_forges_the_index_of_a_peer_takes_over_no_interface_of_the_host() {
-    let mut all = Attacked::new(|address| bridged("net1", address)).await;
+    for (users, is_routed) in [(Users::Host, false), (Users::Host, true), (Users::Own, false)] {
+        forge_the_index_of_a_peer(users, is_routed).await;
+    }
+}
+
+/// `is_routed`: the primary CNI routes to its ends, as Calico and Cilium do; otherwise they are ports of `cni0`.
+async fn forge_the_index_of_a_peer(users: Users, is_routed: bool) {
+    let mut all = Attacked::new(users, |address| bridged("net1", address)).await;
+    if is_routed {
+        ip(&all.node.host, "link set cali-v nomaster").await;
+    }
     let end = named(&all.v, "eth0").await.parent.unwrap();
     // The index that the host's end of the other pod's interface names.
     let index_there = named(&all.node.host, "cali-v").await.parent.unwrap();
@@ -135,17 +191,7 @@ async fn pod_that_forges_the_index_of_a_parent_gets_its_interface_on_the_host_ag
         if kernel_lacks(&[kind]).await {
             continue;
         }
-        let on_parent = |address: &str| PodLink {
-            addresses: vec![address.parse().unwrap()],
-            ..link(
-                "net1",
-                match kind {
-                    "macvlan" => LinkKind::Macvlan { master: "parent0".to_owned() },
-                    _ => LinkKind::Ipvlan { master: "parent0".to_owned() },
-                },
-            )
-        };
-        let mut all = Attacked::new(on_parent).await;
+        let mut all = Attacked::new(Users::Host, |address| shared(kind, address)).await;
         let parent = named(&all.node.host, "parent0").await.index;
         let mode = if kind == "macvlan" { "bridge" } else { "l2" };
         ip(&all.nested, &format!("link add p index {parent} type veth peer name pp")).await;
@@ -158,6 +204,60 @@ async fn pod_that_forges_the_index_of_a_parent_gets_its_interface_on_the_host_ag
         all.node.settle().await;
         assert!(reaches(&all.a, &all.v, "10.9.0.3").await, "{kind}");
     }
+}
+
+/// The kinds of the interfaces in a namespace that are on one of the host.
+async fn on_parent(namespace: &Namespace) -> Vec<String> {
+    let links = stable_snapshot(namespace).await.links;
+    let shares = |link: &Link| matches!(link.kind, Kind::Macvlan { .. } | Kind::Ipvlan { .. });
+    links.into_iter().filter(shares).map(|link| link.name).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn interfaces_that_a_pod_made_on_that_of_eno_end_with_it() {
+    let (host, own) = (Users::Host, Users::Own);
+    for (kind, users, deletes_first) in
+        [("macvlan", host, false), ("macvlan", host, true), ("macvlan", own, false), ("ipvlan", host, false)]
+    {
+        if kernel_lacks(&[kind]).await {
+            continue;
+        }
+        let mut all = Attacked::new(users, |address| shared(kind, address)).await;
+        // Another pod, which a third party connects to this one, is no nested namespace.
+        std::os::unix::fs::symlink(path(&all.v), all.node.folder.path().join("v")).unwrap();
+        ip(&all.a, &format!("link add to-v type veth peer name to-a netns {}", path(&all.v))).await;
+        let derived = format!("link add own link net1 type {kind}");
+        ip(&all.a, &derived).await;
+        ip(&all.a, &format!("link set own netns {}", path(&all.nested))).await;
+        ip(&all.a, &derived).await;
+        all.node.settle().await;
+        assert_eq!(on_parent(&all.a).await, ["net1", "own"], "{kind}");
+        if deletes_first {
+            ip(&all.a, "link del net1").await;
+        } else {
+            ip(&all.a, &format!("link set net1 netns {}", path(&all.nested))).await;
+        }
+        all.node.desired.pods.remove("a");
+        all.node.settle().await;
+        assert_eq!(on_parent(&all.a).await, [""; 0], "{kind}");
+        assert_eq!(on_parent(&all.nested).await, [""; 0], "{kind}");
+        assert_eq!(on_parent(&all.v).await, ["net1"], "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root: makes network namespaces"]
+async fn interface_of_another_hand_on_the_same_parent_is_kept() {
+    let (mut node, pod) = Node::with_pod().await;
+    node.add_parent().await;
+    ip(&node.host, &format!("link add mv0 link parent0 netns {} type macvlan", path(&pod))).await;
+    node.want("a", vec![shared("macvlan", "10.9.0.2/24")]);
+    let rejected = node.reconcile().await.rejected;
+    assert!(rejected[0].reason.contains("the pod's interface mv0 is on the same interface"), "{rejected:?}");
+    node.desired.pods.remove("a");
+    node.settle().await;
+    assert_eq!(on_parent(&pod).await, ["mv0"]);
 }
 
 /// What a pod does with its interfaces.
@@ -296,10 +396,11 @@ proptest! {
     /// Whatever a pod makes, moves, renames or marks in its own and nested namespaces, nothing outside of it changes.
     #[test]
     #[ignore = "needs root: makes network namespaces"]
-    fn nothing_that_a_pod_does_changes_anything_outside_of_it(acts in prop::collection::vec(act(), 1..10)) {
+    fn nothing_that_a_pod_does_changes_anything_outside_of_it(acts in prop::collection::vec(act(), 1..10),
+        users in prop::sample::select(vec![Users::Host, Users::Own])) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let mut all = Attacked::new(|address| bridged("net1", address)).await;
+            let mut all = Attacked::new(users, |address| bridged("net1", address)).await;
             for (at, act) in acts.iter().enumerate() {
                 all.act(act, at).await;
             }
@@ -321,7 +422,7 @@ async fn ip_batch(namespace: &Namespace, lines: impl Iterator<Item = String>) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn routes_of_a_pod_are_not_read() {
-    let all = Attacked::new(|address| bridged("net1", address)).await;
+    let all = Attacked::new(Users::Host, |address| bridged("net1", address)).await;
     let many = 50_000_u32;
     let prefix = |at: u32| format!("{}/32", std::net::Ipv4Addr::from(0x1400_0000 + at));
     ip_batch(&all.a, (0..many).map(|at| format!("route add {} dev net1 proto bgp", prefix(at)))).await;
@@ -343,7 +444,7 @@ async fn routes_of_a_pod_are_not_read() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn alternative_names_of_a_pod_hide_no_mark() {
-    let mut all = Attacked::new(|address| bridged("net1", address)).await;
+    let mut all = Attacked::new(Users::Host, |address| bridged("net1", address)).await;
     let before = named(&all.a, "net1").await.index;
     // As many as the kernel takes.
     let name = |at: usize| format!("link property add dev net1 altname {at:0>120}");
@@ -362,7 +463,7 @@ async fn alternative_names_of_a_pod_hide_no_mark() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs root: makes network namespaces"]
 async fn pod_with_too_many_interfaces_is_refused_alone() {
-    let mut all = Attacked::new(|address| bridged("net1", address)).await;
+    let mut all = Attacked::new(Users::Host, |address| bridged("net1", address)).await;
     ip_batch(&all.a, (1..3000).map(|at| format!("link add x{at} type veth peer name y{at}"))).await;
     let before = all.outside().await;
     all.node.run_pod("c", 103).await;

@@ -85,7 +85,11 @@ impl<'a> Planner<'a> {
             let base = kind::base(&link.kind);
             let lower = match base {
                 Base::Nothing => None,
-                Base::Host(lower) => Some(self.observed.host.guard().parent(lower)?),
+                Base::Host(lower) => {
+                    let parent = self.observed.host.guard().parent(lower)?;
+                    self.check_parent(parent)?;
+                    Some(parent)
+                }
                 Base::Pod(lower) => {
                     let found = self.observed.pod.named(lower);
                     let found = found.filter(|found| !self.deleted.contains(&found.index));

@@ -6,6 +6,7 @@
 //! as desired; an empty plan means convergence.
 
 mod content;
+mod derived;
 mod host_end;
 mod link;
 mod original;
@@ -14,6 +15,7 @@ mod primary;
 mod settings;
 
 pub use content::{desired_sysctls, watched_sysctls};
+pub use derived::{granted_parents, revoked_parents};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,6 +44,8 @@ pub struct DesiredPod<'a> {
     pub pod: &'a NodePod,
     /// Host ends that are open ports of Open vSwitch.
     pub open_ports: &'a BTreeSet<String>,
+    /// [`Plan::granted`] of the last reconcile.
+    pub granted: &'a BTreeSet<u32>,
 }
 
 /// The observed state of a pod.
@@ -69,6 +73,9 @@ pub struct Observed<'a> {
     pub host_number: Option<i32>,
     /// The pod's interfaces over which it reaches the remote ends of tunnels ([`routed_remote`]), by index.
     pub routed: BTreeMap<IpAddr, u32>,
+    /// Interfaces of namespaces nested in the pod's, by the number that the pod's has for them. They are read only if
+    /// parents were revoked ([`revoked_parents`]).
+    pub nested: Vec<(i32, Vec<Link>)>,
 }
 
 /// One change.
@@ -182,6 +189,9 @@ pub struct Plan {
     pub ovs: BTreeMap<String, (String, String, PortVlans)>,
     /// Ids of links that get their addresses once Open vSwitch has opened their port.
     pub awaiting_port: BTreeSet<String>,
+    /// Indexes of the host's interfaces that ENO made macvlan or ipvlan interfaces on, as far as the pod may have others
+    /// on them.
+    pub granted: BTreeSet<u32>,
 }
 
 /// Computes the next steps. `failed`: links that are left as they are, since a step of them has failed.
@@ -194,11 +204,15 @@ pub fn plan(desired: &DesiredPod<'_>, observed: &Observed<'_>, failed: &BTreeMap
         deleted: BTreeSet::new(),
         waiting: BTreeSet::new(),
         new_link_settings: Vec::new(),
-        plan: Plan::default(),
+        plan: Plan {
+            granted: granted_parents(desired, &observed.pod.links, observed.host_number),
+            ..Plan::default()
+        },
     };
     planner.recognise_owned();
     planner.delete_unwanted_routing();
     planner.delete_unwanted_links();
+    planner.delete_derived();
     for (at, link) in desired.pod.links.iter().enumerate() {
         if !failed.contains_key(&link.id) {
             planner.plan_link(at, link);
