@@ -11,7 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::{Check, Fact, Name, Problem, count, listed, selects};
 
 /// The operator's admission policies. Each has a binding of its name.
-pub const OWN: [&str; 4] = ["eno-engine-samples", "eno-engine-specs", "eno-node-marks", "eno-use"];
+pub const OWN: [&str; 6] = [
+    "eno-driver-nads",
+    "eno-engine-samples",
+    "eno-engine-specs",
+    "eno-node-marks",
+    "eno-use",
+    "eno-use-bindings",
+];
 
 /// The resources that lead to the operator's pods.
 const POD_RESOURCES: [(&str, &str); 5] = [
@@ -246,13 +253,13 @@ mod tests {
             change(&mut policies);
             judge_own(&Ok(policies))
         };
-        assert_outcome(&change(&|all| _ = all.policies.pop()), "failed: eno-use does not exist");
-        assert_outcome(&change(&|all| _ = all.bindings.pop()), "failed: eno-use has no binding");
+        assert_outcome(&change(&|all| _ = all.policies.pop()), "failed: eno-use-bindings does not exist");
+        assert_outcome(&change(&|all| _ = all.bindings.pop()), "failed: eno-use-bindings has no binding");
         let audit = change(&|all| {
             all.bindings.pop();
-            all.bindings.extend(policy("eno-use", "Audit").bindings);
+            all.bindings.extend(policy("eno-use-bindings", "Audit").bindings);
         });
-        assert_outcome(&audit, "failed: eno-use does not deny");
+        assert_outcome(&audit, "failed: eno-use-bindings does not deny");
     }
 
     #[test]

@@ -159,6 +159,9 @@ fn requests_outside_the_permissions_are_forbidden() {
     });
 }
 
+/// An owner, whose end would make the garbage collector delete the object.
+const OWNER: &str = r#"{"apiVersion": "v1", "kind": "Node", "name": "gone", "uid": "0"}"#;
+
 /// A sample Deployment like the engine's.
 fn sample() -> Value {
     json!({
@@ -209,6 +212,7 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
             json!({ "spec": { "NextHop": "192.0.2.2" } }),
             json!({ "metadata": { "labels": { "a": "b" } } }),
             json!({ "metadata": { "annotations": { "eno.k8s.io/forget": "true" } } }),
+            json!({ "metadata": { "ownerReferences": [OWNER.parse::<Value>().expect("JSON")] } }),
         ];
         for patch in patches {
             assert_eq!(patch_status(patch.clone()).await, 403, "{patch}");
@@ -228,6 +232,13 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
             (pod, "serviceAccountName", json!("admin")),
             (pod, "volumes", json!([{ "name": "v", "secret": { "secretName": "s" } }])),
             (pod, "initContainers", json!([{ "name": "i", "image": "nothing.invalid/c:1" }])),
+            (pod, "priorityClassName", json!("system-node-critical")),
+            (pod, "runtimeClassName", json!("kata")),
+            (pod, "tolerations", json!([{ "operator": "Exists" }])),
+            (pod, "schedulerName", json!("another")),
+            ("/spec/template/metadata", "annotations", json!({ "k8s.v1.cni.cncf.io/networks": "n" })),
+            ("/spec/template/metadata", "labels", json!({ "podconfig": "p", "app": "shop" })),
+            ("/spec/template/metadata", "labels", json!({ "podconfig": "p", "attach.eno.k8s.io/n": "" })),
             (pod, "hostNetwork", json!(true)),
             (pod, "hostPID", json!(true)),
             (pod, "nodeName", json!("node1")),
@@ -249,5 +260,114 @@ fn admission_policies_limit_the_engine_to_finalizers_and_samples() {
             assert_eq!(code, 403, "{at}/{key}: {value}");
         }
         system.delete(&route).await;
+    });
+}
+
+/// The engine marks nodes, and changes nothing else of them.
+#[test]
+fn admission_policy_limits_the_engine_to_marks_of_nodes() {
+    with_shared_sandbox(async |system| {
+        let engine = ENGINE.client(system).await;
+        let owner: Value = OWNER.parse().expect("JSON");
+        let daemon = json!({ "kubeletEndpoint": { "Port": 1 } });
+        let patches = [
+            ("", json!({ "metadata": { "labels": { "cp.eno.k8s.io/a": "ready" } } }), 200),
+            ("", json!({ "metadata": { "labels": { "a": "b" } } }), 403),
+            ("", json!({ "metadata": { "annotations": { "a": "b" } } }), 403),
+            ("", json!({ "metadata": { "finalizers": ["a.example/b"] } }), 403),
+            ("", json!({ "metadata": { "ownerReferences": [owner] } }), 403),
+            ("", json!({ "spec": { "unschedulable": true } }), 403),
+            ("/status", json!({ "status": { "capacity": { "ovs-cni.network.kubevirt.io/b": "1" } } }), 200),
+            ("/status", json!({ "status": { "capacity": { "cpu": "1000" } } }), 403),
+            ("/status", json!({ "status": { "daemonEndpoints": daemon } }), 403),
+            ("/status", json!({ "status": { "volumesInUse": ["a"] } }), 403),
+        ];
+        for (subresource, patch, expected) in patches {
+            let path = format!("/api/v1/nodes/node1{subresource}?dryRun=All");
+            let code = request_status(&engine, &Method::PATCH, &path, Some(&patch)).await;
+            assert_eq!(code, expected, "{path} {patch}");
+        }
+    });
+}
+
+/// The driver nad writes NADs of attachments. Those of others stay as they are.
+#[test]
+fn admission_policy_limits_the_nad_driver_to_nads_of_attachments() {
+    with_shared_sandbox(async |system| {
+        system.namespace("refused-nads").await;
+        let nads = "/apis/k8s.cni.cncf.io/v1/namespaces/refused-nads/network-attachment-definitions";
+        let nad = |labels: Value| {
+            json!({
+                "apiVersion": "k8s.cni.cncf.io/v1",
+                "kind": "NetworkAttachmentDefinition",
+                "metadata": { "name": "other", "labels": labels },
+                "spec": { "config": "{}" },
+            })
+        };
+        let (ours, none) = (json!({ "app.kubernetes.io/managed-by": "eno" }), json!({}));
+        let admin = system.sandbox.client();
+        assert_eq!(request_status(&admin, &Method::POST, nads, Some(&nad(none.clone()))).await, 200);
+        let driver = NAD.client(system).await;
+        let (one, dry) = (format!("{nads}/other?dryRun=All"), format!("{nads}?dryRun=All"));
+        let changed = json!({ "spec": { "config": "{\"type\":\"host-device\"}" } });
+        let taken = json!({ "metadata": { "labels": ours } });
+        let mut own = nad(ours.clone());
+        own["metadata"]["name"] = json!("own");
+        let mut foreign = nad(none.clone());
+        foreign["metadata"]["name"] = json!("own");
+        for (method, path, body, expected) in [
+            (&Method::PATCH, &one, &changed, 403),
+            (&Method::PATCH, &one, &taken, 403),
+            (&Method::DELETE, &one, &none, 403),
+            (&Method::POST, &dry, &foreign, 403),
+            (&Method::POST, &dry, &own, 200),
+        ] {
+            let code = request_status(&driver, method, path, Some(body)).await;
+            assert_eq!(code, expected, "{method} {path} {body}");
+        }
+        assert_eq!(request_status(&admin, &Method::DELETE, &format!("{nads}/other"), None).await, 200);
+    });
+}
+
+/// Each way to give a pod a label needs the right to use what the label names.
+#[test]
+fn subresources_of_a_pod_give_it_no_network() {
+    with_shared_sandbox(async |system| {
+        system.namespace("refused-labels").await;
+        let admin = system.sandbox.client();
+        let pods = "/api/v1/namespaces/refused-labels/pods";
+        let pod = json!({
+            "metadata": { "name": "p" },
+            "spec": { "containers": [{ "name": "c", "image": "nothing.invalid/c:1" }] },
+        });
+        assert_eq!(request_status(&admin, &Method::POST, pods, Some(&pod)).await, 200);
+        for label in ["podconfig", "podNetworkConfig", "attach.eno.k8s.io/n"] {
+            let labels = json!({ "metadata": { "labels": { label: "n" } } });
+            for subresource in ["", "/status"] {
+                let path = format!("{pods}/p{subresource}");
+                let code = request_status(&admin, &Method::PATCH, &path, Some(&labels)).await;
+                assert_eq!(code, 403, "{path} {label}");
+            }
+            for subresource in ["resize", "ephemeralcontainers"] {
+                // The API server may accept these and leave out the label.
+                request_status(&admin, &Method::PATCH, &format!("{pods}/p/{subresource}"), Some(&labels))
+                    .await;
+            }
+            let binding = json!({
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": { "name": "p", "labels": { label: "n" } },
+                "target": { "kind": "Node", "name": "node1" },
+            });
+            for path in [format!("{pods}/p/binding"), pods.replace("/pods", "/bindings")] {
+                let path = path + "?dryRun=All";
+                let code = request_status(&admin, &Method::POST, &path, Some(&binding)).await;
+                assert_eq!(code, 403, "{path} {label}");
+            }
+        }
+        let request = Request::get(format!("{pods}/p")).body(Vec::new()).expect("a request");
+        let pod: Value = admin.request(request).await.expect("the pod");
+        assert_eq!(pod["metadata"]["labels"], Value::Null);
+        assert_eq!(request_status(&admin, &Method::DELETE, &format!("{pods}/p"), None).await, 200);
     });
 }

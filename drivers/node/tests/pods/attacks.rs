@@ -206,11 +206,13 @@ async fn pod_that_forges_the_index_of_a_parent_gets_its_interface_on_the_host_ag
     }
 }
 
-/// The kinds of the interfaces in a namespace that are on one of the host.
+/// The names of the interfaces in a namespace that share one of the host.
 async fn on_parent(namespace: &Namespace) -> Vec<String> {
     let links = stable_snapshot(namespace).await.links;
     let shares = |link: &Link| matches!(link.kind, Kind::Macvlan { .. } | Kind::Ipvlan { .. });
-    links.into_iter().filter(shares).map(|link| link.name).collect()
+    let mut names: Vec<String> = links.into_iter().filter(shares).map(|link| link.name).collect();
+    names.sort();
+    names
 }
 
 #[tokio::test(flavor = "multi_thread")]

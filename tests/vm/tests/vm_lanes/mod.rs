@@ -137,5 +137,5 @@ fn node_driver_pod_tests_pass_in_the_vm() {
 }
 
 fn node(module: &'static str) -> TestModule {
-    TestModule { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save"] }
+    TestModule { package: "eno-driver-node", module, programs: &["ping", "nft", "iptables-save", "unshare"] }
 }
