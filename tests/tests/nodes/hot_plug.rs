@@ -185,3 +185,38 @@ fn exhausted_subnet_is_reported_and_blocks_no_other_pod() {
         system.delete(&network).await;
     });
 }
+
+/// The nodes' Open vSwitch works in user space, where the node can't check what a pod sends.
+#[test]
+#[ignore = "needs root: real nodes"]
+fn pod_gets_no_interface_that_anti_spoof_asks_to_check_and_the_node_cannot() {
+    with_shared_nodes(async |system| {
+        let network = network("guard", 125);
+        let guarded =
+            eno_tests::attachment("guard", "guarded", "guard", "guard", "VlanType: access, AntiSpoof: true");
+        let cnf = deployment("guard", "cnf", 1, &json!({ "attach.eno.k8s.io/guarded": "net1" }));
+        for manifest in [&network, &guarded, &cnf] {
+            system.apply(manifest).await;
+        }
+        let is_refused = |attachment: &L2ServiceAttachment| {
+            let conditions = attachment.status.iter().flat_map(|status| &status.conditions);
+            let pods = attachment.status.iter().flat_map(|status| &status.pod_configurations);
+            let named = |pod: &eno_nbi_crds::PodConfiguration| {
+                pod.message.as_deref().is_some_and(|text| text.contains("AntiSpoof can't be enforced on"))
+            };
+            let is_unready = |one: &Condition| (&*one.type_, &*one.status) == ("PodsReady", "False");
+            conditions.into_iter().any(is_unready) && pods.into_iter().any(named)
+        };
+        let api = kube::Api::<L2ServiceAttachment>::namespaced(system.sandbox.client(), "guard");
+        let config = watcher::Config::default();
+        system.until(api, config, "the refusal", |all| all.values().any(is_refused)).await;
+        let pod = system.running("guard", "app=cnf", 1).await.into_keys().next().expect("a pod");
+        assert!(!system.interfaces("guard", &pod).await.contains_key("net1"));
+        let nads = system.nads("guard").list(&kube::api::ListParams::default()).await.expect("a list");
+        assert!(nads.items.is_empty(), "{nads:?}");
+        system.delete(&cnf).await;
+        system.running("guard", "app=cnf", 0).await;
+        system.delete(&guarded).await;
+        system.delete(&network).await;
+    });
+}
