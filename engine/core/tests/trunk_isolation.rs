@@ -111,6 +111,32 @@ fn younger_of_two_conflicting_attachments_is_rejected() {
     }
 }
 
+/// A tenant can't take what another has by a change of an attachment that is older.
+#[test]
+fn older_attachment_that_becomes_a_trunk_evicts_no_other() {
+    let mut w = world_with_private_service();
+    let plain = in_namespace("n0", 10, attachment("t", &["own"], "left"));
+    let t = w.apply(plain.clone());
+    let a = w.apply_and_settle(in_namespace("n1", 20, attachment("a", &["private"], "left")));
+    assert_eq!((w.phase(&t), w.phase(&a)), (Phase::Ready, Phase::Ready));
+    w.apply_and_settle(edit_attachment(&plain, |spec| spec.vlan_type = VlanType::Trunk));
+    for what in ["changed", "restarted"] {
+        assert_eq!(w.phase(&a), Phase::Ready, "{what}: {}", w.message(&a));
+        assert_eq!((w.phase(&t), reason(&w, &t)), (Phase::Error, "NotPermitted"), "{what}");
+        assert!(!w.carrying_ports(200).is_empty() && w.nad("n1", "a").is_some(), "{what}");
+        w.restart();
+        label_namespace(&mut w, "n0", &[]);
+        label_namespace(&mut w, "n1", &[1]);
+        w.settle();
+    }
+    // The other way round: a service that an older attachment names anew.
+    w.apply(plain);
+    w.delete_and_settle(&a);
+    let trunk = w.apply_and_settle(in_namespace("n0", 30, trunk("young", &["own"], "left")));
+    w.apply_and_settle(in_namespace("n1", 5, attachment("b", &["private"], "left")));
+    assert_eq!(w.phase(&trunk), Phase::Ready, "{}", w.message(&trunk));
+}
+
 #[test]
 fn attachments_without_a_conflict_are_both_ready() {
     for case in ["other nodes", "open to all", "open to the namespace", "trunk allowed", "selectivetrunk"] {
@@ -293,8 +319,8 @@ fn attachment_of((number, life): (u8, u32), point: u8, service: u8, is_trunk: bo
 }
 
 proptest! {
-    /// No realised trunk exposes a restricted realised service. An attachment rejected for a trunk is younger than a
-    /// realised one that conflicts with it.
+    /// No realised trunk exposes a restricted realised service. An attachment is rejected for a trunk only if a realised
+    /// one conflicts with it. A change of an attachment takes nothing from others.
     #[test]
     fn realised_trunks_never_expose_restricted_services(steps in proptest::collection::vec(step(), 1..40)) {
         let mut w = isolation_world();
@@ -304,6 +330,12 @@ proptest! {
             w.apply(service(&format!("s{service_number}"), vid, &[]));
         }
         for step in steps {
+            let before: Vec<Key> =
+                w.statuses.iter().filter(|(_, status)| status.realized.is_some()).map(|(key, _)| key.clone()).collect();
+            let changed = match step {
+                Step::Attach { number, .. } => Some(attachment_of((number, lives[usize::from(number)]), 0, 0, false).key),
+                _ => None,
+            };
             match step {
                 Step::Attach { number, point, service, trunk } => {
                     let life = lives[usize::from(number)];
@@ -338,6 +370,11 @@ proptest! {
                 }
             }
             w.settle();
+            if let Some(changed) = changed {
+                for key in before.iter().filter(|key| **key != changed) {
+                    prop_assert!(w.statuses[key].realized.is_some(), "{changed} evicted {key}");
+                }
+            }
             let attachments: Vec<(&Key, &Object)> =
                 w.objects.iter().filter(|(key, _)| key.kind == Kind::L2ServiceAttachment).collect();
             let realised: Vec<(&Key, &AttachmentSpec)> = attachments
@@ -355,11 +392,10 @@ proptest! {
                     continue;
                 }
                 let spec = object.spec.as_ref().unwrap().attachment().unwrap();
-                let older = realised.iter().any(|(other, other_spec)| {
-                    (w.objects[*other].created, &w.objects[*other].uid) < (object.created, &object.uid)
-                        && model.conflicts((*key, spec), (*other, *other_spec))
-                });
-                prop_assert!(older, "no realised attachment excludes {key}: {}", w.message(key));
+                let holder = realised
+                    .iter()
+                    .any(|(other, other_spec)| model.conflicts((*key, spec), (*other, *other_spec)));
+                prop_assert!(holder, "no realised attachment excludes {key}: {}", w.message(key));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Isolation of trunks. A trunk shows its pods every VLAN of its bridge or NIC. So an attachment with `VlanType:
 //! trunk` excludes one that brings a service closed to the trunk's namespace there, unless `TrunkNamespaces` of the
-//! ConnectionPoint selects that namespace. The older one stays, by `creationTimestamp`, then uid.
+//! ConnectionPoint selects that namespace. What is realised stays; among realised ones, and among new ones, the older,
+//! by `creationTimestamp`, then uid.
 //!
 //! The decision depends only on manifests and realised specs, so that it is the same after a restart.
 
@@ -25,11 +26,11 @@ pub(crate) struct Trunks {
     all: BTreeSet<Key>,
     /// An input of the decision changed.
     stale: bool,
-    /// By attachment: what an older one excludes.
+    /// By attachment: what another one excludes.
     excluded: HashMap<Key, Exclusion>,
 }
 
-/// The parts of an attachment that an older one excludes.
+/// The parts of an attachment that another one excludes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Exclusion {
     /// Why the requested spec is excluded.
@@ -119,7 +120,7 @@ impl Trunks {
         changed.filter(|key| store.contains(key)).cloned().collect()
     }
 
-    /// Fails when an older attachment excludes the requested spec of `key`.
+    /// Fails when another attachment excludes the requested spec of `key`.
     pub fn check(&self, key: &Key) -> Result<(), Invalid> {
         let problem = self.excluded.get(key).and_then(|exclusion| exclusion.requested.clone());
         problem.map_or(Ok(()), Err)
@@ -128,6 +129,19 @@ impl Trunks {
     /// True when the realised spec of `key` has to go.
     pub fn evicts(&self, key: &Key) -> bool {
         self.excluded.get(key).is_some_and(|exclusion| exclusion.realised)
+    }
+}
+
+/// Claims that exclude others.
+#[derive(Default)]
+struct Admitted<'a> {
+    trunks: Vec<Claim<'a>>,
+    others: Vec<Claim<'a>>,
+}
+
+impl<'a> Admitted<'a> {
+    fn add(&mut self, claim: Claim<'a>) {
+        if claim.is_trunk() { self.trunks.push(claim) } else { self.others.push(claim) }
     }
 }
 
@@ -140,55 +154,49 @@ struct Decision<'a> {
 }
 
 impl Decision<'_> {
-    /// By attachment: what an older one excludes.
+    /// By attachment: what another one excludes.
     fn excluded(&self) -> HashMap<Key, Exclusion> {
         let visible = self.points_visible_to_trunks();
-        let mut excluded = HashMap::new();
-        let (mut trunks, mut others): (Vec<Claim<'_>>, Vec<Claim<'_>>) = (Vec::new(), Vec::new());
-        for key in self.attachments_at(visible.values().flatten()) {
-            let Some(record) = self.store.get(key) else { continue };
-            let (requested, realised) = (record.wanted(), record.effective.as_ref());
-            let mut exclusion = Exclusion::default();
-            let mut admitted = Vec::new();
-            if let Some(claim) = Claim::of(key, realised) {
-                match self.exclusion(&visible, &trunks, &others, claim) {
-                    None => admitted.push(claim),
-                    Some(problem) => {
-                        exclusion.realised = true;
-                        exclusion.requested = (requested == realised).then_some(problem);
-                    }
+        let keys = self.attachments_at(visible.values().flatten());
+        let records = || keys.iter().filter_map(|key| Some((*key, self.store.get(key)?)));
+        let mut excluded: HashMap<Key, Exclusion> = HashMap::new();
+        let mut admitted = Admitted::default();
+        // What is realised comes first: only an admin's change brings realised attachments into conflict.
+        for (key, record) in records() {
+            let realised = record.effective.as_ref();
+            let Some(claim) = Claim::of(key, realised) else { continue };
+            match self.exclusion(&visible, &admitted, claim) {
+                None => admitted.add(claim),
+                Some(problem) => {
+                    let requested = (record.wanted() == realised).then_some(problem);
+                    excluded.insert(key.clone(), Exclusion { requested, realised: true });
                 }
             }
-            let new = Claim::of(key, requested.filter(|requested| Some(*requested) != realised));
-            if let Some(claim) = new.filter(|claim| self.is_feasible(*claim)) {
-                match self.exclusion(&visible, &trunks, &others, claim) {
-                    None => admitted.push(claim),
-                    problem => exclusion.requested = problem,
-                }
-            }
-            if exclusion != Exclusion::default() {
-                excluded.insert(key.clone(), exclusion);
-            }
-            for claim in admitted {
-                if claim.is_trunk() { trunks.push(claim) } else { others.push(claim) }
+        }
+        for (key, record) in records() {
+            let requested = record.wanted().filter(|wanted| Some(*wanted) != record.effective.as_ref());
+            let claim = Claim::of(key, requested).filter(|claim| self.is_feasible(*claim));
+            let Some(claim) = claim else { continue };
+            match self.exclusion(&visible, &admitted, claim) {
+                None => admitted.add(claim),
+                problem => excluded.entry(key.clone()).or_default().requested = problem,
             }
         }
         excluded
     }
 
-    /// Why older claims exclude a claim.
+    /// Why admitted claims exclude a claim.
     fn exclusion(
         &self,
         visible: &BTreeMap<&Name, BTreeSet<&Name>>,
-        trunks: &[Claim<'_>],
-        others: &[Claim<'_>],
+        admitted: &Admitted<'_>,
         claim: Claim<'_>,
     ) -> Option<Invalid> {
         let point = &claim.spec.connection_point;
-        for trunk in trunks {
+        for trunk in &admitted.trunks {
             let Some((index, service)) = self.exposed_service(visible, *trunk, claim) else { continue };
             let problem = format!(
-                "L2Service {service} is not open to namespace {}, whose older L2ServiceAttachment {} is a trunk that \
+                "L2Service {service} is not open to namespace {}, whose L2ServiceAttachment {} is a trunk that \
                  would show it at ConnectionPoint {point}; name another ConnectionPoint, or have an admin widen \
                  Namespaces of the L2Service or TrunkNamespaces of ConnectionPoint {}",
                 trunk.key.namespace, trunk.key.name, trunk.spec.connection_point
@@ -198,9 +206,9 @@ impl Decision<'_> {
         if !claim.is_trunk() {
             return None;
         }
-        let mut older = trunks.iter().chain(others);
+        let mut all = admitted.trunks.iter().chain(&admitted.others);
         let (other, (_, service)) =
-            older.find_map(|other| Some((other, self.exposed_service(visible, claim, *other)?)))?;
+            all.find_map(|other| Some((other, self.exposed_service(visible, claim, *other)?)))?;
         let problem = format!(
             "a trunk at ConnectionPoint {point} shows L2Service {service} of ConnectionPoint {}, which is not open to \
              namespace {}; use selectivetrunk, or have an admin widen TrunkNamespaces of ConnectionPoint {point}",
