@@ -36,8 +36,11 @@ const MAX_INDEX: u64 = 16 << 20;
 const MAX_FILE: u64 = 512 << 20;
 /// Maximum size of all files, in bytes.
 const MAX_TOTAL: u64 = 4 << 30;
-/// Maximum length of a line that is read, in bytes. NATS takes messages of 1 MiB, etcd objects of 1.5 MiB.
-const MAX_LINE: u64 = 16 << 20;
+/// Maximum length of a line that is read, in bytes. NATS takes messages of 1 MiB, etcd objects of 1.5 MiB, which JSON
+/// makes longer.
+const MAX_LINE: u64 = 4 << 20;
+/// Maximum number of JSON values that are read from files at once: one takes up to 72 bytes of memory, and two of text.
+const MAX_VALUES: usize = 20_000_000;
 
 /// The content of a dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,8 +21,8 @@ use serde_json::Value;
 
 use super::messages::MessageFiles;
 use super::{
-    EVENTS, FORMAT, INDEX, Index, IndexedFile, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, VERSION, is_stream,
-    part_path,
+    EVENTS, FORMAT, INDEX, Index, IndexedFile, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, MAX_VALUES, VERSION,
+    is_stream, part_path,
 };
 
 /// The size of a block of tar, in bytes.
@@ -201,6 +201,7 @@ impl Dump {
         mut visit: impl FnMut(&str, T),
     ) -> Result<(), DumpError> {
         let mut left = self.index.files.iter().filter(|file| wanted(&file.path)).count();
+        let mut values = 0;
         walk(&self.path, |_, file, content| {
             if !wanted(&file.path) {
                 return Ok(ControlFlow::Continue(()));
@@ -215,6 +216,14 @@ impl Dump {
                 }
                 if size as u64 == MAX_LINE && line.last() != Some(&b'\n') {
                     return Err(invalid(&format!("a line of {} is longer than {MAX_LINE} bytes", file.path)));
+                }
+                // Each value but the first begins behind one of these; those in texts count as well.
+                values += line.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+                if values > MAX_VALUES {
+                    return Err(invalid(&format!(
+                        "it has more than {MAX_VALUES} values up to {}",
+                        file.path
+                    )));
                 }
                 let value = serde_json::from_slice(&line)
                     .map_err(|error| invalid(&format!("a line of {} is not valid: {error}", file.path)))?;
@@ -323,6 +332,9 @@ fn walk(
     Ok(index)
 }
 
+/// Maximum length of the version of the program that wrote a dump.
+const MAX_VERSION: usize = 64;
+
 /// The index of this or an earlier format.
 fn parse_index(path: &Path, text: &[u8]) -> Result<Index, DumpError> {
     #[derive(Deserialize)]
@@ -335,8 +347,12 @@ fn parse_index(path: &Path, text: &[u8]) -> Result<Index, DumpError> {
         reason: format!("its {INDEX} is not valid: {error}"),
     };
     let Head { format, eno } = serde_json::from_slice(text).map_err(invalid)?;
+    if eno.len() > MAX_VERSION || !eno.chars().all(|c| c.is_ascii_graphic()) {
+        let reason = format!("its {INDEX} names no version of eno");
+        return Err(DumpError::NotADump { path: path.to_owned(), reason });
+    }
     if format > u64::from(FORMAT) {
-        return Err(DumpError::Newer { path: path.to_owned(), format, eno: eno.chars().take(64).collect() });
+        return Err(DumpError::Newer { path: path.to_owned(), format, eno });
     }
     serde_json::from_slice(text).map_err(invalid)
 }

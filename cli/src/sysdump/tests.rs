@@ -172,6 +172,7 @@ fn files_that_are_no_dumps_are_refused() {
     let valid = index(1, &[("a", 1)]);
     let file = |content| [RawEntry::file("index.json", &valid), content];
     let newer = index(2, &[]);
+    let escaped = String::from_utf8(newer.clone()).expect("text").replace("9.9.9", "\\u001b[2J").into_bytes();
     let outside = index(1, &[("../a", 1)]);
     let absolute = index(1, &[("/etc/passwd", 1)]);
     let twice = index(1, &[("a", 1), ("a", 1)]);
@@ -202,6 +203,7 @@ fn files_that_are_no_dumps_are_refused() {
         ),
         ("endless index", archive(&[endless]), "the largest has"),
         ("newer", only(&newer), "with eno 9.9.9"),
+        ("version for a terminal", only(&escaped), "names no version of eno"),
         ("outside", only(&outside), "a path outside"),
         ("absolute", only(&absolute), "a path outside"),
         ("twice in the index", only(&twice), "names a twice"),
@@ -227,6 +229,33 @@ fn files_that_are_no_dumps_are_refused() {
     assert!(Dump::open(dir.path()).is_err(), "a directory");
     let missing = Dump::open(Path::new("/nonexistent")).expect_err("no file").to_string();
     assert!(missing.starts_with("name a file that eno sysdump wrote"), "{missing}");
+}
+
+/// Some megabytes of a dump can't take gigabytes of memory.
+#[test]
+fn dump_with_too_many_values_is_refused() {
+    let line = [b"[".as_slice(), &b"[],".repeat(1_000_000), b"[]]\n"].concat();
+    let lines = line.repeat(12);
+    let content = archive(&[
+        RawEntry::file("index.json", &index(1, &[("a", lines.len() as u64)])),
+        RawEntry::file("a", &lines),
+    ]);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    std::fs::write(&path, content).expect("a file");
+    let dump = Dump::open(&path).expect("an index");
+    let mut read = 0;
+    let error = dump.each(|path| path == "a", |_, _: Value| read += 1).expect_err("too many").to_string();
+    assert!(error.contains("more than 20000000 values") && read < 12, "{read}: {error}");
+    let long = [b"\"".as_slice(), &b"x".repeat(5 << 20), b"\"\n"].concat();
+    let content = archive(&[
+        RawEntry::file("index.json", &index(1, &[("a", long.len() as u64)])),
+        RawEntry::file("a", &long),
+    ]);
+    std::fs::write(&path, content).expect("a file");
+    let dump = Dump::open(&path).expect("an index");
+    let error = dump.each(|path| path == "a", |_, _: Value| ()).expect_err("too long").to_string();
+    assert!(error.contains("longer than 4194304 bytes"), "{error}");
 }
 
 #[test]
