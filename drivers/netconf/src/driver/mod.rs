@@ -4,6 +4,7 @@ mod open_session;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,12 +17,13 @@ use eno_schemas::{
 use futures::channel::mpsc;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, watch};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::dialect::Dialects;
 use crate::driver::open_session::OpenSession;
 use crate::pacing::ReconnectPacer;
 use crate::plan::{ClashDetector, with_reported_ports};
+use crate::session::Session as _;
 use crate::ssh::Limits;
 use crate::transaction::drift::{self, KnownDeviations};
 use crate::transaction::{RunContext, Transaction, TransactionError};
@@ -32,6 +34,9 @@ const NAME: &str = "netconf";
 const MAX_CONNECTS: usize = 256;
 /// Maximum further attempts to devices that did not answer last time.
 const MAX_CONNECTS_TO_LOST: usize = 64;
+
+/// Maximum time for a reply of a device that exceeded the configured time.
+const MAX_RPC_LIMIT: Duration = Duration::from_mins(5);
 
 /// The configuration of the driver.
 #[derive(Clone, Debug)]
@@ -77,6 +82,12 @@ struct Device {
     verified: Option<(String, KnownDeviations)>,
     /// The device did not answer the last connection attempt.
     lost: bool,
+    /// The last request got no reply, and the device may still carry it out.
+    interrupted: bool,
+    /// The session-ids of the last session and of the one before.
+    sessions: [Option<u32>; 2],
+    /// The time that the device gets for each reply, after one took longer than the configured time.
+    rpc_limit: Option<Duration>,
     /// The detector of clashes of the cluster identifier.
     clash_detector: Option<Arc<ClashDetector>>,
     /// The port memory of the last report.
@@ -119,7 +130,20 @@ impl ReportedPriorState {
     }
 }
 
+/// The time for replies of a device that exceeded `limit`.
+fn more_time(limit: Duration) -> Duration {
+    (limit * 2).min(MAX_RPC_LIMIT).max(limit)
+}
+
 impl Device {
+    /// Remembers the session before this one. Its locks may outlive it.
+    fn note_session(&mut self, open_session: &OpenSession) {
+        let id = open_session.session.hello().session_id();
+        if self.sessions[0] != id {
+            self.sessions = [id, self.sessions[0]];
+        }
+    }
+
     /// The clash detector, initialised from the last report of another process.
     fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
         let restored = || {
@@ -158,6 +182,11 @@ impl NetconfDriver {
         own.unwrap_or(self.options.audit_interval)
     }
 
+    /// The timeouts of a session with the device.
+    fn limits(&self, device: &Device) -> Limits {
+        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
+    }
+
     async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
         let target = &work.command.target;
         let device = self.device(target);
@@ -172,7 +201,7 @@ impl NetconfDriver {
             .or_else(|| known_deviations_of_last_report(work, &content_hash));
         let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
-        let mut reconnected = false;
+        let (mut reconnected, mut applied_again) = (false, false);
         loop {
             // The session is taken out while in use. If this future is dropped, the session closes and the device
             // releases its locks.
@@ -182,7 +211,8 @@ impl NetconfDriver {
             let mut open_session = if let Some(open_session) = reusable {
                 open_session
             } else {
-                match work.await_connection(self.connect(target, desired, device.lost)).await {
+                let limits = self.limits(&device);
+                match work.await_connection(self.connect(target, desired, device.lost, limits)).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
@@ -191,6 +221,7 @@ impl NetconfDriver {
                 }
             };
             device.lost = false;
+            device.note_session(&open_session);
             let baseline = open_session.take_baseline();
             let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
@@ -201,7 +232,8 @@ impl NetconfDriver {
                 work,
                 desired,
                 persist_id: &persist_id,
-                confirm_timeout: self.options.confirm_timeout,
+                confirm_timeout: self.options.confirm_timeout
+                    + self.limits(&device).rpc.saturating_sub(self.options.limits.rpc),
                 intent: &intent,
                 device: &info,
                 read_baseline: Mutex::default(),
@@ -209,6 +241,8 @@ impl NetconfDriver {
             };
             let context = RunContext {
                 may_be_pending: open_session.fresh,
+                interrupted: device.interrupted,
+                earlier_session: device.sessions[1],
                 known: known.as_ref(),
                 verified_other_command: known.is_none() && device.verified.is_some(),
                 baseline: baseline.as_ref(),
@@ -221,7 +255,9 @@ impl NetconfDriver {
             let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match result {
                 Ok(reconciled) => {
-                    open_session.fresh = false;
+                    if !matches!(reconciled.outcome, Outcome::Progress { .. }) {
+                        (open_session.fresh, device.interrupted) = (false, false);
+                    }
                     open_session.baseline = read.filter(|_| {
                         open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
                     });
@@ -237,7 +273,19 @@ impl NetconfDriver {
                 }
                 Err(error) => error,
             };
+            device.interrupted |= error.unreachable();
+            let more_time = error.given_up_after().map(more_time);
+            device.rpc_limit = more_time.or(device.rpc_limit);
             match error {
+                TransactionError::NotConfirmed { reason } if work.is_confirmed() && !applied_again => {
+                    warn!(
+                        target,
+                        reason, "the device rolled back a change that is decided: applying it again"
+                    );
+                    applied_again = true;
+                    device.open_session = Some(open_session);
+                    intent = Intent::Apply;
+                }
                 error if error.session_ended() && (reused || (error.reply_was_lost() && !reconnected)) => {
                     reconnected = true;
                     debug!(target, %error, "the session is of no use; connecting again");
@@ -249,10 +297,13 @@ impl NetconfDriver {
                 }
                 error => {
                     if !error.must_close_session() {
-                        open_session.fresh = false;
                         device.open_session = Some(open_session);
                     }
-                    return Reconciled { device: Some(info), ..Reconciled::failed(error.failure()) };
+                    let mut failure = error.failure();
+                    if let Some(limit) = more_time {
+                        let _ = write!(failure.reason, ". The next try waits {} s", limit.as_secs());
+                    }
+                    return Reconciled { device: Some(info), ..Reconciled::failed(failure) };
                 }
             }
         }
@@ -267,7 +318,7 @@ impl NetconfDriver {
         let open_session =
             match device.open_session.take_if(|open_session| open_session.fits(&desired.device)) {
                 Some(open_session) => open_session,
-                None => match self.connect(target, desired, device.lost).await {
+                None => match self.connect(target, desired, device.lost, self.limits(&device)).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
                         let Reconciled { outcome, device, .. } = *failed;

@@ -29,6 +29,11 @@ impl Exclusions {
         true
     }
 
+    /// Excludes these VLANs no more.
+    pub(crate) fn remove_vlans(&mut self, vlans: &VlanSet) {
+        self.0.retain(|unit, _| !matches!(unit, ChangeUnit::Vlan(vid) if vlans.contains(*vid)));
+    }
+
     /// The number of excluded units.
     pub fn len(&self) -> usize {
         self.0.len()

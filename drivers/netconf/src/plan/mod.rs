@@ -443,7 +443,10 @@ fn reject_excluded(
 
 /// The VLANs that bear our name.
 pub fn ours(observed: &ObservedConfig, cluster: &str) -> VlanSet {
-    observed.vlans.iter().filter(|(vid, vlan)| is_ours(vlan, cluster, **vid)).map(|(vid, _)| *vid).collect()
+    let is_ours = |(vid, vlan): &(&VlanId, &ObservedVlan)| {
+        is_ours(vlan, cluster, **vid) || observed.renamed.contains(**vid)
+    };
+    observed.vlans.iter().filter(is_ours).map(|(vid, _)| *vid).collect()
 }
 
 fn is_ours(vlan: &ObservedVlan, cluster: &str, vid: VlanId) -> bool {

@@ -51,7 +51,11 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Discards the candidate, edits it and validates it.
-    async fn try_changes(&self, observed: &ObservedConfig, changes: &Changes) -> Result<(), CallError> {
+    pub(super) async fn try_changes(
+        &self,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Result<(), CallError> {
         let config = self.dialect.render(observed, changes);
         let Self { profile, .. } = self;
         let edit =
@@ -272,7 +276,7 @@ impl<S: Session> Trials<'_, '_, S> {
     async fn try_commit(&self) -> Result<(), CallError> {
         let transaction = self.transaction;
         if transaction.profile.confirmation == Confirmation::Persistent {
-            let committed = match transaction.commit() {
+            let committed = match transaction.commit(transaction.rollback_timeout()) {
                 Some(commit) => commit.await.map(drop),
                 None => Ok(()),
             };
