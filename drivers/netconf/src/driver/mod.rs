@@ -22,10 +22,10 @@ use tracing::{debug, warn};
 use crate::dialect::Dialects;
 use crate::driver::open_session::OpenSession;
 use crate::pacing::ReconnectPacer;
-use crate::plan::{ClashDetector, with_reported_ports};
+use crate::plan::{ClashDetector, reported_vlans, with_reported_ports};
 use crate::session::Session as _;
 use crate::ssh::Limits;
-use crate::transaction::drift::{self, KnownDeviations};
+use crate::transaction::drift::{self, KnownDeviations, Wanted};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
 /// The name of the driver.
@@ -78,8 +78,10 @@ pub struct NetconfDriver {
 #[derive(Default)]
 struct Device {
     open_session: Option<OpenSession>,
-    /// The [content hash](content_hash) of the desired state at the last verification, with its deviations.
-    verified: Option<(String, KnownDeviations)>,
+    /// The last verification.
+    verified: Option<Verified>,
+    /// All VLANs that were ours at the last report that names any state.
+    own_before: VlanSet,
     /// The device did not answer the last connection attempt.
     lost: bool,
     /// The last request got no reply, and the device may still carry it out.
@@ -92,6 +94,16 @@ struct Device {
     clash_detector: Option<Arc<ClashDetector>>,
     /// The port memory of the last report.
     prior_state: ReportedPriorState,
+}
+
+/// A verified command.
+struct Verified {
+    /// The [content hash](content_hash) of its desired state.
+    content_hash: String,
+    /// The VLANs that it wants.
+    wanted: Wanted,
+    /// The deviations from it.
+    deviations: KnownDeviations,
 }
 
 /// The port memory of the last report. The next command may have been made without it.
@@ -195,10 +207,25 @@ impl NetconfDriver {
         let desired =
             &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
         let content_hash = content_hash(desired);
-        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content_hash);
-        let known = known
-            .map(|(_, known)| known.clone())
+        let verified = device.verified.as_ref();
+        let same = verified.filter(|verified| verified.content_hash == content_hash);
+        let verified_other_command = same.is_none() && verified.is_some();
+        let known = same
+            .map(|same| same.deviations.clone())
             .or_else(|| known_deviations_of_last_report(work, &content_hash));
+        let verified_other_command = verified_other_command && known.is_none();
+        let known = known.or_else(|| {
+            // Without repair, a command does not restore what others changed.
+            let report = || KnownDeviations::after_report(work.reported()?, desired);
+            let is_left = desired.device.drift == eno_schemas::Drift::Report;
+            is_left.then(|| match verified {
+                Some(other) => other.deviations.after_change(&other.wanted, desired),
+                None => report(),
+            })?
+        });
+        if let Some(applied) = work.reported().and_then(|report| report.applied.as_ref()) {
+            device.own_before = reported_vlans(applied);
+        }
         let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
         let (mut reconnected, mut applied_again) = (false, false);
@@ -236,6 +263,7 @@ impl NetconfDriver {
                     + self.limits(&device).rpc.saturating_sub(self.options.limits.rpc),
                 intent: &intent,
                 device: &info,
+                own_before: &device.own_before,
                 read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
             };
@@ -244,7 +272,7 @@ impl NetconfDriver {
                 interrupted: device.interrupted,
                 earlier_session: device.sessions[1],
                 known: known.as_ref(),
-                verified_other_command: known.is_none() && device.verified.is_some(),
+                verified_other_command,
                 baseline: baseline.as_ref(),
             };
             if open_session.fresh {
@@ -266,8 +294,16 @@ impl NetconfDriver {
                     if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
                         device.prior_state = prior_state;
                     }
-                    if let Some(known) = now_known(&reconciled, desired).or(known) {
-                        device.verified = Some((content_hash, known));
+                    if let Some(applied) = &reconciled.applied {
+                        device.own_before = reported_vlans(applied);
+                    }
+                    if reconciled.outcome == Outcome::Applied {
+                        let items = drift::items(&reconciled.rejected, &reconciled.notes);
+                        device.verified = Some(Verified {
+                            content_hash,
+                            wanted: Wanted::of(desired),
+                            deviations: KnownDeviations::of(items),
+                        });
                     }
                     return reconciled;
                 }
@@ -344,6 +380,7 @@ impl NetconfDriver {
             confirm_timeout: self.options.confirm_timeout,
             intent: &Intent::Apply,
             device: &info,
+            own_before: &device.own_before,
             read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
         };
@@ -433,14 +470,6 @@ fn known_deviations_of_last_report(work: &Work, content_hash: &str) -> Option<Kn
     let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
     verified.then(|| KnownDeviations::of_report(reported))
-}
-
-/// The deviations after this work, without drift; `None`: the former deviations still count.
-fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<KnownDeviations> {
-    let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
-    let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;
-    (reconciled.outcome == Outcome::Applied && !left_as_it_is)
-        .then(|| KnownDeviations::of(drift::items(&reconciled.rejected, &reconciled.notes)))
 }
 
 fn is_unreachable(failed: &Reconciled) -> bool {

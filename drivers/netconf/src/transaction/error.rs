@@ -35,6 +35,12 @@ pub enum TransactionError {
         /// A retry can help.
         retryable: bool,
     },
+    /// The device refused a parameter of the confirmed commit, and no part of the configuration.
+    #[error("the device refuses the time until an unconfirmed commit ends (see --confirm-timeout): {errors}")]
+    ConfirmTimeoutRefused {
+        /// The device's errors.
+        errors: RpcErrors,
+    },
     /// For some time after an accepted commit, all or nearly all of the change was missing.
     #[error(
         "the device accepted the change, which does not read back; it was taken back as far as it can be"
@@ -80,7 +86,7 @@ impl TransactionError {
             | Self::Aborted { .. } => true,
             Self::Call(CallError::Refused { errors, .. }) => is_transient(errors),
             Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::CannotHold => false,
+            Self::Parse(_) | Self::ConfirmTimeoutRefused { .. } | Self::CannotHold => false,
         }
     }
 

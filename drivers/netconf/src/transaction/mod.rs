@@ -40,7 +40,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{HoldOutcome, Intent, Reconciled, Work};
-use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Preview, VlanId};
+use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Preview, VlanId, VlanSet};
 use tracing::debug;
 
 use crate::dialect::Dialect;
@@ -52,7 +52,7 @@ use crate::plan::{
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
-use crate::transaction::drift::KnownDeviations;
+use crate::transaction::drift::{DriftFound, KnownDeviations};
 use crate::transaction::read::View;
 use crate::transaction::take_back::{Before, exclude_renamed, without};
 
@@ -82,6 +82,8 @@ pub struct Transaction<'a, S> {
     pub intent: &'a Intent<'a>,
     /// The device information for the report.
     pub device: &'a DeviceInfo,
+    /// All VLANs that were ours at the last report.
+    pub own_before: &'a VlanSet,
     /// The VLANs of the last read.
     pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
@@ -108,7 +110,7 @@ struct ReadBack {
 pub struct RunContext<'a> {
     /// A commit of an earlier session may be pending.
     pub may_be_pending: bool,
-    /// The deviations at the last verification of this command. Any other difference is drift.
+    /// The deviations at the last verification. Any other difference is drift.
     pub known: Option<&'a KnownDeviations>,
     /// The last request got no reply, and the device may still carry it out. So it is asked under the locks.
     pub interrupted: bool,
@@ -146,19 +148,17 @@ impl<S: Session> Transaction<'_, S> {
             }
             None => None,
         };
-        let mut drift = Vec::new();
+        let mut drift = DriftFound::default();
         if let Some(read) = first_read {
             let observed = self.parse(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &observed));
             }
-            drift =
-                context.known.map(|known| drift::drift(&observed, self.desired, known)).unwrap_or_default();
-            let first = plan(&observed, self.desired, &Exclusions::default());
-            let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
-            if first.changes.is_empty() && !context.interrupted || leave {
+            drift = self.drift(&observed, &context);
+            let first = plan(&observed, self.desired, &self.left(&drift));
+            if first.changes.is_empty() && !context.interrupted {
                 let mut report = self.report(&observed, first);
-                report.notes.extend(drift);
+                report.notes.extend(drift.notes);
                 return self.unchanged(report, &observed).await;
             }
         }
@@ -167,7 +167,7 @@ impl<S: Session> Transaction<'_, S> {
         }
 
         let locked_read = self.lock(&view.filter, &context).await?;
-        let changed = self.change(locked_read, &view, &mut inventory, started).await;
+        let changed = self.change(locked_read, &view, &mut inventory, &context, &mut drift, started).await;
         let unlocked = match &changed {
             Err(error) if error.session_is_unusable() => return changed,
             _ => self.unlock(changed.is_err()).await,
@@ -177,8 +177,22 @@ impl<S: Session> Transaction<'_, S> {
             // The change is applied. The next use shows that the session ended.
             debug!(%error, "the session ended while unlocking");
         }
-        report.notes.extend(drift);
+        report.notes.extend(drift.notes);
         Ok(report)
+    }
+
+    /// What others changed.
+    fn drift(&self, observed: &ObservedConfig, context: &RunContext<'_>) -> DriftFound {
+        context.known.map(|known| drift::drift(observed, self.desired, known)).unwrap_or_default()
+    }
+
+    /// The units that stay as others changed them.
+    fn left(&self, drift: &DriftFound) -> Exclusions {
+        let mut left = Exclusions::default();
+        if self.desired.device.drift == Drift::Report {
+            drift.units.iter().for_each(|unit| left.leave(unit.clone()));
+        }
+        left
     }
 
     /// Returns the edits that [`Self::run`] would send. Changes nothing.
@@ -223,10 +237,15 @@ impl<S: Session> Transaction<'_, S> {
         locked_read: Text,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
+        context: &RunContext<'_>,
+        drift: &mut DriftFound,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let mut excluded = Exclusions::default();
         let mut observed = self.parse(locked_read, view, inventory).await?;
+        if self.desired.device.drift == Drift::Report {
+            *drift = self.drift(&observed, context);
+        }
+        let mut excluded = self.left(drift);
         let (planned, verified, rollback_at) = loop {
             let Some(planned) = self.stage(&observed, &mut excluded).await? else {
                 // Every change is excluded.
