@@ -11,7 +11,8 @@ use eno_simulator::{Boot, Capabilities, ConfirmedCommit, Fault, NameChange, Swit
 use futures::future::join_all;
 
 use crate::common::{
-    Bench, Part, applied_vlans, failed, items, on_switch, options, until_change_is_held, vid, work,
+    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, rolled_back,
+    until_change_is_held, vid, work,
 };
 
 const LONG: Duration = Duration::from_mins(5);
@@ -135,6 +136,29 @@ async fn late_commit_is_taken_back_when_the_command_has_changed() {
     .await;
 }
 
+/// A rollback is no end while the device still carries out the commit.
+#[tokio::test]
+async fn late_commit_of_an_aborted_transaction_is_taken_back() {
+    join_all(PROFILES[..2].iter().map(async |(profile, adapt)| {
+        let bench = Bench::with_capabilities(adapt).await;
+        let leaf = bench.switch("leaf1");
+        settle(&impatient_driver(&bench), &bench.desired("leaf1", "100", &["Ethernet1"])).await;
+        leaf.inject(Fault::Slow { ms: 2500, operation: Some("commit".into()), times: Some(1) });
+        let driver = impatient_driver(&bench);
+        let part = Part::new("leaf1", bench.desired("leaf1", "100-110", &["Ethernet1"]), LONG);
+        let late = driver.reconcile(part.work()).await;
+        assert!(failed(&late).0.contains("--rpc-timeout"), "{profile}: {late:?}");
+        let mut ended = driver.reconcile(part.work_later(Decision::Abort)).await;
+        while ended.wants_retry() {
+            ended = driver.reconcile(part.work_later(Decision::Abort)).await;
+        }
+        assert!(rolled_back(&ended).contains("aborted"), "{profile}: {ended:?}");
+        assert_eq!(leaf.stats().open_sessions, 1, "{profile}: the earlier session still works");
+        assert_keeps(leaf, "100");
+    }))
+    .await;
+}
+
 #[tokio::test]
 async fn device_that_is_always_slower_than_the_timeout_gets_more_time() {
     join_all(PROFILES.map(async |(profile, adapt)| {
@@ -165,6 +189,19 @@ async fn device_that_shows_a_commit_late_is_read_again() {
         }
     }))
     .await;
+}
+
+#[tokio::test]
+async fn device_that_shows_nothing_while_it_boots_has_lost_nothing() {
+    let bench = Bench::start(|_| ()).await;
+    let leaf = bench.switch("leaf1");
+    let desired = bench.desired("leaf1", "100-110", &["Ethernet1"]);
+    bench.reconcile("leaf1", desired.clone()).await;
+    leaf.inject(Fault::LateRunning { ms: 3000, empty: true });
+    bench.edit("leaf1", &defined(&[(7, "users")]));
+    let done = bench.reconcile("leaf1", desired).await;
+    assert_eq!((applied_vlans(&done).0.as_str(), &done.change, done.notes.len()), ("100-110", &None, 0));
+    assert_eq!(done.rejected, []);
 }
 
 /// A device that shows it even later is asked again.

@@ -107,20 +107,21 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Reads, and cancels the pending commit of an earlier session. That commit may take effect at any time. The
-    /// cancellation follows the read, so what was read was not pending.
+    /// cancellation follows the read, so what was read was not pending. A rollback is reported as final, so it is read
+    /// under the locks, when no other commit is in progress.
     pub(super) async fn read_and_cancel_commit(
         &self,
         filter: &str,
         context: &RunContext<'_>,
     ) -> Result<Text, TransactionError> {
         match self.profile.confirmation {
-            Confirmation::Persistent => {
+            Confirmation::Persistent if !matches!(self.intent, Intent::RollBack { .. }) => {
                 let (read, cancelled) = (self.read(filter), self.cancel_earlier_commit());
                 Ok(if self.was_pending(cancelled).await? { self.read(filter).await? } else { read.await? })
             }
-            // The device rolls back at the end of that session, and denies the lock until then (RFC 6241 section
-            // 7.5).
-            Confirmation::Session => {
+            // Without a persist-id, the device rolls back at the end of that session, and denies the lock until then
+            // (RFC 6241 section 7.5).
+            Confirmation::Persistent | Confirmation::Session => {
                 let read = self.lock(filter, context).await;
                 if read.is_ok() {
                     self.unlock(false).await?;

@@ -90,10 +90,33 @@ pub struct Transaction<'a, S> {
     pub clash_detector: &'a ClashDetector,
 }
 
-/// Maximum time for which a read that differs after a commit is repeated: some devices show a commit late.
+/// Maximum time for which a read is repeated that differs after a commit, or shows nothing: some devices show a commit
+/// late, or boot.
 const READ_BACK_TIME: Duration = Duration::from_secs(6);
 /// Time until the first repetition; it doubles with each.
 const READ_BACK_WAIT: Duration = Duration::from_millis(100);
+
+/// Repeated reads of a device that may show its configuration late.
+struct Repetition {
+    end: tokio::time::Instant,
+    wait: Duration,
+}
+
+impl Repetition {
+    fn new() -> Self {
+        Self { end: tokio::time::Instant::now() + READ_BACK_TIME, wait: READ_BACK_WAIT }
+    }
+
+    /// Waits for the next read; false when there is to be none.
+    async fn wait(&mut self) -> bool {
+        if tokio::time::Instant::now() >= self.end {
+            return false;
+        }
+        tokio::time::sleep(self.wait).await;
+        self.wait *= 2;
+        true
+    }
+}
 
 /// The result of reading back after a commit.
 struct ReadBack {
@@ -150,7 +173,7 @@ impl<S: Session> Transaction<'_, S> {
         };
         let mut drift = DriftFound::default();
         if let Some(read) = first_read {
-            let observed = self.parse(read, &view, &mut inventory).await?;
+            let observed = self.parse_first(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &observed));
             }
@@ -167,7 +190,15 @@ impl<S: Session> Transaction<'_, S> {
         }
 
         let locked_read = self.lock(&view.filter, &context).await?;
-        let changed = self.change(locked_read, &view, &mut inventory, &context, &mut drift, started).await;
+        let changed = async {
+            let observed = if skips_first_read {
+                self.parse_first(locked_read, &view, &mut inventory).await?
+            } else {
+                self.parse(locked_read, &view, &mut inventory).await?
+            };
+            self.change(observed, &view, &mut inventory, &context, &mut drift, started).await
+        };
+        let changed = changed.await;
         let unlocked = match &changed {
             Err(error) if error.session_is_unusable() => return changed,
             _ => self.unlock(changed.is_err()).await,
@@ -231,17 +262,36 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
+    /// Parses the first read. A device that boots may show nothing yet. So a device that had VLANs of ours and shows
+    /// nothing is read again for some time.
+    async fn parse_first(
+        &self,
+        mut reply: Text,
+        view: &View<'_>,
+        inventory: &mut Option<Inventory>,
+    ) -> Result<ObservedConfig, TransactionError> {
+        let mut repeated = Repetition::new();
+        loop {
+            let observed = self.parse(reply, view, inventory).await?;
+            let shows_any = !observed.vlans.is_empty() || observed.ports.values().any(|port| port.configured);
+            if shows_any || self.own_before.is_empty() || !repeated.wait().await {
+                return Ok(observed);
+            }
+            self.work.progress("the device shows no configuration: reading again");
+            reply = self.read(&view.filter).await?;
+        }
+    }
+
     /// Edits, commits and verifies under the locks.
     async fn change(
         &self,
-        locked_read: Text,
+        mut observed: ObservedConfig,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
         context: &RunContext<'_>,
         drift: &mut DriftFound,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let mut observed = self.parse(locked_read, view, inventory).await?;
         if self.desired.device.drift == Drift::Report {
             *drift = self.drift(&observed, context);
         }
@@ -342,8 +392,7 @@ impl<S: Session> Transaction<'_, S> {
     ) -> Result<ReadBack, TransactionError> {
         // The port memory of the plan counts from now on.
         let desired = &*with_new_port_memory(self.desired, planned);
-        let end = tokio::time::Instant::now() + READ_BACK_TIME;
-        let (mut reply, mut wait) = (read.await?, READ_BACK_WAIT);
+        let (mut reply, mut repeated) = (read.await?, Repetition::new());
         loop {
             let mut now = self.parse(reply, view, inventory).await?;
             // While VLANs were contested, the plan has no removals.
@@ -354,7 +403,7 @@ impl<S: Session> Transaction<'_, S> {
             let ours = ours(&now, &self.desired.cluster);
             let is_renamed = |vid: &VlanId| now.vlans.contains_key(vid) && !ours.contains(*vid);
             let renamed: Vec<VlanId> = planned.changes.create.keys().copied().filter(is_renamed).collect();
-            if missing.is_empty() && renamed.is_empty() || tokio::time::Instant::now() >= end {
+            if missing.is_empty() && renamed.is_empty() || !repeated.wait().await {
                 let nothing = renamed.is_empty() && change_size::is_unchanged(&planned.changes, &missing);
                 if !missing.is_empty() && (nothing || change_size::size(&missing) > MAX_MISSING_UNITS) {
                     return Err(TransactionError::NotReadBack);
@@ -362,8 +411,6 @@ impl<S: Session> Transaction<'_, S> {
                 return Ok(ReadBack { now, missing, renamed });
             }
             self.work.progress("the device does not show the change yet: reading again");
-            tokio::time::sleep(wait).await;
-            wait *= 2;
             reply = self.read(&view.filter).await?;
         }
     }
