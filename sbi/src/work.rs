@@ -164,9 +164,20 @@ impl Work {
     }
 
     /// False as soon as a newer command has come or another instance may own the target. A driver checks it
-    /// again after it has locked the device and before it commits.
+    /// again after it has locked the device and before it commits. After a hold, the decision is worked on.
     pub fn is_current(&self) -> bool {
-        self.ownership.is_valid() && !self.newest.borrow().is_newer_than(&self.command.generation)
+        let phase = self.phase.borrow();
+        let worked_on = if let Phase::Settled(Some(decision)) = &*phase { decision } else { &self.command };
+        self.ownership.is_valid() && !self.newest.borrow().is_newer_than(&worked_on.generation)
+    }
+
+    /// True when the change was held and its transaction is confirmed: it has to be applied whatever the device
+    /// did meanwhile.
+    pub fn is_confirmed(&self) -> bool {
+        let confirms = |decision: &Command| {
+            decision.transaction.as_ref().is_some_and(|other| other.decision == Some(Decision::Confirm))
+        };
+        matches!(&*self.phase.borrow(), Phase::Settled(Some(decision)) if confirms(decision))
     }
 
     /// The transaction that this command opens, whose change has to be held.

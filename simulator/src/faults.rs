@@ -1,7 +1,10 @@
 //! Fault injection: the faults that a test can give a switch.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
+use crate::datastores::CommitRequest;
 use crate::model::edit::{self, Edit};
 use crate::netconf::error::{RpcError, Tag};
 
@@ -92,12 +95,37 @@ pub enum Fault {
         /// Number of occurrences; unlimited if absent.
         times: Option<u32>,
     },
-    /// Each operation is delayed.
+    /// Each operation is delayed. It takes effect even if its session ends meanwhile.
     Slow {
         /// Delay in milliseconds.
         ms: u64,
+        /// Name of the delayed operation, such as `commit`; any if absent.
+        operation: Option<String>,
         /// Number of occurrences; unlimited if absent.
         times: Option<u32>,
+    },
+    /// A confirmed commit is rolled back after this time, whatever `<confirm-timeout>` says.
+    ConfirmTimeout {
+        /// Time in milliseconds.
+        ms: u64,
+    },
+    /// A longer `<confirm-timeout>` is refused.
+    MaxConfirmTimeout {
+        /// The longest accepted one, in seconds.
+        seconds: u64,
+    },
+    /// `<get-config>` of running shows a change only after this time.
+    LateRunning {
+        /// Time in milliseconds.
+        ms: u64,
+        /// Whether it shows no configuration at all until then.
+        #[serde(default)]
+        empty: bool,
+    },
+    /// Edits change the names of VLANs.
+    ChangeNames {
+        /// How names are changed.
+        to: NameChange,
     },
     /// All sessions are lost and no connection is accepted.
     Unreachable {},
@@ -114,6 +142,26 @@ pub enum When {
     Before,
     /// The operation has taken effect.
     After,
+}
+
+/// How a switch changes the names of VLANs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NameChange {
+    /// To upper case.
+    UpperCase,
+    /// To their first eight characters.
+    EightCharacters,
+}
+
+impl NameChange {
+    /// The name that the switch stores.
+    pub fn apply(self, name: &str) -> String {
+        match self {
+            Self::UpperCase => name.to_uppercase(),
+            Self::EightCharacters => name.chars().take(8).collect(),
+        }
+    }
 }
 
 fn foreign_session() -> u32 {
@@ -184,6 +232,10 @@ impl Fault {
             | Fault::IgnoreConfirmed {}
             | Fault::KeepCandidate {}
             | Fault::FirstSiblingOnly {}
+            | Fault::ConfirmTimeout { .. }
+            | Fault::MaxConfirmTimeout { .. }
+            | Fault::LateRunning { .. }
+            | Fault::ChangeNames { .. }
             | Fault::Clear {} => None,
         }
     }
@@ -241,6 +293,39 @@ impl Faults {
             Fault::Announce { capabilities } => Some(&**capabilities),
             _ => None,
         })
+    }
+
+    /// How the switch changes the names of VLANs.
+    pub fn name_change(&self) -> Option<NameChange> {
+        self.0.iter().find_map(|fault| match fault {
+            Fault::ChangeNames { to } => Some(*to),
+            _ => None,
+        })
+    }
+
+    /// The time after which reads show a change of running, and whether they show nothing until then.
+    pub fn running_delay(&self) -> Option<(Duration, bool)> {
+        self.0.iter().find_map(|fault| match fault {
+            Fault::LateRunning { ms, empty } => Some((Duration::from_millis(*ms), *empty)),
+            _ => None,
+        })
+    }
+
+    /// Applies the limits of confirmed commits to a `<commit>`.
+    pub fn limit_confirm_timeout(&self, mut request: CommitRequest) -> Result<CommitRequest, RpcError> {
+        let Some(timeout) = &mut request.confirmed else { return Ok(request) };
+        for fault in &self.0 {
+            match fault {
+                Fault::ConfirmTimeout { ms } => *timeout = Duration::from_millis(*ms),
+                Fault::MaxConfirmTimeout { seconds } if *timeout > Duration::from_secs(*seconds) => {
+                    let message = format!("confirm-timeout: at most {seconds} s");
+                    let error = RpcError::application(Tag::InvalidValue, message);
+                    return Err(error.info("bad-element", "confirm-timeout"));
+                }
+                _ => {}
+            }
+        }
+        Ok(request)
     }
 
     /// The session-id of another manager that holds the lock of a datastore.

@@ -55,7 +55,7 @@ where
         return Err(SessionError::TooMany);
     };
     // Close the session even if this future is dropped.
-    let _close = CloseOnDrop { switch: Arc::clone(&switch), session: opened.session };
+    let close = Arc::new(CloseOnDrop { switch, session: opened.session });
     let end = opened.end.clone();
     tokio::select! {
         () = end.cancelled() => {
@@ -64,7 +64,7 @@ where
             }
             Ok(())
         }
-        result = run_session(&switch, &mut stream, opened) => {
+        result = run_session(&close, &mut stream, opened) => {
             if !peer.connection.is_cancelled() {
                 stream.shutdown().await?;
             }
@@ -85,13 +85,14 @@ impl Drop for CloseOnDrop {
 }
 
 async fn run_session<S>(
-    switch: &Switch,
+    close: &Arc<CloseOnDrop>,
     stream: &mut S,
     mut opened: OpenedSession,
 ) -> Result<(), SessionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let switch = &close.switch;
     let announced_capabilities = switch.announced_capabilities();
     let capabilities = hello::capabilities(&announced_capabilities, switch.dialect);
     let greeting = hello::write(&capabilities, opened.session);
@@ -108,7 +109,7 @@ where
                 negotiated_framing = Some(framing);
                 continue;
             };
-            let response = handle_message(switch, opened.session, framing, &message).await?;
+            let response = handle_message(close, framing, &message).await?;
             if response.hangs {
                 // Send nothing more until the connection ends.
                 return std::future::pending().await;
@@ -148,11 +149,11 @@ struct Response {
 }
 
 async fn handle_message(
-    switch: &Switch,
-    session: u32,
+    close: &Arc<CloseOnDrop>,
     framing: Framing,
     message: &[u8],
 ) -> Result<Response, SessionError> {
+    let switch = &close.switch;
     let document = match xml::parse(message) {
         Ok(document) => document,
         // malformed-message is new in base:1.1 and must not be sent to a base:1.0 peer.
@@ -166,13 +167,26 @@ async fn handle_message(
             });
         }
     };
-    let delay = switch.take_delay();
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
-    }
+    let name = document.root.children.first().map_or("", |operation| &operation.name);
+    let delay = switch.take_delay(name);
     // Parsing succeeded, so the text is UTF-8.
     let text = std::str::from_utf8(message).unwrap_or_default();
-    let outcome = handle_rpc(switch, session, &document, text);
+    let (document, outcome) = if delay.is_zero() {
+        let outcome = handle_rpc(switch, close.session, &document, text);
+        (document, outcome)
+    } else {
+        let (close, text) = (Arc::clone(close), text.to_owned());
+        // The task keeps the session open until the operation has taken effect.
+        let working = tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            let outcome = handle_rpc(&close.switch, close.session, &document, &text);
+            (document, outcome)
+        });
+        match working.await {
+            Ok(done) => done,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    };
     let reply = outcome.reply.map(|reply| write_reply(switch, &document.root_attributes, &reply));
     Ok(Response { reply, ends_session: outcome.ends_session, hangs: outcome.hangs })
 }

@@ -7,6 +7,7 @@ mod outcome;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use russh::keys::PrivateKey;
 use serde::Serialize;
@@ -75,6 +76,8 @@ struct State {
     last_subscription: u32,
     /// Saved running configurations by name.
     backups: BTreeMap<String, Container>,
+    /// Running before its last change, and the time of that change.
+    former_running: Option<(Instant, Container)>,
     /// The injected faults.
     faults: Faults,
     /// The counters.
@@ -195,6 +198,7 @@ impl Switch {
             last_session: 0,
             last_subscription: 0,
             backups: BTreeMap::new(),
+            former_running: None,
             faults: Faults::default(),
             stats: Stats::default(),
         };
@@ -284,10 +288,12 @@ impl Switch {
         self.version.subscribe()
     }
 
-    /// The delay of the next operation; counts an occurrence of [`Fault::Slow`].
-    pub fn take_delay(&self) -> std::time::Duration {
+    /// The delay of an operation; counts an occurrence of [`Fault::Slow`].
+    pub fn take_delay(&self, name: &str) -> std::time::Duration {
         let ms = self.state().faults.trigger(|fault| match fault {
-            Fault::Slow { ms, .. } => Some(*ms),
+            Fault::Slow { ms, operation, .. } if operation.as_ref().is_none_or(|own| own == name) => {
+                Some(*ms)
+            }
             _ => None,
         });
         std::time::Duration::from_millis(ms.unwrap_or(0))
@@ -410,6 +416,7 @@ impl Switch {
     /// Publishes a possible change of running: sends notifications, increments the versions and requests persistence.
     fn publish_changes(&self, state: &mut State, before: &Container, origin: &Origin) {
         if state.datastores.running() != before {
+            state.former_running = Some((Instant::now(), before.clone()));
             let mut edits = Vec::new();
             if state.sessions.values().any(|session| session.subscribed) {
                 tree::differences(

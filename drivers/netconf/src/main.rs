@@ -24,7 +24,8 @@ struct Args {
     /// Seconds until a device that does not answer counts as unreachable
     #[arg(long, env = "ENO_CONNECT_TIMEOUT", value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     connect_timeout: u64,
-    /// Seconds to wait for the reply to a request
+    /// Seconds to wait for the reply to a request. A device that exceeds them with a change gets twice the time at the
+    /// next try, 300 at most
     #[arg(long, env = "ENO_RPC_TIMEOUT", value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     rpc_timeout: u64,
     /// Seconds of silence after which a device is asked whether it is there

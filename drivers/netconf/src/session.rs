@@ -29,7 +29,7 @@ pub enum SessionError {
     #[error("the session ended: {0}")]
     Ended(String),
     /// The device did not reply in time.
-    #[error("no reply to {operation} within {} s", limit.as_secs())]
+    #[error("no reply to {operation} within {} s (see --rpc-timeout)", limit.as_secs())]
     TimedOut {
         /// The XML element of the request.
         operation: String,

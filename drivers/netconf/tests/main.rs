@@ -14,4 +14,6 @@ mod transaction_faults;
 mod transaction_hold;
 mod transaction_part;
 mod transaction_refused;
+mod transaction_seen;
+
 mod unresponsive_devices;

@@ -355,7 +355,7 @@ async fn sixty_four_devices_are_reconciled_concurrently() {
     for number in [3, 40] {
         bench.switch(&format!("switch{number}")).inject(Fault::Unreachable {});
     }
-    bench.switch("switch5").inject(Fault::Slow { ms: 200, times: None });
+    bench.switch("switch5").inject(Fault::Slow { ms: 200, operation: None, times: None });
     let names: Vec<String> = bench.fabric.info().iter().map(|info| info.name.clone()).collect();
     for round in ["connect and make 50 VLANs", "20 more"] {
         let vlans = if round.starts_with("20") { "100-169" } else { "100-149" };

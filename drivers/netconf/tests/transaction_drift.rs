@@ -1,17 +1,18 @@
 //! Detection and repair of drift.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use eno_driver_netconf::driver::{NetconfDriver, Options};
 use eno_sbi::{Driver as _, Reconciled};
-use eno_schemas::{Applied, Decision, Drift, FabricDesired, Report};
-use eno_simulator::Boot;
+use eno_schemas::{Applied, Decision, Device, Drift, FabricDesired, Item, Report, VlanSet};
+use eno_simulator::{Boot, Fault, RejectEdit};
 use futures::StreamExt as _;
 
 use crate::common::{
-    Bench, Part, applied_vlans, defined, on_switch, options, removed, rolled_back, trunk,
-    until_change_is_held, with_port_memory, work,
+    Bench, Part, applied_vlans, defined, failed, items, on_switch, options, removed, rolled_back, trunk,
+    until_change_is_held, vid, with_port_memory, work,
 };
 
 fn drift(reconciled: &Reconciled) -> Vec<&str> {
@@ -366,5 +367,146 @@ async fn rollback_keeps_port_memory() {
             assert!(!open);
             assert_eq!(closed(&ended), ["Ethernet1", "Ethernet2"]);
         }
+    }
+}
+
+/// Reconciles as the host does: with the last report.
+async fn next(bench: &Bench, desired: &FabricDesired, last: &mut Option<Report>) -> Reconciled {
+    let work = work("leaf1", desired.clone()).with_reported(last.clone());
+    let done = bench.driver.reconcile(work).await;
+    *last = Some(report(desired, &done));
+    done
+}
+
+/// Without repair, what others removed stays removed also when the command changes.
+#[tokio::test]
+async fn reported_drift_stays_after_other_commands() {
+    for restarts in [false, true] {
+        let mut bench = Bench::start(|_| ()).await;
+        let mut last = None;
+        let state = |bench: &Bench, vlans: &str, drift| {
+            let mut desired = bench.desired("leaf1", vlans, &["Ethernet1", "Ethernet2"]);
+            desired.device.drift = drift;
+            desired
+        };
+        next(&bench, &state(&bench, "100-103", Drift::Report), &mut last).await;
+        remove(&bench, "100");
+        bench.edit("leaf1", &removed(None, "101"));
+        let notes = ["VLAN 101 missing", "VLAN 100 on Ethernet1 missing"];
+        let found = next(&bench, &state(&bench, "100-103", Drift::Report), &mut last).await;
+        assert_eq!((drift(&found), &found.change), (notes.to_vec(), &None));
+        if restarts {
+            bench.restart_driver();
+        }
+        // One VLAN more, and one less.
+        let more = next(&bench, &state(&bench, "100-102,104", Drift::Report), &mut last).await;
+        assert_eq!((drift(&more), &more.rejected), (notes.to_vec(), &vec![]), "restarts: {restarts}");
+        let leaf = bench.switch("leaf1");
+        assert_eq!(on_switch(leaf, "Ethernet1").0, "100,102,104");
+        let carried = |port: &str| leaf.view().ports[port].configured.to_string();
+        assert_eq!([carried("Ethernet1"), carried("Ethernet2")], ["101-102,104", "100-102,104"]);
+        let again = next(&bench, &state(&bench, "100-102,104", Drift::Report), &mut last).await;
+        assert_eq!((drift(&again), &again.change), (notes.to_vec(), &None));
+        let repaired = next(&bench, &state(&bench, "100-102,104", Drift::Repair), &mut last).await;
+        assert_eq!(applied_vlans(&repaired).1["Ethernet1"], "100-102,104");
+        assert_eq!(on_switch(leaf, "Ethernet1"), ("100-102,104".into(), "100-102,104".into()));
+    }
+}
+
+/// A change that nobody announced is found by the command that follows it.
+#[tokio::test]
+async fn drift_before_another_command_is_not_repaired() {
+    let bench = Bench::with_capabilities(|capabilities| capabilities.notifications = false).await;
+    let mut last = None;
+    let state = |vlans: &str| {
+        let mut desired = bench.desired("leaf1", vlans, &["Ethernet1"]);
+        desired.device.drift = Drift::Report;
+        desired
+    };
+    next(&bench, &state("100-101"), &mut last).await;
+    remove(&bench, "100");
+    let more = next(&bench, &state("100-102"), &mut last).await;
+    assert_eq!(drift(&more), ["VLAN 100 on Ethernet1 missing"]);
+    assert_eq!(on_switch(bench.switch("leaf1"), "Ethernet1"), ("100-102".into(), "101-102".into()));
+    // Another device at another address has nothing yet, which is no drift.
+    let mut other = state("100-103");
+    other.device = Device { drift: Drift::Report, ..bench.device("leaf2") };
+    let made = next(&bench, &other, &mut last).await;
+    assert_eq!((drift(&made), applied_vlans(&made).1["Ethernet1"].as_str()), (vec![], "100-103"));
+}
+
+#[tokio::test]
+async fn port_entries_of_deleted_vlan_stay_ours_while_drift_is_reported() {
+    for (keeps, restarts) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut bench = Bench::start(|_| ()).await;
+        let ports = ["Ethernet1", "Ethernet2"];
+        let mut last = None;
+        let mut both = bench.desired("leaf1", "100,102", &ports);
+        both.device.drift = Drift::Report;
+        next(&bench, &both, &mut last).await;
+        bench.edit("leaf1", &removed(None, "100"));
+        for _ in 0..2 {
+            assert_eq!(drift(&next(&bench, &both, &mut last).await), ["VLAN 100 missing"]);
+        }
+        // A failure is no reason to forget it.
+        bench.switch("leaf1").inject(Fault::LockDenied { times: None });
+        let mut other = bench.desired("leaf1", "100,102-103", &ports);
+        other.device.drift = Drift::Report;
+        let before = last.clone();
+        failed(&next(&bench, &other, &mut last).await);
+        bench.switch("leaf1").inject(Fault::Clear {});
+        if restarts {
+            last = before;
+            bench.restart_driver();
+        }
+        both.device.drift = Drift::Repair;
+        if keeps {
+            let repaired = next(&bench, &both, &mut last).await;
+            both = with_new_port_memory(&both, &repaired);
+        }
+        let mut none = with_port_memory(bench.desired("leaf1", "", &ports), last_applied(last.as_ref()));
+        none.device.drift = Drift::Repair;
+        let gone = next(&bench, &none, &mut last).await;
+        assert_eq!(applied_vlans(&gone), (String::new(), [].into()));
+        let view = bench.switch("leaf1").view();
+        let listed = ports.map(|port| view.ports[port].configured.to_string());
+        assert_eq!(listed, ["", ""], "keeps: {keeps}, restarts: {restarts}");
+        assert!(view.vlans.is_empty() && both.vlans.len() == 2);
+    }
+}
+
+/// The applied state of a report; nothing after a failure.
+fn last_applied(last: Option<&Report>) -> &Applied {
+    static NOTHING: Applied = Applied::Fabric {
+        vlans: VlanSet::EMPTY,
+        ports: BTreeMap::new(),
+        carried: BTreeMap::new(),
+        closed: Some(BTreeSet::new()),
+        before: BTreeMap::new(),
+    };
+    last.and_then(|last| last.applied.as_ref()).unwrap_or(&NOTHING)
+}
+
+/// A port of which every VLAN was refused never was a trunk.
+#[tokio::test]
+async fn refused_vlans_are_no_drift() {
+    for mode in [Drift::Report, Drift::Repair] {
+        let bench = Bench::start(|_| ()).await;
+        let leaf = bench.switch("leaf1");
+        let mut last = None;
+        leaf.inject(Fault::RejectEdit(RejectEdit { vlan: Some(100), ..RejectEdit::default() }));
+        let mut desired =
+            bench.desired_ports("leaf1", "100,102", &[("Ethernet1", "100"), ("Ethernet2", "102")]);
+        desired.device.drift = mode;
+        for _ in 0..3 {
+            let done = next(&bench, &desired, &mut last).await;
+            assert_eq!(drift(&done), [""; 0]);
+            assert_eq!(items(&done), [Item::vlan(vid(100))].into());
+        }
+        // The refusal does not vanish beside drift elsewhere.
+        bench.edit("leaf1", &removed(None, "102"));
+        let found = next(&bench, &desired, &mut last).await;
+        assert_eq!(drift(&found), ["VLAN 102 missing"]);
+        assert_eq!(items(&found), [Item::vlan(vid(100))].into());
     }
 }

@@ -1,11 +1,12 @@
 //! Changes that the device refuses as a whole or in part.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use eno_schemas::{Item, Outcome};
 use eno_simulator::{Fault, RejectEdit, Stage};
 
-use crate::common::{Bench, applied_vlans, calls, failed, items, on_switch, vid};
+use crate::common::{Bench, applied_vlans, calls, failed, items, on_switch, set, vid};
 
 #[tokio::test]
 async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
@@ -30,10 +31,10 @@ async fn one_refused_vlan_of_a_thousand_is_rejected_alone() {
         assert!(!made.rejected.is_empty() && !made.wants_retry());
         assert!(made.rejected[0].reason.contains("no"), "{:?}", made.rejected);
         assert!(calls(leaf) <= limit, "{what}: {:?}", leaf.stats().rpcs);
-        // One cancel for the commit of an earlier session, and one for each refused commit, which may be pending
+        // Two cancels for the commit of an earlier session, and one for each refused commit, which may be pending
         // nevertheless.
         let cancelled = leaf.stats().rpcs["cancel-commit"];
-        assert_eq!(cancelled > 1, what.ends_with("at commit"), "{what}: {cancelled}");
+        assert_eq!(cancelled > 2, what.ends_with("at commit"), "{what}: {cancelled}");
         assert_eq!(on_switch(leaf, "Ethernet2").1, "1001-1499,1501-2000");
     }
 }
@@ -74,6 +75,40 @@ async fn refused_vlan_keeps_other_vlans_and_removals_of_its_port() {
         assert_eq!(items(&made), [Item::port_vlan("Ethernet1", vid(130))].into(), "{at:?}");
         assert_eq!(on_switch(leaf, "Ethernet1").1, "100-129,131-149");
     }
+}
+
+/// A port that carries other VLANs keeps them, so the rejection names the refused VLANs.
+#[tokio::test]
+async fn only_new_vlan_of_a_port_is_rejected_by_its_vid() {
+    for at in [Stage::Edit, Stage::Validate, Stage::Commit] {
+        for new in ["105", "105-107"] {
+            let bench = Bench::start(|_| ()).await;
+            let leaf = bench.switch("leaf1");
+            let state = |more: &str| {
+                let vlans = format!("100,{more}");
+                bench.desired_ports("leaf1", &vlans, &[("Ethernet1", &vlans), ("Ethernet2", "100")])
+            };
+            bench.reconcile("leaf1", state("101")).await;
+            let contains = Some("<name>Ethernet1</name>".to_owned());
+            leaf.inject(refuse_port("Ethernet1", RejectEdit { contains, at, ..RejectEdit::default() }));
+            let made = bench.reconcile("leaf1", state(&format!("101,{new}"))).await;
+            let refused: BTreeSet<Item> =
+                set(new).iter().map(|vid| Item::port_vlan("Ethernet1", vid)).collect();
+            assert_eq!(items(&made), refused, "{at:?}");
+            assert_eq!(applied_vlans(&made).1["Ethernet1"], "100-101");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refused_confirm_timeout_is_not_reported_as_refused_vlans() {
+    let bench = Bench::start(|_| ()).await;
+    bench.switch("leaf1").inject(Fault::MaxConfirmTimeout { seconds: 30 });
+    let refused = bench.apply("leaf1", "100-105", &["Ethernet1"]).await;
+    let (reason, retryable, unreachable) = failed(&refused);
+    assert!(reason.contains("--confirm-timeout") && reason.contains("at most 30 s"), "{reason}");
+    assert!(!retryable && !unreachable && refused.rejected.is_empty(), "{refused:?}");
+    assert!(!bench.switch("leaf1").is_pending());
 }
 
 #[tokio::test]

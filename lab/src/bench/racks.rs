@@ -69,7 +69,11 @@ impl Racks {
             sandbox.switch(&self.faulty_leaf).with_context(|| format!("there is no {}", self.faulty_leaf))?;
         let alone = percentile(&mut time_single_changes(args, apis, tracker, FIRST).await?, 50);
         let mut medians = [0.0; 3];
-        let states = [None, Some(Fault::Slow { ms: SLOW_MS, times: None }), Some(Fault::Unreachable {})];
+        let states = [
+            None,
+            Some(Fault::Slow { ms: SLOW_MS, operation: None, times: None }),
+            Some(Fault::Unreachable {}),
+        ];
         for (median, fault) in medians.iter_mut().zip(states) {
             if let Some(fault) = fault {
                 switch::inject(http, leaf, &fault).await?;

@@ -111,3 +111,21 @@ async fn undecided_transaction_aborts_at_its_deadline() {
     drop(newest);
     assert!(matches!(stopped.hold(verified()).await, HoldOutcome::Abort { .. }));
 }
+
+/// What the decision asks for may take longer than the hold, and only a still newer command ends it.
+#[tokio::test]
+async fn work_stays_current_under_the_decision_that_ended_its_hold() {
+    let later = later();
+    for (decision, confirmed) in [(Decision::Confirm, true), (Decision::Abort, false)] {
+        let opening = command(1, Some(("t", &later, None)));
+        let (work, newest) = work(&opening);
+        assert!(work.is_current() && !work.is_confirmed());
+        newest.send_replace(LatestCommand::Command(command(2, Some(("t", &later, Some(decision))))));
+        assert!(!work.is_current() && !work.is_confirmed(), "before the hold");
+        work.hold(verified()).await;
+        assert!(work.is_current());
+        assert_eq!(work.is_confirmed(), confirmed);
+        newest.send_replace(LatestCommand::Command(command(3, None)));
+        assert!(!work.is_current());
+    }
+}

@@ -88,6 +88,31 @@ pub fn parse(definitions: Definitions, elements: &[Element]) -> Result<Vec<Edit>
     if errors.is_empty() { Ok(edits) } else { Err(errors) }
 }
 
+/// Changes the names of VLANs: the leaves `name` within lists `vlan`.
+pub fn change_vlan_names(edits: &mut [Edit], change: &impl Fn(&str) -> String) {
+    for edit in edits {
+        match &mut edit.body {
+            Body::Entry { children, .. } if edit.definition.name == "vlan" => {
+                change_names(children, change);
+            }
+            Body::Container(children) | Body::Entry { children, .. } => change_vlan_names(children, change),
+            Body::Leaf(_) | Body::LeafListValue(_) => {}
+        }
+    }
+}
+
+fn change_names(edits: &mut [Edit], change: &impl Fn(&str) -> String) {
+    for edit in edits {
+        match &mut edit.body {
+            Body::Container(children) => change_names(children, change),
+            Body::Leaf(Some(Value::Text(name))) if edit.definition.name == "name" => {
+                *name = change(name).into();
+            }
+            Body::Entry { .. } | Body::Leaf(_) | Body::LeafListValue(_) => {}
+        }
+    }
+}
+
 fn namespaces(definitions: Definitions) -> HashSet<&'static str> {
     let mut found = HashSet::new();
     let mut open = vec![definitions];

@@ -32,7 +32,7 @@ impl Switch {
                 Ok(self.data_reply(state, whole, filter))
             }
             Rpc::GetConfig { source, filter } => {
-                let whole = state.datastores.get(source);
+                let whole = state.shown(source);
                 Ok(self.data_reply(state, whole, filter))
             }
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
@@ -159,7 +159,10 @@ impl Switch {
         request: EditConfig,
         message: &str,
     ) -> Result<Reply, Vec<RpcError>> {
-        let EditConfig { target, default, test, on_error, edits } = request;
+        let EditConfig { target, default, test, on_error, mut edits } = request;
+        if let Some(to) = state.faults.name_change() {
+            edit::change_vlan_names(&mut edits, &|name| to.apply(name));
+        }
         state.check_foreign_lock(target).map_err(single)?;
         state.datastores.ensure_writable(target, session).map_err(single)?;
         state.check_access(&edits, default)?;
@@ -277,6 +280,7 @@ impl Switch {
         state.check_foreign_lock(Datastore::Running).map_err(single)?;
         state.check_foreign_lock(Datastore::Candidate).map_err(single)?;
         state.datastores.check_commit(session, &request).map_err(single)?;
+        let request = state.faults.limit_confirm_timeout(request).map_err(single)?;
         if let Some(errors) = state.candidate_rejection(&[Stage::Validate, Stage::Commit]) {
             return Err(errors);
         }
@@ -328,6 +332,22 @@ impl Switch {
 }
 
 impl State {
+    /// The content of a datastore as reads show it.
+    fn shown(&self, source: Datastore) -> Container {
+        match (&self.former_running, self.faults.running_delay()) {
+            (Some((changed, former)), Some((delay, empty)))
+                if source == Datastore::Running && changed.elapsed() < delay =>
+            {
+                if empty {
+                    Container::default()
+                } else {
+                    former.clone()
+                }
+            }
+            _ => self.datastores.get(source),
+        }
+    }
+
     fn subscribe(&mut self, session: SessionId) -> Result<Reply, Vec<RpcError>> {
         match self.sessions.get_mut(&session) {
             Some(session) if !session.subscribed => {

@@ -1,7 +1,7 @@
 //! A fabric of four dialects: changes that all switches or none of them make, and failures of switches.
 
 use eno_nbi_crds::{ChangeOutcome, FabricDevice, L2Service, L2ServiceAttachment, Phase};
-use eno_simulator::{HandEdit, NodeInterface, Topology};
+use eno_simulator::{ConfirmedCommit, HandEdit, NodeInterface, Topology};
 use eno_tests::{ExpectedStatus, Ports, System, access, service, with_own_sandbox};
 use k8s_openapi::api::events::v1::Event;
 use kube::runtime::watcher;
@@ -200,6 +200,42 @@ fn switch_lost_before_confirmation_rolls_back_the_others() {
         }
         system.delete_with_vlans(&network, [520]).await;
     });
+}
+
+/// A commit that confirms without a persist-id also succeeds after the switch rolled back.
+#[test]
+fn switch_that_rolled_back_while_held_gets_the_vlan_before_ready() {
+    let mut topology = Topology::leaf_spine_of(2, 1, 2, &["openconfig", "openconfig", "junos"]);
+    let capabilities = &mut topology.switches[0].capabilities;
+    capabilities.confirmed_commit = ConfirmedCommit::V1_0;
+    // Nothing but the read after the confirmation shows the rollback.
+    (capabilities.notifications, capabilities.yang_push) = (false, false);
+    with_own_sandbox(
+        |options| options.topology = topology,
+        async |system| {
+            create_namespace_and_point(system, "mix", &["node1", "node2"]).await;
+            until_device(system, "leaf1", "its rollback", |device| {
+                let status = device.status.as_ref();
+                status.and_then(|status| status.rollback.as_deref()) == Some("session")
+            })
+            .await;
+            // The switch rolls back by itself while another one still works on its part.
+            system.fault("leaf1", json!({"kind": "confirm-timeout", "ms": 1500})).await;
+            let slow = json!({"kind": "slow", "operation": "edit-config", "ms": 6000, "times": 1});
+            system.fault("spine1", slow).await;
+            let network = service_between_nodes(521);
+            system.apply(&network).await;
+            until_vlan_presence(system, "leaf1", 521, true).await;
+            until_vlan_presence(system, "leaf1", 521, false).await;
+            system.fault("leaf1", json!({"kind": "clear"})).await;
+            becomes(system, 521, Phase::Ready).await;
+            let leaf = system.view("leaf1").await;
+            assert!(leaf.vlans.contains_key(&521), "ready without the VLAN");
+            assert!(leaf.ports["Ethernet1"].vlans.contains(521));
+            system.until_confirmed("leaf1").await;
+            system.delete_with_vlans(&network, [521]).await;
+        },
+    );
 }
 
 #[test]

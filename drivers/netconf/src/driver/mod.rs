@@ -4,6 +4,7 @@ mod open_session;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,14 +17,15 @@ use eno_schemas::{
 use futures::channel::mpsc;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, watch};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::dialect::Dialects;
 use crate::driver::open_session::OpenSession;
 use crate::pacing::ReconnectPacer;
-use crate::plan::{ClashDetector, with_reported_ports};
+use crate::plan::{ClashDetector, reported_vlans, with_reported_ports};
+use crate::session::Session as _;
 use crate::ssh::Limits;
-use crate::transaction::drift::{self, KnownDeviations};
+use crate::transaction::drift::{self, KnownDeviations, Wanted};
 use crate::transaction::{RunContext, Transaction, TransactionError};
 
 /// The name of the driver.
@@ -32,6 +34,9 @@ const NAME: &str = "netconf";
 const MAX_CONNECTS: usize = 256;
 /// Maximum further attempts to devices that did not answer last time.
 const MAX_CONNECTS_TO_LOST: usize = 64;
+
+/// Maximum time for a reply of a device that exceeded the configured time.
+const MAX_RPC_LIMIT: Duration = Duration::from_mins(5);
 
 /// The configuration of the driver.
 #[derive(Clone, Debug)]
@@ -73,14 +78,32 @@ pub struct NetconfDriver {
 #[derive(Default)]
 struct Device {
     open_session: Option<OpenSession>,
-    /// The [content hash](content_hash) of the desired state at the last verification, with its deviations.
-    verified: Option<(String, KnownDeviations)>,
+    /// The last verification.
+    verified: Option<Verified>,
+    /// All VLANs that were ours at the last report that names any state.
+    own_before: VlanSet,
     /// The device did not answer the last connection attempt.
     lost: bool,
+    /// The last request got no reply, and the device may still carry it out.
+    interrupted: bool,
+    /// The session-ids of the last session and of the one before.
+    sessions: [Option<u32>; 2],
+    /// The time that the device gets for each reply, after one took longer than the configured time.
+    rpc_limit: Option<Duration>,
     /// The detector of clashes of the cluster identifier.
     clash_detector: Option<Arc<ClashDetector>>,
     /// The port memory of the last report.
     prior_state: ReportedPriorState,
+}
+
+/// A verified command.
+struct Verified {
+    /// The [content hash](content_hash) of its desired state.
+    content_hash: String,
+    /// The VLANs that it wants.
+    wanted: Wanted,
+    /// The deviations from it.
+    deviations: KnownDeviations,
 }
 
 /// The port memory of the last report. The next command may have been made without it.
@@ -119,7 +142,20 @@ impl ReportedPriorState {
     }
 }
 
+/// The time for replies of a device that exceeded `limit`.
+fn more_time(limit: Duration) -> Duration {
+    (limit * 2).min(MAX_RPC_LIMIT).max(limit)
+}
+
 impl Device {
+    /// Remembers the session before this one. Its locks may outlive it.
+    fn note_session(&mut self, open_session: &OpenSession) {
+        let id = open_session.session.hello().session_id();
+        if self.sessions[0] != id {
+            self.sessions = [id, self.sessions[0]];
+        }
+    }
+
     /// The clash detector, initialised from the last report of another process.
     fn clash_detector(&mut self, desired: &FabricDesired, reported: Option<&Report>) -> Arc<ClashDetector> {
         let restored = || {
@@ -158,6 +194,11 @@ impl NetconfDriver {
         own.unwrap_or(self.options.audit_interval)
     }
 
+    /// The timeouts of a session with the device.
+    fn limits(&self, device: &Device) -> Limits {
+        Limits { rpc: device.rpc_limit.unwrap_or(self.options.limits.rpc), ..self.options.limits }
+    }
+
     async fn fabric(&self, work: &Work, desired: &FabricDesired) -> Reconciled {
         let target = &work.command.target;
         let device = self.device(target);
@@ -166,13 +207,28 @@ impl NetconfDriver {
         let desired =
             &*device.prior_state.complete(with_reported_ports(desired, generation, work.reported()));
         let content_hash = content_hash(desired);
-        let known = device.verified.as_ref().filter(|(verified, _)| *verified == content_hash);
-        let known = known
-            .map(|(_, known)| known.clone())
+        let verified = device.verified.as_ref();
+        let same = verified.filter(|verified| verified.content_hash == content_hash);
+        let verified_other_command = same.is_none() && verified.is_some();
+        let known = same
+            .map(|same| same.deviations.clone())
             .or_else(|| known_deviations_of_last_report(work, &content_hash));
+        let verified_other_command = verified_other_command && known.is_none();
+        let known = known.or_else(|| {
+            // Without repair, a command does not restore what others changed.
+            let report = || KnownDeviations::after_report(work.reported()?, desired);
+            let is_left = desired.device.drift == eno_schemas::Drift::Report;
+            is_left.then(|| match verified {
+                Some(other) => other.deviations.after_change(&other.wanted, desired),
+                None => report(),
+            })?
+        });
+        if let Some(applied) = work.reported().and_then(|report| report.applied.as_ref()) {
+            device.own_before = reported_vlans(applied);
+        }
         let clash_detector = device.clash_detector(desired, work.reported());
         let mut intent = work.intent();
-        let mut reconnected = false;
+        let (mut reconnected, mut applied_again) = (false, false);
         loop {
             // The session is taken out while in use. If this future is dropped, the session closes and the device
             // releases its locks.
@@ -182,7 +238,8 @@ impl NetconfDriver {
             let mut open_session = if let Some(open_session) = reusable {
                 open_session
             } else {
-                match work.await_connection(self.connect(target, desired, device.lost)).await {
+                let limits = self.limits(&device);
+                match work.await_connection(self.connect(target, desired, device.lost, limits)).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
                         device.lost = is_unreachable(&failed);
@@ -191,6 +248,7 @@ impl NetconfDriver {
                 }
             };
             device.lost = false;
+            device.note_session(&open_session);
             let baseline = open_session.take_baseline();
             let info = self.info(&open_session, &desired.device);
             let persist_id = format!("eno-{}-{target}", desired.cluster);
@@ -201,16 +259,20 @@ impl NetconfDriver {
                 work,
                 desired,
                 persist_id: &persist_id,
-                confirm_timeout: self.options.confirm_timeout,
+                confirm_timeout: self.options.confirm_timeout
+                    + self.limits(&device).rpc.saturating_sub(self.options.limits.rpc),
                 intent: &intent,
                 device: &info,
+                own_before: &device.own_before,
                 read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
             };
             let context = RunContext {
                 may_be_pending: open_session.fresh,
+                interrupted: device.interrupted,
+                earlier_session: device.sessions[1],
                 known: known.as_ref(),
-                verified_other_command: known.is_none() && device.verified.is_some(),
+                verified_other_command,
                 baseline: baseline.as_ref(),
             };
             if open_session.fresh {
@@ -221,7 +283,9 @@ impl NetconfDriver {
             let read = transaction.read_baseline.into_inner().unwrap_or_else(PoisonError::into_inner);
             let error = match result {
                 Ok(reconciled) => {
-                    open_session.fresh = false;
+                    if !matches!(reconciled.outcome, Outcome::Progress { .. }) {
+                        (open_session.fresh, device.interrupted) = (false, false);
+                    }
                     open_session.baseline = read.filter(|_| {
                         open_session.change_seen.is_some() && reconciled.outcome == Outcome::Applied
                     });
@@ -230,14 +294,34 @@ impl NetconfDriver {
                     if let Some(prior_state) = ReportedPriorState::of(desired, &reconciled) {
                         device.prior_state = prior_state;
                     }
-                    if let Some(known) = now_known(&reconciled, desired).or(known) {
-                        device.verified = Some((content_hash, known));
+                    if let Some(applied) = &reconciled.applied {
+                        device.own_before = reported_vlans(applied);
+                    }
+                    if reconciled.outcome == Outcome::Applied {
+                        let items = drift::items(&reconciled.rejected, &reconciled.notes);
+                        device.verified = Some(Verified {
+                            content_hash,
+                            wanted: Wanted::of(desired),
+                            deviations: KnownDeviations::of(items),
+                        });
                     }
                     return reconciled;
                 }
                 Err(error) => error,
             };
+            device.interrupted |= error.unreachable();
+            let more_time = error.given_up_after().map(more_time);
+            device.rpc_limit = more_time.or(device.rpc_limit);
             match error {
+                TransactionError::NotConfirmed { reason } if work.is_confirmed() && !applied_again => {
+                    warn!(
+                        target,
+                        reason, "the device rolled back a change that is decided: applying it again"
+                    );
+                    applied_again = true;
+                    device.open_session = Some(open_session);
+                    intent = Intent::Apply;
+                }
                 error if error.session_ended() && (reused || (error.reply_was_lost() && !reconnected)) => {
                     reconnected = true;
                     debug!(target, %error, "the session is of no use; connecting again");
@@ -249,10 +333,13 @@ impl NetconfDriver {
                 }
                 error => {
                     if !error.must_close_session() {
-                        open_session.fresh = false;
                         device.open_session = Some(open_session);
                     }
-                    return Reconciled { device: Some(info), ..Reconciled::failed(error.failure()) };
+                    let mut failure = error.failure();
+                    if let Some(limit) = more_time {
+                        let _ = write!(failure.reason, ". The next try waits {} s", limit.as_secs());
+                    }
+                    return Reconciled { device: Some(info), ..Reconciled::failed(failure) };
                 }
             }
         }
@@ -267,7 +354,7 @@ impl NetconfDriver {
         let open_session =
             match device.open_session.take_if(|open_session| open_session.fits(&desired.device)) {
                 Some(open_session) => open_session,
-                None => match self.connect(target, desired, device.lost).await {
+                None => match self.connect(target, desired, device.lost, self.limits(&device)).await {
                     Ok(open_session) => open_session,
                     Err(failed) => {
                         let Reconciled { outcome, device, .. } = *failed;
@@ -293,6 +380,7 @@ impl NetconfDriver {
             confirm_timeout: self.options.confirm_timeout,
             intent: &Intent::Apply,
             device: &info,
+            own_before: &device.own_before,
             read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
         };
@@ -382,14 +470,6 @@ fn known_deviations_of_last_report(work: &Work, content_hash: &str) -> Option<Kn
     let same = [&*work.command.generation.hash, content_hash].contains(&&*reported.generation.hash);
     let verified = same && reported.outcome == Outcome::Applied;
     verified.then(|| KnownDeviations::of_report(reported))
-}
-
-/// The deviations after this work, without drift; `None`: the former deviations still count.
-fn now_known(reconciled: &Reconciled, desired: &FabricDesired) -> Option<KnownDeviations> {
-    let drifted = reconciled.notes.iter().any(|note| note.kind == "Drift");
-    let left_as_it_is = drifted && desired.device.drift == eno_schemas::Drift::Report;
-    (reconciled.outcome == Outcome::Applied && !left_as_it_is)
-        .then(|| KnownDeviations::of(drift::items(&reconciled.rejected, &reconciled.notes)))
 }
 
 fn is_unreachable(failed: &Reconciled) -> bool {

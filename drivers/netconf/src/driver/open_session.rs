@@ -17,7 +17,7 @@ use crate::notification;
 use crate::operation::Operation;
 use crate::plan::{Baseline, interfaces};
 use crate::session::{Notified, Session as _};
-use crate::ssh::{ConnectError, SshSession};
+use crate::ssh::{ConnectError, Limits, SshSession};
 
 /// An open session and its parameters.
 pub(super) struct OpenSession {
@@ -80,12 +80,13 @@ impl NetconfDriver {
         }
     }
 
-    /// Opens a session. `lost`: the last attempt got no answer.
+    /// Opens a session with these timeouts. `lost`: the last attempt got no answer.
     pub(super) async fn connect(
         &self,
         target: &str,
         desired: &FabricDesired,
         lost: bool,
+        limits: Limits,
     ) -> Result<OpenSession, Box<Reconciled>> {
         let permits = if lost { &self.connecting_to_lost } else { &self.connecting };
         // The semaphores are never closed.
@@ -105,7 +106,7 @@ impl NetconfDriver {
             })
         };
         let login = Login::new(NAME, &target, endpoint);
-        let opened = SshSession::connect(login, &self.options.credentials, self.options.limits, notified);
+        let opened = SshSession::connect(login, &self.options.credentials, limits, notified);
         let session = opened.await.map_err(|error| Box::new(connect_failure(&error)))?;
         let hello = session.hello();
         let _ = own_session.set(hello.session_id());

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{PortBefore, VlanId, VlanSet};
 
+/// Maximum refused VLANs of a trunk that are named one by one, unless the trunk loses VLANs too.
+const MAX_REFUSED_VLANS: usize = 64;
+
 /// The smallest part of a change that can be excluded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChangeUnit {
@@ -15,9 +18,9 @@ pub enum ChangeUnit {
     PortVlan(String, VlanId),
 }
 
-/// Units that stay as they are on the device, with reasons.
+/// Units that stay as they are on the device. Those that can't be changed have a reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exclusions(BTreeMap<ChangeUnit, String>);
+pub struct Exclusions(BTreeMap<ChangeUnit, Option<String>>);
 
 impl Exclusions {
     /// Excludes `unit`; false if it was excluded already. The first reason is kept.
@@ -25,13 +28,23 @@ impl Exclusions {
         if self.0.contains_key(&unit) {
             return false;
         }
-        self.0.insert(unit, reason.into());
+        self.0.insert(unit, Some(reason.into()));
         true
     }
 
-    /// The number of excluded units.
+    /// Excludes `unit`, which somebody else changed and which is not repaired.
+    pub fn leave(&mut self, unit: ChangeUnit) {
+        self.0.entry(unit).or_insert(None);
+    }
+
+    /// Excludes these VLANs no more.
+    pub(crate) fn remove_vlans(&mut self, vlans: &VlanSet) {
+        self.0.retain(|unit, _| !matches!(unit, ChangeUnit::Vlan(vid) if vlans.contains(*vid)));
+    }
+
+    /// The number of units that can't be changed.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.reasons().count()
     }
 
     /// True when no unit is excluded.
@@ -39,9 +52,9 @@ impl Exclusions {
         self.0.is_empty()
     }
 
-    /// The excluded units and their reasons.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ChangeUnit, &String)> {
-        self.0.iter()
+    /// The units that can't be changed, and the reasons.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = (&ChangeUnit, &String)> {
+        self.0.iter().filter_map(|(unit, reason)| Some((unit, reason.as_ref()?)))
     }
 
     pub(super) fn port(&self, interface: &str) -> bool {
@@ -106,6 +119,12 @@ pub enum ModeChange {
 }
 
 impl PortChange {
+    /// The interface has or may have other VLANs, which the refusal of these does not concern.
+    fn keeps_others(&self) -> bool {
+        let is_trunk = self.mode == ModeChange::Keep && self.add.len() <= MAX_REFUSED_VLANS;
+        !self.close && (is_trunk || !self.remove.is_empty())
+    }
+
     /// The remembered value of a setting, if it was set.
     pub fn former(&self, name: &str) -> Option<&str> {
         self.former.as_ref()?.settings.as_ref()?.get(name).map(String::as_str)
@@ -158,13 +177,23 @@ impl Changes {
         self.ports.values().fold(VlanSet::EMPTY, |all, change| all.union(&change.add))
     }
 
-    /// The units to exclude for interfaces that refuse all their additions. Their removals stay in the change.
+    /// The units to exclude for interfaces that refuse all their additions. Their removals stay in the change, and so
+    /// do the VLANs that they carry already.
     pub fn refused_on(&self, interfaces: Vec<&String>) -> Vec<ChangeUnit> {
         let units = |name: &String| match self.ports.get(name) {
-            Some(change) if !change.remove.is_empty() && !change.close => on(name, &change.add),
+            Some(change) if change.keeps_others() && !change.add.is_empty() => on(name, &change.add),
             _ => vec![ChangeUnit::Port(name.clone())],
         };
         interfaces.into_iter().flat_map(units).collect()
+    }
+
+    /// The unit to exclude when the device refuses the only VLAN that changes on an interface.
+    pub fn refused_alone(&self, interface: String) -> ChangeUnit {
+        let change = self.ports.get(&interface).filter(|change| change.keeps_others());
+        match change.and_then(|change| change.add.union(&change.remove).iter().next()) {
+            Some(vid) => ChangeUnit::PortVlan(interface, vid),
+            None => ChangeUnit::Port(interface),
+        }
     }
 
     /// All units: each VLAN, each VLAN on a port, and each port that gets a list or restored settings.

@@ -423,7 +423,7 @@ fn reject_excluded(
     members: &BTreeMap<&str, Vec<&FabricPort>>,
     rejected: &mut Vec<Rejection>,
 ) {
-    for (unit, reason) in excluded.iter() {
+    for (unit, reason) in excluded.reasons() {
         match unit {
             ChangeUnit::Vlan(vid) => rejected.push(Rejection::permanent(Item::vlan(*vid), reason.clone())),
             // The rejection of the wider unit covers it.
@@ -443,21 +443,34 @@ fn reject_excluded(
 
 /// The VLANs that bear our name.
 pub fn ours(observed: &ObservedConfig, cluster: &str) -> VlanSet {
-    observed.vlans.iter().filter(|(vid, vlan)| is_ours(vlan, cluster, **vid)).map(|(vid, _)| *vid).collect()
+    let is_ours = |(vid, vlan): &(&VlanId, &ObservedVlan)| {
+        is_ours(vlan, cluster, **vid) || observed.renamed.contains(**vid)
+    };
+    observed.vlans.iter().filter(is_ours).map(|(vid, _)| *vid).collect()
 }
 
 fn is_ours(vlan: &ObservedVlan, cluster: &str, vid: VlanId) -> bool {
     vlan.name.as_deref().is_some_and(|name| is_vlan_name(name, cluster, vid))
 }
 
+/// All VLANs that were ours at a report, on the device or on ports.
+pub fn reported_vlans(applied: &Applied) -> VlanSet {
+    match applied {
+        Applied::Fabric { vlans, ports, .. } => ports.values().fold(vlans.clone(), |all, on| all.union(on)),
+        Applied::Nad { .. } | Applied::Node { .. } => VlanSet::EMPTY,
+    }
+}
+
 /// The part of the observed state that is ours, for the report.
 pub fn applied(observed: &ObservedConfig, desired: &FabricDesired) -> Applied {
     let ours = ours(observed, &desired.cluster);
+    // Its port entries stay ours when somebody deletes a VLAN.
+    let of_ports = ours.union(&observed.deleted_by_others);
     let (mut ports, mut carried) = (BTreeMap::new(), BTreeMap::new());
     for port in &desired.ports {
         let Some(current) = observed.ports.get(interface(port)) else { continue };
         let tagged = current.tagged();
-        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&ours);
+        let of_ours = if current.open { &port.vlans } else { &tagged }.intersection(&of_ports);
         let of_ours = of_ours.difference(&current.taken_vlans());
         if !of_ours.is_empty() {
             ports.insert(port.name.clone(), of_ours);

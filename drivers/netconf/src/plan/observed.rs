@@ -13,6 +13,8 @@ pub struct ObservedConfig {
     pub vlans: BTreeMap<VlanId, ObservedVlan>,
     /// VLANs that were ours at the last report and do not exist now. Port entries for them are ours.
     pub deleted_by_others: VlanSet,
+    /// VLANs that this driver has just made, and whose names the device changed. They are ours.
+    pub renamed: VlanSet,
     /// VLANs under our names that another cluster owns. While there are any, nothing is removed.
     pub contested: VlanSet,
     /// The requested interfaces that exist.

@@ -4,25 +4,32 @@ use std::time::Duration;
 
 use eno_sbi::{HoldOutcome, Intent, Reconciled};
 use eno_schemas::Note;
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
+use crate::plan::{Exclusions, Inventory, Plan, plan, with_new_port_memory};
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
-use crate::transaction::{Transaction, TransactionError, note};
+use crate::transaction::read::View;
+use crate::transaction::{RunContext, Transaction, TransactionError, note};
 
-/// Time between the deadline of a transaction and the confirm-timeout, for sending the decision.
+/// Time between the end of a hold and the rollback by the device, for sending the decision.
 const HOLD_MARGIN: Duration = Duration::from_secs(10);
 /// Interval of the liveness probes while a change is held.
 const HOLD_PROBE: Duration = Duration::from_secs(5);
 
 impl<S: Session> Transaction<'_, S> {
+    /// The time that the device gets to wait for the confirmation.
+    pub(super) fn rollback_timeout(&self) -> Duration {
+        let held = if self.holds() { self.work.time_to_decide() + HOLD_MARGIN } else { Duration::ZERO };
+        self.confirm_timeout.max(held)
+    }
+
     /// Commits the candidate; `None`: edits go to running directly.
-    pub(super) fn commit(&self) -> Option<Call> {
-        let held = self.work.time_to_decide();
-        let held = if held.is_zero() { held } else { held + HOLD_MARGIN };
-        let timeout = u32::try_from(self.confirm_timeout.max(held).as_secs()).unwrap_or(u32::MAX);
+    pub(super) fn commit(&self, rollback_timeout: Duration) -> Option<Call> {
+        let timeout = u32::try_from(rollback_timeout.as_secs()).unwrap_or(u32::MAX);
         let operation = match (self.profile.target, self.profile.confirmation) {
             (Target::Running, _) => return None,
             (_, Confirmation::Persistent) => {
@@ -34,18 +41,36 @@ impl<S: Session> Transaction<'_, S> {
         Some(self.send(operation))
     }
 
-    /// Confirms the pending commit.
-    pub(super) async fn confirm(&self) -> Result<(), TransactionError> {
-        let persist_id = match self.profile.confirmation {
-            Confirmation::Persistent => Some(self.persist_id),
-            Confirmation::Session => None,
+    /// Confirms the pending commit. A commit without a persist-id also succeeds after the device has rolled back, so
+    /// it is followed by a read.
+    pub(super) async fn confirm(
+        &self,
+        planned: &Plan,
+        excluded: &Exclusions,
+        view: &View<'_>,
+        inventory: &mut Option<Inventory>,
+    ) -> Result<(), TransactionError> {
+        let (persist_id, read) = match self.profile.confirmation {
+            Confirmation::Persistent => (Some(self.persist_id), false),
+            Confirmation::Session => (None, true),
             Confirmation::None => return Ok(()),
         };
-        match self.send(Operation::Confirm { persist_id }).await {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused { errors, .. }) => Err(TransactionError::NotConfirmed { errors }),
-            Err(error) => Err(error.into()),
+        let confirmed = self.send(Operation::Confirm { persist_id });
+        let read = read.then(|| self.read(&view.filter));
+        match confirmed.await {
+            Ok(_) => {}
+            Err(CallError::Refused { errors, .. }) => {
+                return Err(TransactionError::NotConfirmed { reason: errors.to_string() });
+            }
+            Err(error) => return Err(error.into()),
         }
+        let Some(read) = read else { return Ok(()) };
+        let now = self.parse(read.await?, view, inventory).await?;
+        let changes = plan(&now, &with_new_port_memory(self.desired, planned), excluded).changes;
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(TransactionError::NotConfirmed { reason: "it took the change back by itself before".to_owned() })
     }
 
     /// Cancels the pending commit, if the device supports that.
@@ -63,24 +88,41 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// Cancels the pending commit of an earlier session by its persist-id, and reads.
-    pub(super) async fn cancel_commit_and_read(&self, filter: &str) -> Result<Text, TransactionError> {
-        match self.profile.confirmation {
-            Confirmation::Persistent => {
-                let cancelled = self.send(Operation::Cancel { persist_id: self.persist_id });
-                let read = self.read(filter);
-                match cancelled.await {
-                    Ok(_) => info!("took back a commit that was never confirmed"),
-                    // Usually no commit is pending.
-                    Err(CallError::Refused { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                Ok(read.await?)
+    /// Requests to cancel the commit of an earlier session by its persist-id.
+    pub(super) fn cancel_earlier_commit(&self) -> Call {
+        self.send(Operation::Cancel { persist_id: self.persist_id })
+    }
+
+    /// Whether [`Self::cancel_earlier_commit`] found a pending commit.
+    pub(super) async fn was_pending(&self, cancelled: Call) -> Result<bool, CallError> {
+        match cancelled.await {
+            Ok(_) => {
+                info!("took back a commit that was never confirmed");
+                Ok(true)
             }
-            // The device rolls back at the end of that session, and denies the lock until then (RFC 6241 section
-            // 7.5).
-            Confirmation::Session => {
-                let read = self.lock(filter).await;
+            // Usually no commit is pending.
+            Err(CallError::Refused { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads, and cancels the pending commit of an earlier session. That commit may take effect at any time. The
+    /// cancellation follows the read, so what was read was not pending. A rollback is reported as final, so it is read
+    /// under the locks, when no other commit is in progress.
+    pub(super) async fn read_and_cancel_commit(
+        &self,
+        filter: &str,
+        context: &RunContext<'_>,
+    ) -> Result<Text, TransactionError> {
+        match self.profile.confirmation {
+            Confirmation::Persistent if !matches!(self.intent, Intent::RollBack { .. }) => {
+                let (read, cancelled) = (self.read(filter), self.cancel_earlier_commit());
+                Ok(if self.was_pending(cancelled).await? { self.read(filter).await? } else { read.await? })
+            }
+            // Without a persist-id, the device rolls back at the end of that session, and denies the lock until then
+            // (RFC 6241 section 7.5).
+            Confirmation::Persistent | Confirmation::Session => {
+                let read = self.lock(filter, context).await;
                 if read.is_ok() {
                     self.unlock(false).await?;
                 }
@@ -90,12 +132,20 @@ impl<S: Session> Transaction<'_, S> {
         }
     }
 
-    /// Reports the change as held and waits for the decision. Returns the outcome and the time waited.
+    /// Reports the change as held and waits for the decision. Returns the outcome and the time waited. The hold ends
+    /// before the device rolls back. `rollback_at`: when it does so at the earliest; `None`: nothing is pending.
     pub(super) async fn hold(
         &self,
         verified: Reconciled,
+        rollback_at: Option<Instant>,
     ) -> Result<(HoldOutcome, Duration), TransactionError> {
-        let held_since = tokio::time::Instant::now();
+        let held_since = Instant::now();
+        let too_late = async {
+            match rollback_at {
+                Some(at) => tokio::time::sleep_until(at.checked_sub(HOLD_MARGIN).unwrap_or(at)).await,
+                None => std::future::pending().await,
+            }
+        };
         let probing = async {
             loop {
                 tokio::time::sleep(HOLD_PROBE).await;
@@ -111,6 +161,10 @@ impl<S: Session> Transaction<'_, S> {
         let ended = self.session.ended();
         tokio::select! {
             outcome = self.work.hold(verified) => Ok((outcome, held_since.elapsed())),
+            () = too_late => {
+                let reason = "the device would take the change back by itself before the decision".to_owned();
+                Ok((HoldOutcome::Abort { reason }, held_since.elapsed()))
+            }
             reason = probing => Err(TransactionError::LostWhileHeld { reason }),
             () = ended => Err(TransactionError::LostWhileHeld { reason: "the session ended".to_owned() }),
         }

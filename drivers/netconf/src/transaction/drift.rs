@@ -3,23 +3,61 @@
 use std::collections::BTreeMap;
 
 use eno_schemas::{
-    Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
+    Applied, Drift, FabricDesired, FabricPort, Item, Note, Report, VLAN_TAKEN_OFF, VlanId, VlanSet, vlan_name,
 };
 
 use crate::plan::{
-    Mode, ObservedConfig, desired_vlans, emptied_list_message, is_emptied, members, ours, vlans_of,
+    ChangeUnit, Mode, ObservedConfig, desired_vlans, emptied_list_message, is_emptied, members, ours,
+    vlans_of,
 };
 
 /// Maximum differences that get a note of their own.
 const MAX_DRIFT_NOTES: usize = 50;
 
-/// Deviations from the desired state that a report already names, by rejections and notes.
+/// Deviations from the desired state that are no drift: a report names them by rejections and notes, or they are work
+/// that is still to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownDeviations {
     vlans: VlanSet,
     /// Ports with a deviation as a whole.
     ports: Vec<String>,
     on_ports: BTreeMap<String, VlanSet>,
+    /// What the command changes. Its VLANs say nothing about ports.
+    to_do: Wanted,
+}
+
+/// The VLANs that a command wants, on the device and on each port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    address: String,
+    vlans: VlanSet,
+    /// By port and LAG.
+    ports: BTreeMap<(String, Option<String>), VlanSet>,
+}
+
+impl Wanted {
+    /// The VLANs of this command.
+    pub fn of(desired: &FabricDesired) -> Self {
+        let key = |port: &FabricPort| (port.name.clone(), port.lag.clone());
+        Self {
+            address: desired.device.address.clone(),
+            vlans: desired_vlans(desired),
+            ports: desired.ports.iter().map(|port| (key(port), port.vlans.clone())).collect(),
+        }
+    }
+
+    fn on(&self, port: &FabricPort) -> VlanSet {
+        self.ports.get(&(port.name.clone(), port.lag.clone())).cloned().unwrap_or_default()
+    }
+}
+
+/// What others changed.
+#[derive(Debug, Default)]
+pub struct DriftFound {
+    /// A note for each difference up to a bound, then a note with the number of the rest.
+    pub notes: Vec<Note>,
+    /// The units of a change that would repair it.
+    pub units: Vec<ChangeUnit>,
 }
 
 impl KnownDeviations {
@@ -44,14 +82,61 @@ impl KnownDeviations {
         Self::of(items(&report.rejected, &report.notes))
     }
 
+    /// The deviations under another command, after `before` was verified. `None`: that was another device.
+    pub fn after_change(&self, before: &Wanted, desired: &FabricDesired) -> Option<Self> {
+        let mut to_do = Wanted::of(desired);
+        if before.address != to_do.address {
+            return None;
+        }
+        to_do.vlans = symmetric_difference(&to_do.vlans, &before.vlans);
+        for (port, vlans) in &mut to_do.ports {
+            let before = before.ports.get(port).unwrap_or(&VlanSet::EMPTY);
+            *vlans = symmetric_difference(vlans, before);
+        }
+        Some(Self { to_do, ..self.clone() })
+    }
+
+    /// The deviations under another command than that of the last report, of which only the noted drift is known.
+    /// `None`: it notes no drift.
+    pub fn after_report(report: &Report, desired: &FabricDesired) -> Option<Self> {
+        let noted = Self::of(report.notes.iter().filter(|note| note.kind == "Drift").map(|note| &note.item));
+        if noted == Self::default() {
+            return None;
+        }
+        let mut to_do = Wanted::of(desired);
+        let nothing = (VlanSet::EMPTY, BTreeMap::new());
+        let (vlans, ports) = match &report.applied {
+            Some(Applied::Fabric { vlans, ports, .. }) => (vlans, ports),
+            _ => (&nothing.0, &nothing.1),
+        };
+        to_do.vlans = to_do.vlans.union(vlans).difference(&noted.vlans);
+        for ((port, _), vlans) in &mut to_do.ports {
+            let was = ports.get(port).unwrap_or(&VlanSet::EMPTY);
+            let noted = if noted.ports.contains(port) { Some(&*vlans) } else { noted.on_ports.get(port) };
+            let noted = noted.cloned().unwrap_or_default();
+            *vlans = vlans.union(was).difference(&noted);
+        }
+        Some(Self { to_do, ..Self::of_report(report) })
+    }
+
     fn port(&self, port: &FabricPort) -> bool {
         self.ports.contains(&port.name)
     }
 
+    /// The VLANs that deviate on the device.
+    fn on_device(&self) -> VlanSet {
+        self.vlans.union(&self.to_do.vlans)
+    }
+
     /// The VLANs that deviate on the port.
     fn on(&self, port: &FabricPort) -> VlanSet {
-        self.on_ports.get(&port.name).map_or_else(|| self.vlans.clone(), |own| own.union(&self.vlans))
+        let own = self.on_ports.get(&port.name).unwrap_or(&VlanSet::EMPTY);
+        own.union(&self.vlans).union(&self.to_do.on(port))
     }
+}
+
+fn symmetric_difference(one: &VlanSet, other: &VlanSet) -> VlanSet {
+    one.difference(other).union(&other.difference(one))
 }
 
 /// The items of all rejections and notes except drift.
@@ -65,28 +150,35 @@ pub fn items<'a>(
     rejected.iter().map(|rejection| &rejection.item).chain(noted)
 }
 
-/// Returns a note for each difference that is not `known`, up to a bound, then a note with the number of the rest.
-pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> Vec<Note> {
+/// Finds the differences that are not `known`.
+pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDeviations) -> DriftFound {
     let mut drift_notes = DriftNotes::default();
     let ours = ours(observed, &desired.cluster);
     let desired_vlans = desired_vlans(desired);
-    for vid in desired_vlans.difference(&known.vlans).iter() {
+    let known_vlans = known.on_device();
+    for vid in desired_vlans.difference(&known_vlans).iter() {
+        let unit = || Some(ChangeUnit::Vlan(vid));
         let name = vlan_name(&desired.cluster, vid);
         match observed.vlans.get(&vid) {
-            None => drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} missing")),
-            Some(current) if current.name.as_ref() != Some(&name) => drift_notes.add(Item::vlan(vid), || {
-                let now = current.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
-                format!("VLAN {vid} renamed from {name:?} to {now}")
-            }),
+            None => drift_notes.add(Item::vlan(vid), unit(), || format!("VLAN {vid} missing")),
+            Some(current) if current.name.as_ref() != Some(&name) => {
+                // The plan takes over no VLAN of another name.
+                drift_notes.add(Item::vlan(vid), None, || {
+                    let now =
+                        current.name.as_ref().map_or("nothing".to_owned(), |other| format!("{other:?}"));
+                    format!("VLAN {vid} renamed from {name:?} to {now}")
+                });
+            }
             Some(current) if !current.active => {
-                drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} suspended"));
+                drift_notes.add(Item::vlan(vid), unit(), || format!("VLAN {vid} suspended"));
             }
             Some(_) => {}
         }
     }
-    let unwanted = ours.difference(&desired_vlans).difference(&known.vlans);
+    let unwanted = ours.difference(&desired_vlans).difference(&known_vlans);
     for vid in unwanted.iter().filter(|_| observed.contested.is_empty()) {
-        drift_notes.add(Item::vlan(vid), || format!("VLAN {vid} there although not wanted"));
+        let unit = Some(ChangeUnit::Vlan(vid));
+        drift_notes.add(Item::vlan(vid), unit, || format!("VLAN {vid} there although not wanted"));
     }
     let of_ours = ours.union(&desired_vlans);
     for (interface, ports) in members(desired) {
@@ -94,16 +186,16 @@ pub fn drift(observed: &ObservedConfig, desired: &FabricDesired, known: &KnownDe
             continue;
         }
         if observed.ports.get(interface).is_some_and(|current| is_emptied(current, &ports)) {
-            // Without repair, the plan notes it.
+            // Without repair, the plan leaves it and notes it.
             if desired.device.drift == Drift::Repair {
                 let item = ports.first().map_or(Item::TARGET, |port| Item::port(&port.name));
-                drift_notes.add(item, || emptied_list_message(interface));
+                drift_notes.add(item, None, || emptied_list_message(interface));
             }
         } else {
             port(&mut drift_notes, observed, interface, &ports, &of_ours, known);
         }
     }
-    drift_notes.notes()
+    drift_notes.found()
 }
 
 /// Adds the differences of one interface, which its ports share.
@@ -117,55 +209,63 @@ fn port(
 ) {
     let Some(first) = ports.first() else { return };
     let want = vlans_of(ports);
+    let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
+    // A port of which every VLAN is a known deviation had none.
+    let had_vlans = !want.difference(&known).is_empty();
     let item = || Item::port(&first.name);
+    let unit = || Some(ChangeUnit::Port(interface.to_owned()));
     let Some(current) = observed.ports.get(interface) else {
-        if !want.is_empty() {
-            drift_notes.add(item(), || format!("{interface} missing"));
+        if had_vlans {
+            drift_notes.add(item(), None, || format!("{interface} missing"));
         }
         return;
     };
     if current.mode == Some(Mode::Access) {
-        if !want.is_empty() {
-            drift_notes.add(item(), || format!("mode of {interface} changed from trunk to access"));
+        if had_vlans {
+            drift_notes.add(item(), unit(), || format!("mode of {interface} changed from trunk to access"));
         }
         return;
     }
     if current.open {
-        if !want.is_empty() {
-            drift_notes.add(item(), || emptied_list_message(interface));
+        if had_vlans {
+            drift_notes.add(item(), None, || emptied_list_message(interface));
         }
         return;
     }
     let tagged = current.tagged();
-    if current.mode.is_none() && !want.is_empty() && tagged.is_empty() {
-        drift_notes.add(item(), || format!("mode of {interface} changed from trunk to none"));
+    if current.mode.is_none() && had_vlans && tagged.is_empty() {
+        drift_notes.add(item(), unit(), || format!("mode of {interface} changed from trunk to none"));
     }
-    let known = ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&known.on(port)));
     // The native VLAN belongs to the port.
     let native: VlanSet = current.native.into_iter().collect();
     let at = |vid: VlanId| {
         let port = ports.iter().find(|port| port.vlans.contains(vid)).unwrap_or(first);
         Item::port_vlan(&port.name, vid)
     };
+    let unit = |vid: VlanId| Some(ChangeUnit::PortVlan(interface.to_owned(), vid));
     for vid in want.difference(&tagged).difference(&known).iter() {
-        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} missing"));
+        drift_notes.add(at(vid), unit(vid), || format!("VLAN {vid} on {interface} missing"));
     }
     // Foreign uses of a VID and inherited VLANs are no drift.
     let foreign = native.union(&current.taken_vlans()).union(&current.inherited);
     let unwanted = tagged.intersection(of_ours).difference(&want).difference(&foreign);
     for vid in unwanted.difference(&known).iter().filter(|_| observed.contested.is_empty()) {
-        drift_notes.add(at(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
+        drift_notes
+            .add(at(vid), unit(vid), || format!("VLAN {vid} on {interface} there although not wanted"));
     }
 }
 
 #[derive(Default)]
 struct DriftNotes {
     notes: Vec<Note>,
+    units: Vec<ChangeUnit>,
     more: usize,
 }
 
 impl DriftNotes {
-    fn add(&mut self, item: Item, message: impl FnOnce() -> String) {
+    /// Adds a difference. `unit`: the part of a change that would repair it, if there is one.
+    fn add(&mut self, item: Item, unit: Option<ChangeUnit>, message: impl FnOnce() -> String) {
+        self.units.extend(unit);
         if self.notes.len() < MAX_DRIFT_NOTES {
             self.notes.push(Note { kind: "Drift".into(), item, message: message() });
         } else {
@@ -173,12 +273,12 @@ impl DriftNotes {
         }
     }
 
-    fn notes(mut self) -> Vec<Note> {
+    fn found(mut self) -> DriftFound {
         if self.more > 0 {
             let message = format!("and {} more differences", self.more);
             self.notes.push(Note { kind: "Drift".into(), item: Item::TARGET, message });
         }
-        self.notes
+        DriftFound { notes: self.notes, units: self.units }
     }
 }
 
@@ -202,7 +302,7 @@ mod tests {
     }
 
     fn messages(observed: &ObservedConfig, desired_state: &FabricDesired) -> Vec<String> {
-        let notes = drift(observed, desired_state, &KnownDeviations::default());
+        let notes = drift(observed, desired_state, &KnownDeviations::default()).notes;
         assert!(notes.iter().all(|note| note.kind == "Drift"));
         notes.into_iter().map(|note| note.message).collect()
     }
@@ -256,8 +356,8 @@ mod tests {
             Item::port_vlan("e1", vid(102)),
             Item::port("e2"),
         ];
-        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&items)), []);
-        let notes = drift(&current, &desired, &KnownDeviations::of(&items[1..]));
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&items)).notes, []);
+        let notes = drift(&current, &desired, &KnownDeviations::of(&items[1..])).notes;
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 
@@ -268,7 +368,7 @@ mod tests {
         let mut current = observed("100", &[("e1", "")]);
         current.ports.get_mut("e1").unwrap().open = true;
         assert_eq!(messages(&current, &desired), ["e1 carries every VLAN: its list is gone"]);
-        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&[Item::port("e1")])), []);
+        assert_eq!(drift(&current, &desired, &KnownDeviations::of(&[Item::port("e1")])).notes, []);
     }
 
     #[test]

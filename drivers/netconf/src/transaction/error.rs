@@ -1,10 +1,12 @@
 //! Errors of a transaction.
 
+use std::time::Duration;
+
 use eno_schemas::Failure;
 
 use crate::dialect::ParseError;
 use crate::reply::RpcErrors;
-use crate::session::CallError;
+use crate::session::{CallError, SessionError};
 
 /// The reason why a transaction failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,16 +35,23 @@ pub enum TransactionError {
         /// A retry can help.
         retryable: bool,
     },
-    /// After an accepted commit, all or nearly all of the change was missing.
+    /// The device refused a parameter of the confirmed commit, and no part of the configuration.
+    #[error("the device refuses the time until an unconfirmed commit ends (see --confirm-timeout): {errors}")]
+    ConfirmTimeoutRefused {
+        /// The device's errors.
+        errors: RpcErrors,
+    },
+    /// For some time after an accepted commit, all or nearly all of the change was missing.
     #[error(
         "the device accepted the change, which does not read back; it was taken back as far as it can be"
     )]
     NotReadBack,
-    /// The pending commit was gone at confirmation: its timeout had passed, or somebody cancelled it.
-    #[error("the device did not confirm the change: {errors}")]
+    /// The pending commit was gone at confirmation, or its change after it: its timeout had passed, or somebody
+    /// cancelled it.
+    #[error("the device did not confirm the change: {reason}")]
     NotConfirmed {
-        /// The device's errors.
-        errors: RpcErrors,
+        /// The device's errors, or what was read.
+        reason: String,
     },
     /// The connection was lost while the change was held, or before the decision reached the device. The device rolls
     /// back by itself.
@@ -68,14 +77,16 @@ impl TransactionError {
     /// A retry of the same command can help.
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Call(CallError::Session(_))
+            // A device may show a change late.
+            Self::NotReadBack
+            | Self::Call(CallError::Session(_))
             | Self::Locked { .. }
             | Self::NotConfirmed { .. }
             | Self::LostWhileHeld { .. }
             | Self::Aborted { .. } => true,
             Self::Call(CallError::Refused { errors, .. }) => is_transient(errors),
             Self::Refused { retryable, .. } => *retryable,
-            Self::Parse(_) | Self::NotReadBack | Self::CannotHold => false,
+            Self::Parse(_) | Self::ConfirmTimeoutRefused { .. } | Self::CannotHold => false,
         }
     }
 
@@ -87,6 +98,17 @@ impl TransactionError {
     /// The device answers other requests. A new session shows the effect of this one.
     pub fn reply_was_lost(&self) -> bool {
         matches!(self, Self::Call(error) if error.is_lost())
+    }
+
+    /// The time after which a request that changes the device was given up.
+    pub fn given_up_after(&self) -> Option<Duration> {
+        const CHANGING: [&str; 4] = ["<commit>", "<edit-config>", "<validate>", "<copy-config>"];
+        match self {
+            Self::Call(CallError::Session(SessionError::TimedOut { operation, limit })) => {
+                CHANGING.contains(&operation.as_str()).then_some(*limit)
+            }
+            _ => None,
+        }
     }
 
     /// The device did not answer.

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use eno_sbi::random_up_to;
 
-use crate::hello::Target;
+use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::text::Text;
-use crate::transaction::{Transaction, TransactionError, is_transient};
+use crate::transaction::{RunContext, Transaction, TransactionError, is_transient};
 
 /// Attempts to lock within one transaction.
 const LOCK_TRIES: u32 = 5;
@@ -17,13 +17,20 @@ const LOCK_TRIES: u32 = 5;
 const LOCK_WAIT: Duration = Duration::from_millis(150);
 
 impl<S: Session> Transaction<'_, S> {
-    /// Takes all locks of the profile or none, and reads under them.
-    pub(super) async fn lock(&self, filter: &str) -> Result<Text, TransactionError> {
+    /// Takes all locks of the profile or none, and reads under them. A commit of an earlier session may take effect
+    /// until then. So it is cancelled under the locks, or when it is what denies them.
+    pub(super) async fn lock(
+        &self,
+        filter: &str,
+        context: &RunContext<'_>,
+    ) -> Result<Text, TransactionError> {
+        let may_be_pending = context.may_be_pending && self.profile.confirmation == Confirmation::Persistent;
         let mut wait = LOCK_WAIT;
         let mut checked_candidate = false;
         for attempt in 1.. {
             let pending_locks: Vec<_> =
                 self.profile.locks.iter().map(|name| (*name, self.send(Operation::Lock(name)))).collect();
+            let cancelled = may_be_pending.then(|| self.cancel_earlier_commit());
             let read = self.read(filter);
             let (mut locked, mut denied) = (Vec::new(), None);
             // The candidate's lock is denied although no session holds it.
@@ -33,7 +40,10 @@ impl<S: Session> Transaction<'_, S> {
                     Ok(_) => locked.push(datastore),
                     Err(CallError::Refused { errors, .. }) if is_retryable_lock_error(&errors) => {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
-                        denied.get_or_insert(TransactionError::Locked { datastore, holder: holder(&errors) });
+                        denied.get_or_insert(TransactionError::Locked {
+                            datastore,
+                            holder: holder(&errors, context),
+                        });
                     }
                     // The device releases the locks at the end of the session.
                     Err(error @ CallError::Session(_)) => return Err(error.into()),
@@ -42,6 +52,9 @@ impl<S: Session> Transaction<'_, S> {
                         break;
                     }
                 }
+            }
+            if let Some(cancelled) = cancelled {
+                self.was_pending(cancelled).await?;
             }
             let Some(denied) = denied else { return Ok(read.await?) };
             for datastore in locked.into_iter().rev() {
@@ -88,7 +101,7 @@ fn is_retryable_lock_error(errors: &RpcErrors) -> bool {
 }
 
 /// Describes the holder of a lock and the admin's remedy.
-fn holder(errors: &RpcErrors) -> String {
+fn holder(errors: &RpcErrors, context: &RunContext<'_>) -> String {
     const LEFT: &str = "changes in it that nobody committed or discarded. They are not this cluster's alone and stay: \
                         their author commits them, or <discard-changes> in any session discards them";
     match errors.tagged("lock-denied").and_then(|error| error.info("session-id")) {
@@ -97,6 +110,9 @@ fn holder(errors: &RpcErrors) -> String {
             format!(
                 "something that is no NETCONF session (session 0), such as a person at its console, or {LEFT}"
             )
+        }
+        Some(id) if id.parse().ok().is_some_and(|id| context.earlier_session == Some(id)) => {
+            format!("session {id}, an earlier session of this driver that the device has not ended yet")
         }
         Some(id) => format!("session {id}"),
         None => format!("another session, or by {LEFT} ({errors})"),

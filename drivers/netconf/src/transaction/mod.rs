@@ -7,7 +7,8 @@
 //!                                                        verified another command before
 //! lock running | lock candidate | get-config             the difference is worked out again under the locks
 //! discard-changes | edit-config | validate               refused: exclude the items that the errors name, or bisect
-//! commit confirmed, persist | get-config                 read back; missing items are excluded, or all is cancelled
+//! commit confirmed, persist | get-config                 read back, for some seconds where it differs; then missing
+//!                                                        items are excluded, or all is cancelled
 //!                                                        part of a larger transaction: held until that is decided
 //! commit persist-id                                      or cancel-commit, get-config
 //! unlock candidate | unlock running
@@ -18,7 +19,11 @@
 //!
 //! All transactions of a device share one persist-id. So the next session can cancel a commit that was never
 //! confirmed: of this process after a lost session, or of another process. Otherwise it would read the pending change
-//! as present, and the device would roll it back a minute later.
+//! as present, and the device would roll it back a minute later. Such a commit may still be in progress when the next
+//! session begins. So that session asks for it after its first read, and again under the locks.
+//!
+//! A confirmation without a persist-id proves nothing, since the device may have rolled back before. So it is followed
+//! by a read.
 
 mod bisect;
 mod change_size;
@@ -29,25 +34,27 @@ mod lock;
 mod read;
 mod stage;
 mod stale_candidate;
+mod take_back;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use eno_sbi::{HoldOutcome, Intent, Reconciled, Work};
-use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Preview, VlanSet};
+use eno_schemas::{Applied, DeviceInfo, Drift, FabricDesired, Item, Note, Preview, VlanId, VlanSet};
 use tracing::debug;
 
 use crate::dialect::Dialect;
 use crate::hello::{Confirmation, Profile, Target};
 use crate::operation::Operation;
 use crate::plan::{
-    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Plan, applied, interfaces, plan,
-    with_new_port_memory,
+    Baseline, Changes, ClashDetector, Exclusions, Inventory, ObservedConfig, Plan, applied, interfaces, ours,
+    plan, with_new_port_memory,
 };
 use crate::session::{Call, CallError, Session};
 use crate::text::Text;
-use crate::transaction::drift::KnownDeviations;
+use crate::transaction::drift::{DriftFound, KnownDeviations};
 use crate::transaction::read::View;
+use crate::transaction::take_back::{Before, exclude_renamed, without};
 
 pub use error::TransactionError;
 use error::is_transient;
@@ -75,17 +82,50 @@ pub struct Transaction<'a, S> {
     pub intent: &'a Intent<'a>,
     /// The device information for the report.
     pub device: &'a DeviceInfo,
+    /// All VLANs that were ours at the last report.
+    pub own_before: &'a VlanSet,
     /// The VLANs of the last read.
     pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
 }
 
+/// Maximum time for which a read is repeated that differs after a commit, or shows nothing: some devices show a commit
+/// late, or boot.
+const READ_BACK_TIME: Duration = Duration::from_secs(6);
+/// Time until the first repetition; it doubles with each.
+const READ_BACK_WAIT: Duration = Duration::from_millis(100);
+
+/// Repeated reads of a device that may show its configuration late.
+struct Repetition {
+    end: tokio::time::Instant,
+    wait: Duration,
+}
+
+impl Repetition {
+    fn new() -> Self {
+        Self { end: tokio::time::Instant::now() + READ_BACK_TIME, wait: READ_BACK_WAIT }
+    }
+
+    /// Waits for the next read; false when there is to be none.
+    async fn wait(&mut self) -> bool {
+        if tokio::time::Instant::now() >= self.end {
+            return false;
+        }
+        tokio::time::sleep(self.wait).await;
+        self.wait *= 2;
+        true
+    }
+}
+
 /// The result of reading back after a commit.
 struct ReadBack {
-    report: Reconciled,
+    /// The state that was read.
+    now: ObservedConfig,
     /// The part of the change that is missing.
     missing: Changes,
+    /// The VLANs of the change that have another name than ours.
+    renamed: Vec<VlanId>,
 }
 
 /// The state of the session before [`Transaction::run`].
@@ -93,8 +133,12 @@ struct ReadBack {
 pub struct RunContext<'a> {
     /// A commit of an earlier session may be pending.
     pub may_be_pending: bool,
-    /// The deviations at the last verification of this command. Any other difference is drift.
+    /// The deviations at the last verification. Any other difference is drift.
     pub known: Option<&'a KnownDeviations>,
+    /// The last request got no reply, and the device may still carry it out. So it is asked under the locks.
+    pub interrupted: bool,
+    /// The session of this driver before this one.
+    pub earlier_session: Option<u32>,
     /// The session verified another command last, so changes are likely. The read before the locks is skipped.
     pub verified_other_command: bool,
     /// All VLANs as this session last read them, if the device notifies it of changes. It is used only with
@@ -115,7 +159,7 @@ impl<S: Session> Transaction<'_, S> {
         let interfaces = interfaces(self.desired);
         let pending_inventory = self.dialect.needs_inventory().then(|| self.request_inventory(&interfaces));
         let first_read = if context.may_be_pending {
-            Some(self.cancel_commit_and_read(&view.filter).await?)
+            Some(self.read_and_cancel_commit(&view.filter, &context).await?)
         } else if skips_first_read {
             None
         } else {
@@ -127,19 +171,17 @@ impl<S: Session> Transaction<'_, S> {
             }
             None => None,
         };
-        let mut drift = Vec::new();
+        let mut drift = DriftFound::default();
         if let Some(read) = first_read {
-            let observed = self.parse(read, &view, &mut inventory).await?;
+            let observed = self.parse_first(read, &view, &mut inventory).await?;
             if let Intent::RollBack { reason } = self.intent {
                 return Ok(self.rolled_back(reason, &observed));
             }
-            drift =
-                context.known.map(|known| drift::drift(&observed, self.desired, known)).unwrap_or_default();
-            let first = plan(&observed, self.desired, &Exclusions::default());
-            let leave = !drift.is_empty() && self.desired.device.drift == Drift::Report;
-            if first.changes.is_empty() || leave {
+            drift = self.drift(&observed, &context);
+            let first = plan(&observed, self.desired, &self.left(&drift));
+            if first.changes.is_empty() && !context.interrupted {
                 let mut report = self.report(&observed, first);
-                report.notes.extend(drift);
+                report.notes.extend(drift.notes);
                 return self.unchanged(report, &observed).await;
             }
         }
@@ -147,8 +189,16 @@ impl<S: Session> Transaction<'_, S> {
             return Ok(superseded());
         }
 
-        let locked_read = self.lock(&view.filter).await?;
-        let changed = self.change(locked_read, &view, &mut inventory, started).await;
+        let locked_read = self.lock(&view.filter, &context).await?;
+        let changed = async {
+            let observed = if skips_first_read {
+                self.parse_first(locked_read, &view, &mut inventory).await?
+            } else {
+                self.parse(locked_read, &view, &mut inventory).await?
+            };
+            self.change(observed, &view, &mut inventory, &context, &mut drift, started).await
+        };
+        let changed = changed.await;
         let unlocked = match &changed {
             Err(error) if error.session_is_unusable() => return changed,
             _ => self.unlock(changed.is_err()).await,
@@ -158,8 +208,22 @@ impl<S: Session> Transaction<'_, S> {
             // The change is applied. The next use shows that the session ended.
             debug!(%error, "the session ended while unlocking");
         }
-        report.notes.extend(drift);
+        report.notes.extend(drift.notes);
         Ok(report)
+    }
+
+    /// What others changed.
+    fn drift(&self, observed: &ObservedConfig, context: &RunContext<'_>) -> DriftFound {
+        context.known.map(|known| drift::drift(observed, self.desired, known)).unwrap_or_default()
+    }
+
+    /// The units that stay as others changed them.
+    fn left(&self, drift: &DriftFound) -> Exclusions {
+        let mut left = Exclusions::default();
+        if self.desired.device.drift == Drift::Report {
+            drift.units.iter().for_each(|unit| left.leave(unit.clone()));
+        }
+        left
     }
 
     /// Returns the edits that [`Self::run`] would send. Changes nothing.
@@ -192,23 +256,47 @@ impl<S: Session> Transaction<'_, S> {
         if !self.holds() {
             return Ok(report);
         }
-        match self.hold(report.clone()).await? {
+        match self.hold(report.clone(), None).await? {
             (HoldOutcome::Confirm, _) => Ok(report),
             (HoldOutcome::Abort { reason }, _) => Ok(self.rolled_back(&reason, observed)),
+        }
+    }
+
+    /// Parses the first read. A device that boots may show nothing yet. So a device that had VLANs of ours and shows
+    /// nothing is read again for some time.
+    async fn parse_first(
+        &self,
+        mut reply: Text,
+        view: &View<'_>,
+        inventory: &mut Option<Inventory>,
+    ) -> Result<ObservedConfig, TransactionError> {
+        let mut repeated = Repetition::new();
+        loop {
+            let observed = self.parse(reply, view, inventory).await?;
+            let shows_any = !observed.vlans.is_empty() || observed.ports.values().any(|port| port.configured);
+            if shows_any || self.own_before.is_empty() || !repeated.wait().await {
+                return Ok(observed);
+            }
+            self.work.progress("the device shows no configuration: reading again");
+            reply = self.read(&view.filter).await?;
         }
     }
 
     /// Edits, commits and verifies under the locks.
     async fn change(
         &self,
-        locked_read: Text,
+        mut observed: ObservedConfig,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
+        context: &RunContext<'_>,
+        drift: &mut DriftFound,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let mut excluded = Exclusions::default();
-        let observed = self.parse(locked_read, view, inventory).await?;
-        let (planned, read) = loop {
+        if self.desired.device.drift == Drift::Report {
+            *drift = self.drift(&observed, context);
+        }
+        let mut excluded = self.left(drift);
+        let (planned, verified, rollback_at) = loop {
             let Some(planned) = self.stage(&observed, &mut excluded).await? else {
                 // Every change is excluded.
                 self.discard().await?;
@@ -224,89 +312,137 @@ impl<S: Session> Transaction<'_, S> {
                 self.discard().await?;
                 return Ok(superseded());
             }
-            let (committed, read) = (self.commit(), self.read(&view.filter));
-            let Some(committed) = committed else { break (planned, read) };
-            match committed.await {
-                Ok(_) => break (planned, read),
-                Err(CallError::Refused { operation, errors }) => {
-                    // Some devices keep a refused commit pending and deny all locks.
-                    self.cancel_commit().await?;
-                    self.exclude_refused(
-                        &observed,
-                        &planned.changes,
-                        &operation,
-                        errors,
-                        stage::Depth::Commit,
-                        &mut excluded,
-                    )
-                    .await?;
+            let timeout = self.rollback_timeout();
+            let rollback_at = tokio::time::Instant::now() + timeout;
+            let (committed, read) = (self.commit(timeout), self.read(&view.filter));
+            if let Some(committed) = committed {
+                match committed.await {
+                    Ok(_) => {}
+                    Err(CallError::Refused { operation, errors }) => {
+                        // Some devices keep a refused commit pending and deny all locks.
+                        self.cancel_commit().await?;
+                        self.exclude_refused(
+                            &observed,
+                            &planned.changes,
+                            &operation,
+                            errors,
+                            stage::Depth::Commit,
+                            &mut excluded,
+                        )
+                        .await?;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) => return Err(error.into()),
+            }
+            let before = Before::of(&observed, &planned.changes);
+            // The observed state of a full device is large, and another one is read next.
+            drop(observed);
+            let verified = self.verify(read, &planned, &before, view, inventory, &excluded);
+            let verified = self.or_cancel(verified).await?;
+            if verified.renamed.is_empty() {
+                break (planned, verified, rollback_at);
+            }
+            exclude_renamed(&verified, &planned.changes, &mut excluded);
+            if self.profile.confirmation == Confirmation::Persistent {
+                self.cancel_commit().await?;
+                observed = self.reread(view, inventory).await?;
+            } else {
+                let planned = without(planned, &verified.renamed);
+                let taken_back = async {
+                    let read = self.take_back(verified, &before, &excluded, view).await?;
+                    let verified = self.verify(read, &planned, &before, view, inventory, &excluded).await?;
+                    if verified.renamed.is_empty() {
+                        Ok(verified)
+                    } else {
+                        Err(TransactionError::NotReadBack)
+                    }
+                };
+                let verified = taken_back.await?;
+                break (planned, verified, rollback_at);
             }
         };
-        // The observed state of a full device is large, and another one is read next.
-        let contested = observed.contested.clone();
-        drop(observed);
-        let ended = match self.verify(read, &planned, contested, view, inventory, &mut excluded).await {
-            Ok(verified) => self.hold_and_confirm(verified, planned, view, inventory, started).await,
-            Err(error) => Err(error),
-        };
+        let mut confirming = excluded;
+        let confirmed =
+            self.hold_and_confirm(verified, planned, &mut confirming, view, inventory, rollback_at, started);
+        self.or_cancel(confirmed).await
+    }
+
+    /// Cancels the pending commit if `work` fails.
+    async fn or_cancel<T>(
+        &self,
+        work: impl Future<Output = Result<T, TransactionError>>,
+    ) -> Result<T, TransactionError> {
+        let ended = work.await;
         if matches!(&ended, Err(error) if !error.session_is_unusable()) {
             self.cancel_commit().await?;
         }
         ended
     }
 
-    /// Reads back after the commit. While VLANs were `contested`, the plan has no removals.
+    /// Reads back after the commit. A read that differs is repeated for some time.
     async fn verify(
         &self,
         read: Call,
         planned: &Plan,
-        contested: VlanSet,
+        before: &Before,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
-        excluded: &mut Exclusions,
+        excluded: &Exclusions,
     ) -> Result<ReadBack, TransactionError> {
-        let mut now = self.parse(read.await?, view, inventory).await?;
-        if !contested.is_empty() {
-            now.contested = contested;
-        }
         // The port memory of the plan counts from now on.
         let desired = &*with_new_port_memory(self.desired, planned);
-        let missing = plan(&now, desired, excluded).changes;
-        if !missing.is_empty() {
-            if change_size::is_unchanged(&planned.changes, &missing)
-                || change_size::size(&missing) > MAX_MISSING_UNITS
-            {
-                return Err(TransactionError::NotReadBack);
+        let (mut reply, mut repeated) = (read.await?, Repetition::new());
+        loop {
+            let mut now = self.parse(reply, view, inventory).await?;
+            // While VLANs were contested, the plan has no removals.
+            if !before.contested.is_empty() {
+                now.contested.clone_from(&before.contested);
             }
-            for unit in missing.units() {
-                excluded.add(unit, "the device accepted it, but does not show it when read back");
+            let missing = plan(&now, desired, excluded).changes;
+            let ours = ours(&now, &self.desired.cluster);
+            let is_renamed = |vid: &VlanId| now.vlans.contains_key(vid) && !ours.contains(*vid);
+            let renamed: Vec<VlanId> = planned.changes.create.keys().copied().filter(is_renamed).collect();
+            if missing.is_empty() && renamed.is_empty() || !repeated.wait().await {
+                let nothing = renamed.is_empty() && change_size::is_unchanged(&planned.changes, &missing);
+                if !missing.is_empty() && (nothing || change_size::size(&missing) > MAX_MISSING_UNITS) {
+                    return Err(TransactionError::NotReadBack);
+                }
+                return Ok(ReadBack { now, missing, renamed });
             }
+            self.work.progress("the device does not show the change yet: reading again");
+            reply = self.read(&view.filter).await?;
         }
-        let mut report = self.report(&now, plan(&now, desired, excluded));
-        report.applied = Some(applied(&now, desired));
-        Ok(ReadBack { report, missing })
     }
 
-    /// Holds the verified change if the intent says so, then confirms or cancels it.
+    /// Holds the verified change if the intent says so, then confirms or cancels it. `rollback_at`: when the device
+    /// takes the commit back at the earliest.
+    #[expect(clippy::too_many_arguments, reason = "each is a result of an earlier step")]
     async fn hold_and_confirm(
         &self,
         verified: ReadBack,
         planned: Plan,
+        excluded: &mut Exclusions,
         view: &View<'_>,
         inventory: &mut Option<Inventory>,
+        rollback_at: tokio::time::Instant,
         started: Instant,
     ) -> Result<Reconciled, TransactionError> {
-        let ReadBack { mut report, missing } = verified;
+        let ReadBack { now, missing, .. } = verified;
+        for unit in missing.units() {
+            excluded.add(unit, "the device accepted it, but does not show it when read back");
+        }
+        let desired = &*with_new_port_memory(self.desired, &planned);
+        let mut report = self.report(&now, plan(&now, desired, excluded));
+        report.applied = Some(applied(&now, desired));
+        drop(now);
         let mut waited = Duration::ZERO;
-        let noted = if self.holds() {
-            let (outcome, held) = self.hold(report.clone()).await?;
+        if self.holds() {
+            let pending = (self.profile.confirmation != Confirmation::None).then_some(rollback_at);
+            let (outcome, held) = self.hold(report.clone(), pending).await?;
             waited = held;
             match outcome {
-                HoldOutcome::Confirm => {
-                    self.confirm_and_save().await.map_err(TransactionError::after_decision)?
-                }
+                HoldOutcome::Confirm => {}
                 HoldOutcome::Abort { reason } if self.profile.confirmation == Confirmation::Session => {
                     return Err(TransactionError::Aborted { reason });
                 }
@@ -319,20 +455,21 @@ impl<S: Session> Transaction<'_, S> {
                     return Ok(self.rolled_back(&reason, &now));
                 }
             }
-        } else {
-            self.confirm_and_save().await?
+        }
+        let confirmed = async {
+            self.confirm(&planned, excluded, view, inventory).await?;
+            Ok(self.save_startup().await?)
         };
-        report.notes.extend(noted);
+        let confirmed: Result<_, TransactionError> = confirmed.await;
+        report.notes.extend(if self.holds() {
+            confirmed.map_err(TransactionError::after_decision)?
+        } else {
+            confirmed?
+        });
         let transaction = self.work.command.transaction.as_ref().map(|transaction| transaction.id.clone());
         let took = started.elapsed().saturating_sub(waited);
         report.change = Some(change_size::report(&planned.changes, &missing, transaction, took));
         Ok(report)
-    }
-
-    /// Confirms the commit and saves the startup configuration.
-    async fn confirm_and_save(&self) -> Result<Option<Note>, TransactionError> {
-        self.confirm().await?;
-        Ok(self.save_startup().await?)
     }
 
     async fn discard(&self) -> Result<(), CallError> {

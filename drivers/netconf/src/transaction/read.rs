@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
-use eno_schemas::{Applied, VlanSet};
+use eno_schemas::VlanSet;
 
 use crate::operation::Operation;
 use crate::plan::{Baseline, Inventory, ObservedConfig, ObservedPort, interfaces, ours};
@@ -51,11 +51,7 @@ impl<S: Session> Transaction<'_, S> {
         if let Some((vlans, baseline)) = &view.part {
             baseline.complete(&mut observed.vlans, vlans);
         }
-        if let Some(Applied::Fabric { vlans, .. }) =
-            self.work.reported().and_then(|report| report.applied.as_ref())
-        {
-            observed.deleted_by_others = vlans.difference(&observed.vlans.keys().copied().collect());
-        }
+        observed.deleted_by_others = self.own_before.difference(&observed.vlans.keys().copied().collect());
         observed.contested =
             self.clash_detector.foreign_vlans(&ours(&observed, &self.desired.cluster), self.desired);
         *self.read_baseline.lock().unwrap_or_else(PoisonError::into_inner) =

@@ -9,7 +9,7 @@ use tracing::debug;
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
 use crate::plan::{ChangeUnit, Changes, Exclusions, ObservedConfig, Plan, plan};
-use crate::reply::RpcErrors;
+use crate::reply::{RpcError, RpcErrors};
 use crate::session::{CallError, Session};
 use crate::transaction::{Transaction, TransactionError, is_transient};
 
@@ -51,7 +51,11 @@ impl<S: Session> Transaction<'_, S> {
     }
 
     /// Discards the candidate, edits it and validates it.
-    async fn try_changes(&self, observed: &ObservedConfig, changes: &Changes) -> Result<(), CallError> {
+    pub(super) async fn try_changes(
+        &self,
+        observed: &ObservedConfig,
+        changes: &Changes,
+    ) -> Result<(), CallError> {
         let config = self.dialect.render(observed, changes);
         let Self { profile, .. } = self;
         let edit =
@@ -89,6 +93,9 @@ impl<S: Session> Transaction<'_, S> {
         if errors.tagged("access-denied").is_some() || is_locked(&errors) {
             return Err(refused(errors));
         }
+        if operation == "<commit>" && errors.0.iter().any(concerns_confirmation) {
+            return Err(TransactionError::ConfirmTimeoutRefused { errors });
+        }
         // Errors of requests without configuration are about the request itself.
         let of_request =
             ["unknown-element", "unknown-attribute", "operation-not-supported", "malformed-message"];
@@ -101,9 +108,13 @@ impl<S: Session> Transaction<'_, S> {
             match self.dialect.locate_error(error, observed, changes) {
                 // An error at the port may concern any of its VLANs.
                 Some(ChangeUnit::Port(name)) if changes.size_on(&name) > 1 => {
-                    ports.push((ChangeUnit::Port(name), reason()));
+                    ports.extend(changes.refused_on(vec![&name]).into_iter().map(|unit| (unit, reason())));
                 }
                 Some(unit) => {
+                    let unit = match unit {
+                        ChangeUnit::Port(name) => changes.refused_alone(name),
+                        other => other,
+                    };
                     debug!(?unit, %error, "left out");
                     named += usize::from(excluded.add(unit, reason()));
                 }
@@ -218,6 +229,13 @@ fn rest<T: Ord + Clone>(all: &[T], part: &[T]) -> Vec<T> {
     all.iter().filter(|member| !part.contains(member)).cloned().collect()
 }
 
+/// The device refuses a parameter of the confirmed commit.
+fn concerns_confirmation(error: &RpcError) -> bool {
+    let element = error.info("bad-element").map(|name| name.rsplit(':').next().unwrap_or(name));
+    let named = error.message.as_deref().is_some_and(|message| message.contains("confirm-timeout"));
+    named || element.is_some_and(|name| ["confirmed", "confirm-timeout", "persist"].contains(&name))
+}
+
 /// Somebody else holds the lock.
 fn is_locked(errors: &RpcErrors) -> bool {
     ["in-use", "lock-denied"].iter().any(|tag| errors.tagged(tag).is_some())
@@ -272,7 +290,7 @@ impl<S: Session> Trials<'_, '_, S> {
     async fn try_commit(&self) -> Result<(), CallError> {
         let transaction = self.transaction;
         if transaction.profile.confirmation == Confirmation::Persistent {
-            let committed = match transaction.commit() {
+            let committed = match transaction.commit(transaction.rollback_timeout()) {
                 Some(commit) => commit.await.map(drop),
                 None => Ok(()),
             };

@@ -198,6 +198,7 @@ pub async fn run_transaction<S: Session>(
         confirm_timeout: Duration::from_mins(1),
         intent: &work.intent(),
         device: &DeviceInfo::default(),
+        own_before: &VlanSet::EMPTY,
         read_baseline: Mutex::default(),
         clash_detector: &ClashDetector::default(),
     };
