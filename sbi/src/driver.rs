@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use eno_queue::Backoff;
 use eno_schemas::{
     Applied, ChangeReport, Command, DeviceInfo, Failure, Note, Outcome, PayloadKind, Preview, Rejection,
 };
@@ -105,6 +106,17 @@ impl Reconciled {
             // A rolled-back target waits for the next command.
             Outcome::RolledBack { .. } => false,
             _ => self.rejected.iter().any(|rejection| rejection.retryable),
+        }
+    }
+
+    /// When the same command is worked on again by itself. What was refused is tried again less often, since the
+    /// obstacle may be removed without a notice.
+    pub(crate) fn retry_policy(&self) -> Option<Backoff> {
+        let is_applied = matches!(self.outcome, Outcome::Applied);
+        if self.wants_retry() {
+            Some(Backoff::FAILED_TARGET)
+        } else {
+            (is_applied && !self.rejected.is_empty()).then_some(Backoff::REFUSED)
         }
     }
 }

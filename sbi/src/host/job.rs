@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use eno_queue::Backoff;
 use eno_schemas::{Command, Failure, Generation, Outcome, Report};
 use futures::FutureExt;
 use tokio::sync::{mpsc, watch};
@@ -49,8 +50,8 @@ pub(super) struct Finished {
     /// The job with the command that was worked on last: the decision, where one came while a change was
     /// held.
     pub job: Job,
-    /// The generation to retry.
-    pub retry: Option<Generation>,
+    /// The generation to retry, and the policy.
+    pub retry: Option<(Generation, Backoff)>,
     pub record: ReportRecord,
 }
 
@@ -70,14 +71,14 @@ pub(super) async fn run<D: Driver>(
                 let (reconciled, worked_on) =
                     context.reconcile(command, newest.clone(), &mut record, &permit).await;
                 *command = worked_on;
-                let again = reconciled.wants_retry();
+                let again = reconciled.retry_policy();
                 let current = !newest.borrow().is_newer_than(&command.generation);
                 // Work that was cancelled for a newer command is not reported.
                 if current || matches!(reconciled.outcome, Outcome::Applied | Outcome::RolledBack { .. }) {
                     let report = context.report(&target, &command.generation, reconciled);
                     context.publish(&mut record, report, newest).await;
                 }
-                retry = again.then(|| command.generation.clone());
+                retry = again.map(|policy| (command.generation.clone(), policy));
             }
             Job::Reject(invalid, generation) => {
                 context.raise_generation(generation, &target, &mut record).await;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use eno_queue::{Backoff, DelayQueue, FairQueue};
 use eno_schemas::{Command, Generation};
@@ -11,10 +11,6 @@ use tokio::sync::watch;
 use super::Ownership;
 use crate::random::random;
 use crate::work::LatestCommand;
-
-const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
-const BACKOFF: Backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY).with_jitter(1.0, 2.0);
 
 /// A message on a target's command subject that is no valid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,11 +297,11 @@ impl<R: Default> TargetScheduler<R> {
     }
 
     /// Records the end of a job. `done` has the command that was worked on last, which may have come while
-    /// the job ran. `retry` is the generation to retry. Returns true when the target was removed.
+    /// the job ran. `retry` is the generation to retry, and the policy. Returns true when the target was removed.
     pub fn finished(
         &mut self,
         name: &str,
-        retry: Option<&Generation>,
+        retry: Option<&(Generation, Backoff)>,
         done: &Job,
         record: R,
         now: Instant,
@@ -327,9 +323,9 @@ impl<R: Default> TargetScheduler<R> {
             target.pending.command = false;
         }
         match retry {
-            Some(generation) if current == Some(generation) && target.owned => {
+            Some((generation, policy)) if current == Some(generation) && target.owned => {
                 target.failures = target.failures.saturating_add(1);
-                self.retries.insert(name.to_owned(), now + BACKOFF.delay(target.failures, random()));
+                self.retries.insert(name.to_owned(), now + policy.delay(target.failures, random()));
             }
             None if matches!(done, Job::Reconcile(_)) => target.failures = 0,
             Some(_) | None => {}

@@ -1,5 +1,10 @@
+use std::time::Duration;
+
 use super::*;
 use eno_conformance::fabric;
+
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
 
 fn command(target: &str, term: u64, sequence: u64) -> Arc<Command> {
     Arc::new(Command::new("d", target, (term, sequence), fabric([])))
@@ -20,11 +25,15 @@ fn sequence(start: &Start<u8>) -> u64 {
 }
 
 fn finish(scheduler: &mut TargetScheduler<u8>, start: &Start<u8>, retry: bool) -> bool {
+    finish_by(scheduler, start, retry.then_some(Backoff::FAILED_TARGET))
+}
+
+fn finish_by(scheduler: &mut TargetScheduler<u8>, start: &Start<u8>, policy: Option<Backoff>) -> bool {
     let generation = match &start.job {
         Job::Reconcile(command) => Some(command.generation.clone()),
         _ => None,
     };
-    let retry = generation.filter(|_| retry);
+    let retry = generation.zip(policy);
     scheduler.finished(&start.target, retry.as_ref(), &start.job, start.record + 1, Instant::now())
 }
 
@@ -100,6 +109,21 @@ fn retries_back_off_and_a_new_command_resets_them() {
     let start = scheduler.next().unwrap();
     finish(&mut scheduler, &start, true);
     assert!(scheduler.next_retry().unwrap() - Instant::now() < MIN_RETRY_DELAY * 3);
+}
+
+#[test]
+fn refused_items_are_tried_again_after_5_s_doubled_up_to_5_min() {
+    let mut scheduler = owning_all();
+    scheduler.offer(command("t", 1, 1), 1);
+    for longest in [5, 10, 20, 40, 80, 160, 300, 300] {
+        let start = scheduler.next().unwrap();
+        let before = Instant::now();
+        finish_by(&mut scheduler, &start, Some(Backoff::REFUSED));
+        let at = scheduler.next_retry().unwrap();
+        let (delay, longest) = (at - before, Duration::from_secs(longest));
+        assert!(delay >= longest.mul_f64(0.75) && delay <= longest + Duration::from_secs(1), "{delay:?}");
+        assert_eq!(scheduler.retry(at), 1);
+    }
 }
 
 #[test]

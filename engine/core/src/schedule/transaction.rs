@@ -15,10 +15,8 @@ use super::{PendingCommand, ReadyCommands, Schedule, State};
 
 /// Maximum time from the opening of a transaction to its decision.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// A switch retries an aborted transaction at once, this many times.
+/// A switch retries an aborted transaction at once, this many times, and then with delays.
 const IMMEDIATE_RETRIES: u32 = 2;
-/// Delays of the next retries.
-const BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(30));
 
 /// A switch that takes part in a transaction, with its desired state.
 #[derive(Clone, Debug)]
@@ -360,7 +358,8 @@ impl Schedule {
             if let Some(slot) = self.slots.get_mut(target) {
                 slot.aborts = if decision == Decision::Abort { slot.aborts.saturating_add(1) } else { 0 };
                 let delayed = slot.aborts.checked_sub(IMMEDIATE_RETRIES).filter(|delayed| *delayed > 0);
-                slot.backoff_until = delayed.map(|retries| now + BACKOFF.delay(retries, 0.0));
+                slot.backoff_until =
+                    delayed.map(|retries| now + Backoff::ABORTED_TRANSACTION.delay(retries, 0.0));
             }
             part.stage = if late.contains(target) { Stage::Released } else { Stage::DecisionPending };
             if decision == Decision::Abort {

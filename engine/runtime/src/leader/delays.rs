@@ -11,9 +11,6 @@ use super::Leader;
 
 /// Time for objects that are applied together to arrive.
 const REFERENCE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Delays before a network that a switch refused is retried.
-const REFUSED_NETWORK: Backoff =
-    Backoff::new(Duration::from_secs(5), Duration::from_mins(5)).with_jitter(0.75, 1.0);
 
 /// Something that the core waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +31,7 @@ impl Leader {
 
     /// Schedules a retry of a network.
     pub(super) fn schedule_retry(&mut self, network: Key, attempt: u32) {
-        let delay = REFUSED_NETWORK.delay(attempt, random());
+        let delay = Backoff::REFUSED.delay(attempt, random());
         self.delayed.insert(Delayed::Retry(network, attempt), Instant::now() + delay);
     }
 

@@ -288,9 +288,11 @@ impl DeviceTarget {
         }
     }
 
-    /// True when the report is a later one on a command that was answered before.
+    /// True when the report is a later one on a command that was answered before. A driver repeats what is refused, so
+    /// a report with the same rejections is not.
     pub fn is_spontaneous(&self, report: &Report) -> bool {
         report.outcome == Outcome::Applied
             && self.last_answered == Some((report.generation.term, report.generation.sequence))
+            && (report.rejected.is_empty() || report.rejected != self.rejected)
     }
 }
