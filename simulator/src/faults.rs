@@ -88,6 +88,19 @@ pub enum Fault {
     KeepCandidate {},
     /// Of several siblings that a subtree filter selects by key, only the first is returned.
     FirstSiblingOnly {},
+    /// Errors are written otherwise than RFC 6241 has it.
+    OddErrors(OddErrors),
+    /// A datastore has no locks: `<lock>` fails with `operation-not-supported`.
+    LockUnsupported {
+        /// `running` or `candidate`.
+        datastore: String,
+    },
+    /// The NETCONF subsystem is refused.
+    NoSubsystem {},
+    /// A subtree filter with several elements at its top is refused.
+    OneRootPerFilter {},
+    /// An edit that removes a leaf without its value is refused.
+    RemoveNeedsValue {},
     /// Edits are answered with `<ok/>` and have no effect.
     IgnoreEdit {
         /// Only edits whose XML contains this text; all if absent.
@@ -131,6 +144,18 @@ pub enum Fault {
     Unreachable {},
     /// Not a fault: clears all faults.
     Clear {},
+}
+
+/// The form of errors that differs from RFC 6241.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct OddErrors {
+    /// Errors stand in `<commit-results><routing-engine>`.
+    pub nested: bool,
+    /// `<routing-engine>` is not closed.
+    pub unclosed: bool,
+    /// Errors have no `error-tag` and no `error-info`.
+    pub untagged: bool,
 }
 
 /// The time of a fault relative to the effect of an operation.
@@ -232,6 +257,11 @@ impl Fault {
             | Fault::IgnoreConfirmed {}
             | Fault::KeepCandidate {}
             | Fault::FirstSiblingOnly {}
+            | Fault::OddErrors(_)
+            | Fault::LockUnsupported { .. }
+            | Fault::NoSubsystem {}
+            | Fault::OneRootPerFilter {}
+            | Fault::RemoveNeedsValue {}
             | Fault::ConfirmTimeout { .. }
             | Fault::MaxConfirmTimeout { .. }
             | Fault::LateRunning { .. }

@@ -232,8 +232,16 @@ fn write_reply(switch: &Switch, attributes: &str, reply: &Reply) -> String {
         }
         Reply::Content(xml) => out.push_str(xml),
         Reply::Errors(errors) => {
+            let odd = switch.odd_errors();
+            if odd.nested {
+                out.push_str("<commit-results><routing-engine><name>fpc0</name>");
+            }
             for error in errors {
-                error.write(switch.dialect.error_path_style, &mut out);
+                error.write(switch.dialect.error_path_style, odd.untagged, &mut out);
+            }
+            if odd.nested {
+                out.push_str(if odd.unclosed { "" } else { "</routing-engine>" });
+                out.push_str("</commit-results>");
             }
         }
     }

@@ -231,7 +231,8 @@ impl Handler for Connection {
         name: &str,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        let Some(open) = (name == "netconf").then(|| self.channels.remove(&channel)).flatten() else {
+        let served = name == "netconf" && !self.switch.refuses_subsystem();
+        let Some(open) = served.then(|| self.channels.remove(&channel)).flatten() else {
             return session.channel_failure(channel);
         };
         session.channel_success(channel)?;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::datastores::{Datastore, Datastores, SessionId};
 use crate::dialect::{Dialect, HandEdit, Hardware, View};
-use crate::faults::{ConnectionFault, Fault, Faults, When};
+use crate::faults::{ConnectionFault, Fault, Faults, OddErrors, When};
 use crate::model::edit::{self, OnError, Operation};
 use crate::model::tree::{self, Container};
 use crate::netconf::error::{RpcError, Tag};
@@ -374,6 +374,21 @@ impl Switch {
     /// Whether notifications precede the reply to the operation that caused them.
     pub fn sends_notifications_first(&self) -> bool {
         self.state().faults.any(|fault| matches!(fault, Fault::NotificationsFirst {}))
+    }
+
+    /// The form of errors, if it differs from RFC 6241.
+    pub fn odd_errors(&self) -> OddErrors {
+        let state = self.state();
+        let odd = state.faults.list().iter().find_map(|fault| match fault {
+            Fault::OddErrors(odd) => Some(odd.clone()),
+            _ => None,
+        });
+        odd.unwrap_or_default()
+    }
+
+    /// Whether the NETCONF subsystem is refused.
+    pub fn refuses_subsystem(&self) -> bool {
+        self.state().faults.any(|fault| matches!(fault, Fault::NoSubsystem {}))
     }
 
     /// Whether connections are accepted and nothing is sent on them.

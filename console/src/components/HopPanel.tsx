@@ -210,7 +210,7 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 /** Conditions that report trouble when they are True. */
 const TROUBLE = new Set([
   "Stalled", "Degraded", "ForeignPods", "UnknownOpts", "Held", "OpenTrunk", "VlanTakenOff", "ClusterIDClash", "Drift",
-  "TrunkNotActive", "NoConfirmedCommit", "StartupNotSaved",
+  "TrunkNotActive", "NoConfirmedCommit", "NoRunningLock", "StartupNotSaved",
 ]);
 
 function toneOfCondition(c: Condition) {

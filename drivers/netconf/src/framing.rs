@@ -1,6 +1,6 @@
 //! Message framing (RFC 6242 sections 4.2 and 4.3).
 
-use crate::text::{Incoming, NotUtf8, Text};
+use crate::text::{Incoming, Text};
 
 /// The end of a message before chunked framing.
 const END_OF_MESSAGE: &[u8] = b"]]>]]>";
@@ -53,15 +53,6 @@ pub(crate) enum FramingError {
     /// A message above the maximum.
     #[error("a message of more than {} MiB", LONGEST_MESSAGE >> 20)]
     TooLong,
-    /// A message that is not UTF-8.
-    #[error("a message that is not UTF-8")]
-    NotUtf8,
-}
-
-impl From<NotUtf8> for FramingError {
-    fn from(_: NotUtf8) -> Self {
-        Self::NotUtf8
-    }
 }
 
 /// Splits incoming bytes into messages. Each byte is examined once, however the bytes are split.
@@ -97,7 +88,14 @@ impl Decoder {
             Framing::EndOfMessage => self.end_of_message()?,
             Framing::Chunked => self.chunked()?,
         };
-        if complete { Ok(Some(self.message.finish()?)) } else { Ok(None) }
+        Ok(complete.then(|| self.message.finish()))
+    }
+
+    /// The bytes that are no whole message yet, as text.
+    pub(crate) fn rest(&mut self) -> Text {
+        let rest = std::mem::take(&mut self.input);
+        self.message.push(&rest);
+        self.message.finish()
     }
 
     fn end_of_message(&mut self) -> Result<bool, FramingError> {
@@ -105,7 +103,7 @@ impl Decoder {
         // The last bytes may be the start of an end marker.
         let certain = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
         let (content, taken) = found.map_or((certain, certain), |at| (at, at + END_OF_MESSAGE.len()));
-        self.message.push(&self.input[..content])?;
+        self.message.push(&self.input[..content]);
         self.input.drain(..taken);
         if self.message.len() > LONGEST_MESSAGE { Err(FramingError::TooLong) } else { Ok(found.is_some()) }
     }
@@ -115,12 +113,15 @@ impl Decoder {
         let complete = loop {
             if self.missing > 0 {
                 let taken = self.missing.min(self.input.len() - at);
-                self.message.push(&self.input[at..at + taken])?;
+                self.message.push(&self.input[at..at + taken]);
                 at += taken;
                 self.missing -= taken;
                 if self.missing > 0 {
                     break false;
                 }
+            }
+            if self.message.len() == 0 {
+                at += superfluous(&self.input[at..]);
             }
             match header(&self.input[at..])? {
                 Header::Incomplete => break false,
@@ -142,6 +143,17 @@ impl Decoder {
         };
         self.input.drain(..at);
         Ok(complete)
+    }
+}
+
+/// The length of white space before the line feed of the first chunk of a message. Some devices end a message with one
+/// line feed more.
+fn superfluous(bytes: &[u8]) -> usize {
+    let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+    match bytes[..blank].last() {
+        Some(b'\n') => blank - 1,
+        _ if blank == bytes.len() => blank,
+        _ => 0,
     }
 }
 
@@ -236,10 +248,16 @@ mod tests {
         ] {
             assert!(decode(Framing::Chunked, &[bad]).is_err(), "{}", String::from_utf8_lossy(bad));
         }
-        let mut latin = Vec::new();
-        Framing::EndOfMessage.encode("a", &mut latin);
-        latin[0] = 0xE9;
-        assert_eq!(decode(Framing::EndOfMessage, &[&latin]), Err(FramingError::NotUtf8));
+    }
+
+    #[test]
+    fn white_space_between_messages_is_skipped() {
+        let sent = b"\n#1\na\n##\n\n\n#1\nb\n##\n\r\n \n#1\nc\n##\n\n";
+        for split in 0..sent.len() {
+            let parts = [&sent[..split], &sent[split..]];
+            assert_eq!(decode(Framing::Chunked, &parts).unwrap(), ["a", "b", "c"], "{split}");
+        }
+        assert!(decode(Framing::Chunked, &[b"\n#1\na\n\n##\n"]).is_err());
     }
 
     #[test]

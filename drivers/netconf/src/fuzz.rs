@@ -6,7 +6,7 @@ use crate::hello::Hello;
 use crate::notification::is_foreign_change;
 use crate::plan::Inventory;
 use crate::reply::{classify, errors};
-use crate::text::Text;
+use crate::text::Incoming;
 
 /// A stream of bytes decodes to the same messages and the same end, however it is split. The first byte selects the
 /// framing and the length of the parts.
@@ -28,6 +28,8 @@ pub fn framing(data: &[u8]) {
         // An empty message has no chunk.
         Framing::Chunked => messages.into_iter().filter(|message| !message.is_empty()).collect(),
     };
+    // A declaration names the encoding of the device's bytes.
+    let messages: Vec<String> = messages.into_iter().filter(|message| !message.contains("<?xml")).collect();
     let mut written = Vec::new();
     for message in &messages {
         framing.encode(message, &mut written);
@@ -55,8 +57,9 @@ fn decode<'a>(framing: Framing, parts: impl IntoIterator<Item = &'a [u8]>) -> (V
 
 /// No message makes a parser panic.
 pub fn xml(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let text = &Text::from(text);
+    let mut incoming = Incoming::default();
+    incoming.push(data);
+    let text = &incoming.finish();
     let _ = (classify(text), errors(text), Hello::parse(text), is_foreign_change(text, Some(1)));
     for dialect in DIALECTS {
         let inventory = dialect.parse_inventory(text).unwrap_or_default();

@@ -35,8 +35,19 @@ impl Hello {
         Self { capabilities: capabilities.into_iter().map(standard).collect(), session_id }
     }
 
-    /// Parses the message.
+    /// Parses the message. Some devices write a banner before it.
     pub(crate) fn parse(xml: &Text) -> Result<Self, XmlError> {
+        match Self::parse_document(xml) {
+            Ok(hello) if !hello.capabilities.is_empty() => Ok(hello),
+            failed => {
+                let all = xml.to_string();
+                let start = all.match_indices('<').map(|(at, _)| at).find(|at| is_hello(&all[*at..]));
+                start.filter(|at| *at > 0).map_or(failed, |at| Self::parse_document(&all[at..].into()))
+            }
+        }
+    }
+
+    fn parse_document(xml: &Text) -> Result<Self, XmlError> {
         let mut capabilities = Vec::new();
         let mut session_id = None;
         // Some devices omit the namespace of their hello.
@@ -147,6 +158,12 @@ impl Hello {
     }
 }
 
+/// Whether `xml` begins with the start tag of a hello.
+fn is_hello(xml: &str) -> bool {
+    let name = xml[1..].split(|c: char| c.is_whitespace() || ">/<".contains(c)).next().unwrap_or_default();
+    name.rsplit(':').next() == Some("hello")
+}
+
 /// The target of edits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -158,7 +175,7 @@ pub enum Target {
 
 impl Target {
     /// The name of the datastore's element.
-    pub(crate) fn element(self) -> &'static str {
+    pub(crate) const fn element(self) -> &'static str {
         match self {
             Self::Candidate => "candidate",
             Self::Running => "running",
@@ -262,6 +279,21 @@ mod tests {
         );
         assert_eq!(hello.vendor(), None);
         assert_eq!(hello.short_names(), ["base:1.1", "candidate:1.0", "with-defaults:1.0"]);
+    }
+
+    #[test]
+    fn hello_is_found_after_a_banner() {
+        let hello = "<?xml version=\"1.0\"?><hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
+                     <capability>urn:ietf:params:netconf:base:1.0</capability></capabilities></hello>";
+        let prefixed = "<n:hello xmlns:n=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><n:capabilities><n:capability>\
+                        urn:ietf:params:netconf:base:1.0</n:capability></n:capabilities></n:hello>";
+        for banner in ["", "\n", "<!-- <hello> -->", "R&D of <Example>, say hello\r\n", "a < b\n", "<<<\n"] {
+            for hello in [hello, prefixed] {
+                let parsed = Hello::parse(&format!("{banner}{hello}").into()).expect(banner);
+                assert!(parsed.base("1.0"), "{banner}");
+            }
+        }
+        assert!(Hello::parse(&"R&D <hello".into()).is_err());
     }
 
     #[test]

@@ -2,16 +2,27 @@
 
 use std::fmt;
 
-use crate::text::Text;
-use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
+use quick_xml::events::Event;
+use quick_xml::name::ResolveResult;
+use quick_xml::reader::{NsReader, Reader};
+
+use crate::text::{Text, excerpt};
+use crate::xml::{NETCONF, XmlError, push_characters, push_reference};
 
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
+/// Maximum characters of a part of an error. The parts reach statuses.
+const MAX_TEXT: usize = 600;
+/// Maximum errors of a reply, and leaves of one `error-info`.
+const MAX_ERRORS: usize = 2000;
+const MAX_INFO: usize = 16;
 
-/// One `<rpc-error>` of severity error (RFC 6241 section 4.3).
+/// One `<rpc-error>` of severity error (RFC 6241 section 4.3). Its texts are excerpts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RpcError {
-    /// `error-tag`, such as `lock-denied`.
+    /// `error-tag`, such as `lock-denied`; empty where the device sent none.
     pub tag: String,
+    /// `error-app-tag`, such as `must-violation`.
+    pub app_tag: Option<String>,
     /// `error-path`, as the device wrote it.
     pub path: Option<String>,
     /// `error-message`.
@@ -35,9 +46,11 @@ impl RpcError {
 
 impl fmt::Display for RpcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.tag)?;
-        if let Some(message) = &self.message {
-            write!(f, ": {message}")?;
+        match (self.tag.as_str(), &self.message) {
+            ("", None) => f.write_str("no reason")?,
+            ("", Some(message)) => f.write_str(message)?,
+            (tag, None) => f.write_str(tag)?,
+            (tag, Some(message)) => write!(f, "{tag}: {message}")?,
         }
         if let Some(path) = &self.path {
             write!(f, " (at {path})")?;
@@ -108,65 +121,134 @@ pub(crate) enum Message {
     Notification,
 }
 
-/// Reads only the root element.
+/// Reads only the root element. Some devices omit the namespace of a reply.
 pub(crate) fn classify(xml: &Text) -> Option<Message> {
-    use quick_xml::events::Event;
-    use quick_xml::name::ResolveResult;
-    let mut reader = quick_xml::reader::NsReader::from_reader(xml.reader());
+    let mut reader = NsReader::from_reader(xml.reader());
+    reader.config_mut().allow_dangling_amp = true;
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
-        match reader.read_resolved_event_into(&mut buffer).ok()? {
-            (ResolveResult::Bound(namespace), Event::Start(tag) | Event::Empty(tag)) => {
-                return match (namespace.into_inner(), tag.local_name().into_inner()) {
-                    (NETCONF, "rpc-reply") => {
-                        let id = tag.try_get_attribute("message-id").ok().flatten();
-                        Some(Message::Reply(id.and_then(|id| id.value.trim().parse().ok())))
-                    }
-                    (NOTIFICATION, "notification") => Some(Message::Notification),
-                    _ => None,
-                };
+        let (namespace, event) = reader.read_resolved_event_into(&mut buffer).ok()?;
+        let tag = match event {
+            Event::Start(tag) | Event::Empty(tag) => tag,
+            Event::Eof => return None,
+            _ => continue,
+        };
+        let namespace = match namespace {
+            ResolveResult::Bound(namespace) => namespace.into_inner(),
+            ResolveResult::Unbound | ResolveResult::Unknown(_) => NETCONF,
+        };
+        return match (namespace, tag.local_name().into_inner()) {
+            (NETCONF, "rpc-reply") => {
+                let id = tag.try_get_attribute("message-id").ok().flatten();
+                Some(Message::Reply(id.and_then(|id| id.value.trim().parse().ok())))
             }
-            (_, Event::Start(_) | Event::Empty(_) | Event::Eof) => return None,
-            _ => {}
-        }
+            (NOTIFICATION, "notification") => Some(Message::Notification),
+            _ => None,
+        };
     }
 }
 
-/// All errors of a reply, without warnings.
+/// All errors of a reply, without warnings. Devices nest them in elements of their own, and leave some of these
+/// unclosed. So an `<rpc-error>` counts wherever it stands outside `<data>`, and the end of an element ends all
+/// elements in it. Of a reply that can't be read to its end, the errors up to there are returned.
 pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     if !xml.contains("rpc-error") {
         return Ok(Vec::new());
     }
-    let mut errors = Vec::new();
-    let mut error = RpcError::default();
-    let mut warning = false;
-    let mut data = 0_usize;
-    walk(
-        xml,
-        |_| Scope::Known,
-        |step| match step {
-            Step::Enter("rpc-reply/data") => data += 1,
-            Step::Leave("rpc-reply/data", _) => data -= 1,
-            _ if data > 0 => {}
-            Step::Enter("rpc-reply/rpc-error") => (error, warning) = (RpcError::default(), false),
-            Step::Enter(_) => {}
-            Step::Leave("rpc-reply/rpc-error", _) if warning => {}
-            Step::Leave("rpc-reply/rpc-error", _) => errors.push(std::mem::take(&mut error)),
-            Step::Leave(path, text) => match path.strip_prefix("rpc-reply/rpc-error/") {
-                Some("error-tag") => text.clone_into(&mut error.tag),
-                Some("error-severity") => warning = text == "warning",
-                Some("error-path") => error.path = Some(text.to_owned()),
-                Some("error-message") => error.message = Some(text.to_owned()),
-                Some(info) if info.starts_with("error-info/") && !text.is_empty() => {
-                    let name = info.rsplit('/').next().unwrap_or(info);
-                    error.info.push((name.to_owned(), text.to_owned()));
-                }
-                _ => {}
-            },
-        },
-    )?;
-    Ok(errors)
+    let mut reader = Reader::from_reader(xml.reader());
+    let config = reader.config_mut();
+    config.expand_empty_elements = true;
+    config.allow_dangling_amp = true;
+    config.allow_unmatched_ends = true;
+    config.check_end_names = false;
+    let mut errors = Errors::default();
+    let mut text = String::new();
+    let mut buffer = Vec::new();
+    loop {
+        buffer.clear();
+        match reader.read_event_into(&mut buffer) {
+            Ok(Event::Start(tag)) => {
+                text.clear();
+                errors.enter(tag.local_name().into_inner());
+            }
+            Ok(Event::End(tag)) => {
+                errors.leave(tag.local_name().into_inner(), text.trim());
+                text.clear();
+            }
+            Ok(Event::Text(part)) => push_characters(&mut text, &part.xml10_content()),
+            Ok(Event::CData(part)) => push_characters(&mut text, &part.xml10_content()),
+            Ok(Event::GeneralRef(reference)) => push_reference(&mut text, &reference),
+            Ok(Event::Eof) => break,
+            Ok(_) => {}
+            Err(error) => {
+                errors.finish();
+                return if errors.found.is_empty() { Err(error.into()) } else { Ok(errors.found) };
+            }
+        }
+    }
+    errors.finish();
+    Ok(errors.found)
+}
+
+/// Collects the errors of a reply.
+#[derive(Default)]
+struct Errors {
+    found: Vec<RpcError>,
+    /// The local names of the open elements.
+    open: Vec<String>,
+    /// The open `<rpc-error>`: its place in `open`, its content, and whether it is a warning.
+    current: Option<(usize, RpcError, bool)>,
+}
+
+impl Errors {
+    fn enter(&mut self, name: &str) {
+        let in_data = matches!(&*self.open, [reply, data, ..] if reply == "rpc-reply" && data == "data");
+        if name == "rpc-error" && !in_data {
+            self.finish();
+            self.current = Some((self.open.len(), RpcError::default(), false));
+        }
+        self.open.push(name.to_owned());
+    }
+
+    /// An element ends, with the text since the last tag. Unclosed elements in it end with it.
+    fn leave(&mut self, name: &str, text: &str) {
+        let Some(at) = self.open.iter().rposition(|open| open == name) else { return };
+        if let Some((start, error, warning)) = &mut self.current {
+            if !text.is_empty() {
+                set_leaf(error, warning, self.open.get(*start + 1..).unwrap_or_default(), text);
+            }
+            if at <= *start {
+                self.finish();
+            }
+        }
+        self.open.truncate(at);
+    }
+
+    /// The open error is complete.
+    fn finish(&mut self) {
+        let Some((_, error, false)) = self.current.take() else { return };
+        // Several engines of one device report the same.
+        if self.found.len() < MAX_ERRORS && !self.found.contains(&error) {
+            self.found.push(error);
+        }
+    }
+}
+
+/// Sets the leaf of an error at this path.
+fn set_leaf(error: &mut RpcError, warning: &mut bool, path: &[String], text: &str) {
+    let short = || excerpt(text, MAX_TEXT);
+    match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["error-tag"] => error.tag = short(),
+        ["error-app-tag"] => error.app_tag = Some(short()),
+        ["error-severity"] => *warning = text == "warning",
+        ["error-path"] => error.path = Some(short()),
+        ["error-message"] => error.message = Some(short()),
+        ["error-info", .., name] if error.info.len() < MAX_INFO => {
+            error.info.push((excerpt(name, MAX_TEXT), short()));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -211,6 +293,107 @@ mod tests {
         }
     }
 
+    fn messages(content: &str) -> Vec<String> {
+        let xml = format!("<rpc-reply xmlns='{NETCONF}' message-id='1'>{content}</rpc-reply>");
+        errors(&xml.into()).unwrap().into_iter().filter_map(|error| error.message).collect()
+    }
+
+    #[test]
+    fn nested_errors_are_found() {
+        let error = |severity: &str, message: &str| {
+            format!(
+                "<rpc-error><error-severity>{severity}</error-severity><error-message>\n{message}\n</error-message>\
+                 </rpc-error>"
+            )
+        };
+        let (reserved, other, warning) =
+            (error("error", "vlan-id 666 is reserved"), error("error", "no room"), error("warning", "old"));
+        let engine = |name: &str, content: &str| {
+            format!("<routing-engine><name>{name}</name>{content}</routing-engine>")
+        };
+        let unclosed = |name: &str, content: &str| format!("<routing-engine><name>{name}</name>{content}");
+        for (content, expected) in [
+            (
+                format!("<commit-results>{}</commit-results>", engine("fpc0", &reserved)),
+                &["vlan-id 666 is reserved"][..],
+            ),
+            (
+                format!(
+                    "<commit-results>{}{}</commit-results><ok/>",
+                    engine("fpc0", &reserved),
+                    engine("fpc1", &other)
+                ),
+                &["vlan-id 666 is reserved", "no room"],
+            ),
+            // Each engine reports the same.
+            (
+                format!(
+                    "<commit-results>{}{}</commit-results>",
+                    engine("fpc0", &reserved),
+                    engine("fpc1", &reserved)
+                ),
+                &["vlan-id 666 is reserved"],
+            ),
+            (
+                format!(
+                    "<load-configuration-results>{other}<load-error-count>1</load-error-count></load-configuration-results>"
+                ),
+                &["no room"],
+            ),
+            (
+                format!(
+                    "<commit-results>{}</commit-results>",
+                    engine("fpc0", &(warning.clone() + "<commit-success/>"))
+                ),
+                &[],
+            ),
+            (format!("<commit-results>{}</commit-results><ok/>", unclosed("fpc0", &warning)), &[]),
+            (
+                format!(
+                    "<commit-results>{}{}</commit-results>",
+                    unclosed("fpc0", &warning),
+                    unclosed("fpc1", &reserved)
+                ),
+                &["vlan-id 666 is reserved"],
+            ),
+            (format!("<commit-results>{}", unclosed("fpc0", &reserved)), &["vlan-id 666 is reserved"]),
+            ("<x><rpc-error><error-message>R&D: no &nbsp;way".to_owned(), &["R&D: no \u{fffd}way"]),
+            (format!("{reserved}<a b=>< /c></d>"), &["vlan-id 666 is reserved"]),
+        ] {
+            assert_eq!(messages(&content), expected, "{content}");
+        }
+        // What is cut off in the middle of a tag.
+        let cut = format!("<rpc-reply><commit-results>{reserved}<routing-engine");
+        assert_eq!(errors(&cut.into()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn texts_of_errors_are_bounded() {
+        let long = "no\n\t room ".repeat(10_000);
+        let found = errors(
+            &format!(
+                "<rpc-reply><rpc-error><error-tag>{long}</error-tag><error-path>{long}</error-path><error-message>{long}\
+                 </error-message><error-info><bad-element>{long}</bad-element></error-info></rpc-error></rpc-reply>"
+            )
+            .into(),
+        );
+        let shown = RpcErrors(found.unwrap()).to_string();
+        assert!(shown.len() < 3000 && shown.starts_with("no room no room"), "{}", shown.len());
+        assert!(!shown.contains('\n'));
+        let many = "<rpc-error/><rpc-error><error-tag>a</error-tag></rpc-error>".repeat(3000);
+        assert_eq!(errors(&format!("<rpc-reply>{many}</rpc-reply>").into()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn error_without_tag_is_shown_by_its_message() {
+        let shown = |content: &str| {
+            let xml = format!("<rpc-reply><rpc-error>{content}</rpc-error></rpc-reply>");
+            RpcErrors(errors(&xml.into()).unwrap()).to_string()
+        };
+        assert_eq!(shown("<error-message>database locked by bob</error-message>"), "database locked by bob");
+        assert_eq!(shown("<error-severity>error</error-severity>"), "no reason");
+    }
+
     #[test]
     fn error_words_in_data_are_not_errors() {
         let xml = "<rpc-reply xmlns='urn:ietf:params:xml:ns:netconf:base:1.0' message-id='1'><data><rpc-error/></data></rpc-reply>";
@@ -221,7 +404,8 @@ mod tests {
     fn notification_is_distinguished_from_reply() {
         let xml = "<notification xmlns='urn:ietf:params:xml:ns:netconf:notification:1.0'><eventTime/></notification>";
         assert_eq!(classify(&xml.into()), Some(Message::Notification));
-        assert_eq!(classify(&"<rpc-reply/>".into()), None);
+        assert_eq!(classify(&"<rpc-reply message-id=' 4 '/>".into()), Some(Message::Reply(Some(4))));
+        assert_eq!(classify(&"<rpc-reply xmlns='other'/>".into()), None);
         assert_eq!(classify(&"garbage".into()), None);
     }
 }

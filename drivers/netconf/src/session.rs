@@ -7,11 +7,12 @@
 //! framing and matching, which is below.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use quick_xml::events::Event;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -19,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::framing::{Decoder, Framing};
 use crate::hello::{CLIENT_HELLO, Hello};
 use crate::reply::{Message, RpcErrors, classify, errors};
-use crate::text::Text;
+use crate::text::{Text, excerpt};
 use crate::xml::NETCONF;
 
 /// The reason why a session is unusable. A new session may work.
@@ -71,6 +72,8 @@ impl CallError {
     }
 }
 
+/// Maximum characters of a message that an error shows.
+const MAX_SHOWN: usize = 300;
 /// Fraction of the reply timeout after which a probe checks whether the reply was lost.
 const PROBE_FRACTION: u32 = 12;
 /// Minimum delay before that probe.
@@ -103,10 +106,8 @@ pub type Notified = Box<dyn Fn(&Text) + Send + Sync>;
 pub struct StreamSession {
     /// The device's `<hello>`.
     hello: Hello,
-    /// The sender of requests.
-    requests: Requests,
-    /// Maximum time for each reply.
-    limit: Duration,
+    /// The sender of operations.
+    operations: Operations,
     /// True when the session has ended.
     closed: watch::Receiver<bool>,
     _reader: AbortOnDropHandle<()>,
@@ -201,9 +202,14 @@ impl Shared {
 }
 
 impl StreamSession {
-    /// Exchanges the `<hello>`s and starts to read. `limit` bounds the wait for the hello and for each reply;
-    /// `notified` is called with each notification.
-    pub async fn open<S>(stream: S, limit: Duration, notified: Notified) -> Result<Self, SessionError>
+    /// Exchanges the `<hello>`s and starts to read. `wait` bounds the wait for the hello and `limit` that for each
+    /// reply; `notified` is called with each notification.
+    pub async fn open<S>(
+        stream: S,
+        wait: Duration,
+        limit: Duration,
+        notified: Notified,
+    ) -> Result<Self, SessionError>
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -212,20 +218,28 @@ impl StreamSession {
         let exchange = async {
             let mut client_hello = Vec::new();
             Framing::EndOfMessage.encode(CLIENT_HELLO, &mut client_hello);
-            writer.write_all(&client_hello).await.map_err(|error| ended(&error))?;
-            writer.flush().await.map_err(|error| ended(&error))?;
+            // A device that closes the session at once may have said why.
+            let _ = writer.write_all(&client_hello).await;
+            let _ = writer.flush().await;
             read_message(&mut reader, &mut decoder).await
         };
-        let server_hello = tokio::time::timeout(limit, exchange)
-            .await
-            .map_err(|_| SessionError::TimedOut { operation: "<hello>".into(), limit })??;
-        let hello = Hello::parse(&server_hello).map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let exchanged = tokio::time::timeout(wait, exchange).await;
+        let server_hello = match exchanged {
+            Ok(Ok(hello)) => hello,
+            failed => return Err(no_hello(failed.ok().and_then(Result::err), wait, &decoder.rest())),
+        };
+        let unusable = |what: String| SessionError::Protocol(format!("{what}: {}", shown(&server_hello)));
+        let hello = match errors(&server_hello) {
+            Ok(errors) if !errors.is_empty() => {
+                return Err(SessionError::Ended(format!("the device refuses it: {}", RpcErrors(errors))));
+            }
+            _ => Hello::parse(&server_hello)
+                .map_err(|error| unusable(format!("its hello can't be read ({error})")))?,
+        };
         let framing = match (hello.base("1.1"), hello.base("1.0")) {
             (true, _) => Framing::Chunked,
             (false, true) => Framing::EndOfMessage,
-            (false, false) => {
-                return Err(SessionError::Protocol("its hello names no version of NETCONF".into()));
-            }
+            (false, false) => return Err(unusable("its hello names no version of NETCONF".to_owned())),
         };
         decoder.switch(framing);
         let shared = Arc::new(Shared {
@@ -248,7 +262,10 @@ impl StreamSession {
                             Some(Message::Reply(id)) => shared.complete(id, message),
                             Some(Message::Notification) => notified(&message),
                             None => {
-                                break SessionError::Protocol("neither a reply nor a notification".into());
+                                let text = shown(&message);
+                                break SessionError::Protocol(format!(
+                                    "neither a reply nor a notification: {text}"
+                                ));
                             }
                         },
                         Err(error) => break error,
@@ -260,8 +277,11 @@ impl StreamSession {
         });
         Ok(Self {
             hello,
-            requests: Requests { shared, outgoing },
-            limit,
+            operations: Operations {
+                requests: Requests { shared, outgoing },
+                limit,
+                one_root: Arc::default(),
+            },
             closed,
             _reader: AbortOnDropHandle::new(reading),
             _writer: AbortOnDropHandle::new(writing),
@@ -277,7 +297,7 @@ impl StreamSession {
 impl Drop for StreamSession {
     fn drop(&mut self) {
         // Pending requests keep the channels that they wait for.
-        self.requests.shared.end(&SessionError::Ended("it was closed".into()));
+        self.operations.requests.shared.end(&SessionError::Ended("it was closed".into()));
     }
 }
 
@@ -287,6 +307,66 @@ impl Session for StreamSession {
     }
 
     fn call(&self, operation: Text) -> Call {
+        self.operations.call(operation)
+    }
+
+    fn ended(&self) -> BoxFuture<'static, ()> {
+        until_closed(self.closed())
+    }
+}
+
+/// Sends operations and awaits their replies.
+#[derive(Clone)]
+struct Operations {
+    /// The sender of requests.
+    requests: Requests,
+    /// Maximum time for each reply.
+    limit: Duration,
+    /// The device takes only filters with one root element.
+    one_root: Arc<AtomicBool>,
+}
+
+impl Operations {
+    /// Sends the operation. A device may refuse a read whose filter has several root elements: they are read one by
+    /// one, and the replies joined.
+    fn call(&self, operation: Text) -> Call {
+        let roots = roots(&operation);
+        if roots.len() < 2 {
+            return self.call_once(operation);
+        }
+        if self.one_root.load(Ordering::Relaxed) {
+            return self.call_each(roots);
+        }
+        let (call, operations) = (self.call_once(operation), self.clone());
+        Box::pin(async move {
+            let refused = match call.await {
+                Err(refused @ CallError::Refused { .. }) => refused,
+                other => return other,
+            };
+            match operations.call_each(roots).await {
+                Err(CallError::Refused { .. }) => Err(refused),
+                Ok(reply) => {
+                    operations.one_root.store(true, Ordering::Relaxed);
+                    Ok(reply)
+                }
+                failed => failed,
+            }
+        })
+    }
+
+    /// Sends all reads at once and joins their replies.
+    fn call_each(&self, reads: Vec<Text>) -> Call {
+        let calls: Vec<Call> = reads.into_iter().map(|read| self.call_once(read)).collect();
+        Box::pin(async move {
+            let mut reply = Text::new();
+            for call in calls {
+                reply.append(call.await?);
+            }
+            Ok(reply)
+        })
+    }
+
+    fn call_once(&self, operation: Text) -> Call {
         let name = operation_name(&operation);
         let operation = Arc::new(operation);
         let (mut id, mut answered) = match self.requests.send(&operation) {
@@ -294,7 +374,7 @@ impl Session for StreamSession {
             Err(error) => return Box::pin(async move { Err(error.into()) }),
         };
         // Only a read can be repeated.
-        let mut retry = matches!(name.as_str(), "<get>" | "<get-config>").then(|| Arc::clone(&operation));
+        let mut retry = is_read(&name).then(|| Arc::clone(&operation));
         let (requests, limit) = (self.requests.clone(), self.limit);
         let probe_delay = (limit / PROBE_FRACTION).max(MIN_PROBE_DELAY);
         Box::pin(async move {
@@ -322,9 +402,52 @@ impl Session for StreamSession {
             }
         })
     }
+}
 
-    fn ended(&self) -> BoxFuture<'static, ()> {
-        until_closed(self.closed())
+fn is_read(operation: &str) -> bool {
+    matches!(operation, "<get>" | "<get-config>")
+}
+
+/// The read of each root element of a subtree filter; empty for other operations. Elements of one name that follow
+/// each other count as one root.
+fn roots(operation: &Text) -> Vec<Text> {
+    const FILTER: &str = "<filter type=\"subtree\">";
+    if !is_read(&operation_name(operation)) {
+        return Vec::new();
+    }
+    let operation = operation.to_string();
+    let content = operation.split_once(FILTER).and_then(|(before, rest)| {
+        let (content, after) = rest.rsplit_once("</filter>")?;
+        Some((before, content, after))
+    });
+    let Some((before, content, after)) = content else { return Vec::new() };
+    let mut roots: Vec<(String, String)> = Vec::new();
+    for element in elements(content) {
+        let name = element.split([' ', '>', '/']).next().unwrap_or_default();
+        match roots.last_mut() {
+            Some((last, elements)) if last == name => elements.push_str(element),
+            _ => roots.push((name.to_owned(), element.to_owned())),
+        }
+    }
+    roots.into_iter().map(|(_, root)| format!("{before}{FILTER}{root}</filter>{after}").into()).collect()
+}
+
+/// The elements side by side in well-formed XML.
+fn elements(xml: &str) -> Vec<&str> {
+    let mut reader = quick_xml::Reader::from_str(xml);
+    let (mut elements, mut depth, mut start) = (Vec::new(), 0_usize, 0);
+    loop {
+        match reader.read_event() {
+            Ok(Event::Start(_)) => depth += 1,
+            Ok(Event::End(_)) => depth = depth.saturating_sub(1),
+            Ok(Event::Eof) | Err(_) => return elements,
+            Ok(_) => {}
+        }
+        if depth == 0 {
+            let end = usize::try_from(reader.buffer_position()).unwrap_or(xml.len());
+            elements.extend(xml.get(start..end));
+            start = end;
+        }
     }
 }
 
@@ -377,18 +500,65 @@ fn ended(error: &std::io::Error) -> SessionError {
     SessionError::Ended(error.to_string())
 }
 
+/// The reason for a missing hello. `received`: what came instead of one.
+fn no_hello(error: Option<SessionError>, wait: Duration, received: &Text) -> SessionError {
+    let text = shown(received);
+    match error {
+        Some(SessionError::Ended(reason)) if !text.is_empty() => {
+            SessionError::Ended(format!("{reason}; it sent no hello but: {text}"))
+        }
+        Some(error) => error,
+        None if text.is_empty() => SessionError::TimedOut { operation: "<hello>".into(), limit: wait },
+        None => SessionError::Protocol(format!("no hello within {} s, but: {text}", wait.as_secs_f32())),
+    }
+}
+
+/// The start of a message for an error.
+fn shown(message: &Text) -> String {
+    excerpt(&message.parts().next().unwrap_or_default(), MAX_SHOWN)
+}
+
 async fn read_message(
     reader: &mut (impl AsyncRead + Unpin),
     decoder: &mut Decoder,
 ) -> Result<Text, SessionError> {
     let mut buffer = vec![0; 32 << 10];
     loop {
-        if let Some(message) = decoder.next().map_err(|error| SessionError::Protocol(error.to_string()))? {
-            return Ok(message);
+        match decoder.next() {
+            Ok(Some(message)) => return Ok(message),
+            Ok(None) => {}
+            Err(error) => {
+                let text = shown(&decoder.rest());
+                return Err(SessionError::Protocol(format!("{error}: {text}")));
+            }
         }
         match reader.read(&mut buffer).await.map_err(|error| ended(&error))? {
             0 => return Err(SessionError::Ended("the device closed it".into())),
             read => decoder.push(&buffer[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_split_into_their_roots() {
+        let read = |filter: &str| {
+            format!(
+                "<get-config><source><running/></source><filter type=\"subtree\">{filter}</filter></get-config>"
+            )
+        };
+        let split = |operation: &str| -> Vec<String> {
+            roots(&operation.into()).iter().map(ToString::to_string).collect()
+        };
+        let (first, second) = ("<a xmlns=\"x\"><b>&lt;/filter></b></a>", "<c xmlns=\"y\"/>");
+        assert_eq!(split(&read(&format!("{first}{second}"))), [read(first), read(second)]);
+        assert_eq!(split(&read(&format!("{first}{first}{second}"))).len(), 2);
+        assert_eq!(split(&read(first)).len(), 1);
+        for other in [read(""), "<commit/>".to_owned(), "<get/>".to_owned()] {
+            assert!(split(&other).is_empty(), "{other}");
         }
     }
 }

@@ -1,22 +1,27 @@
 //! SSH below NETCONF (RFC 6242): the pinned host key first, then the login, then the subsystem.
 
+use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_device_secrets::{Login, PermitError, SecretError, SecretSource};
 use futures::future::BoxFuture;
-use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse};
+use russh::client::{AuthResult, Handle, KeyboardInteractiveAuthResponse, Msg};
 use russh::keys::{Algorithm, HashAlg, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertificate};
+use russh::{Channel, ChannelMsg};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use crate::credentials::Credentials;
 use crate::hello::Hello;
 use crate::session::{Call, Notified, Session, SessionError, StreamSession};
-use crate::text::Text;
+use crate::text::{Text, excerpt};
 
 /// The port of NETCONF over SSH (RFC 6242 section 6).
 const PORT: u16 = 830;
+/// Maximum characters of the device's own words in an error.
+const MAX_SHOWN: usize = 300;
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
@@ -158,17 +163,10 @@ impl SshSession {
                 .channel_open_session()
                 .await
                 .map_err(|e| ConnectError::NoNetconf(e.to_string()))?;
-            channel
-                .request_subsystem(true, "netconf")
-                .await
-                .map_err(|error| ConnectError::NoNetconf(error.to_string()))?;
-            Ok::<_, ConnectError>(channel.into_stream())
+            start_netconf(channel).await
         });
         let stream = opened.await.map_err(|_| timed_out("no answer to the login"))??;
-        // A refused subsystem shows as the end of the channel before a hello.
-        let open = StreamSession::open(stream, limits.rpc, notified);
-        let session =
-            tokio::time::timeout(limits.connect, open).await.map_err(|_| timed_out("no hello"))??;
+        let session = StreamSession::open(stream, limits.connect, limits.rpc, notified).await?;
         Ok(Self { session, fingerprint, _connection: connection })
     }
 
@@ -195,6 +193,38 @@ impl Session for SshSession {
     fn ended(&self) -> BoxFuture<'static, ()> {
         self.session.ended()
     }
+}
+
+/// Starts the subsystem, and waits until the device has accepted it.
+async fn start_netconf(
+    mut channel: Channel<Msg>,
+) -> Result<impl AsyncRead + AsyncWrite + Send + 'static, ConnectError> {
+    let refused = |what: &str, text: &[u8]| {
+        let text = excerpt(&String::from_utf8_lossy(text), MAX_SHOWN);
+        ConnectError::NoNetconf(if text.is_empty() { what.to_owned() } else { format!("{what}: {text}") })
+    };
+    channel.request_subsystem(true, "netconf").await.map_err(|error| refused(&error.to_string(), b""))?;
+    let (mut received, mut errors) = (Vec::new(), Vec::new());
+    loop {
+        match channel.wait().await {
+            Some(ChannelMsg::Success) => break,
+            Some(ChannelMsg::Failure) => return Err(refused("it refuses the subsystem netconf", &errors)),
+            // It did not wait for its own answer.
+            Some(ChannelMsg::Data { data }) => {
+                received.extend_from_slice(&data);
+                break;
+            }
+            Some(ChannelMsg::ExtendedData { data, .. }) if errors.len() < MAX_SHOWN => {
+                errors.extend_from_slice(&data);
+            }
+            Some(ChannelMsg::Eof | ChannelMsg::Close) | None => {
+                return Err(refused("it closes the channel of the subsystem netconf", &errors));
+            }
+            Some(_) => {}
+        }
+    }
+    let (reader, writer) = tokio::io::split(channel.into_stream());
+    Ok(tokio::io::join(Cursor::new(received).chain(reader), writer))
 }
 
 /// Accepts only the pinned key and records the shown one.

@@ -13,6 +13,8 @@ use flate2::write::DeflateEncoder;
 
 /// Bytes per block. Shorter texts are not deflated.
 const BLOCK: usize = 128 << 10;
+/// Stands for what could not be read as text.
+pub(crate) const REPLACEMENT: &str = "\u{fffd}";
 
 /// A text that is written at its end and read from its start.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -159,6 +161,26 @@ impl fmt::Debug for Text {
     }
 }
 
+/// A line of at most `max` characters of what a device said, for a status. White space and control characters become
+/// single spaces.
+pub(crate) fn excerpt(text: &str, max: usize) -> String {
+    let mut words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let mut line = String::new();
+    // More words can't show.
+    for word in words.by_ref().take(max) {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if let Some((end, _)) = line.char_indices().nth(max) {
+            line.truncate(end);
+            line.push('…');
+            break;
+        }
+    }
+    line
+}
+
 /// Reads a text part by part.
 struct Reader<'a, P> {
     parts: P,
@@ -189,16 +211,37 @@ impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> Read for Reader<'a, P> {
     }
 }
 
-/// A text that arrives as bytes, split anywhere.
+/// A text that arrives as bytes, split anywhere. It is decoded as its XML declaration says, otherwise as UTF-8. Bytes
+/// that are no UTF-8 become U+FFFD: devices keep descriptions as somebody typed them.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     text: Text,
     bytes: Vec<u8>,
+    /// `None`: nothing was decoded yet.
+    encoding: Option<Encoding>,
 }
 
-/// The bytes are not UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotUtf8;
+enum Encoding {
+    Utf8,
+    Latin1,
+}
+
+impl Encoding {
+    /// The encoding that the XML declaration at the start of `bytes` names.
+    fn declared(bytes: &[u8]) -> Self {
+        const LATIN_1: [&str; 4] = ["iso-8859-1", "iso_8859-1", "latin1", "windows-1252"];
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(256)]).to_ascii_lowercase();
+        let declaration = start.trim_start().strip_prefix("<?xml").and_then(|rest| rest.split("?>").next());
+        let name = declaration
+            .and_then(|declaration| declaration.split_once("encoding"))
+            .map(|(_, rest)| rest.trim_start_matches(|c: char| c.is_whitespace() || "='\"".contains(c)));
+        match name {
+            Some(name) if LATIN_1.iter().any(|known| name.starts_with(known)) => Self::Latin1,
+            _ => Self::Utf8,
+        }
+    }
+}
 
 impl Incoming {
     /// The bytes so far.
@@ -207,34 +250,43 @@ impl Incoming {
     }
 
     /// Appends bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), NotUtf8> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() >= BLOCK {
-            self.take()?;
+            self.decode();
         }
-        Ok(())
     }
 
-    fn take(&mut self) -> Result<(), NotUtf8> {
-        let whole = match std::str::from_utf8(&self.bytes) {
-            Ok(text) => text,
-            // The last character is incomplete.
-            Err(error) if error.error_len().is_none() => {
-                std::str::from_utf8(&self.bytes[..error.valid_up_to()]).map_err(|_| NotUtf8)?
-            }
-            Err(_) => return Err(NotUtf8),
-        };
-        self.text.push_str(whole);
-        let taken = whole.len();
-        self.bytes.drain(..taken);
-        Ok(())
+    /// Decodes all bytes but those of an incomplete character at the end.
+    fn decode(&mut self) {
+        let encoding = *self.encoding.get_or_insert_with(|| Encoding::declared(&self.bytes));
+        let bytes = std::mem::take(&mut self.bytes);
+        if encoding == Encoding::Latin1 {
+            self.text.push_str(&bytes.iter().map(|byte| char::from(*byte)).collect::<String>());
+            return;
+        }
+        let mut rest = &*bytes;
+        while let Err(error) = std::str::from_utf8(rest) {
+            let (valid, after) = rest.split_at(error.valid_up_to());
+            self.text.push_str(&String::from_utf8_lossy(valid));
+            let Some(invalid) = error.error_len() else {
+                self.bytes = after.to_vec();
+                return;
+            };
+            self.text.push_str(REPLACEMENT);
+            rest = &after[invalid..];
+        }
+        self.text.push_str(&String::from_utf8_lossy(rest));
     }
 
     /// Returns the text and starts a new one.
-    pub(crate) fn finish(&mut self) -> Result<Text, NotUtf8> {
-        self.take()?;
-        let Self { text, bytes } = std::mem::take(self);
-        if bytes.is_empty() { Ok(text) } else { Err(NotUtf8) }
+    pub(crate) fn finish(&mut self) -> Text {
+        self.decode();
+        let Self { mut text, bytes, .. } = std::mem::take(self);
+        if !bytes.is_empty() {
+            text.push_str(REPLACEMENT);
+        }
+        text
     }
 }
 
@@ -312,14 +364,50 @@ mod tests {
         let long = long();
         let mut incoming = Incoming::default();
         for part in long.as_bytes().chunks(1021) {
-            incoming.push(part).unwrap();
+            incoming.push(part);
         }
         assert_eq!(incoming.len(), long.len());
-        assert_eq!(incoming.finish().unwrap().to_string(), long);
-        incoming.push(&"é".as_bytes()[..1]).unwrap();
-        assert_eq!(incoming.finish(), Err(NotUtf8));
+        assert_eq!(incoming.finish().to_string(), long);
+    }
+
+    #[test]
+    fn bytes_are_decoded_as_declared_or_with_replacements() {
+        let decoded = |bytes: &[u8]| {
+            let mut whole = Incoming::default();
+            whole.push(bytes);
+            let whole = whole.finish().to_string();
+            let mut singly = Incoming::default();
+            bytes.chunks(1).for_each(|byte| singly.push(byte));
+            assert_eq!(singly.finish().to_string(), whole);
+            whole
+        };
+        let latin_1 = |declaration: &str| [declaration.as_bytes(), b"<d>Z\xfcrich</d>"].concat();
+        for (declaration, expected) in [
+            ("", "Z\u{fffd}rich"),
+            ("<?xml version=\"1.0\"?>", "Z\u{fffd}rich"),
+            ("<?xml version=\"1.0\" encoding=\"UTF-8\"?>", "Z\u{fffd}rich"),
+            ("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>", "Zürich"),
+            ("\n<?xml version='1.0' encoding = 'iso-8859-1' ?>", "Zürich"),
+        ] {
+            assert_eq!(
+                decoded(&latin_1(declaration)),
+                format!("{declaration}<d>{expected}</d>"),
+                "{declaration}"
+            );
+        }
+        assert_eq!(decoded("é".as_bytes()), "é");
+        assert_eq!(decoded(&"é".as_bytes()[..1]), "\u{fffd}");
+        assert_eq!(decoded(b"\xe9a\xff"), "\u{fffd}a\u{fffd}");
+        let long = [long().as_bytes(), b"\xfc", long().as_bytes()].concat();
         let mut incoming = Incoming::default();
-        incoming.push(&[0xE9, b'a']).unwrap();
-        assert_eq!(incoming.finish(), Err(NotUtf8));
+        long.chunks(1021).for_each(|part| incoming.push(part));
+        assert_eq!(incoming.finish().to_string(), String::from_utf8_lossy(&long));
+    }
+
+    #[test]
+    fn excerpts_are_single_lines() {
+        assert_eq!(excerpt("\n a\t\u{1b}[0m b\r\n", 20), "a [0m b");
+        assert_eq!(excerpt("äöü äöü", 5), "äöü ä…");
+        assert_eq!(excerpt("", 5), "");
     }
 }

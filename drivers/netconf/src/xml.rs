@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::text::Text;
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
-use quick_xml::events::{BytesStart, Event};
+use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 use quick_xml::reader::NsReader;
 
@@ -81,6 +81,7 @@ pub(crate) fn walk_tags(
 ) -> Result<(), XmlError> {
     let mut reader = NsReader::from_reader(xml.reader());
     reader.config_mut().expand_empty_elements = true;
+    reader.config_mut().allow_dangling_amp = true;
     let mut path = String::new();
     // For each open element the length of the path before it; `None`: a transparent element.
     let mut open: Vec<Option<usize>> = Vec::new();
@@ -94,8 +95,11 @@ pub(crate) fn walk_tags(
             Event::Start(_) if skipped > 0 => skipped += 1,
             Event::End(_) if skipped > 0 => skipped -= 1,
             Event::Start(tag) => {
+                let name = tag.local_name().into_inner();
                 let namespace = match namespace {
                     ResolveResult::Bound(namespace) => namespace.into_inner(),
+                    // Some devices omit the namespace of their replies.
+                    _ if is_envelope(open.len(), name) => NETCONF,
                     ResolveResult::Unbound | ResolveResult::Unknown(_) => "",
                 };
                 text.clear();
@@ -107,7 +111,7 @@ pub(crate) fn walk_tags(
                         if !path.is_empty() {
                             path.push('/');
                         }
-                        path.push_str(tag.local_name().into_inner());
+                        path.push_str(name);
                         visit(Step::Enter(&path));
                     }
                 }
@@ -119,17 +123,9 @@ pub(crate) fn walk_tags(
                 }
                 text.clear();
             }
-            Event::Text(part) if skipped == 0 => text.push_str(&part.xml10_content()),
-            Event::CData(part) if skipped == 0 => text.push_str(&part.xml10_content()),
-            Event::GeneralRef(reference) if skipped == 0 => {
-                if let Some(character) = reference.resolve_char_ref()? {
-                    text.push(character);
-                } else if let Some(known) = resolve_predefined_entity(&reference) {
-                    text.push_str(known);
-                } else {
-                    return Err(XmlError(format!("unknown entity &{};", &*reference)));
-                }
-            }
+            Event::Text(part) if skipped == 0 => push_characters(&mut text, &part.xml10_content()),
+            Event::CData(part) if skipped == 0 => push_characters(&mut text, &part.xml10_content()),
+            Event::GeneralRef(reference) if skipped == 0 => push_reference(&mut text, &reference),
             Event::DocType(_) => return Err(XmlError("a document type is not allowed".into())),
             Event::Eof => break,
             _ => {}
@@ -138,14 +134,41 @@ pub(crate) fn walk_tags(
     if open.is_empty() && skipped == 0 { Ok(()) } else { Err(XmlError("it ends within an element".into())) }
 }
 
+/// Whether an element of this name, below so many others, is a part of a reply around its content.
+fn is_envelope(depth: usize, name: &str) -> bool {
+    matches!((depth, name), (0, "rpc-reply") | (1, "data"))
+}
+
+/// Appends characters. Those that XML forbids become U+FFFD.
+pub(crate) fn push_characters(text: &mut String, more: &str) {
+    if more.chars().all(is_character) {
+        text.push_str(more);
+    } else {
+        text.extend(more.chars().map(or_replacement));
+    }
+}
+
+/// Appends the character of a reference. An unknown entity, and a character that XML forbids, become U+FFFD: devices
+/// write such references into descriptions.
+pub(crate) fn push_reference(text: &mut String, reference: &BytesRef<'_>) {
+    match reference.resolve_char_ref() {
+        Ok(Some(character)) => text.push(or_replacement(character)),
+        Ok(None) => text.push_str(resolve_predefined_entity(reference).unwrap_or("\u{fffd}")),
+        Err(_) => text.push(char::REPLACEMENT_CHARACTER),
+    }
+}
+
+fn or_replacement(c: char) -> char {
+    if is_character(c) { c } else { char::REPLACEMENT_CHARACTER }
+}
+
 /// Escapes `text` as XML character data. `>` is escaped too, since `]]>]]>` would end a message of NETCONF 1.0.
 /// Characters outside of XML become U+FFFD, so that such a name matches nothing.
 pub(crate) fn escape(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_character) {
         return partial_escape(text);
     }
-    let text: String =
-        text.chars().map(|c| if is_character(c) { c } else { char::REPLACEMENT_CHARACTER }).collect();
+    let text: String = text.chars().map(or_replacement).collect();
     Cow::Owned(partial_escape(&text).into_owned())
 }
 
@@ -223,8 +246,44 @@ mod tests {
 
     #[test]
     fn malformed_xml_is_refused() {
-        for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<a>&nope;</a>", "<!DOCTYPE a><a/>"] {
+        for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<!DOCTYPE a><a/>"] {
             assert!(walk(&bad.into(), |_| Scope::Known, |_| ()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_xml_text_is_read_with_replacements() {
+        for (written, read) in [
+            ("R&D", "R&D"),
+            ("a & b", "a & b"),
+            ("&", "&"),
+            ("a&nbsp;b", "a\u{fffd}b"),
+            ("a&#0;b", "a\u{fffd}b"),
+            ("a&#xfffffff;b", "a\u{fffd}b"),
+            ("a&#xd800;b", "a\u{fffd}b"),
+            ("a&#;b", "a\u{fffd}b"),
+            ("a\u{1}\u{1b}b", "a\u{fffd}\u{fffd}b"),
+            ("<![CDATA[\u{8}]]>", "\u{fffd}"),
+        ] {
+            let xml = format!("<a xmlns='k'>{written}</a>");
+            assert_eq!(steps(&xml).unwrap(), ["+a", &format!("-a={read}")], "{written}");
+        }
+    }
+
+    #[test]
+    fn reply_without_namespace_is_transparent() {
+        let scope = |namespace: &str| match namespace {
+            NETCONF => Scope::Transparent,
+            "k" => Scope::Known,
+            _ => Scope::Foreign,
+        };
+        for xml in [
+            "<rpc-reply><data><a xmlns='k'/><data/></data></rpc-reply>",
+            "<nc:rpc-reply><nc:data><a xmlns='k'/></nc:data></nc:rpc-reply>",
+        ] {
+            let mut count = 0;
+            walk(&xml.into(), scope, |_| count += 1).unwrap();
+            assert_eq!(count, 2, "{xml}");
         }
     }
 }

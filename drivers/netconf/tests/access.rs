@@ -172,3 +172,16 @@ async fn unknown_dialect_is_reported() {
     assert!(reason.contains("klingon") && reason.contains("openconfig"), "{reason}");
     assert!(!retryable);
 }
+
+#[tokio::test]
+async fn refused_subsystem_is_reported_at_once() {
+    let bench = Bench::start(|_| ()).await;
+    bench.switch("leaf1").inject(eno_simulator::Fault::NoSubsystem {});
+    // The limit for a hello is 10 s.
+    let refused =
+        tokio::time::timeout(std::time::Duration::from_secs(5), bench.apply("leaf1", "100", &["Ethernet1"]));
+    let refused = refused.await.expect("it does not wait for a hello");
+    let (reason, retryable, unreachable) = failed(&refused);
+    assert!(reason.contains("refuses the subsystem netconf"), "{reason}");
+    assert!(retryable && !unreachable);
+}

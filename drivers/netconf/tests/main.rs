@@ -6,6 +6,7 @@ mod common;
 mod conformance;
 mod corpus;
 mod dialects;
+mod foreign_text;
 mod properties;
 mod session;
 mod transaction;

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eno_driver_netconf::session::{CallError, Session as _, SessionError, StreamSession};
+use eno_driver_netconf::text::Text;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
 const HELLO: &str = "<hello xmlns=\"urn:ietf:params:xml:ns:netconf:base:1.0\"><capabilities>\
@@ -31,7 +32,8 @@ async fn peer(limit: Duration) -> Peer {
     let open = StreamSession::open(
         ours,
         limit,
-        Box::new(move |message| received.lock().unwrap().push(message.to_string())),
+        limit,
+        Box::new(move |message: &Text| received.lock().unwrap().push(message.to_string())),
     );
     stream.write_all(format!("{HELLO}{END}").as_bytes()).await.expect("it listens");
     let session = open.await.expect("a session");
@@ -162,11 +164,66 @@ async fn session_end_is_detected_without_a_request() {
 
 #[tokio::test]
 async fn malformed_input_ends_the_session() {
-    for garbage in ["no xml", "<hello/>", "<rpc-reply>", "\u{1}"] {
+    for garbage in ["no xml", "<hello/>", "<rpc-reply xmlns='other'/>", "\u{1}"] {
         let mut peer = peer(Duration::from_secs(10)).await;
         let call = peer.session.call("<a/>".into());
         peer.request().await;
         peer.send(garbage).await;
         assert!(matches!(call.await, Err(CallError::Session(SessionError::Protocol(_)))), "{garbage}");
     }
+}
+
+/// The error of a session whose peer sends this, then nothing or the end.
+async fn failed_hello(sent: &[u8], ends: bool) -> SessionError {
+    let (ours, mut stream) = tokio::io::duplex(1 << 16);
+    stream.write_all(sent).await.expect("it listens");
+    let stream = (!ends).then_some(stream);
+    let wait = Duration::from_millis(300);
+    let opened = StreamSession::open(ours, wait, Duration::from_mins(1), Box::new(|_: &Text| ())).await;
+    drop(stream);
+    opened.err().expect("no session")
+}
+
+#[tokio::test]
+async fn error_of_a_missing_hello_shows_what_came_instead() {
+    let said = "Too many sessions of <eno> & others\r\n";
+    let limit = "<rpc-error><error-tag>resource-denied</error-tag><error-message>8 sessions are open</error-message>\
+                 </rpc-error>";
+    for (sent, ends, expected, is_end) in [
+        (String::new(), true, "closed", true),
+        (said.to_owned(), true, "Too many sessions of <eno> & others", true),
+        (said.to_owned(), false, "Too many sessions of <eno> & others", false),
+        (format!("{limit}{END}"), true, "resource-denied: 8 sessions are open", true),
+        (reply(1, limit) + END, false, "resource-denied: 8 sessions are open", true),
+        (format!("{said}{END}"), false, "Too many sessions of <eno> & others", false),
+        (format!("<hello>\u{1b}[0m{}{END}", "x ".repeat(10_000)), false, "<hello> [0mx x", false),
+    ] {
+        let error = failed_hello(sent.as_bytes(), ends).await;
+        let shown = error.to_string();
+        assert!(shown.contains(expected) && shown.len() < 600, "{sent:.80}: {shown}");
+        assert_eq!(matches!(error, SessionError::Ended(_)), is_end, "{shown}");
+    }
+    let silent = failed_hello(b"", false).await;
+    assert!(matches!(silent, SessionError::TimedOut { .. }), "{silent}");
+}
+
+#[tokio::test]
+async fn session_opens_after_a_banner_and_reads_replies_without_namespace() {
+    let (ours, mut stream) = tokio::io::duplex(1 << 16);
+    let open =
+        StreamSession::open(ours, Duration::from_secs(10), Duration::from_secs(10), Box::new(|_: &Text| ()));
+    let hello = format!("R&D <lab>\r\n{}{END}", HELLO.replace("base:1.0<", "base:1.1<"));
+    stream.write_all(hello.as_bytes()).await.expect("it listens");
+    let session = open.await.expect("a session");
+    let call = session.call("<get/>".into());
+    let content = b"<rpc-reply message-id='1'><data>Z\xfcrich</data></rpc-reply>";
+    for (head, tail) in [("\n#", "\n##\n\n"), ("\n#", "\n##\n")] {
+        stream.write_all(format!("{head}{}\n", content.len()).as_bytes()).await.expect("it listens");
+        stream.write_all(content).await.expect("it listens");
+        stream.write_all(tail.as_bytes()).await.expect("it listens");
+    }
+    assert!(call.await.expect("a reply").contains("Z\u{fffd}rich"));
+    let next = session.call("<get/>".into());
+    stream.write_all(b"\n#38\n<rpc-reply message-id='2'></rpc-reply>\n##\n").await.expect("it listens");
+    next.await.expect("a reply");
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use eno_schemas::{Item, Outcome};
-use eno_simulator::{Fault, RejectEdit, Stage};
+use eno_sbi::Reconciled;
+use eno_schemas::{Item, Outcome, PortMode};
+use eno_simulator::{Fault, OddErrors, RejectEdit, Stage, Switch, Topology};
 
 use crate::common::{Bench, applied_vlans, calls, failed, items, on_switch, set, vid};
 
@@ -173,4 +174,146 @@ async fn device_that_refuses_everything_fails_without_retry() {
     let (reason, retryable, unreachable) = failed(&refused);
     assert!(reason.contains("read only today") && !retryable && !unreachable, "{reason}");
     assert!(leaf.view().vlans.is_empty());
+}
+
+/// A leaf of one dialect, and its first two ports.
+struct Leaf {
+    bench: Bench,
+    ports: [String; 2],
+}
+
+impl Leaf {
+    /// A leaf with VLAN 10 on both ports.
+    async fn start(dialect: &str) -> Self {
+        let bench = Bench::with(&Topology::leaf_spine_of(1, 1, 2, &[dialect])).await;
+        let ports: Vec<String> = bench.switch("leaf1").view().ports.keys().take(2).cloned().collect();
+        let leaf = Self { bench, ports: [ports[0].clone(), ports[1].clone()] };
+        assert_eq!(applied_vlans(&leaf.apply("10", 2).await).0, "10");
+        leaf
+    }
+
+    /// Applies these VLANs on the first ports.
+    async fn apply(&self, vlans: &str, ports: usize) -> Reconciled {
+        let ports: Vec<&str> = self.ports[..ports].iter().map(String::as_str).collect();
+        let mut desired = self.bench.desired("leaf1", vlans, &ports);
+        desired.ports.iter_mut().for_each(|port| port.mode = PortMode::Trunk);
+        Box::pin(self.bench.reconcile("leaf1", desired)).await
+    }
+
+    fn switch(&self) -> &Switch {
+        self.bench.switch("leaf1")
+    }
+
+    /// Our VLANs, and those of a port without VLAN 1 of the factory configuration.
+    fn on_port(&self, port: usize) -> (String, String) {
+        let (vlans, on_port) = on_switch(self.switch(), &self.ports[port]);
+        (vlans, set(&on_port).difference(&set("1")).to_string())
+    }
+}
+
+#[tokio::test]
+async fn nested_errors_are_refusals() {
+    for (at, unclosed) in [(Stage::Commit, false), (Stage::Commit, true), (Stage::Validate, false)] {
+        let leaf = Leaf::start("junos").await;
+        leaf.switch().inject(Fault::RejectEdit(RejectEdit {
+            vlan: Some(666),
+            message: Some("vlan-id 666 is reserved".into()),
+            without_path: true,
+            at,
+            ..RejectEdit::default()
+        }));
+        leaf.switch().inject(Fault::OddErrors(OddErrors { nested: true, unclosed, untagged: true }));
+        let made = leaf.apply("20,666", 2).await;
+        assert_eq!(applied_vlans(&made).0, "20", "{at:?}: {made:?}");
+        assert_eq!(leaf.on_port(0), ("20".to_owned(), "20".to_owned()));
+        assert_eq!(items(&made), [Item::vlan(vid(666))].into());
+        assert!(made.rejected[0].reason.contains("vlan-id 666 is reserved"), "{:?}", made.rejected);
+    }
+}
+
+#[tokio::test]
+async fn lock_denied_by_a_message_only_is_tried_again() {
+    for dialect in ["openconfig", "junos"] {
+        let leaf = Leaf::start(dialect).await;
+        leaf.switch().inject(Fault::Locked { datastore: None, session: 4000 });
+        leaf.switch().inject(Fault::OddErrors(OddErrors { untagged: true, ..OddErrors::default() }));
+        let denied = leaf.apply("20", 1).await;
+        let (reason, retryable, unreachable) = failed(&denied);
+        assert!(reason.contains("is locked by") && reason.contains("it is locked"), "{reason}");
+        assert!(!reason.contains(": :") && retryable && !unreachable, "{reason}");
+        leaf.switch().inject(Fault::Clear {});
+        assert_eq!(applied_vlans(&leaf.apply("20", 1).await).0, "20");
+    }
+}
+
+#[tokio::test]
+async fn lock_of_running_is_optional_and_that_of_the_candidate_is_not() {
+    let leaf = Leaf::start("openconfig").await;
+    let unsupported = |datastore: &str| Fault::LockUnsupported { datastore: datastore.to_owned() };
+    leaf.switch().inject(unsupported("running"));
+    let made = leaf.apply("20", 1).await;
+    assert_eq!(applied_vlans(&made).0, "20");
+    let notes: Vec<&str> = made.notes.iter().map(|note| note.kind.as_str()).collect();
+    assert_eq!(notes, ["NoRunningLock"]);
+    assert!(made.notes[0].message.contains("running"), "{:?}", made.notes);
+    assert!(!leaf.switch().is_pending());
+    leaf.switch().inject(Fault::Clear {});
+    assert!(leaf.apply("21", 1).await.notes.is_empty());
+    leaf.switch().inject(unsupported("candidate"));
+    let refused = leaf.apply("20", 1).await;
+    assert!(failed(&refused).0.contains("candidate has no locks"), "{refused:?}");
+    assert_eq!(leaf.on_port(0).0, "21");
+}
+
+#[tokio::test]
+async fn removals_are_made_where_no_vlan_can_be_created() {
+    let leaf = Leaf::start("openconfig").await;
+    leaf.switch().inject(Fault::RejectEdit(RejectEdit {
+        contains: Some("<status>ACTIVE".into()),
+        message: Some("the table is full".into()),
+        without_path: true,
+        ..RejectEdit::default()
+    }));
+    let made = leaf.apply("100-199", 1).await;
+    assert_eq!(applied_vlans(&made), (String::new(), [].into()));
+    assert_eq!(leaf.on_port(1), (String::new(), String::new()));
+    assert_eq!(made.rejected.len(), 100);
+    assert!(made.rejected.iter().all(|rejection| rejection.reason.contains("the table is full")));
+}
+
+#[tokio::test]
+async fn filters_are_read_root_by_root_where_one_root_is_allowed() {
+    for dialect in ["openconfig", "ieee8021q"] {
+        let leaf = Leaf::start(dialect).await;
+        leaf.switch().inject(Fault::OneRootPerFilter {});
+        for vlans in ["20-22", "21", ""] {
+            let made = leaf.apply(vlans, 1).await;
+            assert_eq!(applied_vlans(&made).0, vlans, "{dialect}");
+            assert_eq!(leaf.on_port(0), (vlans.to_owned(), vlans.to_owned()), "{dialect}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn removed_leaves_are_sent_with_their_value() {
+    for dialect in ["openconfig", "nxos", "srlinux", "ieee8021q"] {
+        let leaf = Leaf::start(dialect).await;
+        leaf.switch().inject(Fault::RemoveNeedsValue {});
+        let made = leaf.apply("", 2).await;
+        assert_eq!(applied_vlans(&made).0, "", "{dialect}: {made:?}");
+        assert_eq!(items(&made), [].into(), "{dialect}");
+        assert_eq!(leaf.on_port(0), (String::new(), String::new()), "{dialect}");
+    }
+}
+
+#[tokio::test]
+async fn vlan_that_keeps_the_change_from_reading_back_is_rejected_alone() {
+    let leaf = Leaf::start("openconfig").await;
+    leaf.switch().inject(Fault::IgnoreEdit { contains: Some("<vlan-id>666<".into()), times: None });
+    let made = leaf.apply("20-25,666", 2).await;
+    assert_eq!(applied_vlans(&made).0, "20-25");
+    assert_eq!(items(&made), [Item::vlan(vid(666))].into());
+    assert!(made.rejected[0].reason.contains("does not show it"), "{:?}", made.rejected);
+    assert_eq!(leaf.on_port(1), ("20-25".to_owned(), "20-25".to_owned()));
+    assert!(!leaf.switch().is_pending());
 }

@@ -88,6 +88,15 @@ pub fn parse(definitions: Definitions, elements: &[Element]) -> Result<Vec<Edit>
     if errors.is_empty() { Ok(edits) } else { Err(errors) }
 }
 
+/// Whether an edit removes a leaf without its value.
+pub fn removes_without_value(edits: &[Edit]) -> bool {
+    edits.iter().any(|edit| match &edit.body {
+        Body::Container(children) | Body::Entry { children, .. } => removes_without_value(children),
+        Body::Leaf(value) => value.is_none(),
+        Body::LeafListValue(_) => false,
+    })
+}
+
 /// Changes the names of VLANs: the leaves `name` within lists `vlan`.
 pub fn change_vlan_names(edits: &mut [Edit], change: &impl Fn(&str) -> String) {
     for edit in edits {

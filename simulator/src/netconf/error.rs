@@ -112,11 +112,14 @@ impl RpcError {
         self
     }
 
-    /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF.
-    pub fn write(&self, style: PathStyle, out: &mut String) {
+    /// Appends the element as XML; the default namespace of the surrounding element is that of NETCONF. `untagged`:
+    /// without `error-tag` and `error-info`.
+    pub fn write(&self, style: PathStyle, untagged: bool, out: &mut String) {
         out.push_str("<rpc-error>");
         push_element(out, "error-type", self.error_type.into());
-        push_element(out, "error-tag", (&self.tag).into());
+        if !untagged {
+            push_element(out, "error-tag", (&self.tag).into());
+        }
         push_element(out, "error-severity", "error");
         if let Some(tag) = self.app_tag {
             push_element(out, "error-app-tag", tag);
@@ -135,7 +138,7 @@ impl RpcError {
         out.push_str("<error-message xml:lang=\"en\">");
         push_text(out, &self.message);
         out.push_str("</error-message>");
-        if !self.info.is_empty() {
+        if !self.info.is_empty() && !untagged {
             out.push_str("<error-info>");
             for (name, value) in &self.info {
                 push_element(out, name, value);

@@ -94,6 +94,12 @@ impl Switch {
     }
 
     fn data_reply(&self, state: &State, mut config: Container, mut filter: Option<Vec<Element>>) -> Reply {
+        if filter.as_ref().is_some_and(|filter| filter.len() > 1)
+            && state.faults.any(|fault| *fault == Fault::OneRootPerFilter {})
+        {
+            let why = "a filter has one root element";
+            return Reply::Errors(single(RpcError::protocol(Tag::OperationFailed, why)));
+        }
         if state.faults.any(|fault| *fault == Fault::FirstSiblingOnly {}) {
             filter.iter_mut().for_each(filter::keep_first_siblings);
         }
@@ -122,6 +128,11 @@ impl Switch {
                 format!("lock of {} denied: it is locked", target.as_str()),
             );
             return Err(single(denied.info("session-id", "0")));
+        }
+        let unsupported = |fault: &Fault| matches!(fault, Fault::LockUnsupported { datastore } if datastore == target.as_str());
+        if state.faults.any(unsupported) {
+            let why = format!("{} has no locks", target.as_str());
+            return Err(single(RpcError::protocol(Tag::OperationNotSupported, why)));
         }
         if let Some(holder) = state.faults.lock_holder(target.as_str()) {
             let denied = format!("lock of {} denied: it is locked", target.as_str());
@@ -166,6 +177,12 @@ impl Switch {
         state.check_foreign_lock(target).map_err(single)?;
         state.datastores.ensure_writable(target, session).map_err(single)?;
         state.check_access(&edits, default)?;
+        if state.faults.any(|fault| *fault == Fault::RemoveNeedsValue {})
+            && edit::removes_without_value(&edits)
+        {
+            let why = "Invalid value '' for enum type";
+            return Err(single(RpcError::application(Tag::InvalidValue, why)));
+        }
         if state.faults.trigger(|fault| fault.ignores(message).then_some(())).is_some() {
             return Ok(Reply::Ok);
         }

@@ -13,16 +13,15 @@ pub mod srlinux;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use eno_schemas::VlanSet;
 
 use crate::hello::{Hello, Profile};
-use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig};
+use crate::plan::{ChangeUnit, Changes, Inventory, ObservedConfig, ObservedPort};
 use crate::reply::RpcError;
-use crate::text::Text;
-use crate::xml::{Scope, Step, XmlError, walk};
+use crate::text::{Text, excerpt};
+use crate::xml::XmlError;
 
 /// A reply that does not follow the device's model. A retry can't help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +29,7 @@ pub enum ParseError {
     /// The reply is not XML.
     #[error(transparent)]
     Xml(#[from] XmlError),
-    /// A leaf has an invalid value.
+    /// A leaf has an invalid value, and what it concerns can't be told.
     #[error("{path} holds {value:?}")]
     Leaf {
         /// The path of the leaf.
@@ -40,30 +39,17 @@ pub enum ParseError {
     },
 }
 
-impl ParseError {
-    fn leaf(path: &str, value: &str) -> Self {
-        Self::Leaf { path: path.to_owned(), value: value.to_owned() }
-    }
+/// Maximum characters of a device's value in a reason.
+const MAX_VALUE: usize = 80;
+
+/// Marks a port as one whose configuration the dialect does not understand. The other ports are not affected.
+fn set_unfit(port: &mut ObservedPort, leaf: &str, value: &str) {
+    port.unfit.get_or_insert_with(|| not_understood(leaf, value));
 }
 
-/// Parses the value of the leaf at `path`.
-fn parse_leaf<T: FromStr>(path: &str, value: &str) -> Result<T, ParseError> {
-    value.parse().map_err(|_| ParseError::leaf(path, value))
-}
-
-/// Walks through a reply until `visit` fails.
-fn walk_reply(
-    reply: &Text,
-    scope: impl Fn(&str) -> Scope,
-    mut visit: impl FnMut(&Step<'_>) -> Result<(), ParseError>,
-) -> Result<(), ParseError> {
-    let mut visited = Ok(());
-    walk(reply, scope, |step| {
-        if visited.is_ok() {
-            visited = visit(&step);
-        }
-    })?;
-    visited
+/// The reason of such a port.
+fn not_understood(leaf: &str, value: &str) -> String {
+    format!("has {leaf} {:?}, which ENO does not understand and leaves as it is", excerpt(value, MAX_VALUE))
 }
 
 /// The state that a dialect keeps between reading and writing, beyond the rest of [`ObservedConfig`]. It is a value of

@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, ParseError, walk_reply};
+use crate::dialect::{Dialect, ParseError, set_unfit};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
@@ -127,7 +127,7 @@ impl Dialect for NxOs {
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
-        walk_reply(reply, scope, |step| parser.step(step))?;
+        walk(reply, scope, |step| parser.step(&step))?;
         Ok(parser.finish())
     }
 
@@ -196,9 +196,10 @@ impl Dialect for NxOs {
 fn change_port(xml: &mut Text, tagged: &VlanSet, change: &PortChange) {
     if let Some(before) = change.restore.get(SWITCHING) {
         let mut words = before.as_deref().unwrap_or_default().split(' ');
-        for leaf in ["layer", "mode", "trunkVlans"] {
+        for (leaf, value) in [("layer", "Layer2"), ("mode", IS_TRUNK), ("trunkVlans", &*tagged.to_string())] {
             let _ = match words.next() {
-                None | Some("" | NOT_SET) => write!(xml, "<{leaf} nc:operation=\"remove\"/>"),
+                // Some servers check the value of what is removed.
+                None | Some("" | NOT_SET) => write!(xml, "<{leaf} nc:operation=\"remove\">{value}</{leaf}>"),
                 Some(EMPTY) => write!(xml, "<{leaf}></{leaf}>"),
                 Some(word) => write!(xml, "<{leaf}>{}</{leaf}>", escape(word)),
             };
@@ -285,7 +286,7 @@ struct Port {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
+    fn step(&mut self, step: &Step<'_>) {
         let (path, text) = match step {
             Step::Enter(path) => {
                 if *path == BD {
@@ -293,7 +294,7 @@ impl Parser {
                 } else if *path == PHYS || *path == AGGR {
                     self.port = Port::default();
                 }
-                return Ok(());
+                return;
             }
             Step::Leave(path, text) => (*path, *text),
         };
@@ -306,23 +307,23 @@ impl Parser {
                     let bd = std::mem::take(&mut self.vlan);
                     // Other encapsulations than VLANs have entries too.
                     if let Some(id) = bd.encap.strip_prefix("vlan-") {
-                        let vid = id.parse().map_err(|_| ParseError::leaf(path, &bd.encap))?;
                         let vlan =
                             ObservedVlan { name: bd.name, active: !bd.suspended, rename_blocker: None };
-                        self.vlans.insert(vid, vlan);
+                        if let Ok(vid) = id.parse() {
+                            self.vlans.insert(vid, vlan);
+                        }
                     }
                 }
                 _ => {}
             }
         } else if let Some(leaf) = path.strip_prefix(PHYS) {
-            self.interface(path, leaf, text, false)?;
+            self.interface(leaf, text, false);
         } else if let Some(leaf) = path.strip_prefix(AGGR) {
-            self.interface(path, leaf, text, true)?;
+            self.interface(leaf, text, true);
         }
-        Ok(())
     }
 
-    fn interface(&mut self, path: &str, leaf: &str, text: &str, aggregate: bool) -> Result<(), ParseError> {
+    fn interface(&mut self, leaf: &str, text: &str, aggregate: bool) {
         let port = &mut self.port;
         match leaf {
             "/id" => text.clone_into(&mut port.id),
@@ -337,14 +338,13 @@ impl Parser {
                 for member in &port.members {
                     self.members.insert(member.clone(), port.id.clone());
                 }
-                let observed = port.observed(path, aggregate)?;
+                let observed = port.observed(aggregate);
                 for name in names(&port.id) {
                     self.ports.insert(name, observed.clone());
                 }
             }
             _ => {}
         }
-        Ok(())
     }
 
     fn finish(mut self) -> ObservedConfig {
@@ -382,26 +382,17 @@ impl Port {
         Setting::of(Some(&format!("{} {} {list}", word(&self.layer), word(&self.mode))), false)
     }
 
-    /// `path`: that of the interface.
-    fn observed(&self, path: &str, aggregate: bool) -> Result<ObservedPort, ParseError> {
-        let bad = |leaf: &str, text: &str| ParseError::leaf(&format!("{path}/{leaf}"), text);
-        let vlan = |leaf: &str, text: &str| match text {
-            "" | "unknown" | DEFAULT_VLAN => Ok(None),
-            _ => match text.strip_prefix("vlan-").and_then(|id| id.parse().ok()) {
-                Some(vid) => Ok(Some(vid)),
-                None => Err(bad(leaf, text)),
-            },
-        };
+    fn observed(&self, aggregate: bool) -> ObservedPort {
         let mut observed = ObservedPort {
             configured: true,
             aggregate,
-            native: vlan("nativeVlan", &self.native)?,
             settings: [(SWITCHING, self.switching())].into(),
             ..ObservedPort::default()
         };
+        observed.native = vlan(&mut observed, "nativeVlan", &self.native);
         if self.layer == "Layer3" {
             observed.mode = Some(Mode::Access);
-            return Ok(observed);
+            return observed;
         }
         match self.mode.as_str() {
             "trunk" => {
@@ -409,7 +400,11 @@ impl Port {
                 let list = match self.trunk.as_deref() {
                     None => VlanSet::all(),
                     Some("") => VlanSet::EMPTY,
-                    Some(text) => text.parse().map_err(|_| bad("trunkVlans", text))?,
+                    Some(text) => text.parse().unwrap_or_else(|_| {
+                        observed.has_unresolved_members = true;
+                        set_unfit(&mut observed, "trunkVlans", text);
+                        VlanSet::EMPTY
+                    }),
                 };
                 observed.open = list == VlanSet::all();
                 if !observed.open {
@@ -417,13 +412,25 @@ impl Port {
                 }
             }
             "" | "access" => {
-                observed.access = vlan("accessVlan", &self.access)?;
+                observed.access = vlan(&mut observed, "accessVlan", &self.access);
                 observed.mode = observed.access.map(|_| Mode::Access);
             }
             other => observed.unfit = Some(format!("is a port of mode {other}, which is left as it is")),
         }
-        Ok(observed)
+        observed
     }
+}
+
+/// The VLAN of a leaf such as `nativeVlan`.
+fn vlan(port: &mut ObservedPort, leaf: &str, text: &str) -> Option<VlanId> {
+    if matches!(text, "" | "unknown" | DEFAULT_VLAN) {
+        return None;
+    }
+    let vid = text.strip_prefix("vlan-").and_then(|id| id.parse().ok());
+    if vid.is_none() {
+        set_unfit(port, leaf, text);
+    }
+    vid
 }
 
 #[cfg(test)]

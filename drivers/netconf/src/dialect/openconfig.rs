@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, Layout, ParseError, parse_leaf, walk_reply};
+use crate::dialect::{Dialect, Layout, ParseError, set_unfit};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
@@ -69,7 +69,7 @@ impl Dialect for OpenConfig {
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
         let mut parser = Parser::default();
-        walk_reply(reply, scope, |step| parser.step(step))?;
+        walk(reply, scope, |step| parser.step(&step))?;
         Ok(parser.finish())
     }
 
@@ -180,7 +180,7 @@ struct ObservedVlanLeaves {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
+    fn step(&mut self, step: &Step<'_>) {
         match step {
             Step::Enter(path) => match *path {
                 "network-instances/network-instance" => self.instances.push(Instance::default()),
@@ -192,17 +192,16 @@ impl Parser {
             },
             Step::Leave(path, text) => {
                 if let Some(rest) = path.strip_prefix("interfaces/interface") {
-                    self.interface_leaf(path, rest, text)?;
+                    self.interface_leaf(rest, text);
                 } else if let Some(rest) = path.strip_prefix("network-instances/network-instance/") {
-                    self.instance_leaf(path, rest, text)?;
+                    self.instance_leaf(rest, text);
                 }
             }
         }
-        Ok(())
     }
 
-    fn instance_leaf(&mut self, path: &str, rest: &str, text: &str) -> Result<(), ParseError> {
-        let Some(instance) = self.instances.last_mut() else { return Ok(()) };
+    fn instance_leaf(&mut self, rest: &str, text: &str) {
+        let Some(instance) = self.instances.last_mut() else { return };
         match rest {
             "name" => text.clone_into(&mut instance.name),
             // An identityref, of which the device chooses the prefix.
@@ -214,19 +213,22 @@ impl Parser {
                 let (id, leaves) = std::mem::take(&mut self.vlan);
                 let vlan =
                     ObservedVlan { name: leaves.name, active: !leaves.suspended, rename_blocker: None };
-                instance.vlans.insert(parse_leaf(path, &id)?, vlan);
+                // Another value is no VLAN ID.
+                if let Ok(vid) = id.parse() {
+                    instance.vlans.insert(vid, vlan);
+                }
             }
             _ => {}
         }
-        Ok(())
     }
 
-    fn interface_leaf(&mut self, path: &str, rest: &str, text: &str) -> Result<(), ParseError> {
+    fn interface_leaf(&mut self, rest: &str, text: &str) {
         let port = &mut self.port.1;
         let leaf = match rest {
             "" => {
                 let (name, mut port) = std::mem::take(&mut self.port);
-                port.open = port.mode == Some(Mode::Trunk) && port.tagged.is_empty();
+                port.open =
+                    port.mode == Some(Mode::Trunk) && port.tagged.is_empty() && !port.has_unresolved_members;
                 let mode = port.mode.map(|mode| if mode == Mode::Trunk { "TRUNK" } else { "ACCESS" });
                 let access = port.access.map(|vid| vid.to_string());
                 let native = port.native.map(|vid| vid.to_string());
@@ -237,19 +239,19 @@ impl Parser {
                 ]
                 .into();
                 self.ports.insert(name, port);
-                return Ok(());
+                return;
             }
             "/name" => {
                 text.clone_into(&mut self.port.0);
-                return Ok(());
+                return;
             }
             "/config/type" => {
                 port.aggregate = text.rsplit(':').next() == Some("ieee8023adLag");
-                return Ok(());
+                return;
             }
             "/ethernet/config/aggregate-id" => {
                 port.unfit = Some(format!("is a member of the LAG {text}: name that as Lag of the port"));
-                return Ok(());
+                return;
             }
             _ => rest
                 .strip_prefix("/ethernet/switched-vlan/config/")
@@ -259,16 +261,30 @@ impl Parser {
             Some("interface-mode") => match text {
                 "TRUNK" => port.mode = Some(Mode::Trunk),
                 "ACCESS" => port.mode = Some(Mode::Access),
-                _ => return Err(ParseError::leaf(path, text)),
+                _ => set_unfit(port, "interface-mode", text),
             },
             Some("trunk-vlans") => {
-                port.tagged.push(range(text).ok_or_else(|| ParseError::leaf(path, text))?);
+                if let Some(range) = range(text) {
+                    port.tagged.push(range);
+                } else {
+                    port.has_unresolved_members = true;
+                    if let Some(known) = known_part(text) {
+                        port.tagged.push(known);
+                        port.inherited = port.inherited.union(&[known].into_iter().collect());
+                    }
+                    set_unfit(port, "trunk-vlans", text);
+                }
             }
-            Some("native-vlan") => port.native = Some(parse_leaf(path, text)?),
-            Some("access-vlan") => port.access = Some(parse_leaf(path, text)?),
+            Some("native-vlan") => match text.parse() {
+                Ok(vid) => port.native = Some(vid),
+                Err(_) => set_unfit(port, "native-vlan", text),
+            },
+            Some("access-vlan") => match text.parse() {
+                Ok(vid) => port.access = Some(vid),
+                Err(_) => set_unfit(port, "access-vlan", text),
+            },
             _ => {}
         }
-        Ok(())
     }
 
     fn finish(self) -> ObservedConfig {
@@ -291,6 +307,13 @@ fn range(text: &str) -> Option<(VlanId, VlanId)> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let (first, last) = (first.parse().ok()?, last.parse().ok()?);
     (first <= last).then_some((first, last))
+}
+
+/// The VLANs of a range whose ends are no VLAN IDs, such as `0..4095`.
+fn known_part(text: &str) -> Option<(VlanId, VlanId)> {
+    let (first, last) = text.split_once("..")?;
+    let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+    Some((VlanId::new(first.max(1)).ok()?, VlanId::new(last.min(4094)).ok()?)).filter(|(from, to)| from <= to)
 }
 
 fn range_text((first, last): (VlanId, VlanId)) -> String {
@@ -341,7 +364,7 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
     for (leaf, value) in &change.restore {
         let _ = match value {
             Some(value) => write!(xml, "<{leaf}>{}</{leaf}>", escape(value)),
-            None => write!(xml, "<{leaf} nc:operation=\"remove\"/>"),
+            None => remove_leaf(xml, leaf, current),
         };
     }
     match change.mode {
@@ -351,10 +374,12 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
                 xml.push_str("<interface-mode>TRUNK</interface-mode>");
             }
             if current.access.is_some() {
-                xml.push_str("<access-vlan nc:operation=\"remove\"/>");
+                let _ = remove_leaf(xml, "access-vlan", current);
             }
         }
-        ModeChange::Drop => xml.push_str("<interface-mode nc:operation=\"remove\"/>"),
+        ModeChange::Drop => {
+            let _ = remove_leaf(xml, "interface-mode", current);
+        }
     }
     // An entry with a VLAN to remove is removed whole, and its other VLANs are added again.
     let (gone, back) = split_entries(&current.tagged, &change.remove);
@@ -365,6 +390,12 @@ fn render_port(xml: &mut Text, name: &str, current: &ObservedPort, change: &Port
         let _ = write!(xml, "<trunk-vlans>{}</trunk-vlans>", range_text(entry));
     }
     let _ = write!(xml, "</config></switched-vlan></{holder}></interface>");
+}
+
+/// Removes a leaf, with its value: some servers check that also where it has no meaning.
+fn remove_leaf(xml: &mut Text, leaf: &str, current: &ObservedPort) -> std::fmt::Result {
+    let value = current.settings.get(leaf).and_then(|setting| setting.value.as_deref()).unwrap_or_default();
+    write!(xml, "<{leaf} nc:operation=\"remove\">{}</{leaf}>", escape(value))
 }
 
 /// The entries with a VLAN of `remove`, and their other VLANs.

@@ -266,6 +266,7 @@ impl NetconfDriver {
                 own_before: &device.own_before,
                 read_baseline: Mutex::default(),
                 clash_detector: &clash_detector,
+                running_lock: Mutex::default(),
             };
             let context = RunContext {
                 may_be_pending: open_session.fresh,
@@ -383,6 +384,7 @@ impl NetconfDriver {
             own_before: &device.own_before,
             read_baseline: Mutex::default(),
             clash_detector: &clash_detector,
+            running_lock: Mutex::default(),
         };
         match transaction.preview().await {
             Ok(preview) => {

@@ -84,7 +84,7 @@ impl TransactionError {
             | Self::NotConfirmed { .. }
             | Self::LostWhileHeld { .. }
             | Self::Aborted { .. } => true,
-            Self::Call(CallError::Refused { errors, .. }) => is_transient(errors),
+            Self::Call(CallError::Refused { errors, .. }) => errors.are_retryable(),
             Self::Refused { retryable, .. } => *retryable,
             Self::Parse(_) | Self::ConfirmTimeoutRefused { .. } | Self::CannotHold => false,
         }
@@ -138,9 +138,4 @@ impl TransactionError {
     pub fn failure(&self) -> Failure {
         Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.unreachable() }
     }
-}
-
-/// Errors about a temporary condition (RFC 6241 appendix A).
-pub(super) fn is_transient(errors: &RpcErrors) -> bool {
-    ["in-use", "lock-denied", "resource-denied"].iter().any(|tag| errors.tagged(tag).is_some())
 }

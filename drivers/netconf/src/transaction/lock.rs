@@ -1,24 +1,64 @@
 //! Locks the datastores of the device.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use eno_sbi::random_up_to;
+use eno_schemas::Note;
 
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, Session};
 use crate::text::Text;
-use crate::transaction::{RunContext, Transaction, TransactionError, is_transient};
+use crate::transaction::error_class::{Class, class};
+use crate::transaction::{RunContext, Transaction, TransactionError, note};
 
+/// The datastore whose lock is optional.
+const RUNNING: &str = Target::Running.element();
 /// Attempts to lock within one transaction.
 const LOCK_TRIES: u32 = 5;
 /// Wait after the first denied lock; it doubles with each attempt.
 const LOCK_WAIT: Duration = Duration::from_millis(150);
 
+/// The kind of the note about a missing lock.
+const NO_RUNNING_LOCK: &str = "NoRunningLock";
+
+/// The answer of a device to a lock of the running datastore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunningLock {
+    /// It locks it.
+    Supported,
+    /// It has no such lock. Changes are made without that safeguard.
+    Missing,
+}
+
 impl<S: Session> Transaction<'_, S> {
-    /// Takes all locks of the profile or none, and reads under them. A commit of an earlier session may take effect
-    /// until then. So it is cancelled under the locks, or when it is what denies them.
+    /// The note about a missing lock of the running datastore. Without an attempt, that of the last report holds.
+    pub(super) fn missing_lock_note(&self) -> Option<Note> {
+        let tried = *self.running_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let reported = || {
+            let report = self.work.reported()?;
+            report.notes.iter().find(|note| note.kind == NO_RUNNING_LOCK).cloned()
+        };
+        match tried {
+            None => reported(),
+            Some(RunningLock::Supported) => None,
+            Some(RunningLock::Missing) => {
+                let why = "the device can't lock its running configuration, so another manager may change it while \
+                           ENO does";
+                Some(note(NO_RUNNING_LOCK, why.to_owned()))
+            }
+        }
+    }
+
+    fn set_running_lock(&self, answer: RunningLock) {
+        *self.running_lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+
+    /// Takes all locks of the profile or none, and reads under them. A device may lack the lock of its running
+    /// datastore, but not that of a candidate, which all sessions share. A commit of an earlier session may take
+    /// effect until then. So it is cancelled under the locks, or when it is what denies them.
     pub(super) async fn lock(
         &self,
         filter: &str,
@@ -37,7 +77,17 @@ impl<S: Session> Transaction<'_, S> {
             let mut modified = false;
             for (datastore, lock) in pending_locks {
                 match lock.await {
-                    Ok(_) => locked.push(datastore),
+                    Ok(_) => {
+                        if datastore == RUNNING {
+                            self.set_running_lock(RunningLock::Supported);
+                        }
+                        locked.push(datastore);
+                    }
+                    Err(CallError::Refused { errors, .. })
+                        if datastore == RUNNING && errors.all(Class::Unsupported) =>
+                    {
+                        self.set_running_lock(RunningLock::Missing);
+                    }
                     Err(CallError::Refused { errors, .. }) if is_retryable_lock_error(&errors) => {
                         modified |= datastore == Target::Candidate.element() && !is_of_session(&errors);
                         denied.get_or_insert(TransactionError::Locked {
@@ -95,9 +145,10 @@ impl<S: Session> Transaction<'_, S> {
 }
 
 /// Somebody holds the lock, or left changes in the candidate. Some devices report that as `operation-failed` (RFC
-/// 6241 section 8.3.5.2: a modified candidate can't be locked).
+/// 6241 section 8.3.5.2: a modified candidate can't be locked), others by a message only.
 fn is_retryable_lock_error(errors: &RpcErrors) -> bool {
-    is_transient(errors) || errors.0.iter().all(|error| error.tag == "operation-failed")
+    let may_pass = |class| matches!(class, Class::Failed | Class::Unknown);
+    errors.are_transient() || errors.0.iter().all(|error| may_pass(class(error)))
 }
 
 /// Describes the holder of a lock and the admin's remedy.
@@ -136,6 +187,8 @@ mod tests {
             let error = |tag: &&str| RpcError { tag: (*tag).to_owned(), ..RpcError::default() };
             RpcErrors(tags.iter().map(error).collect())
         };
+        assert!(is_retryable_lock_error(&errors(&[""])));
+        assert!(is_retryable_lock_error(&errors(&["vendor-specific"])));
         assert!(is_retryable_lock_error(&errors(&["operation-failed"])));
         assert!(is_retryable_lock_error(&errors(&["lock-denied"])));
         assert!(!is_retryable_lock_error(&errors(&["operation-failed", "access-denied"])));

@@ -30,6 +30,7 @@ mod change_size;
 mod commit;
 pub mod drift;
 mod error;
+mod error_class;
 mod lock;
 mod read;
 mod stage;
@@ -57,7 +58,7 @@ use crate::transaction::read::View;
 use crate::transaction::take_back::{Before, exclude_renamed, without};
 
 pub use error::TransactionError;
-use error::is_transient;
+pub use lock::RunningLock;
 
 /// Maximum units that may be missing after the commit for the rest to stay.
 const MAX_MISSING_UNITS: usize = 512;
@@ -88,6 +89,8 @@ pub struct Transaction<'a, S> {
     pub read_baseline: Mutex<Option<Baseline>>,
     /// The detector of clashes of the cluster identifier.
     pub clash_detector: &'a ClashDetector,
+    /// Whether the running datastore was locked, or the device can't; `None`: not tried yet.
+    pub running_lock: Mutex<Option<RunningLock>>,
 }
 
 /// Maximum time for which a read is repeated that differs after a commit, or shows nothing: some devices show a commit
@@ -296,6 +299,7 @@ impl<S: Session> Transaction<'_, S> {
             *drift = self.drift(&observed, context);
         }
         let mut excluded = self.left(drift);
+        let mut tried_parts = false;
         let (planned, verified, rollback_at) = loop {
             let Some(planned) = self.stage(&observed, &mut excluded).await? else {
                 // Every change is excluded.
@@ -339,7 +343,20 @@ impl<S: Session> Transaction<'_, S> {
             // The observed state of a full device is large, and another one is read next.
             drop(observed);
             let verified = self.verify(read, &planned, &before, view, inventory, &excluded);
-            let verified = self.or_cancel(verified).await?;
+            let verified = match self.or_cancel(verified).await {
+                Err(TransactionError::NotReadBack)
+                    if self.profile.confirmation == Confirmation::Persistent && !tried_parts =>
+                {
+                    tried_parts = true;
+                    observed = self.reread(view, inventory).await?;
+                    let changes = &planned.changes;
+                    let exclude =
+                        self.exclude_unshown(&observed, changes, view, inventory.as_ref(), &mut excluded);
+                    Box::pin(exclude).await?;
+                    continue;
+                }
+                verified => verified?,
+            };
             if verified.renamed.is_empty() {
                 break (planned, verified, rollback_at);
             }
@@ -430,7 +447,7 @@ impl<S: Session> Transaction<'_, S> {
     ) -> Result<Reconciled, TransactionError> {
         let ReadBack { now, missing, .. } = verified;
         for unit in missing.units() {
-            excluded.add(unit, "the device accepted it, but does not show it when read back");
+            excluded.add(unit, stage::NOT_SHOWN);
         }
         let desired = &*with_new_port_memory(self.desired, &planned);
         let mut report = self.report(&now, plan(&now, desired, excluded));
@@ -517,6 +534,7 @@ impl<S: Session> Transaction<'_, S> {
             };
             report.notes.push(note("NoConfirmedCommit", why.to_owned()));
         }
+        report.notes.extend(self.missing_lock_note());
         report
     }
 }

@@ -2,30 +2,45 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use eno_schemas::{VlanId, VlanSet};
 use tracing::debug;
 
 use crate::hello::{Confirmation, Target};
 use crate::operation::Operation;
-use crate::plan::{ChangeUnit, Changes, Exclusions, ObservedConfig, Plan, plan};
+use crate::plan::{
+    ChangeUnit, Changes, Exclusions, Inventory, ObservedConfig, Plan, plan, with_new_port_memory,
+};
 use crate::reply::{RpcError, RpcErrors};
 use crate::session::{CallError, Session};
-use crate::transaction::{Transaction, TransactionError, is_transient};
+use crate::text::{REPLACEMENT, Text};
+use crate::transaction::error_class::Class;
+use crate::transaction::read::View;
+use crate::transaction::{Transaction, TransactionError};
 
 /// Maximum items that errors may name before the whole change fails.
 const MAX_NAMED_ITEMS: usize = 512;
 /// Maximum tries of parts of a refused change.
 const MAX_TRIES: usize = 96;
+/// The same for a change that does not read back, of which each refused part takes time.
+const MAX_READ_BACK_TRIES: usize = 32;
+/// Waits before a part that does not read back is read again.
+const READ_BACK_WAITS: [Duration; 2] = [Duration::from_millis(300), Duration::from_secs(1)];
 
 /// The operation up to which a part has to succeed to count as accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Depth {
+#[derive(Clone, Copy)]
+pub(super) enum Depth<'a> {
     /// Edit, and validation where there is one.
     Stage,
     /// Edit, validation and commit.
     Commit,
+    /// The same, and the device shows it when read back.
+    ReadBack(&'a View<'a>, Option<&'a Inventory>),
 }
+
+/// The reason of units that a device accepts and does not show.
+pub(super) const NOT_SHOWN: &str = "the device accepted it, but does not show it when read back";
 
 impl<S: Session> Transaction<'_, S> {
     /// Edits the target datastore. Refused units are added to `excluded` and the rest is tried again. `None`: nothing
@@ -40,7 +55,16 @@ impl<S: Session> Transaction<'_, S> {
             if planned.changes.is_empty() {
                 return Ok(None);
             }
-            let (operation, errors) = match self.try_changes(observed, &planned.changes).await {
+            let config = self.dialect.render(observed, &planned.changes);
+            if config.contains(REPLACEMENT) {
+                for unit in self.unwritable(observed, &planned.changes) {
+                    let reason = "its configuration on the device holds text that can't be read, so that text can't be \
+                                  written either";
+                    excluded.add(unit, reason);
+                }
+                continue;
+            }
+            let (operation, errors) = match self.try_config(config).await {
                 Ok(()) => return Ok(Some(planned)),
                 Err(CallError::Refused { operation, errors }) => (operation, errors),
                 Err(error) => return Err(error.into()),
@@ -56,7 +80,33 @@ impl<S: Session> Transaction<'_, S> {
         observed: &ObservedConfig,
         changes: &Changes,
     ) -> Result<(), CallError> {
-        let config = self.dialect.render(observed, changes);
+        self.try_config(self.dialect.render(observed, changes)).await
+    }
+
+    /// The units of `changes` that would write what was not read exactly. All of them if that can't be told.
+    fn unwritable(&self, observed: &ObservedConfig, changes: &Changes) -> Vec<ChangeUnit> {
+        let ports = changes.ports.iter().map(|(name, change)| {
+            let ports = [(name.clone(), change.clone())].into();
+            (ChangeUnit::Port(name.clone()), Changes { ports, ..Changes::default() })
+        });
+        let created = changes.create.iter().map(|(vid, name)| {
+            let create = [(*vid, name.clone())].into();
+            (ChangeUnit::Vlan(*vid), Changes { create, ..Changes::default() })
+        });
+        let deleted = changes.delete.iter().map(|vid| {
+            let delete = [vid].into_iter().collect();
+            (ChangeUnit::Vlan(vid), Changes { delete, ..Changes::default() })
+        });
+        let (found, others): (Vec<_>, Vec<_>) = ports
+            .chain(created)
+            .chain(deleted)
+            .partition(|(_, alone)| self.dialect.render(observed, alone).contains(REPLACEMENT));
+        let units = if found.is_empty() { others } else { found };
+        units.into_iter().map(|(unit, _)| unit).collect()
+    }
+
+    /// Discards the candidate, edits it with `config` and validates it.
+    async fn try_config(&self, config: Text) -> Result<(), CallError> {
         let Self { profile, .. } = self;
         let edit =
             Operation::Edit { target: profile.target, rollback_on_error: profile.rollback_on_error, config };
@@ -83,23 +133,22 @@ impl<S: Session> Transaction<'_, S> {
         changes: &Changes,
         operation: &str,
         errors: RpcErrors,
-        depth: Depth,
+        depth: Depth<'_>,
         excluded: &mut Exclusions,
     ) -> Result<(), TransactionError> {
         let refused = |errors: RpcErrors| {
-            let retryable = is_transient(&errors);
+            let retryable = errors.are_retryable();
             TransactionError::Refused { operation: operation.to_owned(), errors, retryable }
         };
-        if errors.tagged("access-denied").is_some() || is_locked(&errors) {
+        if errors.any(Class::Denied) || errors.any(Class::Locked) {
             return Err(refused(errors));
         }
         if operation == "<commit>" && errors.0.iter().any(concerns_confirmation) {
             return Err(TransactionError::ConfirmTimeoutRefused { errors });
         }
         // Errors of requests without configuration are about the request itself.
-        let of_request =
-            ["unknown-element", "unknown-attribute", "operation-not-supported", "malformed-message"];
-        if operation != "<edit-config>" && of_request.iter().any(|tag| errors.tagged(tag).is_some()) {
+        let of_request = errors.any(Class::Request) || errors.any(Class::Unsupported);
+        if operation != "<edit-config>" && of_request {
             return Err(refused(errors));
         }
         let (mut named, mut ports) = (0, Vec::new());
@@ -125,7 +174,7 @@ impl<S: Session> Transaction<'_, S> {
             return if excluded.len() > MAX_NAMED_ITEMS { Err(refused(errors)) } else { Ok(()) };
         }
         // A tried part would stay committed even if the transaction aborts.
-        let stays = depth == Depth::Commit && self.profile.confirmation != Confirmation::Persistent;
+        let stays = matches!(depth, Depth::Commit) && self.profile.confirmation != Confirmation::Persistent;
         let mut found = if self.holds() && stays {
             Vec::new()
         } else {
@@ -143,18 +192,38 @@ impl<S: Session> Transaction<'_, S> {
         Ok(())
     }
 
+    /// Excludes the units that keep an accepted change from being shown. The commit of the change is cancelled.
+    pub(super) async fn exclude_unshown(
+        &self,
+        observed: &ObservedConfig,
+        changes: &Changes,
+        view: &View<'_>,
+        inventory: Option<&Inventory>,
+        excluded: &mut Exclusions,
+    ) -> Result<(), TransactionError> {
+        let depth = Depth::ReadBack(view, inventory);
+        let found = self.bisect(observed, changes, depth, excluded, &RpcErrors(Vec::new())).await?;
+        let unknown = found.is_empty();
+        for (unit, _) in found {
+            excluded.add(unit, NOT_SHOWN);
+        }
+        // A device that shows nothing is late, or has lost its configuration.
+        let nothing_shown = unknown || plan(observed, self.desired, excluded).changes.is_empty();
+        if nothing_shown { Err(TransactionError::NotReadBack) } else { Ok(()) }
+    }
+
     /// Finds the refused units by trying parts: removals first, then new VLANs without ports, then ports, then the
     /// VLANs of each refused port. Empty: no part was accepted.
     async fn bisect(
         &self,
         observed: &ObservedConfig,
         changes: &Changes,
-        depth: Depth,
+        depth: Depth<'_>,
         excluded: &Exclusions,
         errors: &RpcErrors,
     ) -> Result<Vec<(ChangeUnit, String)>, TransactionError> {
         self.work.progress("the device refuses the change and does not name what of it: trying parts");
-        let mut budget = MAX_TRIES;
+        let mut budget = if matches!(depth, Depth::ReadBack(..)) { MAX_READ_BACK_TRIES } else { MAX_TRIES };
         let trials = Trials {
             transaction: self,
             observed,
@@ -179,7 +248,9 @@ impl<S: Session> Transaction<'_, S> {
             let refused = super::bisect::refused(&creates, &mut budget, |part| {
                 trials.accepts([all_additions.clone(), rest(&creates, &part)].concat())
             });
-            return Ok(trials.with_reasons(refused.await?.unwrap_or_default()));
+            // Removals are made also if no VLAN can be created.
+            let all = || if removals.is_empty() { Vec::new() } else { creates.clone() };
+            return Ok(trials.with_reasons(refused.await?.unwrap_or_else(all)));
         }
         let ports: Vec<&String> = additions.keys().copied().collect();
         let of = |ports: Vec<&String>| ports.into_iter().flat_map(|name| additions[name].clone()).collect();
@@ -236,18 +307,13 @@ fn concerns_confirmation(error: &RpcError) -> bool {
     named || element.is_some_and(|name| ["confirmed", "confirm-timeout", "persist"].contains(&name))
 }
 
-/// Somebody else holds the lock.
-fn is_locked(errors: &RpcErrors) -> bool {
-    ["in-use", "lock-denied"].iter().any(|tag| errors.tagged(tag).is_some())
-}
-
 struct Trials<'a, 'b, S> {
     /// The transaction.
     transaction: &'a Transaction<'b, S>,
     /// The state under the locks.
     observed: &'a ObservedConfig,
     /// The operation up to which a part has to succeed.
-    depth: Depth,
+    depth: Depth<'a>,
     /// The units that are excluded already.
     base: &'a Exclusions,
     /// The errors of the whole change.
@@ -273,17 +339,59 @@ impl<S: Session> Trials<'_, '_, S> {
             return Ok(false);
         }
         let tried = match transaction.try_changes(self.observed, &changes).await {
-            Ok(()) if self.depth == Depth::Commit => self.try_commit().await,
-            tried => tried,
+            Ok(()) => match self.depth {
+                Depth::Stage => Ok(()),
+                Depth::Commit => self.try_commit().await,
+                Depth::ReadBack(view, inventory) => {
+                    let planned = plan(self.observed, transaction.desired, &excluded);
+                    return self.reads_back(&planned, &excluded, view, inventory).await;
+                }
+            },
+            refused => refused,
         };
         match tried {
             Ok(()) => Ok(true),
-            Err(CallError::Refused { errors, .. }) if !is_locked(&errors) => {
+            Err(CallError::Refused { errors, .. }) if !errors.any(Class::Locked) => {
                 *self.last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(errors.to_string());
                 Ok(false)
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Commits, reads back, and cancels the commit.
+    async fn reads_back(
+        &self,
+        planned: &Plan,
+        excluded: &Exclusions,
+        view: &View<'_>,
+        inventory: Option<&Inventory>,
+    ) -> Result<bool, TransactionError> {
+        let transaction = self.transaction;
+        let commit = transaction.commit(transaction.rollback_timeout());
+        let shown = async {
+            if let Some(commit) = commit {
+                commit.await?;
+            }
+            let desired = with_new_port_memory(transaction.desired, planned);
+            for wait in std::iter::once(Duration::ZERO).chain(READ_BACK_WAITS) {
+                tokio::time::sleep(wait).await;
+                let mut now = transaction.reread(view, &mut inventory.cloned()).await?;
+                now.contested.clone_from(&self.observed.contested);
+                if plan(&now, &desired, excluded).changes.is_empty() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        let shown = match shown.await {
+            Err(TransactionError::Call(CallError::Refused { .. })) => Ok(false),
+            shown => shown,
+        };
+        if !matches!(&shown, Err(error) if error.session_is_unusable()) {
+            transaction.cancel_commit().await?;
+        }
+        shown
     }
 
     /// Commits and cancels the commit if possible. A commit that can't be cancelled contains only desired changes.
@@ -308,7 +416,7 @@ impl<S: Session> Trials<'_, '_, S> {
         let reason = match &*last_refusal {
             Some(last_refusal) => last_refusal.clone(),
             // The refusal passed while parts were tried.
-            None if is_transient(self.first_refusal) => return Vec::new(),
+            None if self.first_refusal.are_transient() => return Vec::new(),
             None => self.first_refusal.to_string(),
         };
         units.into_iter().map(|unit| (unit, format!("the device refuses it: {reason}"))).collect()

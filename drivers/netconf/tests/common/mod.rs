@@ -201,6 +201,7 @@ pub async fn run_transaction<S: Session>(
         own_before: &VlanSet::EMPTY,
         read_baseline: Mutex::default(),
         clash_detector: &ClashDetector::default(),
+        running_lock: Mutex::default(),
     };
     let ended = transaction.run(context).await;
     (ended, transaction.read_baseline.into_inner().unwrap())

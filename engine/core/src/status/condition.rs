@@ -34,6 +34,8 @@ pub enum ConditionType {
     NadReady,
     /// The device lacks the NETCONF confirmed commit.
     NoConfirmedCommit,
+    /// The device can't lock its running configuration.
+    NoRunningLock,
     /// The nodes on the path are done.
     NodesReady,
     /// A trunk on the device carries every VLAN.

@@ -27,12 +27,12 @@ use eno_schemas::VlanId;
 
 use self::entries::Entry;
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
-use crate::dialect::{Dialect, ParseError, parse_leaf, walk_reply};
+use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{NETCONF, Scope, Step, escape};
+use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const BRIDGE: &str = "urn:ieee:std:802.1Q:yang:ieee802-dot1q-bridge";
 const INTERFACES: &str = "urn:ietf:params:xml:ns:yang:ietf-interfaces";
@@ -108,20 +108,17 @@ impl Dialect for Ieee8021Q {
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
         let mut inventory = Inventory::new();
         let mut last = (String::new(), InterfaceState::default());
-        walk_reply(reply, scope, |step| {
-            match step {
-                Step::Enter("interfaces/interface") => last = Default::default(),
-                Step::Leave("interfaces/interface/name", name) => (*name).clone_into(&mut last.0),
-                Step::Leave(path @ "interfaces/interface/bridge-port/port-number", number) => {
-                    last.1.number = Some(parse_leaf(path, number)?);
-                }
-                Step::Leave("interfaces/interface", _) => {
-                    let (name, state) = std::mem::take(&mut last);
-                    inventory.insert(name, state);
-                }
-                _ => {}
+        walk(reply, scope, |step| match step {
+            Step::Enter("interfaces/interface") => last = Default::default(),
+            Step::Leave("interfaces/interface/name", name) => name.clone_into(&mut last.0),
+            Step::Leave("interfaces/interface/bridge-port/port-number", number) => {
+                last.1.number = number.parse().ok();
             }
-            Ok(())
+            Step::Leave("interfaces/interface", _) => {
+                let (name, state) = std::mem::take(&mut last);
+                inventory.insert(name, state);
+            }
+            _ => {}
         })?;
         Ok(inventory)
     }

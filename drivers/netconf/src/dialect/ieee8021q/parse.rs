@@ -10,17 +10,17 @@ use super::{
     ALL_FRAMES, BridgeLayout, Component, FILTERING, ONLY_UNTAGGED, PortLocation, REGISTRATIONS,
     UNTAGGED_ONLY, scope,
 };
-use crate::dialect::{Layout, ParseError, walk_reply};
+use crate::dialect::{Layout, ParseError, not_understood};
 use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
-use crate::xml::Step;
+use crate::xml::{Step, walk};
 
 /// The default of `pvid`.
 const DEFAULT_PVID: u16 = 1;
 
 pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
-    walk_reply(reply, scope, |step| parser.step(step))?;
+    walk(reply, scope, |step| parser.step(&step))?;
     Ok(parser.observed(inventory))
 }
 
@@ -65,22 +65,21 @@ struct BridgePort {
     admits_all: bool,
     /// `enable-ingress-filtering`
     filtering: Option<String>,
+    /// The reason why it can carry no VLAN of ours.
+    unfit: Option<String>,
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
+    /// An invalid value concerns its entry or port only, which then lacks it.
+    fn step(&mut self, step: &Step<'_>) {
         match step {
-            Step::Enter(path) => {
-                self.enter(path);
-                Ok(())
-            }
+            Step::Enter(path) => self.enter(path),
             Step::Leave(path, text) => {
-                let read = if let Some(rest) = path.strip_prefix("bridges/bridge/component/") {
-                    self.component_leaf(rest, text)
+                if let Some(rest) = path.strip_prefix("bridges/bridge/component/") {
+                    let _ = self.component_leaf(rest, text);
                 } else {
-                    self.leaf(path, text)
-                };
-                read.ok_or_else(|| ParseError::leaf(path, text))
+                    self.leaf(path, text);
+                }
             }
         }
     }
@@ -104,8 +103,7 @@ impl Parser {
         }
     }
 
-    /// `None`: the value is invalid.
-    fn leaf(&mut self, path: &str, text: &str) -> Option<()> {
+    fn leaf(&mut self, path: &str, text: &str) {
         let (name, port) = &mut self.interface;
         match path {
             "bridges/bridge/name" => text.clone_into(&mut self.bridge),
@@ -119,7 +117,12 @@ impl Parser {
             "interfaces/interface/name" => text.clone_into(name),
             "interfaces/interface/bridge-port/bridge-name" => port.bridge = Some(text.to_owned()),
             "interfaces/interface/bridge-port/component-name" => port.component = Some(text.to_owned()),
-            "interfaces/interface/bridge-port/pvid" => port.pvid = Some(text.parse().ok()?),
+            "interfaces/interface/bridge-port/pvid" => {
+                port.pvid = text.parse().ok();
+                if port.pvid.is_none() {
+                    port.unfit = Some(not_understood("pvid", text));
+                }
+            }
             "interfaces/interface/bridge-port/acceptable-frame" => {
                 port.untagged_only = text == UNTAGGED_ONLY;
                 port.admits_all = text == ALL_FRAMES;
@@ -133,9 +136,9 @@ impl Parser {
             }
             _ => {}
         }
-        Some(())
     }
 
+    /// `None`: the value is invalid.
     fn component_leaf(&mut self, path: &str, text: &str) -> Option<()> {
         const ENTRY: &str = "filtering-database/vlan-registration-entry";
         if let Some(rest) = path.strip_prefix(ENTRY) {
@@ -198,6 +201,7 @@ impl Parser {
             let bridge_port = configured.cloned().unwrap_or_default();
             let number = inventory.get(name).and_then(|state| state.number);
             let mut port = ObservedPort { configured: configured.is_some(), ..ObservedPort::default() };
+            port.unfit.clone_from(&bridge_port.unfit);
             match location(&layout.components, &bridge_port, number) {
                 Ok(location) => {
                     layout.components[location.component].holds_vlans = true;

@@ -107,7 +107,8 @@ fn render_interfaces(xml: &mut Text, layout: &BridgeLayout, changes: &Changes) {
         }
         let _ = match change.restore.get(FILTERING) {
             Some(Some(value)) => write!(xml, "<{FILTERING}>{}</{FILTERING}>", escape(value)),
-            Some(None) => write!(xml, "<{FILTERING} nc:operation=\"remove\"/>"),
+            // Some servers check the value of what is removed.
+            Some(None) => write!(xml, "<{FILTERING} nc:operation=\"remove\">true</{FILTERING}>"),
             None if change.mode == ModeChange::Trunk && !change.was_trunk() => {
                 write!(xml, "<{FILTERING}>true</{FILTERING}>")
             }

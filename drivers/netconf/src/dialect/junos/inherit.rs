@@ -13,6 +13,7 @@ use super::{
     ALL, Entry, INTERFACE, INTERFACE_MODE, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
     VlanSource,
 };
+use crate::dialect::not_understood;
 use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// Maximum interfaces that a `*` at the end of an interface range's member stands for.
@@ -240,6 +241,10 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     } else if native.is_some_and(|text| text != "0") && observed.native.is_none() {
         observed.unfit =
             Some(format!("has a native VLAN that can't be told: {}", native.map_or("", String::as_str)));
+    }
+    let modes = [&own.mode_text, &inherited.mode_text];
+    if let Some(mode) = modes.into_iter().find(|mode| !matches!(mode.as_str(), "" | "trunk" | "access")) {
+        observed.unfit.get_or_insert_with(|| not_understood("interface-mode", mode));
     }
     (observed, entries)
 }

@@ -18,6 +18,11 @@ use crate::xml::escape;
 const FREE_INDICES: std::ops::RangeInclusive<u32> = 4096..=9999;
 
 const REMOVE: &str = " nc:operation=\"remove\"";
+
+/// Removes `vlan-tagging`, with its value: some servers check that.
+fn no_tagging(xml: &mut Text, tagging: bool) -> std::fmt::Result {
+    write!(xml, "<vlan-tagging xmlns=\"{VLANS}\"{REMOVE}>{tagging}</vlan-tagging>")
+}
 const END: &str = "</network-instance>";
 
 pub(super) fn render(observed: &ObservedConfig, changes: &Changes) -> Text {
@@ -98,7 +103,7 @@ fn render_port<'a>(
     let _ = write!(xml, "<interface xmlns=\"{INTERFACES}\"><name>{}</name>", escape(name));
     let _ = match change.restore.get(TAGGING) {
         Some(Some(value)) => write!(xml, "<vlan-tagging xmlns=\"{VLANS}\">{}</vlan-tagging>", escape(value)),
-        Some(None) => write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>"),
+        Some(None) => no_tagging(xml, current.tagging),
         None => Ok(()),
     };
     if let Some(None) = change.restore.get(UNTAGGED) {
@@ -124,7 +129,7 @@ fn render_port<'a>(
         }
         // `vlan-tagging` stays while another subinterface needs it, such as the one for untagged frames.
         ModeChange::Drop if current.used.len() == change.remove.len() => {
-            let _ = write!(xml, "<vlan-tagging xmlns=\"{VLANS}\" nc:operation=\"remove\"/>");
+            let _ = no_tagging(xml, current.tagging);
         }
         ModeChange::Drop | ModeChange::Keep => {}
     }

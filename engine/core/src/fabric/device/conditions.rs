@@ -9,10 +9,11 @@ use crate::{ConditionReason, ConditionState, ConditionType};
 const MAX_NOTE_BYTES: usize = 4000;
 
 /// The kinds of a driver's notes that are conditions of the device, by the name of the condition.
-const NOTED_CONDITIONS: [ConditionType; 7] = [
+const NOTED_CONDITIONS: [ConditionType; 8] = [
     ConditionType::ClusterIdClash,
     ConditionType::Drift,
     ConditionType::NoConfirmedCommit,
+    ConditionType::NoRunningLock,
     ConditionType::OpenTrunk,
     ConditionType::StartupNotSaved,
     ConditionType::TrunkNotActive,

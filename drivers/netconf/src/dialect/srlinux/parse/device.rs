@@ -156,7 +156,9 @@ impl Device {
         }
         for sub in &interface.subinterfaces {
             layout.used.insert(sub.index);
-            if interface.tagging {
+            if let Some(unread) = &sub.unread {
+                port.unfit.get_or_insert_with(|| unread.clone());
+            } else if interface.tagging {
                 self.tagged(interface, sub, &mut port, &mut layout);
             } else if sub.bridged() {
                 port.mode = Some(Mode::Access);

@@ -9,14 +9,14 @@ use eno_schemas::VlanId;
 
 use self::device::Device;
 use super::{Member, SETTINGS, parts_of_name, scope};
-use crate::dialect::{ParseError, walk_reply};
+use crate::dialect::{ParseError, not_understood};
 use crate::plan::ObservedConfig;
 use crate::text::Text;
-use crate::xml::Step;
+use crate::xml::{Step, walk};
 
 pub(super) fn parse(reply: &Text) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
-    walk_reply(reply, scope, |step| parser.step(step))?;
+    walk(reply, scope, |step| parser.step(&step))?;
     Ok(Device::of(parser.instances).observed(parser.interfaces))
 }
 
@@ -105,6 +105,8 @@ struct Sub {
     /// Its type, without a prefix; `None`: bridged.
     kind: Option<Box<str>>,
     encap: Option<Encap>,
+    /// What of it can't be read.
+    unread: Option<String>,
     /// The cluster and the VID in its description, if that has the form of our names.
     name_in_description: Option<(Arc<str>, VlanId)>,
 }
@@ -120,7 +122,7 @@ enum Encap {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) -> Result<(), ParseError> {
+    fn step(&mut self, step: &Step<'_>) {
         match step {
             Step::Enter("network-instance") => self.instances.push(Instance::default()),
             Step::Enter("interface") => self.interfaces.push(Interface::default()),
@@ -147,13 +149,11 @@ impl Parser {
                     instance.leaf(rest, text, &mut self.names);
                 } else if let (Some(rest), Some(interface)) =
                     (path.strip_prefix("interface/"), self.interfaces.last_mut())
-                    && interface.leaf(rest, text, &mut self.names).is_none()
                 {
-                    return Err(ParseError::leaf(path, text));
+                    interface.leaf(rest, text, &mut self.names);
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -219,8 +219,7 @@ impl Interface {
         }
     }
 
-    /// `None`: the value is invalid.
-    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) {
         match path {
             "name" => text.clone_into(&mut self.name),
             "vlan-tagging" => (self.tagging, self.tagging_set) = (text == "true", true),
@@ -229,16 +228,17 @@ impl Interface {
             _ => {
                 if let (Some(rest), Some(sub)) =
                     (path.strip_prefix("subinterface/"), self.subinterfaces.last_mut())
+                    && sub.leaf(rest, text, names).is_none()
                 {
-                    return sub.leaf(rest, text, names);
+                    sub.unread.get_or_insert_with(|| not_understood(rest, text));
                 }
             }
         }
-        Some(())
     }
 }
 
 impl Sub {
+    /// `None`: the value is invalid.
     fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
         match path {
             "description" => {
