@@ -270,7 +270,7 @@ mod tests {
             name: String::new(),
         };
         let class = |name: &str| StorageClass { name: name.into(), is_default: false };
-        for (values, facts, expected) in [
+        for (values, facts, expected) in vec![
             ("", good(), vec![]),
             (
                 "",

@@ -167,6 +167,18 @@ pub enum Effect {
         /// Its content.
         view: Option<Box<PodView>>,
     },
+    /// A pod counts as a user of any NetworkAttachmentDefinition that it may use, from now on: publish a warning Event
+    /// on it.
+    UsesAny {
+        /// The pod's namespace.
+        namespace: Name,
+        /// The pod's name.
+        name: Name,
+        /// The pod's uid.
+        uid: Name,
+        /// Why.
+        reason: Name,
+    },
     /// Set our labels and extended resources on a Node object; all others of ours are removed.
     LabelNode {
         /// The node.

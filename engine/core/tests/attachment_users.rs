@@ -1,6 +1,6 @@
 //! Pods that block the deletion of an attachment.
 
-use eno_core::{Event, Key, Labels, Pod, Selector};
+use eno_core::{Event, Key, Labels, Pod, Selector, Uses};
 use eno_schemas::Phase;
 
 use crate::edits::edit_attachment;
@@ -72,4 +72,45 @@ fn own_pods_are_named_before_foreign_pods() {
     w.apply_pod(pod_using("c", &["a"]));
     w.delete_and_settle(&a);
     assert_eq!(w.message(&a), "in use by pod c and 1 more");
+}
+
+/// A pod in a namespace that uses any attachment that it may use.
+fn unclear_pod(namespace: &str, name: &str) -> Pod {
+    Pod { namespace: namespace.into(), uses: Uses::Any("why".into()), ..pod_using(name, &[]) }
+}
+
+#[test]
+fn pod_with_unclear_uses_blocks_what_it_may_use() {
+    for (namespace, usable, blocks) in [("ns", false, true), ("other", true, true), ("other", false, false)] {
+        let (mut w, a) = ready_attachment(usable);
+        w.apply_pod(unclear_pod(namespace, "p"));
+        // A further version of the pod is no news.
+        w.apply_pod_and_settle(unclear_pod(namespace, "p"));
+        assert_eq!(w.unclear_uses, [("p".into(), "why".into())]);
+        assert_eq!(foreign_pods_message(&w, &a), None);
+        w.delete_and_settle(&a);
+        assert_eq!(w.objects.contains_key(&a), blocks, "{namespace}: {}", w.message(&a));
+        if blocks {
+            let pod = if namespace == "ns" { "pod p" } else { "pod other/p" };
+            assert_eq!(w.message(&a), format!("in use by {pod}"));
+            w.apply_pod_and_settle(Pod { uses: Uses::default(), ..unclear_pod(namespace, "p") });
+            assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+        }
+    }
+}
+
+#[test]
+fn pod_whose_uses_become_unclear_still_blocks() {
+    let (mut w, a) = ready_attachment(true);
+    w.apply_pod(pod_using("p", &["a"]));
+    w.delete_and_settle(&a);
+    w.apply_pod_and_settle(unclear_pod("ns", "p"));
+    assert_eq!((w.phase(&a), w.message(&a)), (Phase::Terminating, "in use by pod p"));
+    w.apply_pod_and_settle(unclear_pod("other", "q"));
+    assert_eq!(w.message(&a), "in use by pod p and 1 more");
+    w.remove_pod_and_settle("uid-p");
+    assert_eq!(w.message(&a), "in use by pod other/q");
+    label_namespace(&mut w, false);
+    w.settle();
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
 }

@@ -7,6 +7,7 @@ use eno_sbi::nats::NatsArgs;
 
 use crate::callbacks::CallbackArgs;
 use crate::leader::cluster_id;
+use crate::watch::networks::MULTUS_NAMESPACE;
 
 /// Flags of `eno engine`. Each has an environment variable that is used in its absence.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +35,10 @@ pub struct EngineArgs {
     /// answerer.seed, and while keys are exchanged a second pair; absent: agents don't log in by tokens.
     #[arg(long, env = "ENO_NODE_LOGIN_KEYS", value_name = "DIR")]
     pub node_login_keys: Option<PathBuf>,
+    /// `multusNamespace` in the configuration of Multus. There it looks up a name without a namespace in the annotation
+    /// v1.multus-cni.io/default-network of a pod.
+    #[arg(long, env = "ENO_MULTUS_NAMESPACE", default_value = MULTUS_NAMESPACE, value_name = "NAME")]
+    pub multus_namespace: String,
     /// The image of PodConfigs' sample Deployments: it needs /bin/sh and sleep; absent: none are made.
     #[arg(long, env = "ENO_SAMPLE_IMAGE", value_name = "IMAGE")]
     pub sample_image: Option<String>,

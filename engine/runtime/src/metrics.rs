@@ -298,6 +298,7 @@ impl Metrics {
             Effect::Forget(_) => "forget",
             Effect::BridgeDomain { .. } => "bridge-domain",
             Effect::PodNetwork { .. } => "pod-network",
+            Effect::UsesAny { .. } => "uses-any",
             Effect::LabelNode { .. } => "mark",
             Effect::SampleDeployment { .. } => "sample-deployment",
             Effect::Retry { .. } => "retry",

@@ -96,6 +96,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         poster,
         config,
         sample_image,
+        multus_namespace: args.multus_namespace.as_str().into(),
         metrics,
         identity,
         synced,

@@ -102,6 +102,7 @@ pub fn engine_args(cluster: &ControlPlane, nats: &NatsServer) -> EngineArgs {
         nodes: false,
         node_login_keys: None,
         sample_image: None,
+        multus_namespace: "kube-system".into(),
         callbacks: eno_engine::CallbackArgs::default(),
         nats: nats.args(),
         http: eno_sbi::daemon::HttpArgs::at("127.0.0.1:0".parse().unwrap()),

@@ -89,6 +89,7 @@ async fn running_pods_get_requested_interfaces() {
     let args = EngineArgs {
         nodes: true,
         sample_image: Some("registry.example.com/test:1".into()),
+        multus_namespace: "kube-system".into(),
         ..engine_args(&cluster, &nats)
     };
     let stop = CancellationToken::new();

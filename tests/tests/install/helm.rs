@@ -34,6 +34,7 @@ nodeCIDRs: [10.1.0.0/16, 'fd00::/8']
 runtimeDirectory: /run/crio
 openvswitchDirectory: /var/run/openvswitch
 sampleImage: busybox:1
+multusNamespace: multus
 log: 'info,eno_engine=debug'
 nodeSelector: {node-role.kubernetes.io/infra: 'true', '1.10': 'on'}
 tolerations: [{key: infra, operator: Exists}, {effect: NoExecute, key: a, value: b}]

@@ -185,7 +185,7 @@ impl<'a> Builder<'a> {
     fn new(inputs: Inputs<'a>) -> Self {
         let mut users: BTreeMap<(Name, Name), Vec<PodInfo<'a>>> = BTreeMap::new();
         for pod in inputs.world.pods() {
-            for used in &pod.uses {
+            for used in pod.uses.named() {
                 users.entry(used.clone()).or_default().push(pod.clone());
             }
         }

@@ -128,6 +128,7 @@ pub const EDITS: &[Edit] = &[
     environment("callbackProxy", "ENO_CALLBACK_PROXY", Form::OptionalText),
     environment("bridgeDomains", "ENO_BRIDGE_DOMAINS", Form::Flag),
     environment("sampleImage", "ENO_SAMPLE_IMAGE", Form::OptionalText),
+    environment("multusNamespace", "ENO_MULTUS_NAMESPACE", Form::OptionalText),
     environment("log", "ENO_LOG", Form::Text),
     edit("nodeCIDRs", &["NetworkPolicy"], &[Key("spec"), Key("ingress"), Each, Key("from")], NodePeers),
     edit("log", AGENTS, VARIABLES, Variable("ENO_LOG", Form::Text)),

@@ -341,7 +341,7 @@ mod tests {
             "image: r/eno:v1\nnatsImage: r/nats:v1\nimagePullPolicy: Never\nimagePullSecrets: [pull]\n\
              nats: {replicas: 3, storageClass: fast, storageSize: 9Gi, memoryLimit: 1Gi}\nclusterID: lab1\n\
              callbackDeny: [10.244.0.0/16, 10.96.0.0/12]\nruntimeDirectory: /run/crio\n\
-             openvswitchDirectory: /var/run/ovs\nsampleImage: busybox:1\nlog: debug\nadmission: true\n\
+             openvswitchDirectory: /var/run/ovs\nsampleImage: busybox:1\nmultusNamespace: multus\nlog: debug\nadmission: true\n\
              nadDefinition: true\nnodeMetrics: true\n\
              agent: {allowInterfaces: [eth1, eth2], ovsDatapath: netdev, env: {ENO_OVSDB: 'tcp:127.0.0.1:6640'}}",
         );
@@ -354,6 +354,7 @@ mod tests {
             ("ENO_CLUSTER_ID", "lab1"),
             ("ENO_CALLBACK_DENY", "10.244.0.0/16,10.96.0.0/12"),
             ("ENO_SAMPLE_IMAGE", "busybox:1"),
+            ("ENO_MULTUS_NAMESPACE", "multus"),
             ("ENO_LOG", "debug"),
             ("ENO_NATS_REPLICAS", "3"),
         ] {

@@ -90,6 +90,8 @@ pub struct Values {
     pub openvswitch_directory: Directory,
     /// The image of PodConfigs' sample Deployments, with /bin/sh and sleep; absent: none are made.
     pub sample_image: Option<Image>,
+    /// The namespace of Multus, as `multusNamespace` in its configuration says; absent: kube-system.
+    pub multus_namespace: Option<Name>,
     /// What all parts log: error, warn, info, debug, trace, or module=level pairs separated by commas.
     pub log: Text,
     /// The agents of nodes.
@@ -215,6 +217,7 @@ impl Default for Values {
             runtime_directory: Directory("/run/containerd".to_owned()),
             openvswitch_directory: Directory("/run/openvswitch".to_owned()),
             sample_image: None,
+            multus_namespace: None,
             log: Text("info".to_owned()),
             agent: Agent::default(),
             node_metrics: false,

@@ -27,8 +27,8 @@ use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
 use crate::node::state::HostStates;
 use crate::node::target::NodeChanges;
+use crate::pods::Pods;
 use crate::pods::state::PodStates;
-use crate::pods::{self, Pods};
 use crate::schedule::Schedule;
 use crate::status::evaluate::Evaluator;
 use crate::status::{Statuses, stalled, write};
@@ -127,8 +127,7 @@ impl Engine {
                 self.work.trunks = true;
             }
             Event::Pod(pod) => {
-                let uses = pods::used_attachments(&pod, self.config.nodes);
-                self.set_pod_uses(&pod.uid, (&pod.namespace, &pod.name), uses);
+                self.nad.set_user(&self.store, &pod, self.config.nodes, &mut self.work);
                 if self.config.nodes {
                     self.pods.update(&mut self.node, *pod, !self.startup.is_over);
                 }
@@ -138,7 +137,7 @@ impl Engine {
             }
             Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
             Event::PodGone(uid) => {
-                self.set_pod_uses(&uid, (&Name::from(""), &Name::from("")), Vec::new());
+                self.nad.remove_user(&self.store, &uid, &mut self.work);
                 self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
             }
             Event::Report(target, report) => self.receive(target, report),
@@ -435,9 +434,5 @@ impl Engine {
             self.node.reevaluate_waiters(&Name::from(name), &mut self.work);
         }
         self.fabric.drivers_changed(&self.store, &changed, &mut self.work);
-    }
-
-    fn set_pod_uses(&mut self, uid: &Name, pod: (&Name, &Name), uses: Vec<Key>) {
-        self.nad.set_uses(&self.store, uid, pod, uses, &mut self.work);
     }
 }

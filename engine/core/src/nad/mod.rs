@@ -6,7 +6,7 @@ pub mod subnets;
 pub mod target;
 pub mod users;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use eno_schemas::{Desired, NadDesired, Report};
 
@@ -29,9 +29,11 @@ pub struct Nads {
     /// By L2ServiceAttachment: its NetworkAttachmentDefinition.
     targets: HashMap<Key, NadTarget>,
     /// By pod uid: the L2ServiceAttachments that the pod uses.
-    attachments_by_pod: HashMap<Name, Vec<Key>>,
+    attachments_by_pod: HashMap<Name, BTreeSet<Key>>,
     /// The inverse of `attachments_by_pod`.
     pods_by_attachment: HashMap<Key, Users>,
+    /// The pods that use any L2ServiceAttachment that they may use.
+    users_of_any: Users,
 }
 
 impl Nads {

@@ -1,45 +1,76 @@
 //! The pods that use an attachment's NetworkAttachmentDefinition. Pods of its own namespace, and of namespaces that
 //! its `UsableFrom` selects, keep the attachment from being deleted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::nad::Nads;
+use crate::pods::used_attachments;
 use crate::store::Store;
 use crate::validate::and_more;
 use crate::work::Work;
-use crate::{Key, Name};
+use crate::{Effect, Key, Kind, Name, Pod, Uses};
 
 /// Pods by uid: namespace and name.
 pub(crate) type Users = BTreeMap<Name, (Name, Name)>;
 
 impl Nads {
-    /// Takes the attachments that a pod uses: `uses` replaces those that it used before.
-    pub fn set_uses(
+    /// Takes what a pod uses, instead of what it used before. `has_agents`: its labels give it interfaces.
+    pub fn set_user(&mut self, store: &Store, pod: &Pod, has_agents: bool, work: &mut Work) {
+        let Pod { uid, namespace, name, uses, .. } = pod;
+        let user = (namespace.clone(), name.clone());
+        let named = match uses {
+            Uses::Named(_) => used_attachments(pod, has_agents),
+            Uses::Any(_) => BTreeSet::new(),
+        };
+        self.set_named(store, uid, &user, named, work);
+        match uses {
+            Uses::Named(_) => self.remove_user_of_any(store, uid, work),
+            Uses::Any(reason) => {
+                if self.users_of_any.insert(uid.clone(), user).is_none() {
+                    revalidate_deleted(store, work);
+                    let (namespace, name) = (namespace.clone(), name.clone());
+                    let (uid, reason) = (uid.clone(), reason.clone());
+                    work.effects.push(Effect::UsesAny { namespace, name, uid, reason });
+                }
+            }
+        }
+    }
+
+    /// A pod is gone.
+    pub fn remove_user(&mut self, store: &Store, uid: &Name, work: &mut Work) {
+        self.set_named(store, uid, &("".into(), "".into()), BTreeSet::new(), work);
+        self.remove_user_of_any(store, uid, work);
+    }
+
+    fn set_named(
         &mut self,
         store: &Store,
         uid: &Name,
-        (namespace, name): (&Name, &Name),
-        uses: Vec<Key>,
+        user: &(Name, Name),
+        now: BTreeSet<Key>,
         work: &mut Work,
     ) {
-        let before = if uses.is_empty() {
-            self.attachments_by_pod.remove(uid)
-        } else {
-            self.attachments_by_pod.insert(uid.clone(), uses.clone())
-        };
-        for key in before.into_iter().flatten().filter(|key| !uses.contains(key)) {
-            let users = self.pods_by_attachment.get_mut(&key);
-            let gone = users.and_then(|users| users.remove(uid));
-            if self.pods_by_attachment.get(&key).is_some_and(BTreeMap::is_empty) {
-                self.pods_by_attachment.remove(&key);
-            }
-            users_changed(store, &key, gone.is_some_and(|(namespace, _)| namespace != key.namespace), work);
+        let before = self.attachments_by_pod.remove(uid).unwrap_or_default();
+        for key in now.difference(&before) {
+            self.pods_by_attachment.entry(key.clone()).or_default().insert(uid.clone(), user.clone());
+            users_changed(store, key, user.0 != key.namespace, work);
         }
-        for key in uses {
-            let is_foreign = *namespace != key.namespace;
-            let user = (namespace.clone(), name.clone());
-            let before = self.pods_by_attachment.entry(key.clone()).or_default().insert(uid.clone(), user);
-            users_changed(store, &key, is_foreign && before.is_none(), work);
+        for key in before.difference(&now) {
+            let Some(users) = self.pods_by_attachment.get_mut(key) else { continue };
+            let gone = users.remove(uid);
+            if users.is_empty() {
+                self.pods_by_attachment.remove(key);
+            }
+            users_changed(store, key, gone.is_some_and(|(namespace, _)| namespace != key.namespace), work);
+        }
+        if !now.is_empty() {
+            self.attachments_by_pod.insert(uid.clone(), now);
+        }
+    }
+
+    fn remove_user_of_any(&mut self, store: &Store, uid: &Name, work: &mut Work) {
+        if self.users_of_any.remove(uid).is_some() {
+            revalidate_deleted(store, work);
         }
     }
 
@@ -54,12 +85,15 @@ impl Nads {
                 work.evaluate.insert(key.clone());
             }
         }
+        if self.users_of_any.values().any(|(own, _)| own == namespace) {
+            revalidate_deleted(store, work);
+        }
     }
 
     /// The pods that keep an attachment from being deleted, as text.
     pub fn blocking_pods(&self, store: &Store, key: &Key) -> Option<String> {
-        let users = self.pods_by_attachment.get(key)?.values();
-        describe(key, users.filter(|(namespace, _)| may_use(store, key, namespace)))
+        let users = self.pods_by_attachment.get(key).into_iter().flatten().chain(&self.users_of_any);
+        describe(key, users.map(|(_, user)| user).filter(|(namespace, _)| may_use(store, key, namespace)))
     }
 
     /// The pods of other namespaces that use the attachment although they may not, as text.
@@ -67,6 +101,12 @@ impl Nads {
         let users = self.pods_by_attachment.get(key)?.values();
         describe(key, users.filter(|(namespace, _)| !may_use(store, key, namespace)))
     }
+}
+
+/// The pods that use any attachment changed.
+fn revalidate_deleted(store: &Store, work: &mut Work) {
+    let deleted = store.of_kind(Kind::L2ServiceAttachment).filter(|(_, record)| record.deleting);
+    work.validate.extend(deleted.map(|(key, _)| key.clone()));
 }
 
 /// The pods of an attachment changed. Its status shows those of other namespaces.

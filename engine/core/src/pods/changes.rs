@@ -265,8 +265,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Kind;
     use crate::store::fixture::{key, store};
+    use crate::{Kind, Uses};
 
     #[test]
     fn labelled_pod_gets_its_link_once_and_loses_it_with_the_label() {
@@ -279,7 +279,7 @@ mod tests {
             uid: "uid".into(),
             namespace: "ns".into(),
             name: "p".into(),
-            uses: Vec::new(),
+            uses: Uses::default(),
             labels: labels.iter().map(|(label, value)| (Name::from(*label), Name::from(*value))).collect(),
             node: Some("node1".into()),
             host_network: false,

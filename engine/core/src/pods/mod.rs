@@ -201,12 +201,12 @@ fn gives_to_pods(kind: Kind) -> bool {
     matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
 }
 
-/// The attachments whose NetworkAttachmentDefinition a pod uses, or that its labels name.
-pub fn used_attachments(pod: &Pod, has_agents: bool) -> Vec<Key> {
-    let nads = pod.uses.iter();
+/// The attachments whose NetworkAttachmentDefinition a pod uses by name, or that its labels name.
+pub fn used_attachments(pod: &Pod, has_agents: bool) -> BTreeSet<Key> {
+    let nads = pod.uses.named().iter();
     let nads = nads.map(|(namespace, name)| Key::namespaced(Kind::L2ServiceAttachment, namespace, name));
     let hot = requested(pod).into_iter().filter(|key| has_agents && key.kind == Kind::L2ServiceAttachment);
-    nads.chain(hot).collect::<BTreeSet<Key>>().into_iter().collect()
+    nads.chain(hot).collect()
 }
 
 /// The objects that a pod's labels name.

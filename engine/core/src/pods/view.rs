@@ -21,9 +21,8 @@ pub struct Pod {
     pub namespace: Name,
     /// Its name.
     pub name: Name,
-    /// The NetworkAttachmentDefinitions that it uses, each with its namespace: by its annotation, or by its labels in
-    /// its own.
-    pub uses: Vec<(Name, Name)>,
+    /// The NetworkAttachmentDefinitions that it uses.
+    pub uses: Uses,
     /// Its labels that choose a configuration: `podconfig`, `podNetworkConfig` and `attach.eno.k8s.io/…`.
     pub labels: BTreeMap<Name, Name>,
     /// The node that it runs on.
@@ -32,6 +31,31 @@ pub struct Pod {
     pub host_network: bool,
     /// The id of its first container, once that runs.
     pub container: Option<Name>,
+}
+
+/// The NetworkAttachmentDefinitions that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uses {
+    /// These, by namespace and name, ascending and without duplicates.
+    Named(Vec<(Name, Name)>),
+    /// Any that it may use: those of its own namespace, and those whose `UsableFrom` selects it. With the reason.
+    Any(Name),
+}
+
+impl Uses {
+    /// Those that are known by name.
+    pub fn named(&self) -> &[(Name, Name)] {
+        match self {
+            Self::Named(names) => names,
+            Self::Any(_) => &[],
+        }
+    }
+}
+
+impl Default for Uses {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
 }
 
 /// The entry of one pod in the status of a configuration or attachment.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_core::spec::*;
-use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target};
+use eno_core::{Event, Key, Kind, Name, Object, Pod, StoredCommand, Target, Uses};
 use eno_schemas::*;
 
 pub fn object(kind: Kind, name: &str, spec: Spec) -> Object {
@@ -79,7 +79,7 @@ pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
         uid: format!("uid-{name}").into(),
         namespace: "ns".into(),
         name: name.into(),
-        uses: Vec::new(),
+        uses: Uses::default(),
         labels: labels.iter().map(|(label, value)| (Name::from(*label), Name::from(*value))).collect(),
         node: Some(node.into()),
         host_network: false,
@@ -90,7 +90,7 @@ pub fn pod(name: &str, node: &str, labels: &[(&str, &str)]) -> Pod {
 /// A pod that uses NetworkAttachmentDefinitions of the namespace `ns`.
 pub fn pod_using(name: &str, uses: &[&str]) -> Pod {
     Pod {
-        uses: uses.iter().map(|nad| ("ns".into(), Name::from(*nad))).collect(),
+        uses: Uses::Named(uses.iter().map(|nad| ("ns".into(), Name::from(*nad))).collect()),
         node: None,
         container: None,
         ..pod(name, "", &[])

@@ -41,6 +41,8 @@ pub struct World {
     pub commands: BTreeMap<Target, Desired>,
     /// The L2BridgeDomains that the engine generated; `None`: deleted.
     pub bridge_domains: BTreeMap<Name, Option<BridgeDomainSpec>>,
+    /// The pods that came to use any attachment, with the reason.
+    pub unclear_uses: Vec<(Name, Name)>,
     /// Number of commands published.
     pub published: usize,
     /// Targets whose drivers do not answer.
@@ -102,6 +104,7 @@ impl World {
             applied: BTreeMap::new(),
             commands: BTreeMap::new(),
             bridge_domains: BTreeMap::new(),
+            unclear_uses: Vec::new(),
             published: 0,
             silent: BTreeSet::new(),
             pending: BTreeMap::new(),
@@ -325,6 +328,7 @@ impl World {
                 None => assert!(self.pod_networks.remove(&uid).is_some(), "{uid}: had no PodNetwork"),
             },
             Effect::SampleDeployment { name, .. } => self.samples.push(name),
+            Effect::UsesAny { name, reason, .. } => self.unclear_uses.push((name, reason)),
             Effect::Deadline { key, since } => self.deadlines.push((key, since)),
         }
     }

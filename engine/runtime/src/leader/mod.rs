@@ -19,6 +19,7 @@ use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
 use jiff::Timestamp;
 use kube::Client;
+use kube::runtime::events::EventType;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -32,6 +33,7 @@ use crate::leader::phases::Phases;
 use crate::leader::tasks::{MAILBOX_CAPACITY, Outputs};
 use crate::metrics::Metrics;
 use crate::nodes::{node_labels, pod_networks};
+use crate::status::events::pod_ref;
 use crate::status::outbox::{self, LoadedOutbox};
 use crate::status::writer::{self, Change, Job, WrittenStatus};
 use crate::watch::mailbox::{Input, Source};
@@ -52,6 +54,8 @@ pub struct LeaderContext {
     pub config: Config,
     /// Image of sample Deployments; `None`: none are made.
     pub sample_image: Option<Arc<str>>,
+    /// The namespace of Multus.
+    pub multus_namespace: Arc<str>,
     /// Prometheus metrics of the engine.
     pub metrics: Arc<Metrics>,
     /// Name of this process, as reporting instance of Kubernetes Events.
@@ -402,6 +406,13 @@ impl Leader {
             Effect::PodNetwork { namespace, name, uid, view } => {
                 let _ =
                     self.outputs.pod_networks.send(pod_networks::Update::Desired(namespace, name, uid, view));
+            }
+            Effect::UsesAny { namespace, name, uid, reason } => {
+                let note = format!(
+                    "{reason}. While it exists, it keeps each L2ServiceAttachment from being deleted that it may use"
+                );
+                let pod = pod_ref(&namespace, &name, &uid);
+                self.outputs.events.publish(pod, EventType::Warning, "NetworksUnclear", "Reconcile", &note);
             }
             Effect::LabelNode { node, points, bridges } => {
                 let wanted = node_labels::DesiredLabels::new(&points, &bridges);

@@ -51,7 +51,8 @@ pub async fn start(
     let LeaderContext { client, connection, metrics, lease_guard, .. } = context.clone();
     let (mailbox, inputs) = mpsc::channel(MAILBOX_CAPACITY);
     let (node_labels, label_updates) = mpsc::unbounded_channel();
-    watch::start(tasks, &client, &mailbox, node_labels.clone(), &metrics).await;
+    let multus = context.multus_namespace.clone();
+    watch::start(tasks, &client, &mailbox, multus, node_labels.clone(), &metrics).await;
     let (losses, lost) = watch_channel::channel(0);
     tasks.spawn(drivers::reports(connection.clone(), mailbox.clone(), metrics.clone(), lost.clone()));
     tasks.spawn(drivers::stored_commands(connection.clone(), mailbox.clone(), lost.clone()));

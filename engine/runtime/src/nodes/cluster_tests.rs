@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eno_control_plane::parts::Parts;
 use eno_control_plane::{ControlPlane, ControlPlaneOptions};
-use eno_core::{Event, Key, Kind, LinkEntry, Name, Pod, PodInterface, PodView};
+use eno_core::{Event, Key, Kind, LinkEntry, Name, Pod, PodInterface, PodView, Uses};
 use eno_nbi_crds::{PodConfig, crds};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1 as core;
@@ -47,7 +47,7 @@ async fn api_server_watches_and_writes_cover_nodes_pods_and_samples() {
     let (mailbox, mut inputs) = mpsc::channel(64);
     let (updates, labelled) = mpsc::unbounded_channel();
     let metrics = Arc::new(Metrics::default());
-    watch::start(&mut tasks, &client, &mailbox, updates.clone(), &metrics).await;
+    watch::start(&mut tasks, &client, &mailbox, "kube-system".into(), updates.clone(), &metrics).await;
     tasks.spawn(node_labels::run(client.clone(), labelled, metrics.clone(), CancellationToken::new()));
     nodes(&client, &updates, &mut inputs).await;
     pods(&client, &mut inputs).await;
@@ -167,7 +167,7 @@ async fn pods(client: &Client, inputs: &mut mpsc::Receiver<Input>) {
         uid: uid.clone(),
         namespace: "default".into(),
         name: "p".into(),
-        uses: vec![],
+        uses: Uses::default(),
         labels: [("podconfig".into(), "pc".into())].into(),
         node: Some("worker1".into()),
         host_network: false,

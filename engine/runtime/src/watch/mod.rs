@@ -39,11 +39,12 @@ const STREAMING_LIST_MINOR: u32 = 34;
 /// position.
 const WATCH_SECONDS: u32 = 60;
 
-/// Starts all watches. The state of nodes is also sent to `label_updates`.
+/// Starts all watches. `multus` is the namespace of Multus. The state of nodes is also sent to `label_updates`.
 pub async fn start(
     tasks: &mut JoinSet<()>,
     client: &Client,
     mailbox: &Mailbox,
+    multus: Arc<str>,
     label_updates: mpsc::UnboundedSender<node_labels::Update>,
     metrics: &Arc<Metrics>,
 ) {
@@ -100,9 +101,9 @@ pub async fn start(
     let pods: Api<SlimPod> = Api::all_with(client.clone(), &slim_objects::pods());
     let stream = watcher::watcher(pods, unfinished).default_backoff();
     let uid = |pod: &SlimPod| pod.metadata.uid.as_deref().map(Name::from);
-    tasks.spawn(follow(Source::Pods, stream, mailbox.clone(), metrics.clone(), uid, |uid, pod| {
+    tasks.spawn(follow(Source::Pods, stream, mailbox.clone(), metrics.clone(), uid, move |uid, pod| {
         Input::Event(match pod {
-            Some(pod) => Event::Pod(Box::new(slim_objects::pod(uid, &pod))),
+            Some(pod) => Event::Pod(Box::new(slim_objects::pod(uid, &pod, &multus))),
             None => Event::PodGone(uid),
         })
     }));

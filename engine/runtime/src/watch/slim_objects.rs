@@ -68,8 +68,8 @@ struct ContainerState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Running {}
 
-/// A pod in the core's form.
-pub fn pod(uid: Name, source: &SlimPod) -> Pod {
+/// A pod in the core's form. `multus`: the namespace of Multus.
+pub fn pod(uid: Name, source: &SlimPod, multus: &str) -> Pod {
     let meta = &source.metadata;
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let chooses = |label: &str| {
@@ -80,7 +80,7 @@ pub fn pod(uid: Name, source: &SlimPod) -> Pod {
         uid,
         namespace: namespace.into(),
         name: meta.name.as_deref().unwrap_or_default().into(),
-        uses: networks::used(namespace, meta.annotations.as_ref(), meta.labels.as_ref()),
+        uses: networks::used(namespace, meta.annotations.as_ref(), meta.labels.as_ref(), multus),
         labels: labels.map(|(label, value)| (label.as_str().into(), value.as_str().into())).collect(),
         node: source.spec.node_name.clone(),
         host_network: source.spec.host_network,
@@ -151,7 +151,7 @@ mod tests {
             ] },
         });
         change(&mut value);
-        pod("u".into(), &serde_json::from_value(value).unwrap())
+        pod("u".into(), &serde_json::from_value(value).unwrap(), networks::MULTUS_NAMESPACE)
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((&*pod.namespace, &*pod.name, pod.host_network), ("ns", "p", false));
         assert_eq!(pod.node.as_deref(), Some("worker1"));
         assert_eq!(pod.container.as_deref(), Some("containerd://bb"), "the first of the spec");
-        assert_eq!(pod.uses, ["l2sa", "nad"].map(|name| ("ns".into(), Name::from(name))));
+        assert_eq!(pod.uses.named(), ["l2sa", "nad"].map(|name| ("ns".into(), Name::from(name))));
         let labels = [("attach.eno.k8s.io/l2sa", "net7"), ("podNetworkConfig", "pnc"), ("podconfig", "pc")];
         assert_eq!(pod.labels, labels.map(|(label, value)| (label.into(), value.into())).into());
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use eno_core::{Event, Key, Kind, Name};
+use eno_core::{Event, Key, Kind, Name, Pod, Uses};
 use futures::TryStreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,6 +19,7 @@ use crate::api;
 use crate::inspect::follow::{ClusterChange, ListScope};
 use crate::nodes::node_labels;
 use crate::watch::ingest;
+use crate::watch::networks::MULTUS_NAMESPACE;
 use crate::watch::slim_objects::{self, SlimNode, SlimPod};
 
 /// Objects per page of a list.
@@ -174,8 +175,8 @@ pub struct PodInfo<'a> {
     pub metadata: &'a ObjectMeta,
     /// The node on which it runs; absent: none yet.
     pub node: Option<Name>,
-    /// The NetworkAttachmentDefinitions that it uses, by namespace and name.
-    pub uses: Vec<(Name, Name)>,
+    /// The NetworkAttachmentDefinitions that it uses.
+    pub uses: Uses,
 }
 
 impl PodInfo<'_> {
@@ -276,8 +277,7 @@ impl ClusterState {
             ClusterChange::Pod(uid, pod) => {
                 let id = uid.clone();
                 let is_same = |a: &SlimPod, b: &SlimPod| {
-                    a.metadata.annotations == b.metadata.annotations
-                        && slim_objects::pod(id.clone(), a) == slim_objects::pod(id.clone(), b)
+                    a.metadata.annotations == b.metadata.annotations && core_pod(&id, a) == core_pod(&id, b)
                 };
                 set(&mut self.pods, uid, pod, is_same)
             }
@@ -365,7 +365,7 @@ impl ClusterState {
     /// The pods that have not ended, by uid.
     pub fn pods(&self) -> impl Iterator<Item = PodInfo<'_>> {
         self.pods.iter().map(|(uid, pod)| {
-            let core = slim_objects::pod(uid.clone(), pod);
+            let core = core_pod(uid, pod);
             PodInfo { metadata: &pod.metadata, node: core.node, uses: core.uses }
         })
     }
@@ -423,14 +423,18 @@ impl ClusterState {
             .namespaces
             .iter()
             .map(|(name, namespace)| Event::Namespace(name.clone(), ingest::labels(&namespace.metadata)));
-        let pods =
-            self.pods.iter().map(|(uid, pod)| Event::Pod(Box::new(slim_objects::pod(uid.clone(), pod))));
+        let pods = self.pods.iter().map(|(uid, pod)| Event::Pod(Box::new(core_pod(uid, pod))));
         nodes.chain(namespaces).chain(pods).collect()
     }
 
     pub(super) fn objects(&self) -> impl Iterator<Item = (&Key, &DynamicObject)> {
         self.objects.iter()
     }
+}
+
+/// A pod in the core's form. The namespace of Multus is the usual one: the user names no other.
+fn core_pod(uid: &Name, pod: &SlimPod) -> Pod {
+    slim_objects::pod(uid.clone(), pod, MULTUS_NAMESPACE)
 }
 
 async fn objects(
