@@ -15,6 +15,7 @@ use crate::error::ApiError;
 use crate::http::{Api, Limits};
 use crate::keystone::{Credentials, KEYS};
 use crate::mark::Mark;
+use crate::read;
 use crate::reconcile::{Known, ReconcileEnd, ReconcileResult, device_info, preview, reconcile};
 use crate::view::View;
 
@@ -31,14 +32,20 @@ pub struct Options {
     /// The mean interval between reads without a command; it varies by a quarter. `AuditInterval` of a FabricDevice
     /// takes precedence.
     pub audit_interval: Duration,
+    /// The mean interval between looks whether the trunks are still there; it varies by a quarter.
+    pub look_interval: Duration,
 }
 
 /// The driver of trunk ports in OpenStack.
 pub struct NeutronDriver {
     options: Options,
-    targets: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>,
+    targets: Arc<Targets>,
     audits: Arc<AuditSchedule>,
+    looks: Arc<AuditSchedule>,
 }
+
+/// By device.
+type Targets = Mutex<HashMap<String, Arc<tokio::sync::Mutex<Target>>>>;
 
 /// State of a device. It may be dropped at any time.
 #[derive(Default)]
@@ -62,7 +69,7 @@ struct LastRead {
 impl NeutronDriver {
     /// A driver without logins.
     pub fn new(options: Options) -> Self {
-        Self { options, targets: Mutex::default(), audits: Arc::default() }
+        Self { options, targets: Arc::default(), audits: Arc::default(), looks: Arc::default() }
     }
 
     fn target(&self, name: &str) -> Arc<tokio::sync::Mutex<Target>> {
@@ -111,6 +118,7 @@ impl NeutronDriver {
                 let at = read_at.filter(|_| !done.all_read).unwrap_or_else(Instant::now);
                 if done.all_read {
                     self.audits.record_read(name, interval);
+                    self.looks.record_read(name, self.options.look_interval);
                 }
                 if done.rejected.is_empty() && !done.drift_stays {
                     target.verified = Some(content.clone());
@@ -199,12 +207,40 @@ impl Driver for NeutronDriver {
     }
 
     fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)))
+        let audits =
+            stream::unfold(Arc::clone(&self.audits), async |audits| Some((audits.next().await, audits)));
+        let looks = (Arc::clone(&self.looks), Arc::clone(&self.targets));
+        let remade = stream::unfold(looks, async |(looks, targets)| {
+            loop {
+                let name = looks.next().await;
+                if misses_a_trunk(&targets, &name).await {
+                    return Some((name, (looks, targets)));
+                }
+            }
+        });
+        stream::select(audits, remade)
     }
 
     async fn forget(&self, target: &str) {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
         self.audits.forget(target);
+        self.looks.forget(target);
+    }
+}
+
+/// True when Neutron does not have a trunk any more that was read. One that was made again under its name is another
+/// one. A device that is being reconciled is read anyway, and an error is for the next audit to tell.
+async fn misses_a_trunk(targets: &Targets, name: &str) -> bool {
+    let target = targets.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+    let Some(target) = target else { return false };
+    let Ok(target) = target.try_lock() else { return false };
+    let (Some(session), Some(last)) = (&target.session, &target.last) else { return false };
+    match read::has_trunks(session, &last.view).await {
+        Ok(has_all) => !has_all,
+        Err(error) => {
+            debug!(target = name, %error, "could not look for the trunks");
+            false
+        }
     }
 }
 

@@ -16,6 +16,9 @@ const ABOUT: DriverAbout = DriverAbout {
     threads: None,
 };
 
+/// A look takes one request for 100 trunks.
+const LOOK_INTERVAL: Duration = Duration::from_mins(1);
+
 #[derive(Debug, clap::Args)]
 struct Args {
     #[command(flatten)]
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
                 request: Duration::from_secs(args.request_timeout),
             },
             audit_interval: Duration::from_secs(args.audit_interval),
+            look_interval: LOOK_INTERVAL,
         };
         Ok::<_, anyhow::Error>(NeutronDriver::new(options))
     })

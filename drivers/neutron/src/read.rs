@@ -71,16 +71,13 @@ pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<Vie
         ..found
     };
     let attributes = Attributes::new(desired, mark, None);
-    let wanted = desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans));
+    let wanted = wanted_vlans(desired);
     if attributes.network_type() == NetworkType::Provider {
         read_networks_of_others(api, mark, attributes, &wanted, &mut view).await?;
     }
     // Sub-ports of others that have desired VLANs, and the parents of trunks.
-    let is_wanted = |sub: &&SubPort| sub.vid().is_some_and(|vid| wanted.contains(vid));
-    let sub_ports = view.trunks.values().flat_map(|trunk| trunk.sub_ports.iter().filter(is_wanted));
-    let sub_ports = sub_ports.map(|sub| &sub.port_id).filter(|id| !view.ports.contains_key(*id));
     let parents: BTreeSet<&str> = view.trunks.values().map(|trunk| trunk.port_id.as_str()).collect();
-    let ids = parents.iter().copied().chain(sub_ports.map(String::as_str));
+    let ids = parents.iter().copied().chain(unread_sub_ports(&view, &wanted));
     let others: Vec<Port> = list_by(api, PORTS, "id", ids.collect::<BTreeSet<_>>(), &PORT_FIELDS).await?;
     let of_parents = others.iter().filter(|port| parents.contains(port.id.as_str()));
     let of_parents: BTreeSet<&str> = of_parents.map(|port| port.network_id.as_str()).collect();
@@ -114,18 +111,34 @@ pub async fn read_back(
     view.networks.extend(found_networks.into_iter().map(|network| (network.id.clone(), network)));
     view.ports.extend(found_ports.into_iter().map(|port| (port.id.clone(), port)));
     view.trunks.extend(found_trunks.into_iter().map(|trunk| (trunk.id.clone(), trunk)));
-    let gone: Vec<String> = view
-        .trunk_of
-        .iter()
-        .filter(|(_, id)| !view.trunks.contains_key(*id))
-        .map(|(name, _)| name.clone())
-        .collect();
-    for name in gone {
-        view.trunk_of.remove(&name);
-        let reason = format!("trunk {name} is gone");
-        view.unresolved.insert(name, reason);
+    // Another trunk may have the name by now.
+    if view.trunk_of.values().any(|id| !view.trunks.contains_key(id)) {
+        return read(api, desired, mark).await;
     }
+    // Others may have put their ports on the trunks.
+    let others = unread_sub_ports(&view, &wanted_vlans(desired));
+    let others: Vec<Port> = list_by(api, PORTS, "id", others, &PORT_FIELDS).await?;
+    view.ports.extend(others.into_iter().map(|port| (port.id.clone(), port)));
     Ok(view)
+}
+
+/// True when Neutron still has all trunks of a view.
+pub async fn has_trunks(api: &Api, view: &View) -> Result<bool, ApiError> {
+    let ids = view.trunks.keys().map(String::as_str);
+    let found: Vec<Trunk> = list_by(api, TRUNKS, "id", ids, &["id"]).await?;
+    let found: BTreeSet<&Id> = found.iter().map(|trunk| &trunk.id).collect();
+    Ok(view.trunks.keys().all(|id| found.contains(id)))
+}
+
+fn wanted_vlans(desired: &FabricDesired) -> VlanSet {
+    desired.ports.iter().fold(VlanSet::EMPTY, |all, port| all.union(&port.vlans))
+}
+
+/// The sub-ports with wanted VLANs that are not in the view.
+fn unread_sub_ports<'a>(view: &'a View, wanted: &VlanSet) -> BTreeSet<&'a str> {
+    let is_wanted = |sub: &&SubPort| sub.vid().is_some_and(|vid| wanted.contains(vid));
+    let all = view.trunks.values().flat_map(|trunk| trunk.sub_ports.iter().filter(is_wanted));
+    all.map(|sub| sub.port_id.as_str()).filter(|id| !view.ports.contains_key(*id)).collect()
 }
 
 /// The ids of what requests changed.

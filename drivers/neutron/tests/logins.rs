@@ -100,6 +100,7 @@ fn driver(secrets: &TempDir) -> NeutronDriver {
     NeutronDriver::new(Options {
         secrets: SecretSource::Directory(secrets.path().to_owned()),
         limits: Limits { connect: Duration::from_secs(5), request: Duration::from_secs(10) },
+        look_interval: Duration::from_mins(10),
         audit_interval: Duration::from_mins(10),
     })
 }

@@ -126,6 +126,7 @@ async fn main() {
     let options = Options {
         secrets: SecretSource::Directory(secrets),
         limits: Limits { connect: Duration::from_secs(5), request: Duration::from_mins(5) },
+        look_interval: Duration::from_mins(10),
         audit_interval: Duration::from_hours(1),
     };
     let driver = NeutronDriver::new(options);

@@ -203,9 +203,23 @@ impl Cloud {
         self.first_vlan + u16::try_from(item).unwrap()
     }
 
+    /// Deletes a trunk, and makes another one with its name and parent port.
+    pub async fn make_trunk_again(&self, name: &str) {
+        let trunk = self.list(&format!("trunks?name={name}")).await[0].clone();
+        let id = trunk["id"].as_str().unwrap();
+        self.client.delete(&format!("/v2.0/trunks/{id}")).await.unwrap();
+        self.post("trunk", json!({ "name": name, "port_id": trunk["port_id"] })).await;
+    }
+
     /// A driver as a new process has it.
     pub fn driver(&self) -> NeutronDriver {
+        self.driver_that_looks(Duration::from_mins(10))
+    }
+
+    /// A driver that looks for its trunks once per `interval`.
+    pub fn driver_that_looks(&self, interval: Duration) -> NeutronDriver {
         NeutronDriver::new(Options {
+            look_interval: interval,
             secrets: SecretSource::Directory(self.secrets.path().to_owned()),
             limits: Limits { connect: Duration::from_secs(2), request: REQUEST_LIMIT },
             audit_interval: Duration::from_mins(10),

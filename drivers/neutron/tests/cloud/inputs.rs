@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use eno_sbi::Driver as _;
 use eno_schemas::{Item, Outcome};
+use futures::{FutureExt as _, StreamExt as _};
 use rcgen::generate_simple_self_signed;
 use serde_json::{Value, json};
 
-use crate::cloud::fixture::{Cloud, PHYSICAL, Role, applied, failure, port_of, reconcile, vid};
+use crate::cloud::fixture::{Cloud, PHYSICAL, Role, TARGET, applied, failure, port_of, reconcile, vid};
 use crate::cloud::proxy::{Fault, Proxy};
 
 /// The message of a failed login with these changes of the Secret.
@@ -224,6 +226,53 @@ async fn sub_port_of_others_is_rejected_on_its_port() {
     let reason = &reconciled.rejected[0].reason;
     assert!(reason.contains(&format!("is port by-hand ({port}), which is not ours")), "{reason}");
     assert_eq!(cloud.placed("t2").await.len(), 1, "the rest goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sub_port_in_the_place_of_ours_is_named() {
+    let cloud = Cloud::new(Role::Admin).await;
+    let driver = cloud.driver();
+    applied(&reconcile(&driver, &cloud.desired(&[("t1", &[1]), (PHYSICAL, &[1])])).await);
+    let network = cloud.list("networks?name=management").await[0]["id"].clone();
+    let port = cloud.post("port", json!({ "name": "by-hand", "network_id": network })).await;
+    let ours = &cloud.list("trunks?name=t1").await[0]["sub_ports"][0]["port_id"];
+    let trunk = cloud.trunk("t1").await;
+    let change = async |action: &str, sub_port: Value| {
+        let path = format!("/v2.0/trunks/{trunk}/{action}_subports");
+        cloud.client.put(&path, json!({ "sub_ports": [sub_port] })).await.unwrap();
+    };
+    change("remove", json!({ "port_id": ours })).await;
+    let theirs = json!({ "port_id": port, "segmentation_type": "vlan", "segmentation_id": cloud.vlan(1) });
+    change("add", theirs).await;
+    // A change on the view from before shows the new sub-port.
+    let reconciled = reconcile(&driver, &cloud.desired(&[("t1", &[0, 1]), (PHYSICAL, &[0, 1])])).await;
+    assert_eq!(reconciled.rejected.len(), 1, "{:?}", reconciled.rejected);
+    assert_eq!(reconciled.rejected[0].item, Item::port_vlan("t1", vid(cloud.vlan(1))));
+    let reason = &reconciled.rejected[0].reason;
+    assert!(reason.contains(&format!("is port by-hand ({port}), which is not ours")), "{reason}");
+    assert_eq!(cloud.placed("t1").await, BTreeSet::from([cloud.vlan(0)]), "the rest goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trunk_that_is_made_again_is_seen_before_the_audit() {
+    let cloud = Cloud::new(Role::Admin).await;
+    let driver = cloud.driver_that_looks(Duration::from_millis(100));
+    let desired = cloud.desired(&[("t1", &[0]), ("t2", &[0]), (PHYSICAL, &[0])]);
+    applied(&reconcile(&driver, &desired).await);
+    cloud.proxy.take_seen();
+    let mut changed = std::pin::pin!(driver.changed());
+    let looks = async {
+        while cloud.proxy.take_seen().is_empty() {
+            assert!(changed.next().now_or_never().is_none(), "nothing changed");
+            tokio::task::yield_now().await;
+        }
+    };
+    eno_conformance::soon("a look", Box::pin(looks)).await;
+    cloud.make_trunk_again("t2").await;
+    let seen = eno_conformance::soon("the change", Box::pin(changed.next())).await;
+    assert_eq!(seen.as_deref(), Some(TARGET));
+    applied(&reconcile(&driver, &desired).await);
+    assert_eq!(cloud.placed("t2").await, BTreeSet::from([cloud.vlan(0)]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
