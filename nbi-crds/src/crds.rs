@@ -37,7 +37,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         ]),
         with_status::<L2BridgeDomain>(&["readyInputs", "grantedID", "placement"]),
         with_status::<L2Service>(&["readyInputs", "grantedID", "placement", "connectionPoints"]),
-        with_status::<L2ServiceAttachment>(&["readyInputs", "podConfigurations", "addresses"]),
+        with_status::<L2ServiceAttachment>(&["readyInputs", "addressPool", "podConfigurations", "addresses"]),
         with_status::<NodePool>(&[]),
         with_status::<PhysicalNetwork>(&["switchPorts"]),
         with_status::<Route>(&[]),

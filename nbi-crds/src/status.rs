@@ -128,6 +128,11 @@ pub struct Status {
     #[serde(default)]
     #[schemars(schema_with = "schema::plain::<Placement>")]
     pub placement: Option<Placement>,
+    /// The L2Service whose name the pool of addresses has; absent: the IPAM plugin chooses the pool. Written and read by
+    /// the engine alone.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub address_pool: Option<String>,
     /// The ConnectionPoints on which attachments use the service.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::names::<1024>")]

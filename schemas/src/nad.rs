@@ -47,6 +47,10 @@ pub struct VlanAttachment {
     /// Address management, for access attachments: none, one, or one of each family.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<NadSubnet>,
+    /// Keeps the addresses apart from those of attachments with other pools, where the IPAM plugin would take them for
+    /// one: `network_name` of whereabouts, a part of `dataDir` of host-local. Absent: the plugin's own choice.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"))]
+    pub pool: Option<String>,
 }
 
 /// How the pod sees its VLANs.

@@ -15,6 +15,9 @@ pub(super) enum IpamConfig<'a> {
     Whereabouts {
         #[serde(flatten)]
         ranges: WhereaboutsRanges,
+        /// whereabouts keeps one pool for each range in the cluster, and one more for each name.
+        #[serde(rename = "network_name", skip_serializing_if = "Option::is_none")]
+        network_name: Option<&'a str>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         routes: Vec<Route>,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,6 +27,9 @@ pub(super) enum IpamConfig<'a> {
     HostLocal {
         /// One address is taken from each of the outer entries.
         ranges: Vec<Vec<LocalRange>>,
+        /// host-local keeps the addresses below it, in a directory with the `name` of the configuration.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data_dir: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         routes: Vec<Route>,
     },
@@ -78,9 +84,13 @@ pub(super) struct Route {
     gw: IpAddr,
 }
 
+/// The directory of host-local, unless the configuration names another.
+const HOST_LOCAL_DIR: &str = "/var/lib/cni/networks";
+
 /// `ipam` for no, one or two subnets.
 pub(super) fn ipam<'a>(
     subnets: &[NadSubnet],
+    pool: Option<&'a str>,
     dns: Option<&'a Dns>,
 ) -> Result<Option<IpamConfig<'a>>, UnsupportedAttachment> {
     let Some((first, others)) = subnets.split_first() else { return Ok(None) };
@@ -107,9 +117,14 @@ pub(super) fn ipam<'a>(
                 let ranges = std::iter::once(range).chain(others.iter().map(whereabouts)).collect();
                 WhereaboutsRanges::Two { ranges }
             };
-            IpamConfig::Whereabouts { ranges, routes, dns }
+            IpamConfig::Whereabouts { ranges, network_name: pool, routes, dns }
         }
-        Ipam::HostLocal => IpamConfig::HostLocal { ranges: subnets.iter().map(host_local).collect(), routes },
+        Ipam::HostLocal => IpamConfig::HostLocal {
+            ranges: subnets.iter().map(host_local).collect(),
+            // A network has the name of an attachment: no directory of addresses has this one.
+            data_dir: pool.map(|pool| format!("{HOST_LOCAL_DIR}/.eno/{pool}")),
+            routes,
+        },
         Ipam::Static => {
             let addresses = subnets.iter().map(static_address).collect::<Result<_, _>>()?;
             IpamConfig::Static { addresses, routes, dns }

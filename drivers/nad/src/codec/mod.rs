@@ -2,7 +2,8 @@
 //!
 //! The output is the reference implementation's, field for field, where that has one (ovs, host-device and
 //! whereabouts), with two additions: `name`, which plain CNI plugins insist on, and `dns` at the top level, because
-//! macvlan, ipvlan, vlan, host-device and older bridge plugins drop what they find inside `ipam`.
+//! macvlan, ipvlan, vlan, host-device and older bridge plugins drop what they find inside `ipam`. Only where the engine
+//! names a pool of addresses, `ipam` has one key more.
 //!
 //! Two traps of the plugins (read in and run with containernetworking/plugins 1.9.1):
 //! - **bridge with `vlanTrunk` and no `vlan`** puts the port into VLAN 1 untagged, whatever `preserveDefaultVlan` says:
@@ -108,7 +109,7 @@ pub fn render(name: &str, attachment: &VlanAttachment) -> Result<Rendered, Unsup
         name,
         plugin,
         mtu: attachment.mtu,
-        ipam: ipam::ipam(&attachment.subnets, dns.as_ref())?,
+        ipam: ipam::ipam(&attachment.subnets, attachment.pool.as_deref(), dns.as_ref())?,
         dns: dns.as_ref(),
     };
     let config =

@@ -123,6 +123,7 @@ pub fn ovs(vid: u16) -> VlanAttachment {
         vlans: NadVlans::Access(VlanId::new(vid).expect("a VLAN ID")),
         mtu: None,
         subnets: Vec::new(),
+        pool: None,
     }
 }
 

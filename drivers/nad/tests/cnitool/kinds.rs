@@ -193,7 +193,7 @@ pub static KINDS: [Kind; 9] = [
 ];
 
 /// An interface that is up and has no peer.
-fn uplink(host: &Namespace, name: &str) {
+pub fn uplink(host: &Namespace, name: &str) {
     host.ip(&["link", "add", name, "type", "veth", "peer", "name", "far"]);
     host.ip(&["link", "set", name, "up"]);
     host.ip(&["link", "set", "far", "up"]);
@@ -217,12 +217,23 @@ fn learned(host: &Namespace, link: &Value) -> Vec<u64> {
     entries.map(|entry| entry["vlan"].as_u64().unwrap_or_default()).collect()
 }
 
+/// An access attachment with addresses of host-local.
+pub fn macvlan_by_host_local() -> VlanAttachment {
+    access(Cni::Macvlan { master: "up0.13".into() }, vec![v4(Ipam::HostLocal)])
+}
+
 fn tagged(cni: Cni) -> VlanAttachment {
-    VlanAttachment { cni, vlans: NadVlans::Trunk, mtu: None, subnets: Vec::new() }
+    VlanAttachment { cni, vlans: NadVlans::Trunk, mtu: None, subnets: Vec::new(), pool: None }
 }
 
 fn access(cni: Cni, subnets: Vec<NadSubnet>) -> VlanAttachment {
-    VlanAttachment { cni, vlans: NadVlans::Access(VlanId::new(13).expect("a VLAN ID")), mtu: None, subnets }
+    VlanAttachment {
+        cni,
+        vlans: NadVlans::Access(VlanId::new(13).expect("a VLAN ID")),
+        mtu: None,
+        subnets,
+        pool: None,
+    }
 }
 
 fn pool(start: &str, end: &str) -> Pool {

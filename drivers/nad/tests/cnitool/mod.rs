@@ -15,6 +15,7 @@ use std::process::Command;
 
 use eno_control_plane::parts::{Part, Parts};
 use eno_driver_nad::codec::render;
+use eno_schemas::VlanAttachment;
 use kinds::{KINDS, Kind, Needs};
 use netns::{Namespace, run};
 use serde_json::{Value, json};
@@ -159,4 +160,50 @@ fn check_addresses(kind: &Kind, pod: &Namespace, link: &Value, config: &Value) {
         assert_eq!(found[0]["gateway"], json!(text("gw")), "{}: route {at}", kind.name);
         assert_eq!(found[0]["dev"], "net1", "{}: route {at}", kind.name);
     }
+}
+
+/// Two attachments of one name, as in two namespaces, are one network to host-local unless their pools have names.
+#[tokio::test]
+async fn named_pools_of_host_local_are_separate() {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "needs root, to make network namespaces (leave out: --skip named_pools_of_host_local_are_separate)"
+    );
+    let tools = Tools::get().await;
+    let host = Namespace::new("pools");
+    kinds::uplink(&host, "up0.13");
+    let network = format!("eno-test-{}-pools", std::process::id());
+    let folders: Vec<_> = [None, Some("eno-test-two")]
+        .into_iter()
+        .map(|pool| {
+            let attachment = VlanAttachment { pool: pool.map(Into::into), ..kinds::macvlan_by_host_local() };
+            let folder = tempfile::tempdir().expect("a folder");
+            let config = render(&network, &attachment).expect("a configuration").config;
+            fs::write(folder.path().join("10-net.conf"), config).expect("writing the configuration");
+            folder
+        })
+        .collect();
+    let mut pods = Vec::new();
+    for (folder, address) in
+        [(0, "10.10.13.10/24"), (1, "10.10.13.10/24"), (0, "10.10.13.11/24"), (1, "10.10.13.11/24")]
+    {
+        let pod = Namespace::new("pod");
+        let result = tools.cni("add", folders[folder].path(), &network, &host, &pod);
+        assert_eq!(result["ips"][0]["address"], address, "{result}");
+        pods.push((folder, pod));
+    }
+    for (folder, pod) in &pods {
+        tools.cni("del", folders[*folder].path(), &network, &host, pod);
+    }
+    for folder in [network.clone(), format!(".eno/eno-test-two/{network}")] {
+        let folder = Path::new("/var/lib/cni/networks").join(folder);
+        let left = fs::read_dir(&folder)
+            .expect("host-local's leases")
+            .map(|entry| entry.expect("an entry").file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("10.")).collect();
+        assert!(left.is_empty(), "{left:?}");
+        fs::remove_dir_all(&folder).expect("removing host-local's folder");
+    }
+    // Other tests may have pools beside it.
+    fs::remove_dir("/var/lib/cni/networks/.eno/eno-test-two").expect("removing the pool");
 }

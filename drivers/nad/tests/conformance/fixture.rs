@@ -185,6 +185,7 @@ impl DriverFixture for NadFixture {
             vlans: NadVlans::Access(VlanId::MAX),
             mtu: None,
             subnets: Vec::new(),
+            pool: None,
         };
         Desired::Nad(NadDesired {
             namespace: self.namespace.clone(),

@@ -324,7 +324,11 @@ impl Engine {
             self.work.trunks = true;
         }
         self.pods.object_validated(&key);
+        if key.kind == Kind::Subnet {
+            self.nad.index_subnet(&self.store, &key.name);
+        }
         if key.kind == Kind::L2ServiceAttachment {
+            self.nad.decide_pool(&mut self.store, &key, &mut self.work);
             self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
             if !same {
                 sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
@@ -358,7 +362,9 @@ impl Engine {
         self.pods.make_sample(&self.store, key, &mut self.work);
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
+            Kind::Subnet => self.nad.revalidate_shared_pools(&mut self.work),
             Kind::L2Service | Kind::L2BridgeDomain => {
+                self.nad.revalidate_shared_pools(&mut self.work);
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
                 sharing::reevaluate_subnet_neighbours(&self.store, key, &mut self.work);

@@ -81,6 +81,7 @@ impl Engine {
                 self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
+                self.nad.forget_pool(key, &mut self.work);
                 if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
                     self.nad.withdraw(key, &record.uid, &mut self.work);
                 }
@@ -88,11 +89,11 @@ impl Engine {
             Kind::NodePool
             | Kind::PhysicalNetwork
             | Kind::Route
-            | Kind::Subnet
             | Kind::Bridge
             | Kind::PodNetworkConfig
             | Kind::PodConfig => {}
             Kind::ConnectionPoint => self.fabric.remove_point(&key.name),
+            Kind::Subnet => self.nad.index_subnet(&self.store, &key.name),
         }
         if key.kind == Kind::L2BridgeDomain {
             self.fabric.bridge_domain_gone(&key.name, &mut self.work);

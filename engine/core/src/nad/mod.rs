@@ -1,5 +1,6 @@
 //! The NetworkAttachmentDefinitions of attachments: their content, and the pods that use them.
 
+pub mod pools;
 pub mod render;
 pub mod sharing;
 pub mod subnets;
@@ -16,6 +17,7 @@ use crate::store::Store;
 use crate::work::Work;
 use crate::{Effect, Key, Name, Target};
 
+use pools::SubnetIndex;
 use render::{Leases, exhausted, render};
 use target::{NadState, NadTarget};
 use users::Users;
@@ -34,6 +36,10 @@ pub struct Nads {
     pods_by_attachment: HashMap<Key, Users>,
     /// The pods that use any L2ServiceAttachment that they may use.
     users_of_any: Users,
+    /// Subnets by their networks.
+    subnets: SubnetIndex,
+    /// The L2ServiceAttachments that share a pool of addresses with another L2Service.
+    shared_pools: BTreeSet<Key>,
 }
 
 impl Nads {

@@ -39,7 +39,8 @@ pub(crate) fn render(store: &Store, key: &Key, leases: Leases<'_>) -> Option<Vla
         }
     }
     let (cni, vlans) = target::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
-    Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets })
+    let pool = store.get(key).filter(|_| !subnets.is_empty()).and_then(|record| record.pool.name());
+    Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets, pool })
 }
 
 /// The Subnet of an access attachment that has no address left for its NetworkAttachmentDefinition.

@@ -62,6 +62,9 @@ impl Nads {
                 self.pods_by_attachment.remove(key);
             }
             users_changed(store, key, gone.is_some_and(|(namespace, _)| namespace != key.namespace), work);
+            if self.shared_pools.contains(key) {
+                work.validate.insert(key.clone());
+            }
         }
         if !now.is_empty() {
             self.attachments_by_pod.insert(uid.clone(), now);
@@ -71,6 +74,7 @@ impl Nads {
     fn remove_user_of_any(&mut self, store: &Store, uid: &Name, work: &mut Work) {
         if self.users_of_any.remove(uid).is_some() {
             revalidate_deleted(store, work);
+            self.revalidate_shared_pools(work);
         }
     }
 
@@ -117,7 +121,7 @@ fn users_changed(store: &Store, key: &Key, foreign: bool, work: &mut Work) {
     }
 }
 
-fn may_use(store: &Store, key: &Key, namespace: &Name) -> bool {
+pub(super) fn may_use(store: &Store, key: &Key, namespace: &Name) -> bool {
     let Some(record) = store.get(key).filter(|_| key.namespace != *namespace) else { return true };
     let spec = record.spec.as_ref().ok().or(record.effective.as_ref());
     let selector = spec.and_then(|spec| spec.attachment()).and_then(|spec| spec.usable_from.as_ref());

@@ -10,6 +10,8 @@ use crate::Name;
 pub enum ConditionType {
     /// Pods get their addresses from the attachment's Subnets.
     AddressesAssigned,
+    /// Pods get addresses of a pool that no other L2Service has.
+    AddressesSeparate,
     /// No two pods get the same address.
     AddressesUnique,
     /// A change of the device can be rolled back.
@@ -104,6 +106,8 @@ pub enum ConditionReason {
     PerNode,
     /// The confirmed commit survives the session (RFC 6241, 8.4).
     Persistent,
+    /// Pods use the pool of addresses.
+    PoolInUse,
     /// The error is transient.
     Recoverable,
     /// A named object does not exist.

@@ -79,6 +79,8 @@ pub struct Status {
     pub placement: Option<PlacementStatus>,
     /// The last valid spec. [`Spec::from_json`] reads it back.
     pub realized: Option<Arc<Spec>>,
+    /// The L2Service whose name an attachment's pool of addresses has; `None`: the IPAM plugin chooses the pool.
+    pub address_pool: Option<Name>,
     /// The connection points of a service.
     pub connection_points: Vec<Name>,
     /// The switch ports that lead to a PhysicalNetwork, as `<FabricDevice>:<port>`.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{Ipam, VlanType};
 
+use crate::nad::pools::AddressPool;
 use crate::nad::render::{Leases, exhausted, nad_subnets};
 use crate::nad::sharing::attachments_on;
 use crate::spec::{AttachmentSpec, Plugin};
@@ -106,6 +107,20 @@ impl Evaluator<'_> {
                 ConditionReason::NoneLeft,
                 message,
             ));
+        }
+        let record = self.store.get(key);
+        if let Some(AddressPool::Shared(other)) = record.map(|record| &record.pool) {
+            let message = format!(
+                "its L2Service has a Subnet in common with that of L2ServiceAttachment {}/{} or one that overlaps, and the IPAM plugin hands out both from one pool; its own pool follows when no pod uses the attachments of its L2Service",
+                other.namespace, other.name
+            );
+            let shared = ConditionState::new(
+                ConditionType::AddressesSeparate,
+                false,
+                ConditionReason::PoolInUse,
+                message,
+            );
+            evaluation.conditions.push(shared);
         }
         let subnets = nad_subnets(self.store, spec);
         let Some((name, _)) = subnets.iter().find(|(_, subnet)| subnet.ipam == Ipam::HostLocal) else {

@@ -188,6 +188,7 @@ fn build(
         granted_id,
         placement: facts.placement.clone().filter(|_| !matches!(phase, Phase::Ready | Phase::Deleted)),
         realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| deleting)),
+        address_pool: record.pool.service().cloned(),
         connection_points: facts.connection_points.clone(),
         switch_ports: facts.switch_ports.clone(),
         cluster: device.map(|device| device.cluster.clone()),

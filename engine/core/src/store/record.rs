@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::nad::pools::AddressPool;
 use crate::spec::{Invalid, Spec};
 use crate::vlan::Seniority;
 use crate::{Key, Name, Object, Status};
@@ -45,6 +46,8 @@ pub struct Record {
     pub version: u64,
     /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
+    /// The pool of addresses of an attachment.
+    pub pool: AddressPool,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -74,6 +77,7 @@ impl Record {
             await_elapsed: status.phase.is_some(),
             version: 0,
             indexed_references: BTreeSet::new(),
+            pool: former_pool(&status),
             status,
             finalizer_requested: false,
             deadline: None,
@@ -94,5 +98,15 @@ impl Record {
     pub fn references(&self) -> BTreeSet<Key> {
         let spec = self.spec.as_ref().ok();
         spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
+    }
+}
+
+/// The pool that an attachment had under a former leader.
+fn former_pool(status: &Status) -> AddressPool {
+    let was_realized = status.realized.as_deref().is_some_and(|spec| spec.attachment().is_some());
+    match &status.address_pool {
+        Some(service) => AddressPool::Named(service.clone()),
+        None if was_realized => AddressPool::Default,
+        None => AddressPool::None,
     }
 }

@@ -61,6 +61,9 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(realized) = status.realized.as_deref() {
         put(&mut fields, "realized", realized);
     }
+    if let Some(service) = &status.address_pool {
+        fields.insert("addressPool".into(), (**service).into());
+    }
     if !status.connection_points.is_empty() {
         let names = status.connection_points.iter().map(|name| Value::from(&**name));
         fields.insert("connectionPoints".into(), names.collect());

@@ -57,6 +57,7 @@ fn of_network(kind: Kind, source: crds::Status) -> Status {
         granted_id: source.granted_id.and_then(|id| VlanId::new(id).ok()),
         placement: source.placement.map(placement),
         realized: realized(kind, source.realized),
+        address_pool: source.address_pool.map(Name::from),
         cluster: source.cluster_id.map(Name::from),
         connection_points: source.connection_points.into_iter().map(Name::from).collect(),
         switch_ports: source.switch_ports,

@@ -40,6 +40,7 @@ fn full() -> Status {
             desired: VlanId::new(20).ok(),
             rejected_by: Some(("leaf1".into(), false)),
         }),
+        address_pool: Some("sn".into()),
         connection_points: vec!["cp".into()],
         switch_ports: vec!["leaf1:eth1/0:2".into()],
         cluster: Some("lab".into()),

@@ -1,0 +1,298 @@
+//! The pools of addresses that IPAM plugins keep. whereabouts has one for each range of the cluster, host-local one for
+//! each name of a configuration, whatever the namespace or the VLAN. So two L2Services may share a pool that should
+//! have one each: then one of them keeps it, and the other gets a name of its own.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use eno_schemas::{Ipam, VlanType};
+use ipnet::IpNet;
+use sha2::{Digest as _, Sha256};
+
+use crate::nad::Nads;
+use crate::nad::users::may_use;
+use crate::spec::{Spec, SubnetSpec};
+use crate::store::Store;
+use crate::store::record::Record;
+use crate::work::Work;
+use crate::{Key, Kind, Name};
+
+/// Maximum length of a pool's name. whereabouts makes it a part of the name of an object.
+const MAX_NAME_LEN: usize = 128;
+
+/// The pool of addresses of an attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AddressPool {
+    /// It has none, or none yet.
+    #[default]
+    None,
+    /// The one that the plugin chooses.
+    Default,
+    /// The one that the plugin chooses, which an attachment of another L2Service has too. It gets a name when no pod
+    /// uses it.
+    Shared(Key),
+    /// One with the name of this L2Service.
+    Named(Name),
+}
+
+impl AddressPool {
+    /// The L2Service whose name it has.
+    pub fn service(&self) -> Option<&Name> {
+        if let Self::Named(service) = self { Some(service) } else { None }
+    }
+
+    /// The name that the plugin gets; `None`: it chooses.
+    pub fn name(&self) -> Option<String> {
+        let service = self.service()?;
+        if service.len() <= MAX_NAME_LEN {
+            return Some(service.to_string());
+        }
+        let digest = Sha256::digest(service.as_bytes());
+        let digest = digest.iter().take(8).fold(0u64, |all, byte| (all << 8) | u64::from(*byte));
+        let digest = format!("{digest:016x}");
+        let start = &service[..service.floor_char_boundary(MAX_NAME_LEN - digest.len() - 1)];
+        Some(format!("{}-{digest}", start.trim_end_matches(['-', '.'])))
+    }
+
+    fn is_default(&self) -> bool {
+        matches!(self, Self::Default | Self::Shared(_))
+    }
+}
+
+/// Subnets by their networks.
+#[derive(Debug, Default)]
+pub(crate) struct SubnetIndex {
+    subnets: BTreeMap<IpNet, BTreeSet<Name>>,
+    networks: HashMap<Name, IpNet>,
+}
+
+impl SubnetIndex {
+    /// Takes the network of a Subnet; `None`: the Subnet is gone.
+    pub fn set(&mut self, name: &Name, network: Option<IpNet>) {
+        let network = network.map(|network| network.trunc());
+        let before = match network {
+            Some(network) => self.networks.insert(name.clone(), network),
+            None => self.networks.remove(name),
+        };
+        if before == network {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(names) = self.subnets.get_mut(&before)
+        {
+            names.remove(name);
+            if names.is_empty() {
+                self.subnets.remove(&before);
+            }
+        }
+        if let Some(network) = network {
+            self.subnets.entry(network).or_default().insert(name.clone());
+        }
+    }
+
+    /// The Subnets that have an address in common with a network.
+    fn overlapping(&self, network: &IpNet) -> BTreeSet<&Name> {
+        let wider = (0..network.prefix_len()).filter_map(|length| IpNet::new(network.addr(), length).ok());
+        let around = wider.filter_map(|wider| self.subnets.get(&wider.trunc()));
+        let last = network.broadcast();
+        let inside = self
+            .subnets
+            .range(network.trunc()..)
+            .take_while(|(other, _)| other.addr().is_ipv4() == last.is_ipv4() && other.addr() <= last);
+        around.chain(inside.map(|(_, names)| names)).flatten().collect()
+    }
+}
+
+/// The attachments that have one pool: those of an L2Service, and with host-local those of one name.
+struct Sharers {
+    service: Name,
+    ipam: Ipam,
+    /// With host-local.
+    name: Option<Name>,
+}
+
+impl Sharers {
+    /// Those of an attachment; `None`: no plugin keeps a pool for it.
+    fn of(store: &Store, key: &Key) -> Option<Self> {
+        let spec =
+            store.effective(key, Spec::attachment).filter(|spec| spec.vlan_type == VlanType::Access)?;
+        let service = spec.services.first()?.clone();
+        let kept = |ipam: &Ipam| matches!(ipam, Ipam::Whereabouts | Ipam::HostLocal);
+        let ipam = store.subnets_of(spec).into_iter().map(|(_, subnet)| subnet.ipam).find(kept)?;
+        let name = (ipam == Ipam::HostLocal).then(|| key.name.clone());
+        Some(Self { service, ipam, name })
+    }
+
+    /// Their keys, and those of another L2Service that the plugin takes for one pool with them.
+    fn members<'a>(&'a self, store: &'a Store, service: &'a Name) -> impl Iterator<Item = &'a Key> {
+        store.referrers(&Key::cluster(Kind::L2Service, service)).filter(move |key| {
+            let spec = store.effective(key, Spec::attachment);
+            self.name.as_ref().is_none_or(|name| *name == key.name)
+                && spec.is_some_and(|spec| {
+                    spec.vlan_type == VlanType::Access && spec.services.first() == Some(service)
+                })
+        })
+    }
+
+    /// The pool that those of an L2Service have, with one of them; `None`: none has one yet.
+    fn pool<'a>(&'a self, store: &'a Store, service: &'a Name) -> Option<(&'a Key, &'a AddressPool)> {
+        let mut pools = self.members(store, service).filter_map(|key| Some((key, &store.get(key)?.pool)));
+        pools.find(|(_, pool)| pool.is_default() || pool.service() == Some(service))
+    }
+
+    /// The L2Services with addresses in common.
+    fn rivals<'a>(&self, store: &'a Store, index: &'a SubnetIndex) -> BTreeSet<&'a Name> {
+        let service = store.service(&self.service);
+        let kept = |name: &Name| store.subnet(name).filter(|subnet: &&SubnetSpec| subnet.ipam == self.ipam);
+        let own = service.into_iter().flat_map(|service| &service.subnets).filter_map(kept);
+        let subnets = own.flat_map(|subnet| index.overlapping(&subnet.network));
+        let subnets = subnets.filter(|name| kept(name).is_some()).collect::<BTreeSet<_>>();
+        let has = |service: &&Key, subnet: &Name| {
+            service.name != self.service
+                && store.service(&service.name).is_some_and(|spec| spec.subnets.contains(subnet))
+        };
+        let services = subnets.into_iter().flat_map(|subnet| {
+            let key = Key::cluster(Kind::Subnet, subnet);
+            store.referrers(&key).filter(|service| has(service, subnet)).collect::<Vec<_>>()
+        });
+        services.map(|service| &service.name).collect()
+    }
+}
+
+impl Nads {
+    /// A Subnet was validated, or is gone.
+    pub fn index_subnet(&mut self, store: &Store, name: &Name) {
+        self.subnets.set(name, store.subnet(name).map(|subnet| subnet.network));
+    }
+
+    /// Something changed by which an attachment may share its pool no longer.
+    pub fn revalidate_shared_pools(&self, work: &mut Work) {
+        work.validate.extend(self.shared_pools.iter().cloned());
+    }
+
+    /// An attachment is gone.
+    pub fn forget_pool(&mut self, key: &Key, work: &mut Work) {
+        self.shared_pools.remove(key);
+        self.revalidate_shared_pools(work);
+    }
+
+    /// Decides on the pool of an attachment, and of those that have it too.
+    pub fn decide_pool(&mut self, store: &mut Store, key: &Key, work: &mut Work) {
+        let Some(sharers) = Sharers::of(store, key) else {
+            return self.set_pool(store, key, AddressPool::None, work);
+        };
+        let before = sharers.pool(store, &sharers.service).map(|(_, pool)| pool.clone());
+        let pool = self.pool_of(store, &sharers, before.as_ref(), work);
+        if before.is_some_and(|before| before != pool) {
+            let members: Vec<Key> = sharers.members(store, &sharers.service).cloned().collect();
+            for member in members.into_iter().filter(|member| member != key) {
+                self.set_pool(store, &member, pool.clone(), work);
+                work.validate.insert(member);
+            }
+        }
+        self.set_pool(store, key, pool, work);
+    }
+
+    /// `before`: the pool that its attachments have.
+    fn pool_of(
+        &self,
+        store: &Store,
+        sharers: &Sharers,
+        before: Option<&AddressPool>,
+        work: &mut Work,
+    ) -> AddressPool {
+        let service = &sharers.service;
+        if let Some(named @ AddressPool::Named(_)) = before {
+            return named.clone();
+        }
+        let seniority =
+            |service: &Name| store.get(&Key::cluster(Kind::L2Service, service)).map(Record::seniority);
+        let mut holder: Option<&Key> = None;
+        for rival in sharers.rivals(store, &self.subnets) {
+            let comes_first = before.is_none() || seniority(rival) < seniority(service);
+            match sharers.pool(store, rival) {
+                Some((other, pool)) if comes_first && pool.is_default() => holder = holder.or(Some(other)),
+                // It yields.
+                Some((other, AddressPool::Default)) => drop(work.validate.insert(other.clone())),
+                _ => {}
+            }
+        }
+        let is_used = || sharers.members(store, service).any(|member| self.is_used(store, member));
+        match holder {
+            None => AddressPool::Default,
+            Some(holder) if before.is_some() && is_used() => AddressPool::Shared(holder.clone()),
+            Some(_) => AddressPool::Named(service.clone()),
+        }
+    }
+
+    fn set_pool(&mut self, store: &mut Store, key: &Key, pool: AddressPool, work: &mut Work) {
+        let is_shared = matches!(pool, AddressPool::Shared(_));
+        if is_shared {
+            self.shared_pools.insert(key.clone())
+        } else {
+            self.shared_pools.remove(key)
+        };
+        if let Some(record) = store.get_mut(key)
+            && record.pool != pool
+        {
+            record.pool = pool;
+            work.evaluate.insert(key.clone());
+            self.revalidate_shared_pools(work);
+        }
+    }
+
+    /// True when a pod uses the NetworkAttachmentDefinition.
+    fn is_used(&self, store: &Store, key: &Key) -> bool {
+        self.pods_by_attachment.contains_key(key)
+            || self.users_of_any.values().any(|(namespace, _)| may_use(store, key, namespace))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subnets_overlap_when_one_contains_the_other() {
+        let mut index = SubnetIndex::default();
+        let all = [
+            "10.0.0.0/8",
+            "10.0.0.0/24",
+            "10.0.0.128/25",
+            "10.0.1.0/24",
+            "0.0.0.0/0",
+            "::/0",
+            "2001:db8::/64",
+        ];
+        for network in all {
+            index.set(&network.into(), Some(network.parse().expect("a network")));
+        }
+        let found = |index: &SubnetIndex, network: &str| -> Vec<String> {
+            let names = index.overlapping(&network.parse().expect("a network"));
+            names.into_iter().map(ToString::to_string).collect()
+        };
+        for (network, expected) in [
+            ("10.0.0.0/24", &["0.0.0.0/0", "10.0.0.0/24", "10.0.0.0/8", "10.0.0.128/25"][..]),
+            ("10.0.0.0/25", &["0.0.0.0/0", "10.0.0.0/24", "10.0.0.0/8"]),
+            ("10.0.0.0/23", &["0.0.0.0/0", "10.0.0.0/24", "10.0.0.0/8", "10.0.0.128/25", "10.0.1.0/24"]),
+            ("192.0.2.0/24", &["0.0.0.0/0"]),
+            ("2001:db8::/32", &["2001:db8::/64", "::/0"]),
+            ("fd00::/64", &["::/0"]),
+        ] {
+            assert_eq!(found(&index, network), expected, "{network}");
+        }
+        index.set(&"10.0.0.0/24".into(), Some("192.0.2.0/25".parse().expect("a network")));
+        index.set(&"0.0.0.0/0".into(), None);
+        assert_eq!(found(&index, "10.0.0.0/25"), ["10.0.0.0/8"]);
+        assert_eq!(found(&index, "192.0.2.0/24"), ["10.0.0.0/24"]);
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let name = |service: &str| AddressPool::Named(service.into()).name().expect("a name");
+        assert_eq!(name("media.1"), "media.1");
+        let (one, other) = (name(&format!("{}.a", "x".repeat(200))), name(&format!("{}.b", "x".repeat(200))));
+        assert!(one != other && one.len() <= MAX_NAME_LEN, "{one} {other}");
+        let cut = name(&format!("{}.{}", "x".repeat(110), "y".repeat(100)));
+        assert!(!cut.contains(".-"), "{cut}");
+    }
+}
