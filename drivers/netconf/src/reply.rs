@@ -15,6 +15,10 @@ const MAX_TEXT: usize = 600;
 /// Maximum errors of a reply, and leaves of one `error-info`.
 const MAX_ERRORS: usize = 2000;
 const MAX_INFO: usize = 16;
+/// Maximum depth of the elements, of which devices leave some unclosed. Deeper ones end the reading.
+const MAX_DEPTH: usize = 256;
+/// Number of the last errors that a further one is compared with.
+const COMPARED: usize = 8;
 
 /// One `<rpc-error>` of severity error (RFC 6241 section 4.3). Its texts are excerpts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -168,6 +172,10 @@ pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     loop {
         buffer.clear();
         match reader.read_event_into(&mut buffer) {
+            Ok(Event::Start(_)) if errors.open.len() >= MAX_DEPTH => {
+                errors.finish();
+                return if errors.found.is_empty() { Err(XmlError::too_deep()) } else { Ok(errors.found) };
+            }
             Ok(Event::Start(tag)) => {
                 text.clear();
                 errors.enter(tag.local_name().into_inner());
@@ -229,7 +237,8 @@ impl Errors {
     fn finish(&mut self) {
         let Some((_, error, false)) = self.current.take() else { return };
         // Several engines of one device report the same.
-        if self.found.len() < MAX_ERRORS && !self.found.contains(&error) {
+        let is_new = !self.found.iter().rev().take(COMPARED).any(|one| *one == error);
+        if self.found.len() < MAX_ERRORS && is_new {
             self.found.push(error);
         }
     }

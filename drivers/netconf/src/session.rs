@@ -509,7 +509,7 @@ fn no_hello(error: Option<SessionError>, wait: Duration, received: &Text) -> Ses
         }
         Some(error) => error,
         None if text.is_empty() => SessionError::TimedOut { operation: "<hello>".into(), limit: wait },
-        None => SessionError::Protocol(format!("no hello within {} s, but: {text}", wait.as_secs_f32())),
+        None => SessionError::Ended(format!("no hello within {} s, but: {text}", wait.as_secs_f32())),
     }
 }
 

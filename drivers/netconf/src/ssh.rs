@@ -218,7 +218,9 @@ async fn start_netconf(
                 errors.extend_from_slice(&data);
             }
             Some(ChannelMsg::Eof | ChannelMsg::Close) | None => {
-                return Err(refused("it closes the channel of the subsystem netconf", &errors));
+                // A device that is busy, or at the limit of its sessions, does this.
+                let reason = refused("it closes the channel of the subsystem netconf", &errors).to_string();
+                return Err(SessionError::Ended(reason).into());
             }
             Some(_) => {}
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::text::Text;
+use crate::text::{Text, excerpt};
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
@@ -18,9 +18,19 @@ pub struct XmlError(String);
 
 impl From<quick_xml::Error> for XmlError {
     fn from(error: quick_xml::Error) -> Self {
-        Self(error.to_string())
+        Self(excerpt(&error.to_string(), MAX_ERROR))
     }
 }
+
+impl XmlError {
+    /// Its elements are nested too deeply.
+    pub(crate) fn too_deep() -> Self {
+        Self("its elements are nested too deeply".to_owned())
+    }
+}
+
+/// Maximum characters of the text of an error. It may have names of the document, and reaches statuses.
+const MAX_ERROR: usize = 300;
 
 /// The role of an element's namespace in [`walk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -192,7 +192,7 @@ async fn error_of_a_missing_hello_shows_what_came_instead() {
     for (sent, ends, expected, is_end) in [
         (String::new(), true, "closed", true),
         (said.to_owned(), true, "Too many sessions of <eno> & others", true),
-        (said.to_owned(), false, "Too many sessions of <eno> & others", false),
+        (said.to_owned(), false, "Too many sessions of <eno> & others", true),
         (format!("{limit}{END}"), true, "resource-denied: 8 sessions are open", true),
         (reply(1, limit) + END, false, "resource-denied: 8 sessions are open", true),
         (format!("{said}{END}"), false, "Too many sessions of <eno> & others", false),

@@ -21,6 +21,8 @@ use crate::view::View;
 
 /// The name of the driver.
 const NAME: &str = "neutron";
+/// Time limit of one look at the trunks of a cloud.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Configuration of the driver.
 #[derive(Clone, Debug)]
@@ -213,7 +215,9 @@ impl Driver for NeutronDriver {
         let remade = stream::unfold(looks, async |(looks, targets)| {
             loop {
                 let name = looks.next().await;
-                if misses_a_trunk(&targets, &name).await {
+                // One cloud that hangs does not hold up the others; the next look asks again.
+                let look = tokio::time::timeout(LOOK_TIMEOUT, misses_a_trunk(&targets, &name));
+                if look.await.unwrap_or(false) {
                     return Some((name, (looks, targets)));
                 }
             }

@@ -166,3 +166,39 @@ fn pool_is_shared_no_longer_when_the_other_user_goes() {
         assert_eq!(pool(&w, &b), None, "it needs no name");
     }
 }
+
+/// The older service has no pods, so it can take another pool at once.
+#[test]
+fn service_without_pods_yields_to_one_with_pods() {
+    let (mut w, a, b) = with_shared_pool();
+    w.remove_pod_and_settle("uid-pa");
+    assert_eq!((pool(&w, &a).as_deref(), shared(&w, &a)), (Some("one"), None));
+    assert_eq!((pool(&w, &b), shared(&w, &b)), (None, None));
+}
+
+/// An attachment that changes to another L2Service gets that one's pool, and brings none.
+#[test]
+fn attachment_that_changes_its_service_brings_no_pool() {
+    for name in ["a0", "z0"] {
+        let mut w = World::leaf_spine();
+        apply_service(&mut w, "other", 300, "10.9.0.0/24", Ipam::Whereabouts);
+        apply_service(&mut w, "one", 100, "10.0.0.0/24", Ipam::Whereabouts);
+        apply_service(&mut w, "two", 200, "10.0.0.0/24", Ipam::Whereabouts);
+        let moved = w.apply(attachment(name, &["other"], "cp"));
+        let one = w.apply_and_settle(attachment("one", &["one"], "cp"));
+        let two = w.apply_and_settle(attachment("two", &["two"], "cp"));
+        w.apply_pod(pod_using("p1", &["one"]));
+        w.apply_pod_and_settle(pod_using("p2", &["two"]));
+        assert_eq!((pool(&w, &one), pool(&w, &two).as_deref()), (None, Some("two")));
+        w.apply_and_settle(attachment(name, &["two"], "cp"));
+        for restarted in [false, true] {
+            if restarted {
+                w.restart();
+                w.settle();
+            }
+            assert_eq!(pool(&w, &one), None, "{name}");
+            assert_eq!((pool(&w, &two).as_deref(), shared(&w, &two)), (Some("two"), None), "{name}");
+            assert_eq!(pool(&w, &moved).as_deref(), Some("two"), "{name}");
+        }
+    }
+}

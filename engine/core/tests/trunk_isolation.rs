@@ -137,6 +137,20 @@ fn older_attachment_that_becomes_a_trunk_evicts_no_other() {
     assert_eq!(w.phase(&trunk), Phase::Ready, "{}", w.message(&trunk));
 }
 
+/// An attachment whose permission was narrowed may become a trunk that leaves the closed service.
+#[test]
+fn own_realised_spec_does_not_exclude_a_change() {
+    let mut w = world_with_private_service();
+    label_namespace(&mut w, "n1", &[1]);
+    let plain = in_namespace("n1", 10, attachment("a", &["private"], "left"));
+    let a = w.apply_and_settle(plain);
+    label_namespace(&mut w, "n1", &[]);
+    w.settle();
+    assert_eq!(w.phase(&a), Phase::Error);
+    w.apply_and_settle(in_namespace("n1", 10, trunk("a", &["own"], "left")));
+    assert_eq!(w.phase(&a), Phase::Ready, "{}", w.message(&a));
+}
+
 #[test]
 fn attachments_without_a_conflict_are_both_ready() {
     for case in ["other nodes", "open to all", "open to the namespace", "trunk allowed", "selectivetrunk"] {

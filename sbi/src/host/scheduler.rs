@@ -86,8 +86,9 @@ struct Target<R> {
     in_flight: Option<watch::Sender<LatestCommand>>,
     /// The jobs to start.
     pending: Pending,
-    /// Number of failures in a row.
+    /// Number of failures in a row, and the policy of their retries.
     failures: u32,
+    policy: Option<Backoff>,
     /// The caller's state.
     record: R,
 }
@@ -324,6 +325,9 @@ impl<R: Default> TargetScheduler<R> {
         }
         match retry {
             Some((generation, policy)) if current == Some(generation) && target.owned => {
+                if target.policy.replace(*policy) != Some(*policy) {
+                    target.failures = 0;
+                }
                 target.failures = target.failures.saturating_add(1);
                 self.retries.insert(name.to_owned(), now + policy.delay(target.failures, random()));
             }
@@ -360,6 +364,7 @@ impl<R: Default> TargetScheduler<R> {
             in_flight: None,
             pending: Pending::default(),
             failures: 0,
+            policy: None,
             record: R::default(),
         });
         target.position = position;

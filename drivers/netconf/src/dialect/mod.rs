@@ -45,6 +45,7 @@ const MAX_VALUE: usize = 80;
 /// Marks a port as one whose configuration the dialect does not understand. The other ports are not affected.
 fn set_unfit(port: &mut ObservedPort, leaf: &str, value: &str) {
     port.unfit.get_or_insert_with(|| not_understood(leaf, value));
+    port.unread = true;
 }
 
 /// The reason of such a port.

@@ -17,14 +17,14 @@ use std::fmt::Write as _;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
-use crate::dialect::{Dialect, ParseError, set_unfit};
+use crate::dialect::{Dialect, MAX_VALUE, ParseError, set_unfit};
 use crate::hello::Hello;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
     ObservedVlan, PortChange, Setting,
 };
 use crate::reply::RpcError;
-use crate::text::Text;
+use crate::text::{Text, excerpt};
 use crate::xml::{NETCONF, Scope, Step, escape, walk};
 
 const DEVICE: &str = "http://cisco.com/ns/yang/cisco-nx-os-device";
@@ -403,7 +403,8 @@ impl Port {
                     Some(text) => text.parse().unwrap_or_else(|_| {
                         observed.has_unresolved_members = true;
                         set_unfit(&mut observed, "trunkVlans", text);
-                        VlanSet::EMPTY
+                        let parts = text.split(',').filter_map(|part| part.parse::<VlanSet>().ok());
+                        parts.fold(VlanSet::EMPTY, |all, part| all.union(&part))
                     }),
                 };
                 observed.open = list == VlanSet::all();
@@ -415,7 +416,10 @@ impl Port {
                 observed.access = vlan(&mut observed, "accessVlan", &self.access);
                 observed.mode = observed.access.map(|_| Mode::Access);
             }
-            other => observed.unfit = Some(format!("is a port of mode {other}, which is left as it is")),
+            other => {
+                let other = excerpt(other, MAX_VALUE);
+                observed.unfit = Some(format!("is a port of mode {other}, which is left as it is"));
+            }
         }
         observed
     }

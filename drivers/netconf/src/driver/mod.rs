@@ -313,6 +313,10 @@ impl NetconfDriver {
             device.interrupted |= error.unreachable();
             let more_time = error.given_up_after().map(more_time);
             device.rpc_limit = more_time.or(device.rpc_limit);
+            if matches!(error, TransactionError::ConfirmTimeoutRefused { .. }) {
+                // Perhaps it refuses what slow replies have added to the time.
+                device.rpc_limit = None;
+            }
             match error {
                 TransactionError::NotConfirmed { reason } if work.is_confirmed() && !applied_again => {
                     warn!(

@@ -310,8 +310,19 @@ fn plan_port(
 ) -> Option<PortChange> {
     let current = subject.current;
     if let Some(what) = &current.unfit {
-        subject.reject(&format!("{} {what}", subject.name), plan);
+        let reason = format!("{} {what}", subject.name);
+        subject.reject(&reason, plan);
         wanted = VlanSet::EMPTY;
+        if current.unread {
+            for vid in
+                current.tagged().intersection(ours).difference(keep).difference(&current.inherited).iter()
+            {
+                for port in subject.ports {
+                    plan.rejected.push(Rejection::permanent(Item::port_vlan(&port.name, vid), &*reason));
+                }
+            }
+            return None;
+        }
     }
     for (vid, what) in current.taken.iter().filter(|(vid, _)| wanted.contains(**vid)) {
         subject.reject_vlan(*vid, &format!("VLAN {vid} can't be on {}: {what}", subject.name), plan);

@@ -70,6 +70,8 @@ pub struct ObservedPort {
     pub taken: BTreeMap<VlanId, String>,
     /// The reason why it can carry no VLAN of ours, as a phrase that follows its name.
     pub unfit: Option<String>,
+    /// The dialect does not understand its configuration, so nothing of it is written.
+    pub unread: bool,
     /// Tagged VLANs that the interface inherits. The driver does not change them.
     pub inherited: VlanSet,
     /// VLANs that the interface refers to by name. Without the VLAN the reference would dangle.

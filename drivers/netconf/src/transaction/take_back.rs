@@ -7,8 +7,12 @@ use eno_schemas::{VlanId, VlanSet};
 
 use crate::plan::{ChangeUnit, Changes, Exclusions, ObservedConfig, Plan, plan};
 use crate::session::{Call, CallError, Session};
+use crate::text::{REPLACEMENT, excerpt};
 use crate::transaction::read::View;
 use crate::transaction::{ReadBack, Transaction, TransactionError};
+
+/// Maximum characters of a device's name in a reason.
+const MAX_SHOWN: usize = 80;
 
 /// What is needed of the state before a change to verify it and to take it back.
 pub(super) struct Before {
@@ -36,6 +40,7 @@ impl Before {
 pub(super) fn exclude_renamed(verified: &ReadBack, changes: &Changes, excluded: &mut Exclusions) {
     for vid in &verified.renamed {
         let shown = verified.now.vlans.get(vid).and_then(|vlan| vlan.name.as_deref()).unwrap_or_default();
+        let shown = excerpt(shown, MAX_SHOWN);
         let name = changes.create.get(vid).map(String::as_str).unwrap_or_default();
         let reason = format!(
             "the device can't hold the name {name:?} of the VLAN: it shows {shown:?}. So the VLAN was taken back"
@@ -77,7 +82,9 @@ impl<S: Session> Transaction<'_, S> {
         // A VLAN that was there before gets its name back.
         for (vid, name) in before.names.iter().filter(|(vid, _)| now.renamed.contains(**vid)) {
             changes.delete.remove(*vid);
-            changes.create.extend(name.clone().map(|name| (*vid, name)));
+            // A name that could not be read as it is, is not written.
+            let name = name.clone().filter(|name| !name.contains(REPLACEMENT));
+            changes.create.extend(name.map(|name| (*vid, name)));
             for (port, change) in &mut changes.ports {
                 if before.added.get(port).is_none_or(|added| !added.contains(*vid)) {
                     change.remove.remove(*vid);

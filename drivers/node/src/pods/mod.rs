@@ -64,7 +64,7 @@ pub struct Options {
     /// only in a reconcile with an unchanged desired state. Zero: in each of those.
     pub audit: Duration,
     /// The folder of network namespaces, `/run/netns`. It is searched once for pods that became undesired while no
-    /// agent ran.
+    /// agent ran, and for other pods' namespaces when what a pod made on an interface of ENO ends.
     pub namespaces: PathBuf,
 }
 

@@ -330,9 +330,11 @@ impl<'a> Sockets<'a> {
     /// of them. A namespace that can't be read is left out.
     fn read_nested(&mut self, host_number: Option<i32>) -> Result<Vec<(i32, Vec<Link>)>, PodError> {
         let mut others: BTreeSet<i32> = host_number.into_iter().collect();
-        for entry in fs::read_dir(&self.options.namespaces).into_iter().flatten().flatten() {
-            if let Ok(namespace) = Namespace::open(&entry.path()) {
-                others.extend(self.pod.namespace_number(namespace.fd())?);
+        let Ok(entries) = fs::read_dir(&self.options.namespaces) else { return Ok(Vec::new()) };
+        for entry in entries.flatten() {
+            match Namespace::open(&entry.path()) {
+                Ok(namespace) => others.extend(self.pod.namespace_number(namespace.fd())?),
+                Err(error) => tracing::debug!(%error, "no namespace of a pod"),
             }
         }
         let numbers = self.pod.numbered_namespaces()?.into_iter().filter(|number| !others.contains(number));

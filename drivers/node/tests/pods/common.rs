@@ -372,7 +372,18 @@ pub async fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
     use std::time::Duration;
     let target = format!("{address}:4711");
     let listen = target.clone();
-    let socket = to.run(move || UdpSocket::bind(listen).unwrap()).await.unwrap();
+    // An IPv6 address can't be bound before the kernel has looked for duplicates.
+    let bind = move || {
+        let bound = (0..100).find_map(|attempt| match UdpSocket::bind(&listen) {
+            Err(error) if attempt < 99 && error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+                std::thread::sleep(Duration::from_millis(50));
+                None
+            }
+            bound => Some(bound),
+        });
+        bound.expect("an attempt").unwrap()
+    };
+    let socket = to.run(bind).await.unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let any = if address.contains('[') { "[::]:0" } else { "0.0.0.0:0" };
     let sender = from.run(move || UdpSocket::bind(any).unwrap()).await.unwrap();

@@ -81,7 +81,7 @@ impl Engine {
                 self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
-                self.nad.forget_pool(key, &mut self.work);
+                self.nad.forget_pool(&self.store, key, &mut self.work);
                 if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
                     self.nad.withdraw(key, &record.uid, &mut self.work);
                 }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::nad::Nads;
 use crate::nad::users::may_use;
-use crate::spec::{Spec, SubnetSpec};
+use crate::spec::{AttachmentSpec, Spec, SubnetSpec};
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::work::Work;
@@ -113,8 +113,7 @@ struct Sharers {
 impl Sharers {
     /// Those of an attachment; `None`: no plugin keeps a pool for it.
     fn of(store: &Store, key: &Key) -> Option<Self> {
-        let spec =
-            store.effective(key, Spec::attachment).filter(|spec| spec.vlan_type == VlanType::Access)?;
+        let spec = store.effective(key, Spec::attachment).filter(|spec| has_pool(spec))?;
         let service = spec.services.first()?.clone();
         let kept = |ipam: &Ipam| matches!(ipam, Ipam::Whereabouts | Ipam::HostLocal);
         let ipam = store.subnets_of(spec).into_iter().map(|(_, subnet)| subnet.ipam).find(kept)?;
@@ -122,21 +121,24 @@ impl Sharers {
         Some(Self { service, ipam, name })
     }
 
-    /// Their keys, and those of another L2Service that the plugin takes for one pool with them.
+    /// The keys of those of an L2Service.
     fn members<'a>(&'a self, store: &'a Store, service: &'a Name) -> impl Iterator<Item = &'a Key> {
         store.referrers(&Key::cluster(Kind::L2Service, service)).filter(move |key| {
             let spec = store.effective(key, Spec::attachment);
             self.name.as_ref().is_none_or(|name| *name == key.name)
-                && spec.is_some_and(|spec| {
-                    spec.vlan_type == VlanType::Access && spec.services.first() == Some(service)
-                })
+                && spec.is_some_and(|spec| has_pool(spec) && spec.services.first() == Some(service))
         })
     }
 
     /// The pool that those of an L2Service have, with one of them; `None`: none has one yet.
     fn pool<'a>(&'a self, store: &'a Store, service: &'a Name) -> Option<(&'a Key, &'a AddressPool)> {
-        let mut pools = self.members(store, service).filter_map(|key| Some((key, &store.get(key)?.pool)));
-        pools.find(|(_, pool)| pool.is_default() || pool.service() == Some(service))
+        let records = self.members(store, service).filter_map(|key| Some((key, store.get(key)?)));
+        // An attachment that was of another L2Service before does not bring that one's pool.
+        let own = records.filter(|(_, record)| {
+            let is_own = record.pool_service.as_ref() == Some(service);
+            record.pool.service() == Some(service) || (is_own && record.pool.is_default())
+        });
+        own.map(|(key, record)| (key, &record.pool)).min_by_key(|(_, pool)| pool.is_default())
     }
 
     /// The L2Services with addresses in common.
@@ -158,6 +160,12 @@ impl Sharers {
     }
 }
 
+/// True when the pods of an attachment get their addresses from a plugin: it has a NetworkAttachmentDefinition, and no
+/// trunk.
+fn has_pool(spec: &AttachmentSpec) -> bool {
+    spec.vlan_type == VlanType::Access && !spec.anti_spoof
+}
+
 impl Nads {
     /// A Subnet was validated, or is gone.
     pub fn index_subnet(&mut self, store: &Store, name: &Name) {
@@ -170,26 +178,39 @@ impl Nads {
     }
 
     /// An attachment is gone.
-    pub fn forget_pool(&mut self, key: &Key, work: &mut Work) {
+    pub fn forget_pool(&mut self, store: &Store, key: &Key, work: &mut Work) {
         self.shared_pools.remove(key);
-        self.revalidate_shared_pools(work);
+        self.revalidate_sharers(store, key, work);
+    }
+
+    /// Those that share the pool of an attachment, or of another of its L2Service, may share it no longer.
+    pub(super) fn revalidate_sharers(&self, store: &Store, holder: &Key, work: &mut Work) {
+        let service = |key: &Key| store.get(key).and_then(|record| record.pool_service.as_ref());
+        let is_of =
+            |with: &Key| with == holder || service(with).is_some_and(|name| service(holder) == Some(name));
+        let shares = |key: &&Key| {
+            store
+                .get(key)
+                .is_some_and(|record| matches!(&record.pool, AddressPool::Shared(with) if is_of(with)))
+        };
+        work.validate.extend(self.shared_pools.iter().filter(shares).cloned());
     }
 
     /// Decides on the pool of an attachment, and of those that have it too.
     pub fn decide_pool(&mut self, store: &mut Store, key: &Key, work: &mut Work) {
         let Some(sharers) = Sharers::of(store, key) else {
-            return self.set_pool(store, key, AddressPool::None, work);
+            return self.set_pool(store, key, (AddressPool::None, None), work);
         };
         let before = sharers.pool(store, &sharers.service).map(|(_, pool)| pool.clone());
         let pool = self.pool_of(store, &sharers, before.as_ref(), work);
         if before.is_some_and(|before| before != pool) {
             let members: Vec<Key> = sharers.members(store, &sharers.service).cloned().collect();
             for member in members.into_iter().filter(|member| member != key) {
-                self.set_pool(store, &member, pool.clone(), work);
+                self.set_pool(store, &member, (pool.clone(), Some(&sharers.service)), work);
                 work.validate.insert(member);
             }
         }
-        self.set_pool(store, key, pool, work);
+        self.set_pool(store, key, (pool, Some(&sharers.service)), work);
     }
 
     /// `before`: the pool that its attachments have.
@@ -206,9 +227,18 @@ impl Nads {
         }
         let seniority =
             |service: &Name| store.get(&Key::cluster(Kind::L2Service, service)).map(Record::seniority);
+        let is_used =
+            |service: &Name| sharers.members(store, service).any(|member| self.is_used(store, member));
+        let used = is_used(service);
         let mut holder: Option<&Key> = None;
         for rival in sharers.rivals(store, &self.subnets) {
-            let comes_first = before.is_none() || seniority(rival) < seniority(service);
+            // One without pods can change its pool at once.
+            let comes_first = before.is_none()
+                || match (used, is_used(rival)) {
+                    (false, true) => true,
+                    (true, false) => false,
+                    _ => seniority(rival) < seniority(service),
+                };
             match sharers.pool(store, rival) {
                 Some((other, pool)) if comes_first && pool.is_default() => holder = holder.or(Some(other)),
                 // It yields.
@@ -216,27 +246,37 @@ impl Nads {
                 _ => {}
             }
         }
-        let is_used = || sharers.members(store, service).any(|member| self.is_used(store, member));
         match holder {
             None => AddressPool::Default,
-            Some(holder) if before.is_some() && is_used() => AddressPool::Shared(holder.clone()),
+            Some(holder) if before.is_some() && used => AddressPool::Shared(holder.clone()),
             Some(_) => AddressPool::Named(service.clone()),
         }
     }
 
-    fn set_pool(&mut self, store: &mut Store, key: &Key, pool: AddressPool, work: &mut Work) {
+    /// `pool`: with the L2Service whose pool it is.
+    fn set_pool(
+        &mut self,
+        store: &mut Store,
+        key: &Key,
+        (pool, service): (AddressPool, Option<&Name>),
+        work: &mut Work,
+    ) {
         let is_shared = matches!(pool, AddressPool::Shared(_));
         if is_shared {
             self.shared_pools.insert(key.clone())
         } else {
             self.shared_pools.remove(key)
         };
-        if let Some(record) = store.get_mut(key)
-            && record.pool != pool
-        {
-            record.pool = pool;
-            work.evaluate.insert(key.clone());
-            self.revalidate_shared_pools(work);
+        let Some(record) = store.get_mut(key) else { return };
+        record.pool_service = service.cloned();
+        if record.pool == pool {
+            return;
+        }
+        let frees = record.pool.is_default() && !pool.is_default();
+        record.pool = pool;
+        work.evaluate.insert(key.clone());
+        if frees {
+            self.revalidate_sharers(store, key, work);
         }
     }
 

@@ -65,6 +65,7 @@ impl Nads {
             if self.shared_pools.contains(key) {
                 work.validate.insert(key.clone());
             }
+            self.revalidate_sharers(store, key, work);
         }
         if !now.is_empty() {
             self.attachments_by_pod.insert(uid.clone(), now);
@@ -91,6 +92,7 @@ impl Nads {
         }
         if self.users_of_any.values().any(|(own, _)| own == namespace) {
             revalidate_deleted(store, work);
+            self.revalidate_shared_pools(work);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::nad::pools::AddressPool;
-use crate::spec::{Invalid, Spec};
+use crate::spec::{AttachmentSpec, Invalid, Spec};
 use crate::vlan::Seniority;
 use crate::{Key, Name, Object, Status};
 
@@ -48,6 +48,8 @@ pub struct Record {
     pub indexed_references: BTreeSet<Key>,
     /// The pool of addresses of an attachment.
     pub pool: AddressPool,
+    /// The L2Service whose pool that is.
+    pub pool_service: Option<Name>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -78,6 +80,7 @@ impl Record {
             version: 0,
             indexed_references: BTreeSet::new(),
             pool: former_pool(&status),
+            pool_service: former_attachment(&status).and_then(|spec| spec.services.first().cloned()),
             status,
             finalizer_requested: false,
             deadline: None,
@@ -103,10 +106,13 @@ impl Record {
 
 /// The pool that an attachment had under a former leader.
 fn former_pool(status: &Status) -> AddressPool {
-    let was_realized = status.realized.as_deref().is_some_and(|spec| spec.attachment().is_some());
-    match &status.address_pool {
-        Some(service) => AddressPool::Named(service.clone()),
-        None if was_realized => AddressPool::Default,
-        None => AddressPool::None,
+    match (&status.address_pool, former_attachment(status)) {
+        (Some(service), _) => AddressPool::Named(service.clone()),
+        (None, Some(_)) => AddressPool::Default,
+        (None, None) => AddressPool::None,
     }
+}
+
+fn former_attachment(status: &Status) -> Option<&AttachmentSpec> {
+    status.realized.as_deref()?.attachment()
 }

@@ -193,7 +193,8 @@ impl Decision<'_> {
         claim: Claim<'_>,
     ) -> Option<Invalid> {
         let point = &claim.spec.connection_point;
-        for trunk in &admitted.trunks {
+        // An attachment may leave its own realised spec.
+        for trunk in admitted.trunks.iter().filter(|other| other.key != claim.key) {
             let Some((index, service)) = self.exposed_service(visible, *trunk, claim) else { continue };
             let problem = format!(
                 "L2Service {service} is not open to namespace {}, whose L2ServiceAttachment {} is a trunk that \
@@ -206,7 +207,7 @@ impl Decision<'_> {
         if !claim.is_trunk() {
             return None;
         }
-        let mut all = admitted.trunks.iter().chain(&admitted.others);
+        let mut all = admitted.trunks.iter().chain(&admitted.others).filter(|other| other.key != claim.key);
         let (other, (_, service)) =
             all.find_map(|other| Some((other, self.exposed_service(visible, claim, *other)?)))?;
         let problem = format!(

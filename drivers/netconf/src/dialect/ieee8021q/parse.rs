@@ -202,6 +202,7 @@ impl Parser {
             let number = inventory.get(name).and_then(|state| state.number);
             let mut port = ObservedPort { configured: configured.is_some(), ..ObservedPort::default() };
             port.unfit.clone_from(&bridge_port.unfit);
+            port.unread = port.unfit.is_some();
             match location(&layout.components, &bridge_port, number) {
                 Ok(location) => {
                     layout.components[location.component].holds_vlans = true;

@@ -13,7 +13,7 @@ use super::{
     ALL, Entry, INTERFACE, INTERFACE_MODE, Layout, MEMBERS, PORT_MODE, SWITCHING, SwitchingFamily, UNIT,
     VlanSource,
 };
-use crate::dialect::not_understood;
+use crate::dialect::set_unfit;
 use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// Maximum interfaces that a `*` at the end of an interface range's member stands for.
@@ -244,7 +244,7 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     }
     let modes = [&own.mode_text, &inherited.mode_text];
     if let Some(mode) = modes.into_iter().find(|mode| !matches!(mode.as_str(), "" | "trunk" | "access")) {
-        observed.unfit.get_or_insert_with(|| not_understood("interface-mode", mode));
+        set_unfit(&mut observed, "interface-mode", mode);
     }
     (observed, entries)
 }

@@ -8,16 +8,19 @@ use crate::netlink::{Kind, Link, Request};
 use crate::pods::check::Refusal;
 use crate::pods::host::HostView;
 use crate::pods::kind::{self, Base};
-use crate::pods::ownership::{self, GROUP, OwnershipMark};
+use crate::pods::ownership::{self, OwnershipMark};
 
 /// The host's interfaces that a pod has, or had, ENO's interfaces on. `host_number`:
 /// [`Observed::host_number`](super::Observed).
 pub fn granted_parents(desired: &DesiredPod<'_>, links: &[Link], host_number: Option<i32>) -> BTreeSet<u32> {
-    let marked = links.iter().filter(|link| {
-        ownership::read(desired.cluster, link)
-            .is_some_and(|(uid, mark)| uid == desired.uid && matches!(mark, OwnershipMark::Link(_)))
-    });
+    let marked = links.iter().filter(|link| is_marked(desired, link));
     marked.filter_map(|link| host_parent(link, host_number)).chain(desired.granted.iter().copied()).collect()
+}
+
+/// True when an interface has the mark of a link of this pod.
+fn is_marked(desired: &DesiredPod<'_>, link: &Link) -> bool {
+    ownership::read(desired.cluster, link)
+        .is_some_and(|(uid, mark)| uid == desired.uid && matches!(mark, OwnershipMark::Link(_)))
 }
 
 /// Those of the granted parents that no desired interface is on.
@@ -63,7 +66,7 @@ impl Planner<'_> {
             self.delete_link(None, found);
         }
         for (number, links) in &observed.nested {
-            for found in links.iter().filter(|link| is_derived(link) || link.group == GROUP) {
+            for found in links.iter().filter(|link| is_derived(link) || is_marked(self.desired, link)) {
                 let request = Request::delete_link_in(*number, &found.name, found.index);
                 self.push(None, Op::Pod(request));
             }

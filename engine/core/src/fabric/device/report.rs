@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
     Applied, ChangeOutcome, Desired, Drift, FabricDesired, FabricPort, FabricVlan, Outcome, PortBefore,
-    Report, VlanId, VlanSet,
+    Rejection, Report, VlanId, VlanSet,
 };
 
 use super::{DeviceTarget, has_other_lags, interface, leaving_name};
@@ -289,10 +289,11 @@ impl DeviceTarget {
     }
 
     /// True when the report is a later one on a command that was answered before. A driver repeats what is refused, so
-    /// a report with the same rejections is not.
+    /// a report that rejects the same is not.
     pub fn is_spontaneous(&self, report: &Report) -> bool {
+        let items = |all: &[Rejection]| all.iter().map(|one| one.item.clone()).collect::<BTreeSet<_>>();
         report.outcome == Outcome::Applied
             && self.last_answered == Some((report.generation.term, report.generation.sequence))
-            && (report.rejected.is_empty() || report.rejected != self.rejected)
+            && (report.rejected.is_empty() || items(&report.rejected) != items(&self.rejected))
     }
 }
