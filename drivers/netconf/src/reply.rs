@@ -302,6 +302,16 @@ mod tests {
         }
     }
 
+    /// Millions of elements that are never closed take neither memory nor time.
+    #[test]
+    fn deep_replies_are_not_read_to_their_end() {
+        let error = "<rpc-error><error-message>no</error-message></rpc-error>";
+        let deep = "<a>".repeat(2_000_000) + &"</b>".repeat(2_000_000);
+        let read = |content: String| errors(&format!("<rpc-reply>{content}</rpc-reply>").as_str().into());
+        assert!(read(format!("{deep}{error}")).is_err());
+        assert_eq!(read(format!("{error}{deep}")).unwrap().len(), 1);
+    }
+
     fn messages(content: &str) -> Vec<String> {
         let xml = format!("<rpc-reply xmlns='{NETCONF}' message-id='1'>{content}</rpc-reply>");
         errors(&xml.into()).unwrap().into_iter().filter_map(|error| error.message).collect()

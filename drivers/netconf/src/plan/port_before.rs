@@ -215,6 +215,20 @@ mod tests {
         plan(observed, desired, &Exclusions::default())
     }
 
+    /// Neither is the state before ENO restored, nor the mode set, nor a removal reported that was not made.
+    #[test]
+    fn port_that_is_not_understood_is_not_written() {
+        let mut observed = observed("20,30", "7,20,30");
+        let port = observed.ports.get_mut("e1").unwrap();
+        (port.mode, port.unread, port.unfit) = (None, true, Some("has another mode".into()));
+        let desired = desired("30", &[("e1", "30", Some(before(false, &[("mode", "access")], "")))]);
+        let plan = planned(&observed, &desired);
+        assert_eq!(plan.changes.ports, BTreeMap::new());
+        let rejected: Vec<&Item> = plan.rejected.iter().map(|one| &one.item).collect();
+        assert!(rejected.contains(&&Item::port("e1")), "{rejected:?}");
+        assert!(rejected.contains(&&Item::port_vlan("e1", crate::test_states::vid(20))), "{rejected:?}");
+    }
+
     #[test]
     fn port_memory_is_taken_with_the_first_vlan_only() {
         let first = planned(&observed("", ""), &desired("100", &[("e1", "100", None)]));
