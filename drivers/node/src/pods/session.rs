@@ -334,7 +334,10 @@ impl<'a> Sockets<'a> {
         for entry in entries.flatten() {
             match Namespace::open(&entry.path()) {
                 Ok(namespace) => others.extend(self.pod.namespace_number(namespace.fd())?),
-                Err(error) => tracing::debug!(%error, "no namespace of a pod"),
+                Err(NamespaceError::Foreign { .. }) => {}
+                Err(NamespaceError::Open { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                // It may be that of another pod, so nothing in it is taken for nested.
+                Err(error) => return Err(error.into()),
             }
         }
         let numbers = self.pod.numbered_namespaces()?.into_iter().filter(|number| !others.contains(number));
