@@ -9,10 +9,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use common::{options, set, work};
+use common::{device_of, list_device, options, set, work};
 use eno_driver_netconf::driver::NetconfDriver;
 use eno_sbi::Driver as _;
-use eno_schemas::{Applied, Device, FabricDesired, PortMode, VlanSet};
+use eno_schemas::{Applied, FabricDesired, PortMode, VlanSet};
 use eno_simulator::{Fabric, FabricOptions, SwitchInfo, Topology};
 
 /// The simulator's names of the dialects.
@@ -103,6 +103,7 @@ async fn measure(dialect: &str) {
     std::fs::create_dir(&directory).expect("a directory");
     std::fs::write(directory.join("username"), &info.username).expect("a file");
     std::fs::write(directory.join("password"), &info.password).expect("a file");
+    list_device(credentials.path(), "leaf1", &device_of(&info));
     let mut options = options(credentials.path());
     options.limits.rpc = std::time::Duration::from_mins(10);
     let driver = NetconfDriver::new(options);
@@ -138,12 +139,7 @@ fn desired(info: &SwitchInfo, dialect: &str, vlans: &str) -> FabricDesired {
     let topology = topology(dialect);
     let ports: Vec<(&str, &str)> =
         topology.switches[0].ports.iter().map(|name| (name.as_str(), vlans)).collect();
-    let device = Device {
-        credential: Some("leaf1".into()),
-        host_key: Some(info.host_key.clone()),
-        ..Device::new(info.netconf.to_string())
-    };
-    let mut desired = common::desired(device, vlans, &ports);
+    let mut desired = common::desired(device_of(info), vlans, &ports);
     desired.ports.iter_mut().for_each(|port| port.mode = PortMode::Trunk);
     desired
 }

@@ -137,7 +137,8 @@ pub fn device_of(info: &SwitchInfo) -> Device {
     }
 }
 
-fn list_device(credentials: &Path, credential: &str, device: &Device) {
+/// Writes the file of a credential that lists the devices that it is for.
+pub fn list_device(credentials: &Path, credential: &str, device: &Device) {
     let line = format!("{} {}\n", device.address, device.host_key.as_deref().unwrap_or_default());
     std::fs::write(credentials.join(credential).join("devices"), line).expect("a file");
 }
