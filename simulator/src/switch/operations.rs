@@ -31,12 +31,11 @@ impl Switch {
                 let whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
                 Ok(self.data_reply(state, whole, filter))
             }
-            Rpc::GetConfig { source, filter } => Ok(match state.faults.long_answer() {
-                Some(answer) => Reply::Data(answer.text()),
-                None => {
-                    let whole = state.shown(source);
-                    self.data_reply(state, whole, filter)
-                }
+            Rpc::GetConfig { source, filter } => Ok(if let Some(answer) = state.faults.long_answer() {
+                Reply::Data(answer.text())
+            } else {
+                let whole = state.shown(source);
+                self.data_reply(state, whole, filter)
             }),
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
             Rpc::CopyConfig { target, source } => self.copy_config(state, session, target, source),

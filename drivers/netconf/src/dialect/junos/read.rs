@@ -233,7 +233,7 @@ impl Reader {
             ("groups", None) => self.kept.entry(size_of::<Layer>()),
             ("vlans/vlan", None) => self.kept.entry(size_of::<Vlan>() + size_of::<VlanSource>()),
             ("interfaces/interface", None) => {
-                self.kept.entry(size_of::<Port>() + size_of::<SwitchingFamily>())
+                self.kept.entry(size_of::<Port>() + size_of::<SwitchingFamily>());
             }
             ("interfaces/interface-range", None) => self.kept.entry(size_of::<Range>()),
             (_, Some(text)) => {
