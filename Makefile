@@ -57,13 +57,14 @@ test: deps lint supply parts
 OPTIMISED := --config profile.dev.package.eno-driver-netconf.opt-level=1
 
 # The crash tests at every point, and the modules called `lanes`; properties and histories with all their cases.
-LANES := properties transaction_scale scale crash_at_api crash_at_nats crash_at_netconf mutants ha soak nats callbacks \
+LANES := properties transaction_scale large_answers scale crash_at_api crash_at_nats crash_at_netconf mutants ha soak nats callbacks \
   openstack vm book ui in_cluster
 # One lane, or several: make lanes LANE="ha vm"
 LANE ?= $(LANES)
 $(foreach lane,$(filter-out $(LANES),$(LANE)),$(error $(lane) is none of the lanes: $(LANES)))
 RUN_properties := $(TEST) --test tests -- properties:: histories:: seeded:: agent::killed:: --include-ignored
 RUN_transaction_scale := $(TEST) --test transaction_scale $(OPTIMISED)
+RUN_large_answers := $(TEST) --test tests -- large_answers::lanes:: --include-ignored
 RUN_scale := ENO_VLANS=200 $(TEST) --test scale
 RUN_mutants := ENO_CRASH_PLACE=mutants $(TEST) --test tests -- lanes::crash --include-ignored
 $(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst mutants,$(place),$(RUN_mutants))))

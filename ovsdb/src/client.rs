@@ -19,7 +19,7 @@ use crate::lock::{Lock, LockCore, LockState};
 use crate::mirror::{Mirror, MirrorCore};
 use crate::options::Options;
 use crate::outcome::Outcome;
-use crate::replica::{Format, MonitorRequest};
+use crate::replica::{Format, Limits, MonitorRequest};
 use crate::schema::DatabaseSchema;
 use crate::transaction::Transaction;
 use crate::value::{Malformed, is_id};
@@ -149,7 +149,9 @@ impl Client {
         let core = {
             let mut subscriptions = self.inner.shared.subscriptions();
             subscriptions.next_key += 1;
-            let core = Arc::new(MirrorCore::new(subscriptions.next_key, database.into(), request));
+            let Options { max_replica: replica, max_replicas: all, .. } = *self.options();
+            let limits = Limits { replica, all };
+            let core = Arc::new(MirrorCore::new(subscriptions.next_key, database.into(), request, limits));
             subscriptions.mirrors.insert(core.key, Arc::clone(&core));
             core
         };

@@ -12,10 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::endpoint::{Endpoint, Stream};
 use crate::error::ConnectionError;
-use crate::framing::Decoder;
+use crate::framing::{Decoder, FramingError};
 use crate::options::Options;
 use crate::outcome::Refusal;
 use crate::value::Malformed;
+
+/// Bytes from which messages of all connections of the process are parsed one after the other.
+const LARGE: usize = 256 << 10;
+static PARSING: Mutex<()> = Mutex::new(());
 
 /// A reply, or why there is none.
 pub(crate) type Reply = Result<Result<Json, Refusal>, ConnectionError>;
@@ -85,6 +89,21 @@ impl Shared {
         ConnectionError::Protocol { endpoint: self.endpoint.clone(), reason: reason.to_string() }
     }
 
+    fn framing(&self, error: &FramingError) -> ConnectionError {
+        match error {
+            FramingError::Stray(_) => self.protocol(error),
+            FramingError::TooLong { .. } | FramingError::TooManyValues { .. } => self.too_large(error),
+        }
+    }
+
+    fn too_large(&self, reason: &impl ToString) -> ConnectionError {
+        ConnectionError::TooLarge { endpoint: self.endpoint.clone(), reason: reason.to_string() }
+    }
+
+    fn malformed(&self, malformed: &Malformed) -> ConnectionError {
+        if malformed.is_too_large() { self.too_large(malformed) } else { self.protocol(malformed) }
+    }
+
     fn ended(&self, reason: &impl ToString) -> ConnectionError {
         ConnectionError::Ended { endpoint: self.endpoint.clone(), reason: reason.to_string() }
     }
@@ -108,14 +127,14 @@ impl Shared {
             let request = id.as_u64().and_then(|id| self.pending().as_mut().ok()?.waiting.remove(&id));
             // Other replies are those to `echo`.
             return match request {
-                Some((on_reply, _)) => on_reply(Ok(reply)).map_err(|malformed| self.protocol(&malformed)),
+                Some((on_reply, _)) => on_reply(Ok(reply)).map_err(|malformed| self.malformed(&malformed)),
                 None => Ok(()),
             };
         };
         let method = method.as_str().unwrap_or_default();
         let params = message["params"].as_array().map_or(&[][..], Vec::as_slice);
         match (method, id) {
-            (_, Json::Null) => notified(method, params).map_err(|malformed| self.protocol(&malformed)),
+            (_, Json::Null) => notified(method, params).map_err(|malformed| self.malformed(&malformed)),
             ("echo", id) => self.push(&json!({"id": id, "result": params, "error": null})),
             (_, id) => self.push(&json!({"id": id, "result": null, "error": "unknown method"})),
         }
@@ -129,12 +148,17 @@ impl Shared {
         options: &Options,
         notified: &OnNotification,
     ) -> Result<(), ConnectionError> {
-        let mut decoder = Decoder::new(options.max_message);
+        let mut decoder = Decoder::new(options.max_message, options.max_parsed);
         let mut buffer = vec![0; 32 << 10];
         let mut probed = false;
         loop {
-            while let Some(message) = decoder.next().map_err(|error| self.protocol(&error))? {
-                self.handle(message, notified)?;
+            while let Some(message) = decoder.next().map_err(|error| self.framing(&error))? {
+                // One after the other, since a parsed message is much larger.
+                let large =
+                    (message.len() > LARGE).then(|| PARSING.lock().unwrap_or_else(PoisonError::into_inner));
+                let handled = self.handle(message, notified);
+                drop(large);
+                handled?;
             }
             match tokio::time::timeout(options.probe_interval, reader.read(&mut buffer)).await {
                 Ok(Ok(0)) if decoder.in_message() => {

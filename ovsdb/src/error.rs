@@ -40,6 +40,14 @@ pub enum ConnectionError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The server sent more than is read or kept, so the client closed the connection.
+    #[error("{endpoint} sends too much: {reason}")]
+    TooLarge {
+        /// As in `tcp:[::1]:6640`.
+        endpoint: String,
+        /// What is too large, and the limit.
+        reason: String,
+    },
     /// The [`Client`](crate::Client) was dropped.
     #[error("the client of {endpoint} was closed")]
     Closed {
@@ -129,7 +137,13 @@ impl Error {
 
     /// True when the server did not answer, so that nothing is known to be wrong with the request.
     pub fn unreachable(&self) -> bool {
-        matches!(self, Self::NotSent { .. } | Self::Unknown { .. } | Self::TimedOut { .. })
+        match self {
+            Self::NotSent { cause, .. } | Self::Unknown { cause, .. } => {
+                !matches!(cause, ConnectionError::TooLarge { .. })
+            }
+            Self::TimedOut { .. } => true,
+            _ => false,
+        }
     }
 
     /// True when the server may have run the request nevertheless.

@@ -1,5 +1,9 @@
 //! Splits a stream of JSON texts without lengths or separators into messages (RFC 7047 section 4).
 
+use std::sync::atomic::AtomicUsize;
+
+use crate::memory::{ENTRY, MAP, Size, VALUE};
+
 /// The stream is not one of JSON objects, or a message is too long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingError {
@@ -12,7 +16,18 @@ pub enum FramingError {
         /// Limit in bytes.
         limit: usize,
     },
+    /// A message of too many values.
+    #[error("a message that takes more than {limit} bytes once it is parsed")]
+    TooManyValues {
+        /// Limit in bytes.
+        limit: usize,
+    },
 }
+
+/// The bytes that all connections of the process have received and not handled.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+/// Maximum of them.
+const MAX_BUFFERED: usize = 32 << 20;
 
 /// Bytes that stay allocated between messages: the first copy of a database is large, later updates are not.
 const RETAINED_BYTES: usize = 256 << 10;
@@ -33,6 +48,12 @@ pub struct Decoder {
     string: InString,
     /// Maximum bytes of a message.
     limit: usize,
+    /// The bytes of `buffer`.
+    size: Size,
+    /// Bytes that the message so far takes once it is parsed.
+    parsed: usize,
+    /// Maximum bytes of a parsed message.
+    max_parsed: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +64,19 @@ enum InString {
 }
 
 impl Decoder {
-    /// Accepts messages of up to `limit` bytes.
-    pub fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), scanned: 0, start: 0, depth: 0, string: InString::No, limit }
+    /// Accepts messages of up to `limit` bytes, and of up to `max_parsed` bytes once they are parsed.
+    pub fn new(limit: usize, max_parsed: usize) -> Self {
+        Self {
+            buffer: Vec::new(),
+            scanned: 0,
+            start: 0,
+            depth: 0,
+            string: InString::No,
+            limit,
+            size: Size::new(&ALL),
+            parsed: 0,
+            max_parsed,
+        }
     }
 
     /// Appends bytes of the stream.
@@ -57,6 +88,8 @@ impl Decoder {
             self.buffer = Vec::new();
         }
         self.buffer.extend_from_slice(bytes);
+        self.size.remove(self.size.bytes());
+        self.size.add(self.buffer.len());
     }
 
     /// True inside a message.
@@ -70,7 +103,7 @@ impl Decoder {
             if self.depth == 0 {
                 match byte {
                     b' ' | b'\t' | b'\r' | b'\n' => self.start = self.scanned + 1,
-                    b'{' => self.depth = 1,
+                    b'{' => (self.depth, self.parsed) = (1, MAP),
                     stray => return Err(FramingError::Stray(stray)),
                 }
                 self.scanned += 1;
@@ -78,7 +111,16 @@ impl Decoder {
             }
             self.scanned += 1;
             match (self.string, byte) {
-                (InString::No, b'{' | b'[') => self.depth += 1,
+                (InString::No, b'{') => {
+                    self.depth += 1;
+                    self.parsed += VALUE + MAP;
+                }
+                (InString::No, b'[') => {
+                    self.depth += 1;
+                    self.parsed += VALUE;
+                }
+                (InString::No, b',') => self.parsed += VALUE,
+                (InString::No, b':') => self.parsed += ENTRY,
                 (InString::No, b'}' | b']') => self.depth -= 1,
                 (InString::No, b'"') | (InString::AfterBackslash, _) => self.string = InString::Yes,
                 (InString::Yes, b'\\') => self.string = InString::AfterBackslash,
@@ -88,11 +130,17 @@ impl Decoder {
             if self.scanned - self.start > self.limit {
                 return Err(FramingError::TooLong { limit: self.limit });
             }
+            if self.parsed > self.max_parsed {
+                return Err(FramingError::TooManyValues { limit: self.max_parsed });
+            }
             if self.depth == 0 {
                 let message = self.start..self.scanned;
                 self.start = self.scanned;
                 return Ok(Some(&self.buffer[message]));
             }
+        }
+        if self.size.is_one_of_too_many(MAX_BUFFERED) {
+            return Err(FramingError::TooLong { limit: MAX_BUFFERED });
         }
         Ok(None)
     }
@@ -106,7 +154,7 @@ mod tests {
     use super::*;
 
     fn decode(chunks: &[&[u8]], limit: usize) -> Result<Vec<String>, FramingError> {
-        let mut decoder = Decoder::new(limit);
+        let mut decoder = Decoder::new(limit, usize::MAX);
         let mut messages = Vec::new();
         for chunk in chunks {
             decoder.push(chunk);
@@ -153,6 +201,24 @@ mod tests {
         assert_eq!(decode(&[endless.as_bytes()], 100), Err(FramingError::TooLong { limit: 100 }));
         let deep = "{".repeat(200);
         assert_eq!(decode(&[deep.as_bytes()], 100), Err(FramingError::TooLong { limit: 100 }));
+    }
+
+    #[test]
+    fn memory_of_parsed_messages_is_bounded() {
+        let limit = MAP + ENTRY + 100 * VALUE;
+        let decode = |text: &str| {
+            let mut decoder = Decoder::new(usize::MAX, limit);
+            decoder.push(text.as_bytes());
+            decoder.next().map(|message| message.map(<[u8]>::len))
+        };
+        let list = |values: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(values - 1));
+        assert_eq!(decode(&list(100)).unwrap(), Some(list(100).len()));
+        let text = format!("{{\"a\":\"{}\"}}", ",[{:".repeat(2000));
+        assert_eq!(decode(&text).unwrap(), Some(text.len()));
+        let maps = format!("{{\"a\":[{}0]}}", "{},".repeat(10));
+        for more in [list(101), maps] {
+            assert_eq!(decode(&more), Err(FramingError::TooManyValues { limit }));
+        }
     }
 
     proptest! {

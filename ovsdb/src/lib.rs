@@ -46,6 +46,7 @@ mod endpoint;
 mod error;
 mod framing;
 mod lock;
+mod memory;
 mod mirror;
 pub mod open_vswitch;
 mod operation;

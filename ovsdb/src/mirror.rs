@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::connection::{Connection, Reply};
 use crate::error::{ConnectionError, Error};
 use crate::outcome::{Cause, Refusal};
-use crate::replica::{Format, MonitorRequest, Replica};
+use crate::replica::{Format, Limits, MonitorRequest, Replica};
 use crate::schema::DatabaseSchema;
 use crate::value::{Malformed, Value};
 
@@ -24,6 +24,9 @@ pub enum MirrorState {
     Current,
     /// The connection was lost; the replica is the last known state.
     Stale(ConnectionError),
+    /// The connection was ended, since the server sent more than is read or kept; the replica is empty. It is requested
+    /// again on the next connection.
+    TooLarge(ConnectionError),
     /// The server has no such database, table or column. It is requested again on the next connection.
     Refused(Refusal),
 }
@@ -91,6 +94,12 @@ impl Mirror {
                         let operation = self.core.operation();
                         return Err(Error::Refused { operation, refusal: refusal.clone() });
                     }
+                    MirrorState::TooLarge(cause) => {
+                        return Err(Error::NotSent {
+                            operation: self.core.operation(),
+                            cause: cause.clone(),
+                        });
+                    }
                     MirrorState::Waiting | MirrorState::Stale(_) => {}
                 }
             }
@@ -141,6 +150,7 @@ pub(crate) struct MirrorCore {
     pub(crate) key: u64,
     database: String,
     request: MonitorRequest,
+    limits: Limits,
     copy: watch::Sender<CopyState>,
 }
 
@@ -163,14 +173,14 @@ enum Method {
 }
 
 impl MirrorCore {
-    pub(crate) fn new(key: u64, database: String, request: MonitorRequest) -> Self {
+    pub(crate) fn new(key: u64, database: String, request: MonitorRequest, limits: Limits) -> Self {
         let copy = CopyState {
             replica: Replica::default(),
             transaction: Uuid::nil(),
             schema: None,
             state: MirrorState::Waiting,
         };
-        Self { key, database, request, copy: watch::Sender::new(copy) }
+        Self { key, database, request, limits, copy: watch::Sender::new(copy) }
     }
 
     fn operation(&self) -> String {
@@ -178,8 +188,16 @@ impl MirrorCore {
     }
 
     pub(crate) fn disconnected(&self, error: &ConnectionError) {
+        if let ConnectionError::TooLarge { .. } = error {
+            self.copy.send_modify(|copy| {
+                copy.replica.clear();
+                copy.transaction = Uuid::nil();
+                copy.state = MirrorState::TooLarge(error.clone());
+            });
+            return;
+        }
         self.copy.send_if_modified(|copy| match copy.state {
-            MirrorState::Waiting => false,
+            MirrorState::Waiting | MirrorState::TooLarge(_) => false,
             MirrorState::Current | MirrorState::Stale(_) | MirrorState::Refused(_) => {
                 let changed = !matches!(copy.state, MirrorState::Stale(_));
                 copy.state = MirrorState::Stale(error.clone());
@@ -202,7 +220,7 @@ impl MirrorCore {
     ) -> Result<(), Malformed> {
         let mut result = Ok(());
         self.copy.send_modify(|copy| {
-            result = copy.apply(format, transaction, updates, &self.request);
+            result = copy.apply(format, transaction, updates, self);
         });
         result
     }
@@ -226,8 +244,10 @@ impl MirrorCore {
                 copy.transaction = Uuid::nil();
             }
             copy.schema = Some(schema);
-            result = copy.apply(format, since.map(|(_, transaction)| transaction), updates, &self.request);
-            copy.state = MirrorState::Current;
+            result = copy.apply(format, since.map(|(_, transaction)| transaction), updates, self);
+            if result.is_ok() {
+                copy.state = MirrorState::Current;
+            }
         });
         result
     }
@@ -286,10 +306,10 @@ impl CopyState {
         format: Format,
         transaction: Option<&Json>,
         updates: &Json,
-        request: &MonitorRequest,
+        core: &MirrorCore,
     ) -> Result<(), Malformed> {
         let schema = self.schema.clone().ok_or_else(|| Malformed::new(updates))?;
-        let result = self.replica.apply(format, updates, request, &schema);
+        let result = self.replica.apply(format, updates, &core.request, &schema, core.limits);
         let id = transaction
             .map(|id| Value::from_json(&json!(["uuid", id]))?.as_uuid().ok_or_else(|| Malformed::new(id)));
         match (result, id.transpose()) {
@@ -300,8 +320,10 @@ impl CopyState {
                 Ok(())
             }
             (Err(malformed), _) | (_, Err(malformed)) => {
-                // A partially applied update can't be resumed from.
+                // A partially applied update can't be resumed from. The connection ends.
                 self.transaction = Uuid::nil();
+                self.replica.clear();
+                self.state = MirrorState::Waiting;
                 Err(malformed)
             }
         }

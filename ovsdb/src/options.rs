@@ -25,8 +25,14 @@ pub struct Options {
     pub max_backoff: Duration,
     /// Maximum requests without a reply; further ones wait. 128.
     pub max_in_flight: usize,
-    /// Maximum bytes of a server's message. 64 MiB.
+    /// Maximum bytes of a server's message. 16 MiB.
     pub max_message: usize,
+    /// Maximum bytes that a message takes in memory once it is parsed. 64 MiB.
+    pub max_parsed: usize,
+    /// Maximum bytes of a mirror's replica. 32 MiB.
+    pub max_replica: usize,
+    /// Maximum bytes of the replicas of all clients of the process. One that is small is kept all the same. 96 MiB.
+    pub max_replicas: usize,
 }
 
 impl Default for Options {
@@ -39,7 +45,10 @@ impl Default for Options {
             min_backoff: Duration::from_millis(50),
             max_backoff: Duration::from_secs(5),
             max_in_flight: 128,
-            max_message: 64 << 20,
+            max_message: 16 << 20,
+            max_parsed: 64 << 20,
+            max_replica: 32 << 20,
+            max_replicas: 96 << 20,
         }
     }
 }

@@ -2,10 +2,12 @@
 //! sections 4.1.12 to 4.1.16).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicUsize;
 
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
+use crate::memory::{ENTRY, MAP, Size, VALUE};
 use crate::operation::Condition;
 use crate::outcome::parse_row;
 use crate::schema::{ColumnType, DatabaseSchema};
@@ -80,9 +82,54 @@ pub(crate) enum Format {
 }
 
 /// The rows of the selected tables, with the selected columns.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
     tables: BTreeMap<String, BTreeMap<Uuid, Row>>,
+    size: Size,
+}
+
+/// The bytes of all replicas of the process.
+static ALL: AtomicUsize = AtomicUsize::new(0);
+
+impl Default for Replica {
+    fn default() -> Self {
+        Self { tables: BTreeMap::new(), size: Size::new(&ALL) }
+    }
+}
+
+/// Maximum bytes: of a replica, and of all replicas of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) replica: usize,
+    pub(crate) all: usize,
+}
+
+impl Limits {
+    fn check(self, size: &Size) -> Result<(), Malformed> {
+        if size.bytes() > self.replica {
+            return Err(Malformed::too_large(self.replica));
+        }
+        if size.is_one_of_too_many(self.all) {
+            return Err(Malformed::too_large(self.all));
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that a row takes, about.
+fn row_size(row: &Row) -> usize {
+    let atom = |atom: &Atom| if let Atom::String(text) = atom { text.len() } else { 0 };
+    let value = |value: &Value| -> usize {
+        match value {
+            Value::Set(set) if set.is_empty() => 0,
+            Value::Map(map) if map.is_empty() => 0,
+            Value::Set(set) => MAP / 2 + set.iter().map(|one| VALUE + atom(one)).sum::<usize>(),
+            Value::Map(map) => {
+                MAP + map.iter().map(|(key, value)| ENTRY + atom(key) + atom(value)).sum::<usize>()
+            }
+        }
+    };
+    MAP + row.iter().map(|(column, of)| VALUE + column.len() + value(of)).sum::<usize>()
 }
 
 impl Replica {
@@ -102,7 +149,7 @@ impl Replica {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.tables.clear();
+        *self = Self::default();
     }
 
     /// Applies `<table-updates>` or `<table-updates2>`. After an error the replica is invalid.
@@ -112,6 +159,7 @@ impl Replica {
         updates: &Json,
         request: &MonitorRequest,
         schema: &DatabaseSchema,
+        limits: Limits,
     ) -> Result<(), Malformed> {
         for (table, rows) in object(updates)? {
             let Some(monitored) = request.tables.get(table) else { return Err(Malformed::new(rows)) };
@@ -119,10 +167,13 @@ impl Replica {
             let copy = self.tables.entry(table.clone()).or_default();
             for (uuid, update) in object(rows)? {
                 let uuid: Uuid = uuid.parse().map_err(|_| Malformed::new(rows))?;
+                self.size.remove(copy.get(&uuid).map_or(0, row_size));
                 match format {
                     Format::Whole => whole(copy, uuid, update, &types)?,
                     Format::Differences => difference(copy, uuid, update, &types)?,
                 }
+                self.size.add(copy.get(&uuid).map_or(0, row_size));
+                limits.check(&self.size)?;
             }
         }
         Ok(())
@@ -246,6 +297,8 @@ mod tests {
     use super::*;
     use crate::operation::row;
 
+    const LIMITS: Limits = Limits { replica: usize::MAX, all: usize::MAX };
+
     fn schema() -> DatabaseSchema {
         serde_json::from_value(json!({"name": "D", "tables": {"T": {"columns": {
             "name": {"type": "string"},
@@ -267,7 +320,7 @@ mod tests {
         let mut replica = Replica::default();
         for update in updates {
             let updates = json!({"T": {ROW.to_string(): update}});
-            replica.apply(Format::Differences, &updates, &request(), &schema())?;
+            replica.apply(Format::Differences, &updates, &request(), &schema(), LIMITS)?;
         }
         Ok(replica)
     }
@@ -313,13 +366,35 @@ mod tests {
         let mut replica = Replica::default();
         let mut apply = |update: Json| {
             let updates = json!({"T": {ROW.to_string(): update}});
-            replica.apply(Format::Whole, &updates, &request(), &schema()).unwrap();
+            replica.apply(Format::Whole, &updates, &request(), &schema(), LIMITS).unwrap();
             replica.row("T", ROW).cloned()
         };
         assert!(apply(json!({"new": {"name": "a", "tag": 1}})).is_some());
         let second = apply(json!({"old": {"tag": 1}, "new": {"name": "a", "tag": 2}})).unwrap();
         assert_eq!(second["tag"], 2.into());
         assert!(apply(json!({"old": {"name": "a"}})).is_none());
+    }
+
+    #[test]
+    fn size_is_bounded_and_follows_the_rows() {
+        let mut replica = Replica::default();
+        let limits = Limits { replica: 100_000, all: usize::MAX };
+        let mut add = |number: u128, update: Json| {
+            let updates = json!({"T": {Uuid::from_u128(number).to_string(): update}});
+            replica.apply(Format::Differences, &updates, &request(), &schema(), limits)?;
+            Ok::<usize, Malformed>(replica.size.bytes())
+        };
+        let name = "x".repeat(1000);
+        let one = add(1, json!({"insert": {"name": name}})).unwrap();
+        assert!((1000..4000).contains(&one), "{one}");
+        assert_eq!(add(2, json!({"insert": {"name": name}})).unwrap(), 2 * one);
+        assert_eq!(add(2, json!({"modify": {"name": ""}})).unwrap(), 2 * one - name.len(), "an empty text");
+        assert_eq!(add(2, json!({"delete": null})).unwrap(), one);
+        let refused =
+            (2..200).find_map(|number| add(number, json!({"insert": {"name": name}})).err()).unwrap();
+        assert!(refused.is_too_large());
+        replica.clear();
+        assert_eq!(replica.size.bytes(), 0);
     }
 
     #[test]
@@ -334,6 +409,6 @@ mod tests {
             assert!(replica(std::slice::from_ref(&bad)).is_err(), "{bad}");
         }
         let other = json!({"Other": {}});
-        assert!(Replica::default().apply(Format::Whole, &other, &request(), &schema()).is_err());
+        assert!(Replica::default().apply(Format::Whole, &other, &request(), &schema(), LIMITS).is_err());
     }
 }

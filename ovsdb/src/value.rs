@@ -311,15 +311,29 @@ impl<'de> Deserialize<'de> for Value {
     }
 }
 
-/// JSON that breaks RFC 7047.
+/// JSON that breaks RFC 7047, or a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a value of OVSDB: {0}")]
-pub struct Malformed(String);
+#[error("{}{what}", if *is_too_large { "" } else { "not a value of OVSDB: " })]
+pub struct Malformed {
+    what: String,
+    is_too_large: bool,
+}
 
 impl Malformed {
     /// An error that shows its first 200 characters.
     pub(crate) fn new(json: &Json) -> Self {
-        Self(json.to_string().chars().take(200).collect())
+        Self { what: json.to_string().chars().take(200).collect(), is_too_large: false }
+    }
+
+    /// The rows of a replica are more than it may have.
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let what = format!("the tables take more than {} MiB", limit >> 20);
+        Self { what, is_too_large: true }
+    }
+
+    /// Whether it is well-formed, and too large.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.is_too_large
     }
 }
 

@@ -135,6 +135,8 @@ pub enum Fault {
         #[serde(default)]
         empty: bool,
     },
+    /// `<get-config>` answers a long text in the place of the configuration.
+    LongAnswer(LongAnswer),
     /// Edits change the names of VLANs.
     ChangeNames {
         /// How names are changed.
@@ -191,6 +193,31 @@ impl NameChange {
 
 fn foreign_session() -> u32 {
     4_000_000
+}
+
+/// A text of any length.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LongAnswer {
+    /// The start.
+    pub before: String,
+    /// What is repeated. `{}` in it stands for the number of the repetition.
+    pub repeated: String,
+    /// The number of repetitions.
+    pub times: u64,
+    /// The end.
+    pub after: String,
+}
+
+impl LongAnswer {
+    /// The text.
+    pub fn text(&self) -> String {
+        let mut text = self.before.clone();
+        for number in 0..self.times {
+            text.push_str(&self.repeated.replace("{}", &number.to_string()));
+        }
+        text + &self.after
+    }
 }
 
 /// Selects the configurations that are rejected, the time and the errors.
@@ -265,6 +292,7 @@ impl Fault {
             | Fault::ConfirmTimeout { .. }
             | Fault::MaxConfirmTimeout { .. }
             | Fault::LateRunning { .. }
+            | Fault::LongAnswer(_)
             | Fault::ChangeNames { .. }
             | Fault::Clear {} => None,
         }
@@ -329,6 +357,14 @@ impl Faults {
     pub fn name_change(&self) -> Option<NameChange> {
         self.0.iter().find_map(|fault| match fault {
             Fault::ChangeNames { to } => Some(*to),
+            _ => None,
+        })
+    }
+
+    /// What reads answer in the place of the configuration.
+    pub fn long_answer(&self) -> Option<&LongAnswer> {
+        self.0.iter().find_map(|fault| match fault {
+            Fault::LongAnswer(answer) => Some(answer),
             _ => None,
         })
     }

@@ -38,7 +38,7 @@ pub use dataplane::{
 };
 pub use dialect::{HandEdit, PortMode, PortView, View, VlanSet, VlanSetError, VlanView};
 pub use fabric::{Fabric, FabricError, FabricOptions, SwitchInfo};
-pub use faults::{Fault, NameChange, OddErrors, RejectEdit, Stage, When};
+pub use faults::{Fault, LongAnswer, NameChange, OddErrors, RejectEdit, Stage, When};
 pub use netconf::error::Tag;
 pub use run::{SimulatorArgs, run};
 pub use switch::{Boot, HandEditError, NoSuchBackup, Stats, Switch};

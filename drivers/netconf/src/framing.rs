@@ -1,11 +1,15 @@
 //! Message framing (RFC 6242 sections 4.2 and 4.3).
 
+use eno_sbi::TooLarge;
+
 use crate::text::{Incoming, Text};
 
 /// The end of a message before chunked framing.
 const END_OF_MESSAGE: &[u8] = b"]]>]]>";
-/// Maximum bytes of a message from a device.
-const LONGEST_MESSAGE: usize = 256 << 20;
+/// Maximum bytes of a message from a device. The configuration of a full device has 60 MiB.
+const LONGEST_MESSAGE: usize = 128 << 20;
+/// Maximum bytes of a `<hello>`, which is kept.
+const LONGEST_HELLO: usize = 2 << 20;
 
 /// The framing of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +55,14 @@ pub(crate) enum FramingError {
     #[error("bad chunk header")]
     Header,
     /// A message above the maximum.
-    #[error("a message of more than {} MiB", LONGEST_MESSAGE >> 20)]
-    TooLong,
+    #[error("it sends a message of more than {} MiB", limit >> 20)]
+    TooLong {
+        /// The maximum in bytes.
+        limit: usize,
+    },
+    /// A message that takes too much memory.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
 }
 
 /// Splits incoming bytes into messages. Each byte is examined once, however the bytes are split.
@@ -65,16 +75,24 @@ pub(crate) struct Decoder {
     message: Incoming,
     /// Chunked framing: the bytes that the current chunk still lacks.
     missing: usize,
+    /// Maximum bytes of a message.
+    longest: usize,
 }
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { framing: Framing::EndOfMessage, input: Vec::new(), message: Incoming::default(), missing: 0 }
+        Self {
+            framing: Framing::EndOfMessage,
+            input: Vec::new(),
+            message: Incoming::default(),
+            missing: 0,
+            longest: LONGEST_HELLO,
+        }
     }
 
-    /// Switches the framing, also for buffered bytes.
+    /// Switches the framing after the `<hello>`, also for buffered bytes.
     pub(crate) fn switch(&mut self, framing: Framing) {
-        self.framing = framing;
+        (self.framing, self.longest) = (framing, LONGEST_MESSAGE);
     }
 
     /// Appends received bytes.
@@ -94,8 +112,15 @@ impl Decoder {
     /// The bytes that are no whole message yet, as text.
     pub(crate) fn rest(&mut self) -> Text {
         let rest = std::mem::take(&mut self.input);
-        self.message.push(&rest);
+        // The start is there also when the rest is too long.
+        let _ = self.message.push(&rest);
         self.message.finish()
+    }
+
+    /// Whether so many further bytes of the message are allowed.
+    fn check(&self, more: usize) -> Result<(), FramingError> {
+        let limit = self.longest;
+        if self.message.len() + more > limit { Err(FramingError::TooLong { limit }) } else { Ok(()) }
     }
 
     fn end_of_message(&mut self) -> Result<bool, FramingError> {
@@ -103,9 +128,10 @@ impl Decoder {
         // The last bytes may be the start of an end marker.
         let certain = self.input.len().saturating_sub(END_OF_MESSAGE.len() - 1);
         let (content, taken) = found.map_or((certain, certain), |at| (at, at + END_OF_MESSAGE.len()));
-        self.message.push(&self.input[..content]);
+        self.message.push(&self.input[..content])?;
         self.input.drain(..taken);
-        if self.message.len() > LONGEST_MESSAGE { Err(FramingError::TooLong) } else { Ok(found.is_some()) }
+        self.check(0)?;
+        Ok(found.is_some())
     }
 
     fn chunked(&mut self) -> Result<bool, FramingError> {
@@ -113,7 +139,7 @@ impl Decoder {
         let complete = loop {
             if self.missing > 0 {
                 let taken = self.missing.min(self.input.len() - at);
-                self.message.push(&self.input[at..at + taken]);
+                self.message.push(&self.input[at..at + taken])?;
                 at += taken;
                 self.missing -= taken;
                 if self.missing > 0 {
@@ -135,9 +161,7 @@ impl Decoder {
                 Header::Chunk { header, size } => {
                     at += header;
                     self.missing = size;
-                    if self.message.len() + size > LONGEST_MESSAGE {
-                        return Err(FramingError::TooLong);
-                    }
+                    self.check(size)?;
                 }
             }
         };

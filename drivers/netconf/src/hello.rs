@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_schemas::Rollback;
 
+use crate::memory::Counter;
 use crate::text::Text;
 use crate::xml::{NETCONF, Scope, Step, XmlError, walk};
 
@@ -52,10 +53,13 @@ impl Hello {
         let mut session_id = None;
         // Some devices omit the namespace of their hello.
         let scope = |ns: &str| if ns == NETCONF || ns.is_empty() { Scope::Known } else { Scope::Foreign };
-        walk(xml, scope, |step| match step {
-            Step::Leave("hello/capabilities/capability", uri) => capabilities.push(uri.to_owned()),
-            Step::Leave("hello/session-id", id) => session_id = id.parse().ok(),
-            _ => {}
+        walk(xml, scope, |step| {
+            match step {
+                Step::Leave("hello/capabilities/capability", uri) => capabilities.push(uri.to_owned()),
+                Step::Leave("hello/session-id", id) => session_id = id.parse().ok(),
+                _ => {}
+            }
+            Ok(())
         })?;
         Ok(Self::new(capabilities, session_id))
     }
@@ -115,17 +119,29 @@ impl Hello {
             _ => Scope::Foreign,
         };
         let mut last = (String::new(), false);
-        walk(library, scope, |step| match step {
-            Step::Enter("modules-state/module") => last = Default::default(),
-            Step::Leave("modules-state/module/namespace", namespace) => namespace.clone_into(&mut last.0),
-            Step::Leave("modules-state/module/conformance-type", kind) => last.1 = kind == "implement",
-            Step::Leave("modules-state/module", _) if last.1 => {
-                self.capabilities.insert(std::mem::take(&mut last.0));
-            }
-            Step::Leave("yang-library/module-set/module/namespace", namespace) => {
-                self.capabilities.insert(namespace.to_owned());
-            }
-            _ => {}
+        // Afterwards the choice of a dialect is all that is kept of it.
+        let mut kept = Counter::default();
+        walk(library, scope, |step| {
+            let implemented = match step {
+                Step::Enter("modules-state/module") => {
+                    last = Default::default();
+                    return Ok(());
+                }
+                Step::Leave("modules-state/module/namespace", namespace) => {
+                    namespace.clone_into(&mut last.0);
+                    return Ok(());
+                }
+                Step::Leave("modules-state/module/conformance-type", kind) => {
+                    last.1 = kind == "implement";
+                    return Ok(());
+                }
+                Step::Leave("modules-state/module", _) if last.1 => std::mem::take(&mut last.0),
+                Step::Leave("yang-library/module-set/module/namespace", namespace) => namespace.to_owned(),
+                _ => return Ok(()),
+            };
+            kept.entry(implemented.len());
+            self.capabilities.insert(implemented);
+            kept.check()
         })
     }
 

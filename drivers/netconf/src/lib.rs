@@ -5,6 +5,7 @@
 //! | [`plan`] | the changes of a device, and the owner of each VLAN | none |
 //! | [`dialect`] | how a family of devices writes VLANs and ports | none |
 //! | [`text`] | large messages | none |
+//! | [`memory`] | how much of a device is kept | none |
 //! | [`hello`] | the capabilities of a device and its transaction profile | none |
 //! | [`transaction`] | lock, edit, commit, read back, hold, confirm; excluding refused items | through
 //! [`session::Session`] |
@@ -19,6 +20,7 @@ mod framing;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod hello;
+pub mod memory;
 mod notification;
 mod operation;
 mod pacing;

@@ -51,12 +51,15 @@ pub(crate) fn is_foreign_change(message: &Text, own: Option<u32>) -> bool {
         NOTIFICATION => Scope::Transparent,
         _ => Scope::Foreign,
     };
-    let walked = walk(message, scope, |step| match step {
-        Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
-        // The device rolled back a commit that was not confirmed.
-        Step::Enter("netconf-config-change" | "push-change-update")
-        | Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
-        _ => {}
+    let walked = walk(message, scope, |step| {
+        match step {
+            Step::Leave("netconf-config-change/changed-by/session-id", id) => by = id.parse::<u32>().ok(),
+            // The device rolled back a commit that was not confirmed.
+            Step::Enter("netconf-config-change" | "push-change-update")
+            | Step::Leave("netconf-confirmed-commit/confirm-event", "timeout") => changed = true,
+            _ => {}
+        }
+        Ok(())
     });
     walked.is_ok() && changed && (by.is_none() || by != own)
 }

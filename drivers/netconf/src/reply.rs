@@ -7,16 +7,17 @@ use quick_xml::name::ResolveResult;
 use quick_xml::reader::{NsReader, Reader};
 
 use crate::text::{Text, excerpt};
-use crate::xml::{NETCONF, XmlError, push_characters, push_reference};
+use crate::xml::{MAX_DEPTH, NETCONF, XmlError, push_characters, push_reference};
 
 const NOTIFICATION: &str = "urn:ietf:params:xml:ns:netconf:notification:1.0";
 /// Maximum characters of a part of an error. The parts reach statuses.
 const MAX_TEXT: usize = 600;
-/// Maximum errors of a reply, and leaves of one `error-info`.
+/// Bytes of a text that an excerpt is made of.
+const LONGEST_TEXT: usize = 64 << 10;
+/// Maximum errors of a reply, bytes of their texts, and leaves of one `error-info`.
 const MAX_ERRORS: usize = 2000;
+const MAX_BYTES: usize = 4 << 20;
 const MAX_INFO: usize = 16;
-/// Maximum depth of the elements, of which devices leave some unclosed. Deeper ones end the reading.
-const MAX_DEPTH: usize = 256;
 /// Number of the last errors that a further one is compared with.
 const COMPARED: usize = 8;
 
@@ -40,6 +41,13 @@ impl RpcError {
     /// libyang put it.
     pub fn location(&self) -> Option<&str> {
         self.path.as_deref().or_else(|| instance_identifier(self.message.as_deref()?))
+    }
+
+    /// The bytes of its texts.
+    fn bytes(&self) -> usize {
+        let texts = [Some(&self.tag), self.app_tag.as_ref(), self.path.as_ref(), self.message.as_ref()];
+        let info = self.info.iter().flat_map(|(name, value)| [name, value]);
+        texts.into_iter().flatten().chain(info).map(String::len).sum()
     }
 
     /// A leaf of `error-info`.
@@ -132,6 +140,7 @@ pub(crate) fn classify(xml: &Text) -> Option<Message> {
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
+        reader.get_mut().next_event();
         let (namespace, event) = reader.read_resolved_event_into(&mut buffer).ok()?;
         let tag = match event {
             Event::Start(tag) | Event::Empty(tag) => tag,
@@ -171,6 +180,7 @@ pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
+        reader.get_mut().next_event();
         match reader.read_event_into(&mut buffer) {
             Ok(Event::Start(_)) if errors.open.len() >= MAX_DEPTH => {
                 errors.finish();
@@ -184,6 +194,8 @@ pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
                 errors.leave(tag.local_name().into_inner(), text.trim());
                 text.clear();
             }
+            // The start of a text is enough for an excerpt.
+            Ok(Event::Text(_) | Event::CData(_) | Event::GeneralRef(_)) if text.len() > LONGEST_TEXT => {}
             Ok(Event::Text(part)) => push_characters(&mut text, &part.xml10_content()),
             Ok(Event::CData(part)) => push_characters(&mut text, &part.xml10_content()),
             Ok(Event::GeneralRef(reference)) => push_reference(&mut text, &reference),
@@ -203,6 +215,8 @@ pub(crate) fn errors(xml: &Text) -> Result<Vec<RpcError>, XmlError> {
 #[derive(Default)]
 struct Errors {
     found: Vec<RpcError>,
+    /// The bytes of their texts.
+    bytes: usize,
     /// The local names of the open elements.
     open: Vec<String>,
     /// The open `<rpc-error>`: its place in `open`, its content, and whether it is a warning.
@@ -238,7 +252,9 @@ impl Errors {
         let Some((_, error, false)) = self.current.take() else { return };
         // Several engines of one device report the same.
         let is_new = !self.found.iter().rev().take(COMPARED).any(|one| *one == error);
-        if self.found.len() < MAX_ERRORS && is_new {
+        let bytes = self.bytes + error.bytes();
+        if self.found.len() < MAX_ERRORS && bytes < MAX_BYTES && is_new {
+            self.bytes = bytes;
             self.found.push(error);
         }
     }

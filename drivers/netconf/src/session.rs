@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::framing::{Decoder, Framing};
+use crate::framing::{Decoder, Framing, FramingError};
 use crate::hello::{CLIENT_HELLO, Hello};
 use crate::reply::{Message, RpcErrors, classify, errors};
 use crate::text::{Text, excerpt};
@@ -44,6 +44,9 @@ pub enum SessionError {
         /// The XML element of the request.
         operation: String,
     },
+    /// The device sent more than is read or kept, so this side ended the session.
+    #[error("the session was ended, since the device sends too much: {0}")]
+    TooLarge(String),
     /// The device violated the protocol.
     #[error("the device breaks the protocol: {0}")]
     Protocol(String),
@@ -527,6 +530,9 @@ async fn read_message(
         match decoder.next() {
             Ok(Some(message)) => return Ok(message),
             Ok(None) => {}
+            Err(error @ (FramingError::TooLong { .. } | FramingError::TooLarge(_))) => {
+                return Err(SessionError::TooLarge(error.to_string()));
+            }
             Err(error) => {
                 let text = shown(&decoder.rest());
                 return Err(SessionError::Protocol(format!("{error}: {text}")));

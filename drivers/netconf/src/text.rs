@@ -6,24 +6,38 @@
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write as _};
+use std::sync::Arc;
 
+use eno_sbi::{Memory, Share, TooLarge};
 use flate2::Compression;
 use flate2::bufread::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 
 /// Bytes per block. Shorter texts are not deflated.
 const BLOCK: usize = 128 << 10;
+/// Replies that wait to be parsed, deflated. The configuration of a full device takes 1 MiB.
+static MESSAGES: Memory = Memory::new(8 << 20, 48 << 20);
 /// Stands for what could not be read as text.
 pub(crate) const REPLACEMENT: &str = "\u{fffd}";
 
 /// A text that is written at its end and read from its start.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Text {
     blocks: Vec<Block>,
     /// The tail, shorter than a block.
     open: String,
     length: usize,
+    /// The memory of a text that a device sent.
+    shares: Vec<Arc<Share>>,
 }
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.blocks, &self.open, self.length) == (&other.blocks, &other.open, other.length)
+    }
+}
+
+impl Eq for Text {}
 
 #[derive(Clone, PartialEq, Eq)]
 enum Block {
@@ -63,6 +77,7 @@ impl Text {
 
     /// Appends `more` without copying its blocks.
     pub fn append(&mut self, more: Self) {
+        self.shares.extend(more.shares);
         if more.blocks.is_empty() {
             self.push_str(&more.open);
             return;
@@ -87,6 +102,15 @@ impl Text {
         self.open.clear();
     }
 
+    /// The bytes of its blocks in memory.
+    fn kept(&self) -> usize {
+        let blocks = self.blocks.iter().map(|block| match block {
+            Block::Plain(text) => text.len(),
+            Block::Deflated(bytes, _) => bytes.len(),
+        });
+        blocks.sum()
+    }
+
     /// The text in parts, in order.
     pub fn parts(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
         let blocks = self.blocks.iter().map(|block| match block {
@@ -97,8 +121,8 @@ impl Text {
     }
 
     /// A reader of the text's bytes.
-    pub fn reader(&self) -> impl BufRead {
-        Reader { parts: self.parts(), part: std::borrow::Cow::Borrowed(""), at: 0 }
+    pub(crate) fn reader(&self) -> Reader<'_, impl Iterator<Item = std::borrow::Cow<'_, str>>> {
+        Reader { parts: self.parts(), part: std::borrow::Cow::Borrowed(""), at: 0, taken: 0 }
     }
 
     /// Whether the text contains the short `word`.
@@ -143,7 +167,7 @@ impl From<&str> for Text {
 impl From<String> for Text {
     fn from(text: String) -> Self {
         if text.len() < BLOCK {
-            return Self { length: text.len(), open: text, blocks: Vec::new() };
+            return Self { length: text.len(), open: text, ..Self::new() };
         }
         Self::from(text.as_str())
     }
@@ -181,15 +205,30 @@ pub(crate) fn excerpt(text: &str, max: usize) -> String {
     line
 }
 
-/// Reads a text part by part.
-struct Reader<'a, P> {
+/// Maximum bytes of a tag, a text or a comment, each of which a parser keeps whole.
+pub(crate) const LONGEST_EVENT: usize = 1 << 20;
+
+/// Reads a text part by part. It fails within an event of XML that is too long.
+pub(crate) struct Reader<'a, P> {
     parts: P,
     part: std::borrow::Cow<'a, str>,
     at: usize,
+    /// Bytes since the last event began.
+    taken: usize,
+}
+
+impl<P> Reader<'_, P> {
+    /// The next bytes are of another event.
+    pub(crate) fn next_event(&mut self) {
+        self.taken = 0;
+    }
 }
 
 impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> BufRead for Reader<'a, P> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.taken > LONGEST_EVENT {
+            return Err(io::Error::other("a tag or a text is longer than 1 MiB"));
+        }
         while self.at == self.part.len()
             && let Some(next) = self.parts.next()
         {
@@ -200,6 +239,7 @@ impl<'a, P: Iterator<Item = std::borrow::Cow<'a, str>>> BufRead for Reader<'a, P
 
     fn consume(&mut self, amount: usize) {
         self.at = (self.at + amount).min(self.part.len());
+        self.taken += amount;
     }
 }
 
@@ -219,6 +259,8 @@ pub(crate) struct Incoming {
     bytes: Vec<u8>,
     /// `None`: nothing was decoded yet.
     encoding: Option<Encoding>,
+    /// What was kept at the last count, and its memory.
+    share: Option<(usize, Share)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,12 +291,21 @@ impl Incoming {
         self.text.len() + self.bytes.len()
     }
 
-    /// Appends bytes.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        if self.bytes.len() >= BLOCK {
-            self.decode();
+    /// Appends bytes. Fails when the text, deflated, is more than may be kept.
+    pub(crate) fn push(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK));
+            self.bytes.extend_from_slice(now);
+            bytes = later;
+            if self.bytes.len() >= BLOCK {
+                self.decode();
+                let (counted, share) = self.share.get_or_insert_with(|| (0, MESSAGES.share()));
+                let kept = self.text.kept();
+                share.add(kept - *counted)?;
+                *counted = kept;
+            }
         }
+        Ok(())
     }
 
     /// Decodes all bytes but those of an incomplete character at the end.
@@ -282,7 +333,8 @@ impl Incoming {
     /// Returns the text and starts a new one.
     pub(crate) fn finish(&mut self) -> Text {
         self.decode();
-        let Self { mut text, bytes, .. } = std::mem::take(self);
+        let Self { mut text, bytes, share, .. } = std::mem::take(self);
+        text.shares.extend(share.map(|(_, share)| Arc::new(share)));
         if !bytes.is_empty() {
             text.push_str(REPLACEMENT);
         }
@@ -325,14 +377,7 @@ mod tests {
             assert_eq!(joined.to_string(), format!("<x>{text}</x>"));
             assert_eq!(joined.len(), text.len() + 7);
         }
-        let kept: usize = Text::from(long.as_str())
-            .blocks
-            .iter()
-            .map(|block| match block {
-                Block::Plain(text) => text.len(),
-                Block::Deflated(bytes, _) => bytes.len(),
-            })
-            .sum();
+        let kept = Text::from(long.as_str()).kept();
         assert!(kept * 4 < long.len(), "{kept} of {}", long.len());
     }
 
@@ -364,7 +409,7 @@ mod tests {
         let long = long();
         let mut incoming = Incoming::default();
         for part in long.as_bytes().chunks(1021) {
-            incoming.push(part);
+            incoming.push(part).unwrap();
         }
         assert_eq!(incoming.len(), long.len());
         assert_eq!(incoming.finish().to_string(), long);
@@ -374,10 +419,10 @@ mod tests {
     fn bytes_are_decoded_as_declared_or_with_replacements() {
         let decoded = |bytes: &[u8]| {
             let mut whole = Incoming::default();
-            whole.push(bytes);
+            whole.push(bytes).unwrap();
             let whole = whole.finish().to_string();
             let mut singly = Incoming::default();
-            bytes.chunks(1).for_each(|byte| singly.push(byte));
+            bytes.chunks(1).for_each(|byte| singly.push(byte).unwrap());
             assert_eq!(singly.finish().to_string(), whole);
             whole
         };
@@ -400,7 +445,7 @@ mod tests {
         assert_eq!(decoded(b"\xe9a\xff"), "\u{fffd}a\u{fffd}");
         let long = [long().as_bytes(), b"\xfc", long().as_bytes()].concat();
         let mut incoming = Incoming::default();
-        long.chunks(1021).for_each(|part| incoming.push(part));
+        long.chunks(1021).for_each(|part| incoming.push(part).unwrap());
         assert_eq!(incoming.finish().to_string(), String::from_utf8_lossy(&long));
     }
 

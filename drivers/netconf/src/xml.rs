@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::text::{Text, excerpt};
+use crate::text::{LONGEST_EVENT, Text, excerpt};
+use eno_sbi::TooLarge;
 use quick_xml::escape::{partial_escape, resolve_predefined_entity};
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
@@ -11,24 +12,38 @@ use quick_xml::reader::NsReader;
 /// The namespace of NETCONF's own elements (RFC 6241).
 pub(crate) const NETCONF: &str = "urn:ietf:params:xml:ns:netconf:base:1.0";
 
-/// Text that is not well-formed XML.
+/// Text that is not read to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not well-formed XML: {0}")]
-pub struct XmlError(String);
+pub enum XmlError {
+    /// It is not well-formed XML.
+    #[error("not well-formed XML: {0}")]
+    Malformed(String),
+    /// More would be kept of it than is allowed.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+}
 
 impl From<quick_xml::Error> for XmlError {
     fn from(error: quick_xml::Error) -> Self {
-        Self(excerpt(&error.to_string(), MAX_ERROR))
+        Self::malformed(&error.to_string())
     }
 }
 
 impl XmlError {
+    fn malformed(reason: &str) -> Self {
+        Self::Malformed(excerpt(reason, MAX_ERROR))
+    }
+
     /// Its elements are nested too deeply.
     pub(crate) fn too_deep() -> Self {
-        Self("its elements are nested too deeply".to_owned())
+        Self::malformed("its elements are nested too deeply")
     }
 }
 
+/// Maximum bytes of a tag with its attributes. Those of all open elements are kept.
+const LONGEST_TAG: usize = 16 << 10;
+/// Maximum depth of elements.
+pub(crate) const MAX_DEPTH: usize = 256;
 /// Maximum characters of the text of an error. It may have names of the document, and reaches statuses.
 const MAX_ERROR: usize = 300;
 
@@ -52,11 +67,11 @@ pub(crate) enum Step<'a> {
     Leave(&'a str, &'a str),
 }
 
-/// Walks through `xml`. Paths are local names joined by `/`, without a leading one.
+/// Walks through `xml`. Paths are local names joined by `/`, without a leading one. An error of `visit` ends the walk.
 pub(crate) fn walk(
     xml: &Text,
     scope: impl Fn(&str) -> Scope,
-    visit: impl FnMut(Step<'_>),
+    visit: impl FnMut(Step<'_>) -> Result<(), TooLarge>,
 ) -> Result<(), XmlError> {
     walk_tags(xml, |element| scope(element.namespace), visit)
 }
@@ -78,7 +93,9 @@ impl Element<'_> {
 
     /// Whether an attribute with this local name has this value.
     pub(crate) fn has_attribute(&self, attribute: &str, value: &str) -> bool {
-        let mut attributes = self.tag.attributes().flatten();
+        // Without checks, which compare each attribute with all others.
+        let mut attributes = self.tag.attributes();
+        let mut attributes = attributes.with_checks(false).flatten();
         attributes.any(|own| own.key.local_name().into_inner() == attribute && own.value == value)
     }
 }
@@ -87,7 +104,7 @@ impl Element<'_> {
 pub(crate) fn walk_tags(
     xml: &Text,
     scope: impl Fn(&Element<'_>) -> Scope,
-    mut visit: impl FnMut(Step<'_>),
+    mut visit: impl FnMut(Step<'_>) -> Result<(), TooLarge>,
 ) -> Result<(), XmlError> {
     let mut reader = NsReader::from_reader(xml.reader());
     reader.config_mut().expand_empty_elements = true;
@@ -100,8 +117,13 @@ pub(crate) fn walk_tags(
     let mut buffer = Vec::new();
     loop {
         buffer.clear();
+        reader.get_mut().next_event();
         let (namespace, event) = reader.read_resolved_event_into(&mut buffer)?;
         match event {
+            Event::Start(_) if open.len() + skipped >= MAX_DEPTH => return Err(XmlError::too_deep()),
+            Event::Start(tag) if tag.len() > LONGEST_TAG => {
+                return Err(XmlError::malformed("a tag is longer than 16 KiB"));
+            }
             Event::Start(_) if skipped > 0 => skipped += 1,
             Event::End(_) if skipped > 0 => skipped -= 1,
             Event::Start(tag) => {
@@ -122,13 +144,13 @@ pub(crate) fn walk_tags(
                             path.push('/');
                         }
                         path.push_str(name);
-                        visit(Step::Enter(&path));
+                        visit(Step::Enter(&path))?;
                     }
                 }
             }
             Event::End(_) => {
                 if let Some(Some(length)) = open.pop() {
-                    visit(Step::Leave(&path, text.trim()));
+                    visit(Step::Leave(&path, text.trim()))?;
                     path.truncate(length);
                 }
                 text.clear();
@@ -136,12 +158,19 @@ pub(crate) fn walk_tags(
             Event::Text(part) if skipped == 0 => push_characters(&mut text, &part.xml10_content()),
             Event::CData(part) if skipped == 0 => push_characters(&mut text, &part.xml10_content()),
             Event::GeneralRef(reference) if skipped == 0 => push_reference(&mut text, &reference),
-            Event::DocType(_) => return Err(XmlError("a document type is not allowed".into())),
+            Event::DocType(_) => return Err(XmlError::malformed("a document type is not allowed")),
             Event::Eof => break,
             _ => {}
         }
+        if text.len() > LONGEST_EVENT {
+            return Err(XmlError::malformed("a text is longer than 1 MiB"));
+        }
     }
-    if open.is_empty() && skipped == 0 { Ok(()) } else { Err(XmlError("it ends within an element".into())) }
+    if open.is_empty() && skipped == 0 {
+        Ok(())
+    } else {
+        Err(XmlError::malformed("it ends within an element"))
+    }
 }
 
 /// Whether an element of this name, below so many others, is a part of a reply around its content.
@@ -207,6 +236,7 @@ mod tests {
                 Step::Enter(path) => format!("+{path}"),
                 Step::Leave(path, text) => format!("-{path}={text}"),
             });
+            Ok(())
         })?;
         Ok(observed)
     }
@@ -257,7 +287,7 @@ mod tests {
     #[test]
     fn malformed_xml_is_refused() {
         for bad in ["<a", "<a xmlns='k'>", "<a></b>", "<!DOCTYPE a><a/>"] {
-            assert!(walk(&bad.into(), |_| Scope::Known, |_| ()).is_err(), "{bad}");
+            assert!(walk(&bad.into(), |_| Scope::Known, |_| Ok(())).is_err(), "{bad}");
         }
     }
 
@@ -292,7 +322,11 @@ mod tests {
             "<nc:rpc-reply><nc:data><a xmlns='k'/></nc:data></nc:rpc-reply>",
         ] {
             let mut count = 0;
-            walk(&xml.into(), scope, |_| count += 1).unwrap();
+            let counted = walk(&xml.into(), scope, |_| {
+                count += 1;
+                Ok(())
+            });
+            counted.unwrap();
             assert_eq!(count, 2, "{xml}");
         }
     }

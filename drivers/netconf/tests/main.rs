@@ -7,6 +7,7 @@ mod conformance;
 mod corpus;
 mod dialects;
 mod foreign_text;
+mod large_answers;
 mod properties;
 mod session;
 mod transaction;

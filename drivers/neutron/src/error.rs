@@ -85,6 +85,16 @@ pub enum ApiError {
         /// What the answer is.
         content: String,
     },
+    /// The answer is larger than what is read or kept.
+    #[error("{operation}: {server} sends too much: {reason}")]
+    TooLarge {
+        /// The request.
+        operation: String,
+        /// The server.
+        server: String,
+        /// What is too large, and the limit.
+        reason: String,
+    },
     /// Neutron has no trunks.
     #[error("{server} has no trunks: an admin of the cloud enables the service plugin trunk of Neutron")]
     NoTrunks {

@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eno_device_secrets::{Permit, SecretSource};
+use eno_sbi::{Memory, Share, TooLarge, json_size};
 use jiff::Timestamp;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
@@ -18,7 +20,12 @@ use crate::request::HttpRequest;
 use crate::text::shown;
 
 /// Maximum bytes of an answer. A trunk with all VLANs has 0.5 MB.
-const MAX_ANSWER: usize = 64 << 20;
+const MAX_ANSWER: usize = 16 << 20;
+/// Maximum bytes of all pages of a list.
+const MAX_LIST: usize = 256 << 20;
+/// What is kept of clouds, and what their answers take while they are read. The container's limit is more than twice
+/// that of all clouds together.
+static MEMORY: Memory = Memory::new(64 << 20, 160 << 20);
 /// A token is renewed this long before its end.
 const RENEW_BEFORE: Duration = Duration::from_mins(1);
 /// Maximum pages of a list.
@@ -72,6 +79,46 @@ pub struct Api {
     project: String,
     token: tokio::sync::Mutex<HeldToken>,
     requests: AtomicU64,
+    /// The memory of its answers, and of what was read last.
+    memory: Arc<Mutex<Share>>,
+}
+
+/// Memory that an answer takes until it was read.
+#[derive(Debug)]
+struct Held {
+    share: Arc<Mutex<Share>>,
+    bytes: usize,
+}
+
+impl Held {
+    fn add(&mut self, bytes: usize) -> Result<(), TooLarge> {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner).add(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.share.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.bytes);
+    }
+}
+
+/// The answer to a change.
+#[derive(Debug)]
+pub struct Answered {
+    content: Value,
+    /// The bytes of its body.
+    length: usize,
+    #[expect(dead_code, reason = "dropping it gives the memory back")]
+    held: Option<Held>,
+}
+
+impl Answered {
+    /// The content, which no longer counts.
+    pub fn into_content(self) -> Value {
+        self.content
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -89,7 +136,8 @@ impl Api {
         limits: Limits,
     ) -> Result<Self, ApiError> {
         let client = client(&credentials, limits)?;
-        let (held, token) = login(&client, &permit, &credentials).await?;
+        let memory = Arc::new(Mutex::new(MEMORY.share()));
+        let (held, token) = login(&client, &permit, &credentials, &memory).await?;
         let neutron = token.neutron(&credentials, &keystone_url(permit.login().address())?)?;
         debug!(keystone = permit.login().address(), neutron = %neutron, "logged in");
         Ok(Self {
@@ -101,6 +149,7 @@ impl Api {
             project: token.project.map(|project| project.id).unwrap_or_default(),
             token: tokio::sync::Mutex::new(held),
             requests: AtomicU64::new(1),
+            memory,
         })
     }
 
@@ -124,6 +173,20 @@ impl Api {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Counts what is read from now on apart from what was read before, which is returned.
+    pub fn count_anew(&self) -> Share {
+        std::mem::replace(&mut self.memory(), MEMORY.share())
+    }
+
+    /// Counts as before [`Self::count_anew`].
+    pub fn count_as_before(&self, before: Share) {
+        *self.memory() = before;
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Share> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// All items of a list, from all of its pages. `query`: pairs of names and values.
     pub async fn list<T: for<'a> Deserialize<'a>>(
         &self,
@@ -132,8 +195,9 @@ impl Api {
     ) -> Result<Vec<T>, ApiError> {
         let operation = format!("read {collection}");
         let mut url = self.url(collection)?;
-        url.query_pairs_mut().extend_pairs(query);
+        url.query_pairs_mut().extend_pairs(query).append_pair("limit", page_size(query));
         let mut items = Vec::new();
+        let mut bytes = 0;
         let mut waits = Waits::default();
         for _ in 0..MAX_PAGES {
             let mut answer = loop {
@@ -147,7 +211,14 @@ impl Api {
                     Err(error) => waits.wait_after(error).await?,
                 }
             };
-            let page = answer.get_mut(collection).map(Value::take).unwrap_or_default();
+            bytes += answer.length;
+            if bytes > MAX_LIST {
+                return Err(self.too_large(&operation, too_long("a list", MAX_LIST)));
+            }
+            let page = answer.content.get_mut(collection).map(Value::take).unwrap_or_default();
+            let number = page.as_array().map_or(0, Vec::len);
+            let kept = number * 2 * size_of::<T>() + answer.length;
+            self.memory().add(kept).map_err(|error| self.too_large(&operation, error.to_string()))?;
             let page: Vec<T> = serde_json::from_value(page).map_err(|error| {
                 self.not_the_api(&operation, StatusCode::OK, format!("an unexpected list: {error}"))
             })?;
@@ -155,7 +226,7 @@ impl Api {
                 return Ok(items);
             }
             items.extend(page);
-            let links = answer.get(format!("{collection}_links")).and_then(Value::as_array);
+            let links = answer.content.get(format!("{collection}_links")).and_then(Value::as_array);
             let next = links.into_iter().flatten().find(|link| link["rel"] == "next");
             // The server may name itself as it is seen behind a proxy: only the query is taken.
             let Some(next) = next.and_then(|link| link["href"].as_str()) else { return Ok(items) };
@@ -169,7 +240,7 @@ impl Api {
     }
 
     /// Makes a change, and returns the answer.
-    pub async fn change(&self, operation: &str, request: &HttpRequest) -> Result<Value, ApiError> {
+    pub async fn change(&self, operation: &str, request: &HttpRequest) -> Result<Answered, ApiError> {
         let url = self.url(&request.path)?;
         self.send(operation, request.method.clone(), url, request.if_match.as_deref(), request.body.as_ref())
             .await
@@ -188,7 +259,7 @@ impl Api {
         url: Url,
         if_match: Option<&str>,
         body: Option<&Value>,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<Answered, ApiError> {
         let mut renewed = false;
         loop {
             let token = self.token().await?;
@@ -201,24 +272,27 @@ impl Api {
                 request = request.json(body);
             }
             self.requests.fetch_add(1, Ordering::Relaxed);
-            let answer = read(request, operation, &self.server(), &self.credentials.name).await?;
+            let answer =
+                read(request, operation, &self.server(), &self.credentials.name, &self.memory).await?;
             // The token was revoked, or ended early. The request had no effect.
             if answer.status == StatusCode::UNAUTHORIZED && !renewed {
                 renewed = true;
                 self.renew(&token).await?;
                 continue;
             }
-            return self.understand(operation, &answer);
+            return self.understand(operation, answer);
         }
     }
 
-    fn understand(&self, operation: &str, answer: &Answer) -> Result<Value, ApiError> {
+    fn understand(&self, operation: &str, mut answer: Answer) -> Result<Answered, ApiError> {
         if answer.status == StatusCode::NO_CONTENT {
-            return Ok(Value::Null);
+            return Ok(Answered { content: Value::Null, length: 0, held: None });
         }
-        let parsed: Option<Value> = serde_json::from_slice(&answer.body).ok();
+        let parsed = answer.parse().map_err(|error| self.too_large(operation, error.to_string()))?;
         if answer.status.is_success() {
-            return parsed.ok_or_else(|| self.not_the_api(operation, answer.status, answer.content()));
+            let content =
+                parsed.ok_or_else(|| self.not_the_api(operation, answer.status, answer.content()))?;
+            return Ok(Answered { content, length: answer.body.len(), held: Some(answer.held) });
         }
         let neutron_error = parsed.as_ref().and_then(|parsed| parsed.get("NeutronError"));
         let retry_after = answer.retry_after;
@@ -260,6 +334,10 @@ impl Api {
         Err(ApiError::Refused { operation: operation.to_owned(), refusal })
     }
 
+    fn too_large(&self, operation: &str, reason: String) -> ApiError {
+        ApiError::TooLarge { operation: operation.to_owned(), server: self.server(), reason }
+    }
+
     fn not_the_api(&self, operation: &str, status: StatusCode, content: String) -> ApiError {
         ApiError::NotTheApi { operation: operation.to_owned(), server: self.server(), status, content }
     }
@@ -283,7 +361,7 @@ impl Api {
         if held.value == old.value {
             self.requests.fetch_add(1, Ordering::Relaxed);
             let permit = self.secrets.renew(&self.permit).await?;
-            *held = login(&self.client, &permit, &self.credentials).await?.0;
+            *held = login(&self.client, &permit, &self.credentials, &self.memory).await?.0;
         }
         Ok(held.clone())
     }
@@ -330,6 +408,7 @@ async fn login(
     client: &Client,
     permit: &Permit,
     credentials: &Credentials,
+    memory: &Arc<Mutex<Share>>,
 ) -> Result<(HeldToken, Token), ApiError> {
     let operation = "log in";
     let keystone = keystone_url(permit.login().address())?;
@@ -338,8 +417,12 @@ async fn login(
         .post(format!("{keystone}/auth/tokens"))
         .header(CONTENT_TYPE, "application/json")
         .body(credentials.login().expose().to_owned());
-    let answer = read(request, operation, &server, &credentials.name).await?;
-    let body: Option<Value> = serde_json::from_slice(&answer.body).ok();
+    let mut answer = read(request, operation, &server, &credentials.name, memory).await?;
+    let body = answer.parse().map_err(|error| ApiError::TooLarge {
+        operation: operation.to_owned(),
+        server: server.clone(),
+        reason: error.to_string(),
+    })?;
     let not_the_api = || ApiError::NotTheApi {
         operation: operation.to_owned(),
         server: server.clone(),
@@ -396,9 +479,16 @@ struct Answer {
     retry_after: Option<Duration>,
     token: Option<String>,
     body: Vec<u8>,
+    held: Held,
 }
 
 impl Answer {
+    /// The content; `None`: it is no JSON.
+    fn parse(&mut self) -> Result<Option<Value>, TooLarge> {
+        self.held.add(json_size(&self.body))?;
+        Ok(serde_json::from_slice(&self.body).ok())
+    }
+
     /// What it is, for messages.
     fn content(&self) -> String {
         if self.body.is_empty() { "an empty answer".to_owned() } else { self.content_type.clone() }
@@ -410,6 +500,7 @@ async fn read(
     operation: &str,
     server: &str,
     secret: &str,
+    memory: &Arc<Mutex<Share>>,
 ) -> Result<Answer, ApiError> {
     let failed = |error: reqwest::Error| match refused_certificate(&error) {
         Some(reason) => {
@@ -430,19 +521,32 @@ async fn read(
         retry_after: header("retry-after").and_then(|text| eno_sbi::retry_after(&text, Timestamp::now())),
         token: header("x-subject-token"),
         body: Vec::new(),
+        held: Held { share: Arc::clone(memory), bytes: 0 },
+    };
+    let too_large = |reason: String| ApiError::TooLarge {
+        operation: operation.to_owned(),
+        server: server.to_owned(),
+        reason,
     };
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if answer.body.len() + chunk.len() > MAX_ANSWER {
-            return Err(ApiError::NotTheApi {
-                operation: operation.to_owned(),
-                server: server.to_owned(),
-                status: answer.status,
-                content: format!("more than {} MB", MAX_ANSWER >> 20),
-            });
+            return Err(too_large(too_long("an answer", MAX_ANSWER)));
         }
+        // The buffer grows by doubling.
+        answer.held.add(2 * chunk.len()).map_err(|error| too_large(error.to_string()))?;
         answer.body.extend_from_slice(&chunk);
     }
     Ok(answer)
+}
+
+/// The reason against a text of more bytes than `limit`.
+fn too_long(what: &str, limit: usize) -> String {
+    format!("{what} has more than {} MiB", limit >> 20)
+}
+
+/// Items per page of a list. Each item is some hundred bytes, but a trunk with all its VLANs is 0.5 MB.
+fn page_size(query: &[(&str, &str)]) -> &'static str {
+    if query.contains(&("fields", "sub_ports")) { "4" } else { "1000" }
 }
 
 /// Why TLS refused the server's certificate.

@@ -57,6 +57,8 @@ const TRUNK_FIELDS: [&str; 7] =
 
 /// Reads all that is ours, the listed trunks, and what else has desired VLANs.
 pub async fn read(api: &Api, desired: &FabricDesired, mark: &Mark) -> Result<View, ApiError> {
+    // It replaces what was read before.
+    drop(api.count_anew());
     let of_ports = [("description", mark.description())];
     let of_networks = [of_ports[0], ("description", mark.tenant_description())];
     let (networks, ports, found) = tokio::try_join!(
@@ -98,6 +100,8 @@ pub async fn read_back(
     if changed.len() > MAX_CHANGED {
         return read(api, desired, mark).await;
     }
+    // It replaces parts of what was read before.
+    let before = api.count_anew();
     let Changed { networks, ports, trunks } = changed;
     let (found_networks, found_ports, found_trunks) = tokio::try_join!(
         list_by::<Network>(api, NETWORKS, "id", networks.iter().map(String::as_str), &NETWORK_FIELDS),
@@ -119,13 +123,17 @@ pub async fn read_back(
     let others = unread_sub_ports(&view, &wanted_vlans(desired));
     let others: Vec<Port> = list_by(api, PORTS, "id", others, &PORT_FIELDS).await?;
     view.ports.extend(others.into_iter().map(|port| (port.id.clone(), port)));
+    api.count_as_before(before);
     Ok(view)
 }
 
 /// True when Neutron still has all trunks of a view.
 pub async fn has_trunks(api: &Api, view: &View) -> Result<bool, ApiError> {
     let ids = view.trunks.keys().map(String::as_str);
-    let found: Vec<Trunk> = list_by(api, TRUNKS, "id", ids, &["id"]).await?;
+    let before = api.count_anew();
+    let found = list_by::<Trunk>(api, TRUNKS, "id", ids, &["id"]).await;
+    api.count_as_before(before);
+    let found = found?;
     let found: BTreeSet<&Id> = found.iter().map(|trunk| &trunk.id).collect();
     Ok(view.trunks.keys().all(|id| found.contains(id)))
 }

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use crate::drift::{cap_notes, drift_notes};
 use crate::error::ApiError;
-use crate::http::{Api, Waits};
+use crate::http::{Answered, Api, Waits};
 use crate::mark::Mark;
 use crate::observe::observe;
 use crate::plan::{Plan, Refusals, plan};
@@ -262,7 +262,7 @@ impl<'a> Run<'a> {
             }
             // They are independent of each other. All are awaited, so that none is left without a known effect.
             let run = &*self;
-            let answered: Vec<(Request, Result<Value, Stop>)> = stream::iter(planned.requests)
+            let answered: Vec<(Request, Result<Answered, Stop>)> = stream::iter(planned.requests)
                 .map(|request| async move {
                     let answer = run.make(&request).await;
                     (request, answer)
@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
     }
 
     /// Makes one request, unless a newer command came or the time is over.
-    async fn make(&self, request: &Request) -> Result<Value, Stop> {
+    async fn make(&self, request: &Request) -> Result<Answered, Stop> {
         if !self.work.is_current() || self.is_late() {
             return Err(Stop::NotMade);
         }
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
         &mut self,
         view: &mut View,
         request: Request,
-        answer: Result<Value, Stop>,
+        answer: Result<Answered, Stop>,
     ) -> Result<(), Stop> {
         let mut pending = vec![(request, Some(answer))];
         // The reason for which all that follows is refused, too.
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
             };
             let refusal = match answer {
                 Ok(answer) => {
-                    self.applied(view, &request, answer)?;
+                    self.applied(view, &request, answer.into_content())?;
                     continue;
                 }
                 // Neutron refuses a new token, too: the credential lacks a right that has nothing to do with the items.

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::view::{Id, Network, Port, SubPort, Trunk, View};
 
+/// Maximum sub-ports of a trunk: one for each VLAN.
+const MAX_SUB_PORTS: usize = 4094;
+
 /// A change of Neutron, which it makes as a whole or not at all.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
@@ -209,6 +212,9 @@ impl Request {
             Self::AddSubPorts { .. } | Self::RemoveSubPorts { .. } => {
                 let trunk: Trunk = serde_json::from_value(answer)?;
                 let id = trunk.id.clone();
+                if !view.trunks.contains_key(&id) || trunk.sub_ports.len() > MAX_SUB_PORTS {
+                    return Err(unexpected("another trunk"));
+                }
                 view.trunks.insert(id.clone(), trunk);
                 return Ok(vec![id]);
             }
@@ -226,6 +232,9 @@ impl Request {
                 return Ok(vec![resource.id.clone()]);
             }
         };
+        if networks.len() + ports.len() > self.count() {
+            return Err(unexpected("more than was requested"));
+        }
         let ids = networks.iter().map(|network| &network.id).chain(ports.iter().map(|port| &port.id));
         let ids = ids.cloned().collect();
         view.networks.extend(networks.into_iter().map(|network| (network.id.clone(), network)));
@@ -326,6 +335,10 @@ impl fmt::Display for Request {
             Self::Delete { resource } => write!(f, "delete {} {}", resource.kind.singular(), resource.id),
         }
     }
+}
+
+fn unexpected(what: &str) -> serde_json::Error {
+    serde::de::Error::custom(format!("the answer has {what}"))
 }
 
 /// The part of an answer below `key`.

@@ -13,6 +13,7 @@ mod nats_server;
 pub mod ovs_database;
 pub mod program;
 mod running_host;
+mod shipped_memory;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -26,6 +27,7 @@ pub use engine::{Engine, done};
 pub use hosted::{DriverProcess, INSTANCE};
 pub use nats_server::NatsServer;
 pub use running_host::RunningHost;
+pub use shipped_memory::ShippedMemory;
 
 /// A driver and one target of it, created anew for each check.
 ///

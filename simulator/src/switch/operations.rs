@@ -31,10 +31,12 @@ impl Switch {
                 let whole = (self.dialect.operational)(state.datastores.running(), &self.hardware);
                 Ok(self.data_reply(state, whole, filter))
             }
-            Rpc::GetConfig { source, filter } => {
+            Rpc::GetConfig { source, filter } => Ok(if let Some(answer) = state.faults.long_answer() {
+                Reply::Data(answer.text())
+            } else {
                 let whole = state.shown(source);
-                Ok(self.data_reply(state, whole, filter))
-            }
+                self.data_reply(state, whole, filter)
+            }),
             Rpc::EditConfig(request) => self.edit_config(state, session, request, message),
             Rpc::CopyConfig { target, source } => self.copy_config(state, session, target, source),
             Rpc::DeleteConfig { target } => {

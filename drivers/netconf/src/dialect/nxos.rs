@@ -14,11 +14,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
 use crate::dialect::{Dialect, MAX_VALUE, ParseError, set_unfit};
 use crate::hello::Hello;
+use crate::memory::Counter;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, ObservedConfig, ObservedPort,
     ObservedVlan, PortChange, Setting,
@@ -80,14 +82,16 @@ impl Dialect for NxOs {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let mut inventory = Inventory::new();
+        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
         walk(reply, scope, |step| {
-            let Step::Leave(path, id) = step else { return };
+            let Step::Leave(path, id) = step else { return Ok(()) };
             if path.strip_suffix("/id").is_some_and(|list| list == PHYS || list == AGGR) {
                 for name in names(id) {
+                    kept.entry(name.len());
                     inventory.insert(name, InterfaceState::default());
                 }
             }
+            kept.check()
         })?;
         Ok(inventory)
     }
@@ -257,6 +261,7 @@ struct Parser {
     port: Port,
     /// Port channels by member.
     members: BTreeMap<String, String>,
+    kept: Counter,
 }
 
 #[derive(Default)]
@@ -286,7 +291,7 @@ struct Port {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), TooLarge> {
         let (path, text) = match step {
             Step::Enter(path) => {
                 if *path == BD {
@@ -294,10 +299,11 @@ impl Parser {
                 } else if *path == PHYS || *path == AGGR {
                     self.port = Port::default();
                 }
-                return;
+                return Ok(());
             }
             Step::Leave(path, text) => (*path, *text),
         };
+        self.kept.text(text);
         if let Some(leaf) = path.strip_prefix(BD) {
             match leaf {
                 "/fabEncap" => text.clone_into(&mut self.vlan.encap),
@@ -310,6 +316,7 @@ impl Parser {
                         let vlan =
                             ObservedVlan { name: bd.name, active: !bd.suspended, rename_blocker: None };
                         if let Ok(vid) = id.parse() {
+                            self.kept.entry(size_of::<ObservedVlan>());
                             self.vlans.insert(vid, vlan);
                         }
                     }
@@ -321,6 +328,7 @@ impl Parser {
         } else if let Some(leaf) = path.strip_prefix(AGGR) {
             self.interface(leaf, text, true);
         }
+        self.kept.check()
     }
 
     fn interface(&mut self, leaf: &str, text: &str, aggregate: bool) {
@@ -332,7 +340,11 @@ impl Parser {
             "/trunkVlans" => port.trunk = Some(text.to_owned()),
             "/accessVlan" => text.clone_into(&mut port.access),
             "/nativeVlan" => text.clone_into(&mut port.native),
-            "/rsmbrIfs-items/RsMbrIfs-list/tDn" => port.members.extend(member(text)),
+            "/rsmbrIfs-items/RsMbrIfs-list/tDn" => {
+                // It is kept with its port channel, and with its name twice.
+                self.kept.entry(2 * size_of::<[String; 2]>());
+                port.members.extend(member(text));
+            }
             "" => {
                 let port = std::mem::take(&mut self.port);
                 for member in &port.members {
@@ -340,6 +352,8 @@ impl Parser {
                 }
                 let observed = port.observed(aggregate);
                 for name in names(&port.id) {
+                    self.kept.port(&name);
+                    self.kept.ranges(observed.tagged.len());
                     self.ports.insert(name, observed.clone());
                 }
             }
@@ -357,8 +371,8 @@ impl Parser {
                 }
             }
         }
-        let Self { vlans, ports, .. } = self;
-        ObservedConfig { vlans, ports, ..ObservedConfig::default() }
+        let Self { vlans, ports, kept, .. } = self;
+        ObservedConfig { vlans, ports, memory: kept.into(), ..ObservedConfig::default() }
     }
 }
 

@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::locate_error::{Keys, locate_error};
 use crate::dialect::{Dialect, Layout, ParseError, set_unfit};
 use crate::hello::Hello;
+use crate::memory::Counter;
 use crate::plan::{
     ChangeUnit, Changes, InterfaceState, Inventory, Mode, ModeChange, NATIVE, ObservedConfig, ObservedPort,
     ObservedVlan, PortChange, Setting,
@@ -80,11 +82,13 @@ impl Dialect for OpenConfig {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let mut inventory = Inventory::new();
+        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
         walk(reply, scope, |step| {
             if let Step::Leave("interfaces/interface/name", name) = step {
+                kept.entry(name.len());
                 inventory.insert(name.to_owned(), InterfaceState::default());
             }
+            kept.check()
         })?;
         Ok(inventory)
     }
@@ -164,6 +168,7 @@ struct Parser {
     vlan: (String, ObservedVlanLeaves),
     ports: BTreeMap<String, ObservedPort>,
     port: (String, ObservedPort),
+    kept: Counter,
 }
 
 #[derive(Default)]
@@ -180,10 +185,13 @@ struct ObservedVlanLeaves {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), TooLarge> {
         match step {
             Step::Enter(path) => match *path {
-                "network-instances/network-instance" => self.instances.push(Instance::default()),
+                "network-instances/network-instance" => {
+                    self.kept.entry(size_of::<Instance>());
+                    self.instances.push(Instance::default());
+                }
                 "network-instances/network-instance/vlans/vlan" => self.vlan = Default::default(),
                 "interfaces/interface" => {
                     self.port = (String::new(), ObservedPort { configured: true, ..ObservedPort::default() });
@@ -191,6 +199,7 @@ impl Parser {
                 _ => {}
             },
             Step::Leave(path, text) => {
+                self.kept.text(text);
                 if let Some(rest) = path.strip_prefix("interfaces/interface") {
                     self.interface_leaf(rest, text);
                 } else if let Some(rest) = path.strip_prefix("network-instances/network-instance/") {
@@ -198,6 +207,7 @@ impl Parser {
                 }
             }
         }
+        self.kept.check()
     }
 
     fn instance_leaf(&mut self, rest: &str, text: &str) {
@@ -215,6 +225,7 @@ impl Parser {
                     ObservedVlan { name: leaves.name, active: !leaves.suspended, rename_blocker: None };
                 // Another value is no VLAN ID.
                 if let Ok(vid) = id.parse() {
+                    self.kept.entry(size_of::<ObservedVlan>());
                     instance.vlans.insert(vid, vlan);
                 }
             }
@@ -238,6 +249,7 @@ impl Parser {
                     (NATIVE, Setting::of(native.as_deref(), false)),
                 ]
                 .into();
+                self.kept.port(&name);
                 self.ports.insert(name, port);
                 return;
             }
@@ -264,11 +276,13 @@ impl Parser {
                 _ => set_unfit(port, "interface-mode", text),
             },
             Some("trunk-vlans") => {
+                self.kept.ranges(1);
                 if let Some(range) = range(text) {
                     port.tagged.push(range);
                 } else {
                     port.has_unresolved_members = true;
                     if let Some(known) = known_part(text) {
+                        self.kept.set();
                         port.tagged.push(known);
                         port.inherited = port.inherited.union(&[known].into_iter().collect());
                     }
@@ -298,7 +312,15 @@ impl Parser {
             Some(instance) => (Layout::new(NetworkInstance(instance.name)), instance.vlans),
             None => Default::default(),
         };
-        ObservedConfig { vlans, ports: self.ports, empty_opens: true, layout, ..ObservedConfig::default() }
+        let memory = self.kept.into();
+        ObservedConfig {
+            vlans,
+            ports: self.ports,
+            empty_opens: true,
+            layout,
+            memory,
+            ..ObservedConfig::default()
+        }
     }
 }
 

@@ -310,7 +310,7 @@ impl NetconfDriver {
                 }
                 Err(error) => error,
             };
-            device.interrupted |= error.unreachable();
+            device.interrupted |= error.effect_is_unknown();
             let more_time = error.given_up_after().map(more_time);
             device.rpc_limit = more_time.or(device.rpc_limit);
             if matches!(error, TransactionError::ConfirmTimeoutRefused { .. }) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use eno_schemas::{VlanId, VlanSet};
 
 use crate::dialect::Layout;
+use crate::memory::Kept;
 
 /// The observed configuration of a device, independent of its model.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct ObservedConfig {
     pub empty_opens: bool,
     /// The dialect's own state between reading and writing.
     pub layout: Layout,
+    /// The memory that it takes.
+    pub memory: Kept,
 }
 
 /// The interfaces of a device by name, from its operational state. Unconfigured hardware ports are in it.

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use eno_sbi::TooLarge;
 use eno_schemas::Failure;
 
 use crate::dialect::ParseError;
 use crate::reply::RpcErrors;
 use crate::session::{CallError, SessionError};
+use crate::xml::XmlError;
 
 /// The reason why a transaction failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +18,10 @@ pub enum TransactionError {
     Call(#[from] CallError),
     /// The reply does not follow the device's model.
     #[error("the device's configuration does not follow its model: {0}")]
-    Parse(#[from] ParseError),
+    Parse(ParseError),
+    /// More would be kept of the reply than is allowed. The session has to be closed.
+    #[error("the session was ended, since the device sends too much: {0}")]
+    TooLarge(#[from] TooLarge),
     /// Another session holds the lock.
     #[error("the {datastore} configuration is locked by {holder}")]
     Locked {
@@ -73,12 +78,23 @@ pub enum TransactionError {
     CannotHold,
 }
 
+impl From<ParseError> for TransactionError {
+    fn from(error: ParseError) -> Self {
+        match error {
+            ParseError::Xml(XmlError::TooLarge(error)) => Self::TooLarge(error),
+            error => Self::Parse(error),
+        }
+    }
+}
+
 impl TransactionError {
     /// A retry of the same command can help.
     pub fn retryable(&self) -> bool {
         match self {
             // A device may show a change late.
             Self::NotReadBack
+            // Its configuration, or that of others, may become smaller.
+            | Self::TooLarge(_)
             | Self::Call(CallError::Session(_))
             | Self::Locked { .. }
             | Self::NotConfirmed { .. }
@@ -90,9 +106,14 @@ impl TransactionError {
         }
     }
 
-    /// The session is closed.
+    /// The session is closed, and the same request may succeed in another one.
     pub fn session_ended(&self) -> bool {
-        matches!(self, Self::Call(CallError::Session(_)))
+        matches!(self, Self::Call(CallError::Session(_))) && !self.is_too_large()
+    }
+
+    /// This side closed the session.
+    fn is_too_large(&self) -> bool {
+        matches!(self, Self::Call(CallError::Session(SessionError::TooLarge(_))))
     }
 
     /// The device answers other requests. A new session shows the effect of this one.
@@ -113,7 +134,13 @@ impl TransactionError {
 
     /// The device did not answer.
     pub fn unreachable(&self) -> bool {
-        matches!(self, Self::Call(CallError::Session(_)) | Self::LostWhileHeld { .. })
+        let lost = matches!(self, Self::Call(CallError::Session(_)) | Self::LostWhileHeld { .. });
+        lost && !self.is_too_large()
+    }
+
+    /// No reply was read, and the device may still carry out the request.
+    pub fn effect_is_unknown(&self) -> bool {
+        self.unreachable() || self.is_too_large()
     }
 
     /// The same error after the decision arrived. The next work on the command handles it.
@@ -126,7 +153,7 @@ impl TransactionError {
 
     /// No further request may be sent in this session.
     pub(super) fn session_is_unusable(&self) -> bool {
-        self.unreachable() || matches!(self, Self::Aborted { .. })
+        self.effect_is_unknown() || matches!(self, Self::Aborted { .. })
     }
 
     /// The session has to be closed so that the device releases its locks.

@@ -103,7 +103,7 @@ impl<S: Session> Transaction<'_, S> {
         if let Some(request) = self.dialect.inventory_request() {
             match self.session.call(request.into()).await {
                 Err(CallError::Refused { .. }) => {}
-                reply => return Ok(self.dialect.parse_inventory(&reply?)?),
+                reply => return Ok(self.requested(self.dialect.parse_inventory(&reply?)?, interfaces)),
             }
         }
         let reply = self.request_inventory(interfaces).await?;
@@ -121,7 +121,7 @@ impl<S: Session> Transaction<'_, S> {
         mut reply: Text,
         interfaces: &BTreeSet<&str>,
     ) -> Result<Inventory, TransactionError> {
-        let inventory = self.dialect.parse_inventory(&reply)?;
+        let inventory = self.requested(self.dialect.parse_inventory(&reply)?, interfaces);
         let (found, missing): (Vec<&str>, Vec<&str>) =
             interfaces.iter().partition(|name| inventory.contains_key(**name));
         if missing.is_empty() || !shows_first_only(interfaces.len(), found.len()) {
@@ -132,7 +132,14 @@ impl<S: Session> Transaction<'_, S> {
         for more in requested {
             reply.append(more.await?);
         }
-        Ok(self.dialect.parse_inventory(&reply)?)
+        Ok(self.requested(self.dialect.parse_inventory(&reply)?, interfaces))
+    }
+
+    /// The interfaces of an inventory that the command lists, or that were requested. Some devices return all.
+    fn requested(&self, mut inventory: Inventory, requested: &BTreeSet<&str>) -> Inventory {
+        let listed = interfaces(self.desired);
+        inventory.retain(|name, _| listed.contains(&**name) || requested.contains(&**name));
+        inventory
     }
 }
 

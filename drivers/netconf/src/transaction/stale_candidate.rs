@@ -6,11 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use eno_schemas::VlanSet;
 
 use crate::dialect::ParseError;
+use crate::memory::Counter;
 use crate::operation::Operation;
 use crate::plan::{Inventory, ObservedConfig, ObservedPort, interfaces, ours};
 use crate::session::{Call, CallError, Session};
@@ -161,32 +162,41 @@ fn differences([one, other]: &[Text; 2]) -> Result<Vec<u64>, ParseError> {
     }
 }
 
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
 fn elements(reply: &Text) -> Result<Vec<u64>, ParseError> {
-    let mut elements = Vec::new();
+    let (mut elements, mut kept) = (Vec::new(), Counter::default());
     // For each open element: its path with keys, and whether it has a child yet.
     let mut open: Vec<(String, bool)> = Vec::new();
     walk(
         reply,
         |_| Scope::Known,
-        |step| match step {
-            Step::Enter(path) => {
-                let name = path.rsplit('/').next().unwrap_or(path);
-                let within = open.last().map_or("", |(path, _)| path);
-                open.push((format!("{within}/{name}"), false));
-            }
-            Step::Leave(path, text) => {
-                let Some((own, has_children)) = open.pop() else { return };
-                if let Some((within, has_siblings)) = open.last_mut()
-                    && !std::mem::replace(has_siblings, true)
-                    && !has_children
-                {
+        |step| {
+            match step {
+                Step::Enter(path) => {
                     let name = path.rsplit('/').next().unwrap_or(path);
-                    let _ = write!(within, "[{name}={text:?}]");
+                    let within = open.last().map_or("", |(path, _)| path);
+                    open.push((format!("{within}/{name}"), false));
                 }
-                let mut hasher = DefaultHasher::new();
-                (own, text).hash(&mut hasher);
-                elements.push(hasher.finish());
+                Step::Leave(path, text) => {
+                    let Some((own, has_children)) = open.pop() else { return Ok(()) };
+                    if let Some((within, has_siblings)) = open.last_mut()
+                        && !std::mem::replace(has_siblings, true)
+                        && !has_children
+                    {
+                        let name = path.rsplit('/').next().unwrap_or(path);
+                        let _ = write!(within, "[{name}={:x}]", hash(&text));
+                    }
+                    // The list grows by doubling.
+                    kept.bytes(2 * size_of::<u64>());
+                    elements.push(hash(&(own, text)));
+                }
             }
+            kept.check()
         },
     )?;
     elements.sort_unstable();

@@ -174,6 +174,20 @@ impl Cloud {
         self.list_device(&self.proxy.keystone());
     }
 
+    /// The folder of Secrets.
+    pub fn secrets(&self) -> &Path {
+        self.secrets.path()
+    }
+
+    /// Adds a Secret for another Keystone.
+    pub fn add_secret(&self, name: &str, keystone: &str) {
+        let dir = self.secrets.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        for (key, value) in self.login().into_iter().chain([("devices", keystone.to_owned())]) {
+            std::fs::write(dir.join(key), value).unwrap();
+        }
+    }
+
     /// Makes the Keystone at this address the only one that the Secret is for.
     pub fn list_device(&self, address: &str) {
         std::fs::write(self.secrets.path().join("vim/devices"), address).unwrap();

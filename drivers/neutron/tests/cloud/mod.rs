@@ -6,4 +6,5 @@ mod crash;
 mod fixture;
 mod inputs;
 mod lanes;
+mod large_answers;
 mod proxy;

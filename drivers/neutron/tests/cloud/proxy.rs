@@ -209,10 +209,13 @@ impl Shared {
             self.writes.fetch_add(1, Ordering::SeqCst);
         }
         let page = self.page.load(Ordering::SeqCst);
-        let url = if page > 0 && method == Method::GET && !url.contains("limit=") {
-            format!("{url}&limit={page}")
-        } else {
-            url
+        // In the place of the driver's limit.
+        let url = match url.split_once("limit=") {
+            Some((before, after)) if page > 0 && method == Method::GET => {
+                let after = after.trim_start_matches(|digit: char| digit.is_ascii_digit());
+                format!("{before}limit={page}{after}")
+            }
+            _ => url,
         };
         let mut headers = headers.clone();
         headers.remove("host");

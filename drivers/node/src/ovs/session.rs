@@ -86,6 +86,10 @@ impl Ovs {
         let options = Options {
             connection_wait: Duration::from_secs(2),
             max_backoff: Duration::from_millis(500),
+            // The agent's container has less memory than that of the driver of whole switches.
+            max_message: 8 << 20,
+            max_parsed: 40 << 20,
+            max_replica: 24 << 20,
             ..Options::default()
         };
         let daemon = Daemon::of(&endpoint);

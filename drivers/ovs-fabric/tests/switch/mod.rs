@@ -4,5 +4,6 @@ mod changes;
 mod conformance;
 mod fixture;
 mod frames;
+mod large_answers;
 mod tls;
 mod transports;

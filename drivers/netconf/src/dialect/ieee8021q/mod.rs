@@ -29,6 +29,7 @@ use self::entries::Entry;
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
+use crate::memory::Counter;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -106,19 +107,23 @@ impl Dialect for Ieee8021Q {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let mut inventory = Inventory::new();
+        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
         let mut last = (String::new(), InterfaceState::default());
-        walk(reply, scope, |step| match step {
-            Step::Enter("interfaces/interface") => last = Default::default(),
-            Step::Leave("interfaces/interface/name", name) => name.clone_into(&mut last.0),
-            Step::Leave("interfaces/interface/bridge-port/port-number", number) => {
-                last.1.number = number.parse().ok();
+        walk(reply, scope, |step| {
+            match step {
+                Step::Enter("interfaces/interface") => last = Default::default(),
+                Step::Leave("interfaces/interface/name", name) => name.clone_into(&mut last.0),
+                Step::Leave("interfaces/interface/bridge-port/port-number", number) => {
+                    last.1.number = number.parse().ok();
+                }
+                Step::Leave("interfaces/interface", _) => {
+                    let (name, state) = std::mem::take(&mut last);
+                    kept.entry(name.len());
+                    inventory.insert(name, state);
+                }
+                _ => {}
             }
-            Step::Leave("interfaces/interface", _) => {
-                let (name, state) = std::mem::take(&mut last);
-                inventory.insert(name, state);
-            }
-            _ => {}
+            kept.check()
         })?;
         Ok(inventory)
     }

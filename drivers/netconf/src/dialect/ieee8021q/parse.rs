@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::entries::{Entry, Registration, registrations_text, vids};
@@ -11,9 +12,10 @@ use super::{
     UNTAGGED_ONLY, scope,
 };
 use crate::dialect::{Layout, ParseError, not_understood};
+use crate::memory::Counter;
 use crate::plan::{Inventory, Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 use crate::text::Text;
-use crate::xml::{Step, walk};
+use crate::xml::{Step, XmlError, walk};
 
 /// The default of `pvid`.
 const DEFAULT_PVID: u16 = 1;
@@ -21,7 +23,7 @@ const DEFAULT_PVID: u16 = 1;
 pub(super) fn parse(reply: &Text, inventory: &Inventory) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
-    Ok(parser.observed(inventory))
+    Ok(parser.observed(inventory).map_err(XmlError::from)?)
 }
 
 /// Collects bridges and interfaces while the reply streams by.
@@ -49,6 +51,7 @@ struct Parser {
     interface: (String, BridgePort),
     /// The interfaces by name.
     interfaces: BTreeMap<String, BridgePort>,
+    kept: Counter,
 }
 
 #[derive(Clone, Default)]
@@ -71,10 +74,11 @@ struct BridgePort {
 
 impl Parser {
     /// An invalid value concerns its entry or port only, which then lacks it.
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), TooLarge> {
         match step {
             Step::Enter(path) => self.enter(path),
             Step::Leave(path, text) => {
+                self.kept.text(text);
                 if let Some(rest) = path.strip_prefix("bridges/bridge/component/") {
                     let _ = self.component_leaf(rest, text);
                 } else {
@@ -82,6 +86,7 @@ impl Parser {
                 }
             }
         }
+        self.kept.check()
     }
 
     fn enter(&mut self, path: &str) {
@@ -108,6 +113,8 @@ impl Parser {
         match path {
             "bridges/bridge/name" => text.clone_into(&mut self.bridge),
             "bridges/bridge/component" => {
+                self.kept.entry(size_of::<Component>());
+                self.kept.text(&self.bridge);
                 let mut component = std::mem::take(&mut self.component);
                 component.bridge.clone_from(&self.bridge);
                 if !self.unaware {
@@ -132,6 +139,7 @@ impl Parser {
             }
             "interfaces/interface" => {
                 let (name, port) = std::mem::take(&mut self.interface);
+                self.kept.entry(size_of::<BridgePort>() + size_of::<PortLocation>());
                 self.interfaces.insert(name, port);
             }
             _ => {}
@@ -154,6 +162,8 @@ impl Parser {
                 // VLANs from 4096 on are local to the bridge and have no VID.
                 let vid: u32 = vid.parse().ok()?;
                 if let Ok(vid) = VlanId::new(u16::try_from(vid).unwrap_or(u16::MAX)) {
+                    // In the component, and in the configuration.
+                    self.kept.entry(size_of::<Option<String>>() + size_of::<ObservedVlan>());
                     self.component.vlans.insert(vid, name.filter(|name| !name.is_empty()));
                 }
             }
@@ -184,6 +194,9 @@ impl Parser {
             "" if self.is_static => {
                 let (mut entry, ports) = (std::mem::take(&mut self.entry), std::mem::take(&mut self.ports));
                 let same = self.component.entries.last().filter(|last| *last.ports == ports);
+                let own = if same.is_some() { 0 } else { ports.len() * size_of::<(u32, Registration)>() };
+                self.kept.entry(size_of::<Entry>() + own);
+                self.kept.set();
                 entry.ports = same.map_or_else(|| Arc::new(ports), |last| Arc::clone(&last.ports));
                 self.component.entries.push(entry);
             }
@@ -192,7 +205,7 @@ impl Parser {
         Some(())
     }
 
-    fn observed(self, inventory: &Inventory) -> ObservedConfig {
+    fn observed(mut self, inventory: &Inventory) -> Result<ObservedConfig, TooLarge> {
         let mut layout = BridgeLayout { components: self.components, ports: BTreeMap::new() };
         let mut ports = BTreeMap::new();
         let names: BTreeSet<&String> = self.interfaces.keys().chain(inventory.keys()).collect();
@@ -201,6 +214,8 @@ impl Parser {
             let bridge_port = configured.cloned().unwrap_or_default();
             let number = inventory.get(name).and_then(|state| state.number);
             let mut port = ObservedPort { configured: configured.is_some(), ..ObservedPort::default() };
+            self.kept.port(name);
+            self.kept.check()?;
             port.unfit.clone_from(&bridge_port.unfit);
             port.unread = port.unfit.is_some();
             match location(&layout.components, &bridge_port, number) {
@@ -217,22 +232,25 @@ impl Parser {
         {
             first.holds_vlans = true;
         }
+        let kept = &mut self.kept;
         let ports = ports.into_iter().map(|(name, (port, bridge_port))| {
             let port = match layout.ports.get(&name) {
                 Some(location) => {
-                    registered(port, &bridge_port, &layout.components[location.component], location.number)
+                    let component = &layout.components[location.component];
+                    registered(port, &bridge_port, component, location.number, kept)?
                 }
                 None => port,
             };
-            (name, port)
+            Ok((name, port))
         });
-        let ports = ports.collect();
-        ObservedConfig {
+        let ports = ports.collect::<Result<_, TooLarge>>()?;
+        Ok(ObservedConfig {
             vlans: vlans(&layout),
             ports,
             layout: Layout::new(layout),
+            memory: self.kept.into(),
             ..ObservedConfig::default()
-        }
+        })
     }
 }
 
@@ -261,7 +279,8 @@ fn registered(
     bridge_port: &BridgePort,
     component: &Component,
     number: u32,
-) -> ObservedPort {
+    kept: &mut Counter,
+) -> Result<ObservedPort, TooLarge> {
     let pvid = bridge_port.pvid.unwrap_or(u32::from(DEFAULT_PVID));
     let pvid = u16::try_from(pvid).ok().and_then(|id| VlanId::new(id).ok());
     let filtering = bridge_port.filtering.as_deref();
@@ -275,6 +294,12 @@ fn registered(
     for entry in &component.entries {
         let Some(registration) = entry.ports.get(&number) else { continue };
         let all = || entry.vids.iter();
+        if registration.is_fixed() && !registration.is_untagged() {
+            kept.ranges(entry.vids.ranges().len());
+        } else {
+            kept.taken(entry.vids.len());
+        }
+        kept.check()?;
         if registration.is_forbidden() {
             port.taken.extend(all().map(|vid| (vid, "an entry forbids it there".to_owned())));
         } else if registration.is_fixed() && registration.is_untagged() {
@@ -293,7 +318,7 @@ fn registered(
         port.mode = (!port.tagged.is_empty()).then_some(Mode::Trunk);
         port.native = pvid;
     }
-    port
+    Ok(port)
 }
 
 /// The VLANs that exist, over all components.

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet};
 
 use super::read::{Layer, Port, Settings, Vlan};
@@ -14,6 +15,7 @@ use super::{
     VlanSource,
 };
 use crate::dialect::set_unfit;
+use crate::memory::Counter;
 use crate::plan::{Mode, NATIVE, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// Maximum interfaces that a `*` at the end of an interface range's member stands for.
@@ -23,14 +25,18 @@ const MAX_PORTS_PER_CARD: u16 = 128;
 type Ranges = Vec<(VlanId, VlanId)>;
 
 /// Computes the effective configuration.
-pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
+pub(super) fn effective(
+    main: &Layer,
+    groups: &[Layer],
+    mut kept: Counter,
+) -> Result<ObservedConfig, TooLarge> {
     let mut layout = Layout::default();
     let vlans = Vlans::new(main, groups);
     let mut ports = BTreeMap::new();
-    let listed = vlans.listed();
-    for port in &all_ports(main, &listed) {
-        let inherited = inherited(port, main, groups, listed.get(port.name.as_str()));
-        let (observed, entries) = observed_port(port, &inherited, &vlans);
+    let listed = vlans.listed(&mut kept)?;
+    for port in &all_ports(main, &listed, &mut kept)? {
+        let inherited = inherited(port, main, groups, listed.get(port.name.as_str()), &mut kept)?;
+        let (observed, entries) = observed_port(port, &inherited, &vlans, &mut kept)?;
         let Settings { mode_leaf: mode, has_other_leaves, .. } = port.settings;
         layout.ports.insert(port.name.clone(), SwitchingFamily { entries, mode, has_other_leaves });
         ports.insert(port.name.clone(), observed);
@@ -43,6 +49,8 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
     for (vlan, own) in &vlans.all {
         for (first, last) in vlan.ids.iter().filter_map(|id| range(id)) {
             for vid in ids(first, last) {
+                kept.entry(size_of::<ObservedVlan>() + size_of::<VlanSource>() + vlan.name.len());
+                kept.check()?;
                 let current = ObservedVlan {
                     name: Some(vlan.name.clone()),
                     active: !vlan.inactive,
@@ -57,13 +65,14 @@ pub(super) fn effective(main: &Layer, groups: &[Layer]) -> ObservedConfig {
             }
         }
     }
-    ObservedConfig {
+    Ok(ObservedConfig {
         vlans: observed,
         ports,
         empty_opens: true,
         layout: crate::dialect::Layout::new(layout),
+        memory: kept.into(),
         ..ObservedConfig::default()
-    }
+    })
 }
 
 /// The reason against renaming a VLAN, if any. On Junos a rename deletes the VLAN and creates another.
@@ -105,17 +114,19 @@ impl<'a> Vlans<'a> {
     }
 
     /// The names of the VLANs that list an interface, by interface.
-    fn listed(&self) -> BTreeMap<&'a str, Vec<String>> {
+    fn listed(&self, kept: &mut Counter) -> Result<BTreeMap<&'a str, Vec<String>>, TooLarge> {
         let mut listed: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for (vlan, _) in self.all.iter().filter(|(vlan, _)| !vlan.inactive) {
             for logical in &vlan.interfaces {
                 let (port, unit) = logical.rsplit_once('.').unwrap_or((logical, "0"));
                 if unit == "0" {
+                    kept.entry(size_of::<String>() + vlan.name.len());
+                    kept.check()?;
                     listed.entry(port).or_default().push(vlan.name.clone());
                 }
             }
         }
-        listed
+        Ok(listed)
     }
 
     /// The VLANs of an entry of a list of members; empty if no such VLAN exists.
@@ -128,49 +139,76 @@ impl<'a> Vlans<'a> {
 }
 
 /// The configured interfaces, with those that only an interface range or a VLAN names.
-fn all_ports<'a>(main: &'a Layer, listed: &BTreeMap<&str, Vec<String>>) -> Vec<Cow<'a, Port>> {
+fn all_ports<'a>(
+    main: &'a Layer,
+    listed: &BTreeMap<&str, Vec<String>>,
+    kept: &mut Counter,
+) -> Result<Vec<Cow<'a, Port>>, TooLarge> {
     let known: BTreeSet<&str> = main.ports.iter().map(|port| port.name.as_str()).collect();
     let members = main.ranges.iter().flat_map(|range| {
         let spans = range.spans.iter().flat_map(|(first, last)| span(first, last));
         range.members.iter().flat_map(|name| wildcard(name)).chain(spans)
     });
-    let more: BTreeSet<String> = members.chain(listed.keys().map(|name| (*name).to_owned())).collect();
-    let mut ports: Vec<Cow<'_, Port>> = main.ports.iter().map(Cow::Borrowed).collect();
-    for name in more.into_iter().filter(|name| !known.contains(name.as_str())) {
-        ports.push(Cow::Owned(Port { name, ..Port::default() }));
+    let mut more: BTreeSet<String> = BTreeSet::new();
+    for name in members.chain(listed.keys().map(|name| (*name).to_owned())) {
+        if !known.contains(name.as_str()) && !more.contains(&name) {
+            kept.entry(size_of::<Cow<'_, Port>>() + name.len());
+            kept.check()?;
+            more.insert(name);
+        }
     }
-    ports
+    let mut ports: Vec<Cow<'_, Port>> = main.ports.iter().map(Cow::Borrowed).collect();
+    ports.extend(more.into_iter().map(|name| Cow::Owned(Port { name, ..Port::default() })));
+    Ok(ports)
 }
 
 /// The settings that an interface inherits, by precedence.
-fn inherited(port: &Port, main: &Layer, groups: &[Layer], listed: Option<&Vec<String>>) -> Settings {
+fn inherited(
+    port: &Port,
+    main: &Layer,
+    groups: &[Layer],
+    listed: Option<&Vec<String>>,
+    kept: &mut Counter,
+) -> Result<Settings, TooLarge> {
     let mut all = Settings { members: listed.cloned().unwrap_or_default(), ..Settings::default() };
-    let mut add = |more: &Settings| {
+    let mut add = |more: &Settings, kept: &mut Counter| {
+        kept.bytes(more.members.len() * size_of::<String>());
+        kept.check()?;
         all.mode = all.mode.or(more.mode);
         all.native = all.native.take().or_else(|| more.native.clone());
         all.bundle = all.bundle.take().or_else(|| more.bundle.clone());
         all.other_family = all.other_family.take().or_else(|| more.other_family.clone());
         all.members.extend(more.members.iter().cloned());
+        Ok(())
     };
     for range in &main.ranges {
         let member = range.members.iter().any(|name| glob(name, &port.name));
-        if member || range.spans.iter().any(|(first, last)| span(first, last).contains(&port.name)) {
-            add(&range.port.settings);
+        if member || range.spans.iter().any(|(first, last)| is_in_span(first, last, &port.name)) {
+            add(&range.port.settings, kept)?;
         }
     }
     let applied_groups = port.applied_groups.iter().chain(&main.groups_for_ports).chain(&main.applied_groups);
     for name in applied_groups.filter(|name| !port.excepted_groups.contains(name)) {
         for group in groups.iter().filter(|group| group.name == *name) {
             for current in group.ports.iter().filter(|current| matches_name(&current.name, &port.name)) {
-                add(&current.settings);
+                add(&current.settings, kept)?;
             }
         }
     }
-    all
+    Ok(all)
 }
 
-fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (ObservedPort, Vec<Entry>) {
+fn observed_port(
+    port: &Port,
+    inherited: &Settings,
+    vlans: &Vlans<'_>,
+    kept: &mut Counter,
+) -> Result<(ObservedPort, Vec<Entry>), TooLarge> {
     let own = &port.settings;
+    kept.port(&port.name);
+    // The inherited VLANs, and those by name.
+    kept.set();
+    kept.set();
     let mut observed = ObservedPort {
         configured: true,
         aggregate: port
@@ -182,6 +220,9 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     let mut entries = Vec::new();
     for text in &own.members {
         let ranges = vlans.resolve(text);
+        kept.bytes(ranges.len().max(1) * (size_of::<Entry>() + text.len()));
+        kept.ranges(ranges.len());
+        kept.check()?;
         if ranges.is_empty() {
             entries.push(Entry::Other(text.as_str().into()));
         }
@@ -196,13 +237,16 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     observed.tagged = entries.iter().filter_map(Entry::vids).collect();
     let of_its_own = observed.tagged();
     for text in &inherited.members {
-        observed.tagged.extend(vlans.resolve(text));
+        let ranges = vlans.resolve(text);
+        kept.ranges(ranges.len());
+        kept.check()?;
+        observed.tagged.extend(ranges);
     }
     observed.inherited = observed.tagged().difference(&of_its_own);
     let members = || own.members.iter().chain(&inherited.members);
     for text in members().filter(|text| range(text).is_none()) {
         for (first, last) in vlans.resolve(text) {
-            observed.vlans_by_name.extend(ids(first, last));
+            observed.vlans_by_name.insert_range(first, last);
         }
     }
     observed.settings = settings(port, &entries, own.mode.or(inherited.mode));
@@ -246,7 +290,7 @@ fn observed_port(port: &Port, inherited: &Settings, vlans: &Vlans<'_>) -> (Obser
     if let Some(mode) = modes.into_iter().find(|mode| !matches!(mode.as_str(), "" | "trunk" | "access")) {
         set_unfit(&mut observed, "interface-mode", mode);
     }
-    (observed, entries)
+    Ok((observed, entries))
 }
 
 /// The settings that our VLANs add to an interface's own configuration, or remove from it. A container that is
@@ -340,16 +384,25 @@ fn wildcard(name: &str) -> Vec<String> {
     }
 }
 
+/// The last number of a name, and what is before it.
+fn split_number(name: &str) -> Option<(&str, u16)> {
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+    Some((&name[..digits], name[digits..].parse().ok()?))
+}
+
 /// The interfaces from `first` to `last`, which differ in their last number.
-fn span(first: &str, last: &str) -> Vec<String> {
-    let split = |name: &str| {
-        let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
-        name[digits..].parse::<u16>().ok().map(|number| (name[..digits].to_owned(), number))
-    };
-    match (split(first), split(last)) {
-        (Some((card, from)), Some((same, to))) if card == same => {
-            (from..=to).map(|port| format!("{card}{port}")).collect()
+fn span(first: &str, last: &str) -> impl Iterator<Item = String> {
+    let ends = split_number(first).zip(split_number(last)).filter(|((card, _), (same, _))| card == same);
+    let names = ends.map(|((card, from), (_, to))| (from..=to).map(move |port| format!("{card}{port}")));
+    names.into_iter().flatten()
+}
+
+/// Whether `name` is one of these interfaces.
+fn is_in_span(first: &str, last: &str, name: &str) -> bool {
+    match (split_number(first), split_number(last), split_number(name)) {
+        (Some((card, from)), Some((same, to)), Some((own, number))) => {
+            card == same && card == own && (from..=to).contains(&number) && name == format!("{card}{number}")
         }
-        _ => Vec::new(),
+        _ => false,
     }
 }

@@ -28,10 +28,11 @@ use eno_schemas::VlanId;
 
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::{Hello, Profile, Target};
+use crate::memory::Counter;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
-use crate::xml::{Scope, Step, escape, walk};
+use crate::xml::{Scope, Step, XmlError, escape, walk};
 
 /// The capability of Junos' own protocol.
 const JUNOS: &str = "http://xml.juniper.net/netconf/junos/1.0";
@@ -168,16 +169,18 @@ impl Dialect for Junos {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let mut inventory = Inventory::new();
+        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
         walk(
             reply,
             |_| Scope::Known,
             |step| {
-                let Step::Leave(path, name) = step else { return };
+                let Step::Leave(path, name) = step else { return Ok(()) };
                 let configured = path.ends_with("/configuration/interfaces/interface/name");
                 if configured || path.ends_with("/interface-information/physical-interface/name") {
+                    kept.entry(name.len());
                     inventory.insert(name.to_owned(), InterfaceState::default());
                 }
+                kept.check()
             },
         )?;
         Ok(inventory)
@@ -199,8 +202,8 @@ impl Dialect for Junos {
     }
 
     fn parse(&self, reply: &Text, _: &Inventory) -> Result<ObservedConfig, ParseError> {
-        let (main, groups) = read::read(reply)?;
-        Ok(inherit::effective(&main, &groups))
+        let (main, groups, kept) = read::read(reply)?;
+        Ok(inherit::effective(&main, &groups, kept).map_err(XmlError::from)?)
     }
 
     fn render(&self, observed: &ObservedConfig, changes: &Changes) -> Text {

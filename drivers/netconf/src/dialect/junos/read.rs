@@ -2,7 +2,11 @@
 
 use std::cell::Cell;
 
+use eno_sbi::TooLarge;
+
+use super::{SwitchingFamily, VlanSource};
 use crate::dialect::ParseError;
+use crate::memory::Counter;
 use crate::plan::Mode;
 use crate::text::Text;
 use crate::xml::{Element, NETCONF, Scope, Step, walk_tags};
@@ -103,7 +107,7 @@ pub(super) struct Range {
 }
 
 /// Reads a reply: the configuration, and its groups.
-pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
+pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>, Counter), ParseError> {
     let (inactive_vlan, skipped) = (Cell::new(false), Cell::new(false));
     let mut reader = Reader::default();
     walk_tags(
@@ -117,7 +121,7 @@ pub(super) fn read(reply: &Text) -> Result<(Layer, Vec<Layer>), ParseError> {
         },
         |step| reader.step(&step, &inactive_vlan, &skipped),
     )?;
-    Ok((reader.main, reader.groups))
+    Ok((reader.main, reader.groups, reader.kept))
 }
 
 /// Namespaces differ by model and version, and older versions omit them. Deactivated elements count as absent, except
@@ -146,16 +150,37 @@ struct Reader {
     groups: Vec<Layer>,
     unit: (String, Settings),
     span: (String, String),
+    kept: Counter,
 }
 
 impl Reader {
     /// `skipped`: an element of the interface was not read.
-    fn step(&mut self, step: &Step<'_>, inactive_vlan: &Cell<bool>, skipped: &Cell<bool>) {
+    fn step(
+        &mut self,
+        step: &Step<'_>,
+        inactive_vlan: &Cell<bool>,
+        skipped: &Cell<bool>,
+    ) -> Result<(), TooLarge> {
         let (path, text) = match step {
             Step::Enter(path) => (path, None),
             Step::Leave(path, text) => (path, Some(*text)),
         };
-        let Some(rest) = path.strip_prefix("configuration/") else { return };
+        if let Some(rest) = path.strip_prefix("configuration/") {
+            self.within(path, rest, text, inactive_vlan, skipped);
+        }
+        self.kept.check()
+    }
+
+    /// A step at `path`, which is `configuration/` and `rest`.
+    fn within(
+        &mut self,
+        path: &str,
+        rest: &str,
+        text: Option<&str>,
+        inactive_vlan: &Cell<bool>,
+        skipped: &Cell<bool>,
+    ) {
+        self.count(rest, text);
         let rest = match rest.strip_prefix("groups") {
             Some("") => {
                 if text.is_none() {
@@ -196,6 +221,27 @@ impl Reader {
                 "interfaces/apply-groups" => layer.groups_for_ports.push(text.to_owned()),
                 _ => {}
             }
+        }
+    }
+}
+
+impl Reader {
+    /// Counts what is kept of a step.
+    fn count(&mut self, path: &str, text: Option<&str>) {
+        let path = path.strip_prefix("groups/").unwrap_or(path);
+        match (path, text) {
+            ("groups", None) => self.kept.entry(size_of::<Layer>()),
+            ("vlans/vlan", None) => self.kept.entry(size_of::<Vlan>() + size_of::<VlanSource>()),
+            ("interfaces/interface", None) => {
+                self.kept.entry(size_of::<Port>() + size_of::<SwitchingFamily>());
+            }
+            ("interfaces/interface-range", None) => self.kept.entry(size_of::<Range>()),
+            (_, Some(text)) => {
+                // An entry of a list.
+                self.kept.bytes(if text.is_empty() { 0 } else { size_of::<String>() });
+                self.kept.text(text);
+            }
+            _ => {}
         }
     }
 }

@@ -28,6 +28,7 @@ use eno_schemas::VlanId;
 use crate::dialect::locate_error::{Named, locate_named_error, predicates};
 use crate::dialect::{Dialect, ParseError};
 use crate::hello::Hello;
+use crate::memory::Counter;
 use crate::plan::{ChangeUnit, Changes, InterfaceState, Inventory, ObservedConfig};
 use crate::reply::RpcError;
 use crate::text::Text;
@@ -138,11 +139,13 @@ impl Dialect for SrLinux {
     }
 
     fn parse_inventory(&self, reply: &Text) -> Result<Inventory, ParseError> {
-        let mut inventory = Inventory::new();
+        let (mut inventory, mut kept) = (Inventory::new(), Counter::default());
         walk(reply, scope, |step| {
             if let Step::Leave("interface/name", name) = step {
+                kept.entry(name.len());
                 inventory.insert(name.to_owned(), InterfaceState::default());
             }
+            kept.check()
         })?;
         Ok(inventory)
     }

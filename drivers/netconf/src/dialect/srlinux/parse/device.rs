@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use eno_sbi::TooLarge;
 use eno_schemas::{VlanId, VlanSet, vlan_name};
 
 use super::{Encap, Instance, Interface, Sub};
@@ -11,6 +12,7 @@ use crate::dialect::srlinux::{
     Attachment, Member, ORPHANS, SrLinuxLayout, Subinterface, Subinterfaces, TAGGING, UNTAGGED, Vrf,
     vid_of_name,
 };
+use crate::memory::Counter;
 use crate::plan::{Mode, ObservedConfig, ObservedPort, ObservedVlan, Setting};
 
 /// The network-instances of a device, with their subinterfaces and VLANs.
@@ -52,11 +54,15 @@ impl Device {
         Some((at, &attached.name))
     }
 
-    pub(super) fn observed(mut self, interfaces: Vec<Interface>) -> ObservedConfig {
+    pub(super) fn observed(
+        mut self,
+        interfaces: Vec<Interface>,
+        mut kept: Counter,
+    ) -> Result<ObservedConfig, TooLarge> {
         self.find_foreign(&interfaces);
         let (mut ports, mut layout) = (BTreeMap::new(), SrLinuxLayout::default());
         for interface in interfaces {
-            let (port, subinterfaces) = self.port(&interface);
+            let (port, subinterfaces) = self.port(&interface, &mut kept)?;
             ports.insert(interface.name.clone(), port);
             layout.ports.insert(interface.name, subinterfaces);
         }
@@ -82,7 +88,8 @@ impl Device {
             let (name, description) = (name.clone(), description.clone());
             layout.vrfs.insert(vid, Vrf { name, description, interfaces: Arc::clone(interfaces) });
         }
-        ObservedConfig { vlans, ports, layout: Layout::new(layout), ..ObservedConfig::default() }
+        let (layout, memory) = (Layout::new(layout), kept.into());
+        Ok(ObservedConfig { vlans, ports, layout, memory, ..ObservedConfig::default() })
     }
 
     /// Adds foreign mac-vrfs as the VLANs of the VIDs that ports have in them.
@@ -141,7 +148,13 @@ impl Device {
         })
     }
 
-    fn port(&self, interface: &Interface) -> (ObservedPort, Subinterfaces) {
+    fn port(
+        &self,
+        interface: &Interface,
+        kept: &mut Counter,
+    ) -> Result<(ObservedPort, Subinterfaces), TooLarge> {
+        kept.port(&interface.name);
+        kept.check()?;
         let mut port = ObservedPort {
             configured: true,
             aggregate: interface.name.starts_with("lag"),
@@ -159,11 +172,11 @@ impl Device {
             if let Some(unread) = &sub.unread {
                 port.unfit.get_or_insert_with(|| unread.clone());
             } else if interface.tagging {
-                self.tagged(interface, sub, &mut port, &mut layout);
+                self.tagged(interface, sub, &mut port, &mut layout, kept)?;
             } else if sub.bridged() {
                 port.mode = Some(Mode::Access);
                 layout.whole.insert(sub.index);
-                port.access = self.untagged(interface, sub, &mut port);
+                port.access = self.untagged(interface, sub, &mut port, kept)?;
             } else {
                 port.unfit.get_or_insert_with(|| {
                     format!("is not VLAN-tagged, and all its frames are {}.{}'s", interface.name, sub.index)
@@ -171,22 +184,37 @@ impl Device {
             }
         }
         port.settings = settings(interface, &layout, &port.leftovers);
-        (port, layout)
+        Ok((port, layout))
     }
 
     /// The VLAN of untagged frames, known if the mac-vrf's name has its VID. The VIDs of the mac-vrf are taken on the
     /// port.
-    fn untagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort) -> Option<VlanId> {
-        let (at, _) = self.network_instance_of(&interface.name, sub.index)?;
-        let vlans = self.vlans.iter().filter(|(_, vlan)| **vlan == at);
+    fn untagged(
+        &self,
+        interface: &Interface,
+        sub: &Sub,
+        port: &mut ObservedPort,
+        kept: &mut Counter,
+    ) -> Result<Option<VlanId>, TooLarge> {
+        let Some((at, _)) = self.network_instance_of(&interface.name, sub.index) else { return Ok(None) };
+        let vlans: Vec<VlanId> =
+            self.vlans.iter().filter(|(_, vlan)| **vlan == at).map(|(vid, _)| *vid).collect();
+        kept.taken(vlans.len());
+        kept.check()?;
         let what = format!("it has the frames without a tag as {}.{}", interface.name, sub.index);
-        port.taken.extend(vlans.map(|(vid, _)| (*vid, what.clone())));
-        let vid = vid_of_name(&self.instances[at].name)?;
-        (self.vlans.get(&vid) == Some(&at)).then_some(vid)
+        port.taken.extend(vlans.into_iter().map(|vid| (vid, what.clone())));
+        Ok(vid_of_name(&self.instances[at].name).filter(|vid| self.vlans.get(vid) == Some(&at)))
     }
 
     /// Adds a subinterface of a port with `vlan-tagging`.
-    fn tagged(&self, interface: &Interface, sub: &Sub, port: &mut ObservedPort, layout: &mut Subinterfaces) {
+    fn tagged(
+        &self,
+        interface: &Interface,
+        sub: &Sub,
+        port: &mut ObservedPort,
+        layout: &mut Subinterfaces,
+        kept: &mut Counter,
+    ) -> Result<(), TooLarge> {
         let name = format!("{}.{}", interface.name, sub.index);
         let network_instance = self.network_instance_of(&interface.name, sub.index);
         let owner = match network_instance {
@@ -202,6 +230,7 @@ impl Device {
                     if let Some((cluster, _)) =
                         sub.name_in_description.as_ref().filter(|(_, marked)| marked == vid)
                     {
+                        kept.taken(1);
                         port.leftovers.insert(*vid, vlan_name(cluster, *vid));
                     }
                     layout.vlans.insert(*vid, Subinterface { index: sub.index, attached: Attachment::None });
@@ -220,16 +249,20 @@ impl Device {
                     layout.vlans.insert(*vid, Subinterface { index: sub.index, attached });
                 }
                 _ => {
+                    kept.taken(1);
                     port.tagged.push((*vid, *vid));
                     port.taken.insert(*vid, format!("it belongs to {owner}"));
                 }
             },
             Some(Encap::Outer(vid)) => {
+                kept.taken(1);
                 port.tagged.push((*vid, *vid));
                 port.taken.insert(*vid, format!("it is an outer tag of {owner}"));
             }
             Some(Encap::Ranges(ranges)) => {
                 for (first, last) in ranges {
+                    kept.taken(usize::from(last.get().saturating_sub(first.get())) + 1);
+                    kept.check()?;
                     port.tagged.push((*first, *last));
                     let vids = (first.get()..=last.get()).filter_map(|id| VlanId::new(id).ok());
                     port.taken.extend(vids.map(|vid| (vid, format!("it is in a range of {owner}"))));
@@ -237,7 +270,7 @@ impl Device {
             }
             Some(Encap::Untagged) => {
                 layout.untagged.insert(sub.index);
-                port.native = self.untagged(interface, sub, port);
+                port.native = self.untagged(interface, sub, port, kept)?;
             }
             Some(Encap::Any) => {
                 port.unfit.get_or_insert_with(|| format!("carries every VLAN to {owner}"));
@@ -246,6 +279,7 @@ impl Device {
                 port.unfit.get_or_insert_with(|| format!("has frames that no VLAN is said for: {owner}"));
             }
         }
+        kept.check()
     }
 }
 

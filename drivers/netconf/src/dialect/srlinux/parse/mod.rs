@@ -5,19 +5,21 @@ mod device;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use eno_sbi::TooLarge;
 use eno_schemas::VlanId;
 
 use self::device::Device;
-use super::{Member, SETTINGS, parts_of_name, scope};
+use super::{Member, SETTINGS, Subinterface, Vrf, parts_of_name, scope};
 use crate::dialect::{ParseError, not_understood};
-use crate::plan::ObservedConfig;
+use crate::memory::Counter;
+use crate::plan::{ObservedConfig, ObservedVlan};
 use crate::text::Text;
-use crate::xml::{Step, walk};
+use crate::xml::{Step, XmlError, walk};
 
 pub(super) fn parse(reply: &Text) -> Result<ObservedConfig, ParseError> {
     let mut parser = Parser::default();
     walk(reply, scope, |step| parser.step(&step))?;
-    Ok(Device::of(parser.instances).observed(parser.interfaces))
+    Ok(Device::of(parser.instances).observed(parser.interfaces, parser.kept).map_err(XmlError::from)?)
 }
 
 /// Collects network-instances and interfaces while the reply streams by.
@@ -26,6 +28,7 @@ struct Parser {
     instances: Vec<Instance>,
     interfaces: Vec<Interface>,
     names: Names,
+    kept: Counter,
 }
 
 /// Interned names of ports.
@@ -122,19 +125,26 @@ enum Encap {
 }
 
 impl Parser {
-    fn step(&mut self, step: &Step<'_>) {
+    fn step(&mut self, step: &Step<'_>) -> Result<(), TooLarge> {
         match step {
-            Step::Enter("network-instance") => self.instances.push(Instance::default()),
-            Step::Enter("interface") => self.interfaces.push(Interface::default()),
+            Step::Enter("network-instance") => {
+                // As a VLAN too.
+                self.kept.entry(size_of::<Instance>() + size_of::<Vrf>() + size_of::<ObservedVlan>());
+                self.instances.push(Instance::default());
+            }
+            Step::Enter("interface") => {
+                self.kept.entry(size_of::<Interface>());
+                self.interfaces.push(Interface::default());
+            }
             Step::Enter(path) => {
                 if let (Some(rest), Some(instance)) =
                     (path.strip_prefix("network-instance/"), self.instances.last_mut())
                 {
-                    instance.enter(rest);
+                    instance.enter(rest, &mut self.kept);
                 } else if let (Some(rest), Some(interface)) =
                     (path.strip_prefix("interface/"), self.interfaces.last_mut())
                 {
-                    interface.enter(rest);
+                    interface.enter(rest, &mut self.kept);
                 }
             }
             Step::Leave("network-instance", _) => {
@@ -143,28 +153,32 @@ impl Parser {
                 }
             }
             Step::Leave(path, text) => {
+                self.kept.text(text);
                 if let (Some(rest), Some(instance)) =
                     (path.strip_prefix("network-instance/"), self.instances.last_mut())
                 {
-                    instance.leaf(rest, text, &mut self.names);
+                    instance.leaf(rest, text, &mut self.names, &mut self.kept);
                 } else if let (Some(rest), Some(interface)) =
                     (path.strip_prefix("interface/"), self.interfaces.last_mut())
                 {
-                    interface.leaf(rest, text, &mut self.names);
+                    interface.leaf(rest, text, &mut self.names, &mut self.kept);
                 }
             }
         }
+        self.kept.check()
     }
 }
 
 impl Instance {
-    fn enter(&mut self, path: &str) {
+    fn enter(&mut self, path: &str, kept: &mut Counter) {
         if path == "interface" {
+            // Here, in the index of subinterfaces, and in the layout.
+            kept.bytes(size_of::<Attached>() + 32 + size_of::<Member>());
             self.interfaces.push(Attached { name: Member::Other("".into()), reference: None });
         }
     }
 
-    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names, kept: &mut Counter) {
         let attached = self.interfaces.last_mut();
         match (path, attached) {
             ("name", _) => text.clone_into(&mut self.name),
@@ -173,9 +187,11 @@ impl Instance {
             ("description", _) => self.description = Some(text.to_owned()),
             ("interface/name", Some(attached)) => attached.name = names.member(text),
             ("interface/interface-ref/interface", Some(attached)) => {
+                kept.entry(size_of::<Reference>());
                 attached.reference.get_or_insert_default().interface = Some(text.to_owned());
             }
             ("interface/interface-ref/subinterface", Some(attached)) => {
+                kept.entry(size_of::<Reference>());
                 attached.reference.get_or_insert_default().subinterface = Some(text.to_owned());
             }
             ("interface" | "interface/interface-ref", _) => {}
@@ -187,6 +203,7 @@ impl Instance {
                 } else if let Some(of_interface) = path.strip_prefix("interface/")
                     && (of_interface.contains('/') || !text.is_empty())
                 {
+                    kept.entry(size_of::<String>() + of_interface.len());
                     self.settings.insert(format!("settings of its interfaces ({of_interface})"));
                 }
             }
@@ -213,13 +230,15 @@ impl Attached {
 }
 
 impl Interface {
-    fn enter(&mut self, path: &str) {
+    fn enter(&mut self, path: &str, kept: &mut Counter) {
         if path == "subinterface" {
+            // Here, and in the layout.
+            kept.bytes(size_of::<Sub>() + 2 * size_of::<Subinterface>());
             self.subinterfaces.push(Sub::default());
         }
     }
 
-    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names, kept: &mut Counter) {
         match path {
             "name" => text.clone_into(&mut self.name),
             "vlan-tagging" => (self.tagging, self.tagging_set) = (text == "true", true),
@@ -228,8 +247,9 @@ impl Interface {
             _ => {
                 if let (Some(rest), Some(sub)) =
                     (path.strip_prefix("subinterface/"), self.subinterfaces.last_mut())
-                    && sub.leaf(rest, text, names).is_none()
+                    && sub.leaf(rest, text, names, kept).is_none()
                 {
+                    kept.entry(rest.len());
                     sub.unread.get_or_insert_with(|| not_understood(rest, text));
                 }
             }
@@ -239,7 +259,7 @@ impl Interface {
 
 impl Sub {
     /// `None`: the value is invalid.
-    fn leaf(&mut self, path: &str, text: &str, names: &mut Names) -> Option<()> {
+    fn leaf(&mut self, path: &str, text: &str, names: &mut Names, kept: &mut Counter) -> Option<()> {
         match path {
             "description" => {
                 self.name_in_description =
@@ -248,6 +268,7 @@ impl Sub {
             "index" => self.index = text.parse().ok()?,
             "type" => {
                 let kind = identity(text);
+                kept.bytes(if kind == "bridged" { 0 } else { kind.len() });
                 self.kind = (kind != "bridged").then(|| kind.into());
             }
             "vlan/encap/untagged" => self.encap = Some(Encap::Untagged),
@@ -255,6 +276,7 @@ impl Sub {
             "vlan/encap/double-tagged/outer-vlan-id" => self.encap = Some(tag(text, Encap::Outer)?),
             "vlan/encap/single-tagged-range/low-vlan-id/range-low-vlan-id" => {
                 let vid = text.parse().ok()?;
+                kept.ranges(2);
                 match &mut self.encap {
                     Some(Encap::Ranges(ranges)) => ranges.push((vid, vid)),
                     encap => *encap = Some(Encap::Ranges(vec![(vid, vid)])),
