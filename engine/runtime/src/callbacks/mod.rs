@@ -12,6 +12,7 @@ mod client;
 mod condition;
 mod deliver;
 mod hosts;
+mod http;
 mod keys;
 mod message;
 mod notices;
