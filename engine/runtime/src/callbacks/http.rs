@@ -39,6 +39,7 @@ use tower::{Service, service_fn};
 
 use super::CallbackArgs;
 use super::address::Policy;
+use super::args::proxy_url;
 use super::post::PosterError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -137,11 +138,10 @@ fn proxies(args: &CallbackArgs) -> Result<(Arc<Matcher>, Vec<String>), PosterErr
     };
     let mut builder = Matcher::builder().no(variable("NO_PROXY").unwrap_or_default());
     let mut hosts = Vec::new();
-    for (scheme, url) in proxy_urls(args.callback_proxy.as_deref(), variable) {
-        let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let host = parsed.as_ref().and_then(Url::host_str);
-        let host = host.ok_or(PosterError::Proxy)?;
-        hosts.push(host.to_lowercase());
+    for (scheme, url) in proxy_urls(args.callback_proxy.as_ref().map(Url::as_str), variable) {
+        let url = proxy_url(&url).map_err(PosterError::Proxy)?;
+        hosts.extend(url.host_str().map(str::to_lowercase));
+        let url = String::from(url);
         builder = match scheme {
             Proxied::All => builder.all(url),
             Proxied::Https => builder.https(url),

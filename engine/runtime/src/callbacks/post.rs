@@ -100,9 +100,9 @@ pub enum PosterError {
         /// Error of the HTTP client.
         source: BoxError,
     },
-    /// The URL of a proxy can't be used. It may contain a password.
-    #[error("the proxy for callbacks is no http or https URL with a host")]
-    Proxy,
+    /// The URL of a proxy can't be used.
+    #[error("the proxy for callbacks: {0}")]
+    Proxy(String),
 }
 
 /// Posts callbacks.

@@ -202,7 +202,7 @@ async fn proxy_resolves_host_names() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let bench = Bench::new(address).await;
     // The proxy needs no exception from the policy.
-    let proxy = Some(format!("http://localhost:{}", address.port()));
+    let proxy = Some(format!("http://localhost:{}", address.port()).parse().unwrap());
     let context = bench.context(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
     let post = async |url: &str| {
         let payload = encode(&transition("a", 1, &json!({ "CallbackURL": url }))).unwrap();
