@@ -1,7 +1,9 @@
 //! What ENO needs of the cluster: NetworkAttachmentDefinitions, Multus, a StorageClass, nodes and Pod Security.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -155,6 +157,8 @@ pub struct NodeFact {
     pub is_ready: bool,
     /// Whether new pods may go there.
     pub is_schedulable: bool,
+    /// The networks of its pods, and its own addresses.
+    pub networks: Vec<IpNet>,
 }
 
 impl NodeFact {
@@ -164,6 +168,10 @@ impl NodeFact {
         let labels = node.metadata.labels.as_ref();
         let label = |name: &str| labels.and_then(|all| all.get(name)).cloned();
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let pods = node.spec.iter().flat_map(|spec| spec.pod_cidrs.iter().flatten());
+        let pods = pods.filter_map(|text| text.parse::<IpNet>().ok());
+        let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+        let addresses = addresses.filter_map(|address| address.address.parse::<IpAddr>().ok());
         Self {
             name: node.metadata.name.clone().unwrap_or_default(),
             system: label("kubernetes.io/os")
@@ -173,6 +181,7 @@ impl NodeFact {
             runtime: info.map(|info| info.container_runtime_version.clone()).unwrap_or_default(),
             is_ready: conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True"),
             is_schedulable: !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default(),
+            networks: pods.chain(addresses.map(IpNet::from)).collect(),
         }
     }
 
@@ -376,7 +385,16 @@ mod tests {
     fn node(name: &str, architecture: &str, runtime: &str) -> NodeFact {
         let (architecture, runtime) = (architecture.to_owned(), runtime.to_owned());
         let system = "linux".to_owned();
-        NodeFact { name: name.into(), system, architecture, runtime, is_ready: true, is_schedulable: true }
+        let name = name.into();
+        NodeFact {
+            name,
+            system,
+            architecture,
+            runtime,
+            is_ready: true,
+            is_schedulable: true,
+            networks: Vec::new(),
+        }
     }
 
     #[test]

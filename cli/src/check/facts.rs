@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use eno_engine::forecast::{ClusterState, Key, Kind};
 use futures::future::join_all;
+use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -11,6 +12,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 
+use super::callbacks;
 use super::certificates::{self, CertificateSecret, SecretData};
 use super::clocks::{self, NodeLease, ServerTime};
 use super::cluster::{self, MultusDaemonSet, NodeFact};
@@ -37,6 +39,8 @@ struct Cluster {
     multus: Fact<Vec<MultusDaemonSet>>,
     nodes: Fact<Vec<NodeFact>>,
     node_leases: Fact<NodeLeases>,
+    service_networks: Fact<Vec<IpNet>>,
+    denied_networks: Fact<Vec<IpNet>>,
     namespaces: Vec<(&'static str, Fact<Option<Namespace>>)>,
 }
 
@@ -49,12 +53,14 @@ impl Cluster {
         objects: &[DynamicObject],
     ) -> Self {
         let needed = kubernetes::needed_apis(objects);
-        let (missing_apis, nad, multus, nodes, node_leases, namespaces) = tokio::join!(
+        let (missing_apis, nad, multus, nodes, node_leases, service_networks, denied_networks, namespaces) = tokio::join!(
             gather.missing_apis(&needed),
             gather.nad(),
             gather.multus(),
             gather.nodes(),
             gather.node_leases(),
+            gather.service_networks(),
+            gather.denied_networks(),
             gather.namespaces(),
         );
         Self {
@@ -66,6 +72,8 @@ impl Cluster {
             multus,
             nodes,
             node_leases,
+            service_networks,
+            denied_networks,
             namespaces,
         }
     }
@@ -98,6 +106,7 @@ impl Cluster {
             cluster::judge_nad(&self.nad),
             cluster::judge_multus(&self.multus),
             cluster::judge_nodes(&self.nodes),
+            callbacks::judge(&self.nodes, &self.service_networks, &self.denied_networks),
             clocks::judge_server(&self.time),
             self.node_clocks(),
         ];

@@ -8,6 +8,7 @@ use std::time::Duration;
 use eno_engine::forecast::{ClusterState, ReadError};
 use futures::future::join_all;
 use http::Request;
+use ipnet::IpNet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -16,7 +17,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, ListParams};
@@ -25,6 +27,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::callbacks;
 use super::certificates::{self, CertificateSecret, SecretData};
 use super::clocks::ServerTime;
 use super::cluster::{self, MultusDaemonSet, NodeFact};
@@ -35,9 +38,11 @@ use super::leader::{self, LeaderLease};
 use super::policies::{self, Policies};
 use super::workloads::{WORKLOADS, WorkloadKind};
 use super::{Check, Fact, NAMESPACES, Name, Problem, SYSTEM, Unread};
-use crate::install::cluster::missing_permissions;
+use crate::install::cluster::{is_missing, missing_permissions};
 use crate::install::requirements::Permission;
 
+/// The ConfigMap of eno-system with the environment of the engine and the drivers.
+const ENVIRONMENT: &str = "eno";
 /// The namespace in which kubelets renew their Leases.
 const NODE_LEASES: &str = "kube-node-lease";
 /// For how long a Lease that looks stale is watched. An engine renews it every 2 s.
@@ -187,6 +192,32 @@ impl Gather {
     pub(super) async fn nodes(&self) -> Fact<Vec<NodeFact>> {
         let nodes: Vec<Node> = self.list("nodes", self.all(), ListParams::default()).await?;
         Ok(nodes.iter().map(NodeFact::new).collect())
+    }
+
+    /// The check that no callback reaches the cluster's own networks. `denied`: the networks that are refused.
+    pub(crate) async fn callback_networks(&self, denied: &[IpNet]) -> Check {
+        let (nodes, services) = tokio::join!(self.nodes(), self.service_networks());
+        callbacks::judge(&nodes, &services, &Ok(denied.to_vec()))
+    }
+
+    /// The networks of Services.
+    pub(super) async fn service_networks(&self) -> Fact<Vec<IpNet>> {
+        let api: Api<ServiceCIDR> = self.all();
+        let listed = self.read("listing ServiceCIDRs", async {
+            match api.list(&ListParams::default()).await {
+                // Kubernetes serves it since 1.33.
+                Err(error) if is_missing(&error) => Ok(Vec::new()),
+                listed => listed.map(|list| list.items),
+            }
+        });
+        Ok(callbacks::service_networks(&listed.await?))
+    }
+
+    /// The networks that the engine refuses as those of callbacks.
+    pub(super) async fn denied_networks(&self) -> Fact<Vec<IpNet>> {
+        let found: Option<ConfigMap> = self.get("ConfigMap", self.inside(SYSTEM), ENVIRONMENT).await?;
+        let data = found.and_then(|map| map.data).unwrap_or_default();
+        Ok(callbacks::denied_networks(data.get("ENO_CALLBACK_DENY").map(String::as_str)))
     }
 
     /// The Leases of the nodes, and when they were read by this machine's clock.

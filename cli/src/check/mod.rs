@@ -3,6 +3,7 @@
 //! Each category has a file with a struct of facts and pure functions that judge them. [`gather`] reads the facts, all
 //! at once. A fact that can't be read affects only its own checks.
 
+pub mod callbacks;
 pub mod certificates;
 pub mod clocks;
 pub mod cluster;
@@ -98,6 +99,8 @@ pub enum Name {
     StorageClass,
     /// Nodes can run the image and the agent.
     Nodes,
+    /// Callbacks reach none of the cluster's own networks.
+    CallbackNetworks,
     /// The Pod Security labels of the operator's namespaces.
     PodSecurity,
     /// Admission policies of others that see the operator's pods.
@@ -166,6 +169,7 @@ impl Name {
             | Self::Multus
             | Self::StorageClass
             | Self::Nodes
+            | Self::CallbackNetworks
             | Self::PodSecurity
             | Self::AdmissionPolicies
             | Self::EarlierInstallation => Category::Cluster,

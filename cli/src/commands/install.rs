@@ -8,11 +8,16 @@ use clap::ValueEnum;
 use kube::api::DynamicObject;
 
 use crate::apply::name_of;
+use crate::check::{Gather, Outcome};
 use crate::inspect::ClusterArgs;
 use crate::install::context::ContextStore;
 use crate::install::installer::{Change, dry_run};
+use crate::install::requirements::Record;
 use crate::install::{Values, cluster, install, plan, render, secrets};
 use crate::screen;
+
+/// The time for reading what is proposed as networks that callbacks must not reach.
+const PROPOSAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Install the operator on a cluster, or upgrade it: its kinds, roles, policies, keys, certificates, NATS, the engine,
 /// the drivers and the agents of the nodes.
@@ -59,7 +64,7 @@ pub(super) async fn run(args: InstallArgs) -> anyhow::Result<()> {
     }
     let client = args.cluster.client().await?;
     let recorded = match &args.values {
-        None => cluster::record(&client).await?.map(|record| record.values),
+        None => cluster::record(&client).await?.map(recorded_values).transpose()?,
         Some(_) => None,
     };
     let mut values = match recorded {
@@ -83,9 +88,24 @@ pub(super) async fn run(args: InstallArgs) -> anyhow::Result<()> {
     };
     let progress = |line: &str| eprintln!("{line}");
     let installed = install(&client, &values, plan, context.as_ref(), args.timeout, &progress).await?;
+    let networks = Gather::new(client, PROPOSAL_LIMIT).callback_networks(&values.callback_deny).await;
+    if let Outcome::Warning(problem) = networks.outcome {
+        eprintln!("{}; {}", problem.what, problem.remedy);
+    }
     let what = if installed.was_upgrade { "upgraded" } else { "installed" };
     crate::outln!("ENO {} is {what}. Next: eno check", eno_program::VERSION);
     Ok(())
+}
+
+/// The values of an installation. An upgrade without them would change them to the defaults.
+fn recorded_values(record: Record) -> anyhow::Result<Values> {
+    match record.unread {
+        None => Ok(record.values),
+        Some(error) => Err(error).context(
+            "nothing was changed: this program refuses the values of the installation, which are in the ConfigMap \
+             eno-system/eno-install; run eno install with --values and corrected ones",
+        ),
+    }
 }
 
 /// Reads a values file; the defaults without one.

@@ -40,7 +40,7 @@ pub(super) fn failed(operation: impl Into<String>) -> impl FnOnce(kube::Error) -
 
 /// Whether the API server has no such object or kind. Its answer about an unknown group is no Status, so only the code
 /// tells.
-pub(super) fn is_missing(error: &kube::Error) -> bool {
+pub(crate) fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
@@ -141,8 +141,7 @@ fn readable<T>(result: kube::Result<T>) -> kube::Result<Option<T>> {
     }
 }
 
-/// The record of an earlier installation. Values that this program can't read count as the default ones: they are of
-/// another version. `None` also if the caller may not read it.
+/// The record of an earlier installation. `None` also if the caller may not read it.
 pub async fn record(client: &Client) -> Result<Option<Record>, ReadError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
     let found = readable(api.get_opt(RECORD).await);
@@ -150,9 +149,14 @@ pub async fn record(client: &Client) -> Result<Option<Record>, ReadError> {
     Ok(found.flatten().map(|map| {
         let data = map.data.unwrap_or_default();
         let text = |key: &str| data.get(key).cloned().unwrap_or_default();
+        let (values, unread) = match Values::parse(&text("values.yaml")) {
+            Ok(values) => (values, None),
+            Err(error) => (Values::default(), Some(error)),
+        };
         Record {
             version: text("version"),
-            values: Values::parse(&text("values.yaml")).unwrap_or_default(),
+            values,
+            unread,
             is_complete: text("phase") == "installed",
             release: data.get("release").cloned(),
         }

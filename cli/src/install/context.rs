@@ -7,10 +7,14 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
+
 use super::secrets::Files;
 
 /// The seed of the NATS user of people who inspect.
 pub const INSPECT_SEED: &str = "inspect.seed";
+/// Between the name of a context and the rest of the name of a directory with staged files.
+const STAGED: &str = ".new-";
 /// The authority of NATS's certificate.
 pub const CA: &str = "ca.crt";
 
@@ -104,6 +108,43 @@ impl ClusterContext {
         Ok(())
     }
 
+    /// Keeps files beside the context until it is known whether they are for it.
+    pub fn stage(&self, files: &Files) -> Result<(), ContextError> {
+        let id = format!("{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
+        Self { directory: self.staging(&id) }.write(files)
+    }
+
+    fn staging(&self, id: &str) -> PathBuf {
+        let mut name = self.directory.file_name().unwrap_or_default().to_owned();
+        name.push(format!("{STAGED}{id}"));
+        self.directory.with_file_name(name)
+    }
+
+    /// The directories that [`Self::stage`] made.
+    fn stagings(&self) -> Result<Vec<Self>, ContextError> {
+        let parent = self.directory.parent().unwrap_or(&self.directory);
+        let failed = |source| ContextError { operation: "reading", path: parent.to_owned(), source };
+        let entries = match fs::read_dir(parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let paths: Vec<_> =
+            entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect::<Result<_, _>>()?;
+        let prefix = self.staging("");
+        let is_staged = |path: &PathBuf| path.to_string_lossy().starts_with(&*prefix.to_string_lossy());
+        Ok(paths.into_iter().filter(is_staged).map(|directory| Self { directory }).collect())
+    }
+
+    /// What was staged, also by tries that did not come to their end.
+    pub fn staged(&self) -> Result<Vec<Files>, ContextError> {
+        self.stagings()?.iter().map(|staging| Ok(Files(staging.read()?))).collect()
+    }
+
+    /// Removes what was staged.
+    pub fn remove_staged(&self) -> Result<(), ContextError> {
+        self.stagings()?.iter().try_for_each(Self::remove)
+    }
+
     /// Renames a file, which replaces one of the new name.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), ContextError> {
         let path = self.directory.join(to);
@@ -114,7 +155,7 @@ impl ClusterContext {
         })
     }
 
-    /// Removes the context. It is no error if there is none.
+    /// Removes the context, and not what is staged. It is no error if there is none.
     pub fn remove(&self) -> Result<(), ContextError> {
         match fs::remove_dir_all(&self.directory) {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -147,6 +188,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn staged_files_are_no_part_of_the_context() {
+        let home = tempfile::tempdir().expect("a directory");
+        let context = ContextStore::at(home.path()).cluster("5b2e");
+        assert_eq!(context.staged().expect("nothing"), Vec::new());
+        let files = |text: &str| Files(BTreeMap::from([(INSPECT_SEED.to_owned(), text.to_owned())]));
+        context.write(&files("SU1")).expect("written");
+        context.stage(&files("SU2")).expect("staged");
+        ContextStore::at(home.path()).cluster("5b2").stage(&files("SU3")).expect("staged");
+        assert_eq!(context.read().expect("files")[INSPECT_SEED], "SU1");
+        assert_eq!(context.staged().expect("files"), [files("SU2")]);
+        context.remove_staged().expect("removed");
+        assert_eq!(context.staged().expect("nothing"), Vec::new());
+        assert_eq!(context.read().expect("files")[INSPECT_SEED], "SU1");
+    }
 
     #[test]
     fn files_are_private_and_removed_together() {

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::MANAGER;
+use super::claims::{claim, missing_seeds};
 use super::cluster::{self, ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
 use super::render::{self, NAMESPACES, NATS, NATS_TLS, NODE, PART_OF, RECORD, RenderError, SYSTEM, Stage};
@@ -228,10 +229,6 @@ pub async fn install(
     let of = |plan: &Plan, stage: Stage| -> Vec<DynamicObject> {
         plan.objects.iter().filter(|object| Stage::of(object) == stage).cloned().collect()
     };
-    // Keys for people exist nowhere else, so they are on the disk before the cluster accepts them.
-    if let Some(context) = context {
-        context.write(&plan.completed.files)?;
-    }
     apply_all(client, MANAGER, &of(&plan, Stage::Namespaces)).await?;
     apply(client, MANAGER, &render::record(values, VERSION, false)?).await?;
     let definitions = of(&plan, Stage::Definitions);
@@ -245,17 +242,21 @@ pub async fn install(
     if values.cert_manager {
         apply_all(client, MANAGER, &of(&plan, Stage::Certificates)).await?;
         certificate(client, deadline).await?;
-        plan.completed = complete(&cluster::secrets(client).await?, values, Timestamp::now())?;
-        plan.objects = render::objects(values, &plan.completed.secrets)?;
-        if let Some(context) = context {
-            context.write(&plan.completed.files)?;
-        }
     }
-    apply_all(client, MANAGER, &of(&plan, Stage::Configuration)).await?;
+    plan.completed = claim(client, values, context).await?;
+    plan.objects = render::objects(values, &plan.completed.secrets)?;
+    let mut configuration = of(&plan, Stage::Configuration);
+    configuration.retain(|object| kind(object) != "Secret");
+    apply_all(client, MANAGER, &configuration).await?;
     report(&match plan.completed.made.as_slice() {
         [] => "configuration; keys and certificates are kept".to_owned(),
         made => format!("configuration; made: {}", made.join(", ")),
     });
+    if let Some(context) = context
+        && let Some(missing) = missing_seeds(context, &plan.completed)?
+    {
+        report(&missing);
+    }
     roll_out(client, &plan.objects, &PARTS, deadline, report).await?;
     drop_shared_agent_key(client, values, &plan, deadline, report).await?;
     for object in &plan.pruned {

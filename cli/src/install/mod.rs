@@ -1,6 +1,7 @@
 //! Installs the operator on a cluster, upgrades it, exchanges its keys and certificates, and takes it away.
 
 pub mod chart;
+mod claims;
 pub mod cluster;
 pub mod context;
 pub mod installer;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::render::SYSTEM;
-use super::values::Values;
+use super::values::{Values, ValuesError};
 
 /// The oldest supported version of Kubernetes. The CRDs check addresses with `isIP` and `isCIDR`, which an API server
 /// accepts in new objects from this version on.
@@ -51,8 +51,10 @@ pub struct StorageClass {
 pub struct Record {
     /// The version of the program that installed.
     pub version: String,
-    /// The values.
+    /// The values; the default ones if they can't be read.
     pub values: Values,
+    /// Why they can't be read: they are of another version, or somebody wrote them.
+    pub unread: Option<ValuesError>,
     /// Whether the installation came to its end.
     pub is_complete: bool,
     /// The release of Helm that installed; `None`: `eno install` did.
@@ -257,7 +259,7 @@ mod tests {
 
     fn record(version: &str, values: &str) -> Record {
         let values = Values::parse(values).expect("values");
-        Record { version: version.into(), values, is_complete: true, release: None }
+        Record { version: version.into(), values, unread: None, is_complete: true, release: None }
     }
 
     #[test]

@@ -136,6 +136,12 @@ fn refusal(record: Option<&Record>, rotated: Rotated) -> Option<Refusal> {
     if !record.is_complete {
         return refuse("the last eno install did not come to its end".to_owned(), INSTALL_FIRST);
     }
+    if let Some(error) = &record.unread {
+        return refuse(
+            format!("this program refuses the values of the installation: {error}"),
+            INSTALL_FIRST,
+        );
+    }
     let values = &record.values;
     if rotated == Rotated::Certificates && values.cert_manager && !values.node_metrics {
         return refuse("cert-manager made the certificate of NATS and renews it".to_owned(), CERT_MANAGER);

@@ -24,6 +24,10 @@ pub const CERT: &str = "tls.crt";
 pub const KEY: &str = "tls.key";
 /// The file of the authority of agents' metrics, for scrapers.
 pub const METRICS_CA: &str = "metrics-ca.crt";
+/// The certificate of scrapers.
+const SCRAPER_CERT: &str = "scraper.crt";
+/// Its private key.
+const SCRAPER_KEY: &str = "scraper.key";
 /// The password of the routes between three NATS servers.
 pub const ROUTE_PASSWORD: &str = "route.password";
 
@@ -44,6 +48,10 @@ pub const NATS_NAMES: [&str; 4] = ["eno-nats", "eno-nats.eno-system.svc", "*.eno
 
 /// The Secret with keys of NATS.
 const NATS_SECRET: &str = "eno-system/eno-nats";
+
+/// What people read about the certificates that are made.
+const NATS_CERTIFICATE: &str = "the certificate of NATS";
+const METRICS_CERTIFICATES: &str = "the certificates of node metrics";
 
 /// How long certificates are valid, in years.
 const YEARS: i64 = 10;
@@ -193,7 +201,7 @@ pub fn complete(existing: &Secrets, values: &Values, now: Timestamp) -> Result<C
     if !values.cert_manager && ![CA, CERT, KEY].iter().all(|key| secrets.tls.contains_key(*key)) {
         let made_now = nats_certificate(now)?;
         secrets.tls.extend(made_now);
-        made.push("the certificate of NATS");
+        made.push(NATS_CERTIFICATE);
     }
     if let Some(ca) = secrets.tls.get(CA) {
         secrets.agent_tls = Data::from([(CA.to_owned(), ca.clone())]);
@@ -205,9 +213,33 @@ pub fn complete(existing: &Secrets, values: &Values, now: Timestamp) -> Result<C
         let (data, scraper) = metrics_certificates(now)?;
         secrets.metrics = data;
         files.0.extend(scraper.0);
-        made.push("the certificates of node metrics");
+        made.push(METRICS_CERTIFICATES);
     }
     Ok(Completed { secrets, files, made })
+}
+
+/// The Secret of what was made, as `namespace/name`.
+pub fn secret_of(made: &str) -> &'static str {
+    match made {
+        NATS_CERTIFICATE => "eno-system/eno-nats-tls",
+        METRICS_CERTIFICATES => "eno-node/eno-metrics-tls",
+        _ => NATS_SECRET,
+    }
+}
+
+/// Those of these files that fit the Secrets: seeds of people whose public keys are there, and what scrapers need for the
+/// authority that is there.
+pub fn fitting(files: &Files, secrets: &Secrets) -> Files {
+    let is_metrics =
+        files.0.get(METRICS_CA).map(String::as_bytes) == secrets.metrics.get(CA).map(Vec::as_slice);
+    let fits = |(name, text): &(&String, &String)| match name.strip_suffix(".seed") {
+        Some(user) => {
+            let public = nkeys::KeyPair::from_seed(text.trim()).map(|pair| pair.public_key().into_bytes());
+            public.ok().as_ref() == secrets.nats.get(&format!("{user}.pub"))
+        }
+        None => is_metrics && [METRICS_CA, SCRAPER_CERT, SCRAPER_KEY].contains(&name.as_str()),
+    };
+    Files(files.0.iter().filter(fits).map(|(name, text)| (name.clone(), text.clone())).collect())
 }
 
 fn complete_keys(
@@ -281,8 +313,8 @@ pub fn metrics_certificates(now: Timestamp) -> Result<(Data, Files), SecretError
         authority.sign("eno-scraper", &["eno-scraper"], &[ExtendedKeyUsagePurpose::ClientAuth], now)?;
     let files = BTreeMap::from([
         (METRICS_CA.to_owned(), authority.certificate.clone()),
-        ("scraper.crt".to_owned(), scraper.0),
-        ("scraper.key".to_owned(), scraper.1),
+        (SCRAPER_CERT.to_owned(), scraper.0),
+        (SCRAPER_KEY.to_owned(), scraper.1),
     ]);
     Ok((data([(CA, authority.certificate), (CERT, server.0), (KEY, server.1)]), Files(files)))
 }
@@ -381,6 +413,20 @@ mod tests {
         let second = complete(&first.secrets, &values, now()).expect("kept");
         assert_eq!((second.secrets, second.made), (first.secrets, Vec::new()));
         assert_eq!(second.files.0.keys().collect::<Vec<_>>(), [CA]);
+    }
+
+    #[test]
+    fn only_files_of_the_clusters_keys_fit() {
+        let values = values("nodeMetrics: true");
+        let [ours, others] = [(); 2].map(|()| complete(&Secrets::default(), &values, now()).expect("made"));
+        let names = |files: Files| files.0.into_keys().collect::<Vec<_>>();
+        let all = ["admin.seed", "inspect.seed", "metrics-ca.crt", "scraper.crt", "scraper.key"];
+        assert_eq!(names(fitting(&ours.files, &ours.secrets)), all);
+        assert!(names(fitting(&others.files, &ours.secrets)).is_empty());
+        let mixed = Secrets { metrics: others.secrets.metrics.clone(), ..ours.secrets.clone() };
+        assert_eq!(names(fitting(&ours.files, &mixed)), all[..2]);
+        assert_eq!(names(fitting(&others.files, &mixed)), all[2..]);
+        assert!(names(fitting(&ours.files, &Secrets::default())).is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tracing::{error, info};
 
 pub use driver_main::{DriverAbout, driver_main};
 pub use http::{HttpArgs, HttpError, Readiness, serve};
-pub use telemetry::{LogFormat, TelemetryArgs, TelemetryError};
+pub use telemetry::{LogFormat, TelemetryArgs, TelemetryError, log_filter};
 pub use tls::{TlsArgs, TlsError};
 
 use crate::certificates::Certificates;

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -33,19 +34,23 @@ pub enum TelemetryError {
         /// As given.
         filter: String,
         /// The parser's error.
-        source: tracing_subscriber::filter::ParseError,
+        source: ParseError,
     },
     /// Logging was set up before in this process.
     #[error("logs are set up already: {0}")]
     Twice(#[source] tracing_subscriber::util::TryInitError),
 }
 
+/// Parses what is logged.
+pub fn log_filter(text: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::builder().parse(text)
+}
+
 impl TelemetryArgs {
     /// Starts logging, once per process.
     pub fn init(&self) -> Result<(), TelemetryError> {
         use tracing_subscriber::util::SubscriberInitExt;
-        let filter = EnvFilter::builder()
-            .parse(&self.log)
+        let filter = log_filter(&self.log)
             .map_err(|source| TelemetryError::Filter { filter: self.log.clone(), source })?;
         let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         match self.log_format {

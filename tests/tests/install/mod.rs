@@ -1,7 +1,9 @@
 //! `eno install` and `eno rotate` on a real API server. No pod runs: the tests write the statuses of workloads in place of their
 //! controllers, and renew the Lease in place of an engine.
 
+mod at_once;
 pub mod helm;
+mod installer_rights;
 mod shared_key;
 mod uninstall;
 

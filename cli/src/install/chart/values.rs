@@ -113,6 +113,13 @@ mod tests {
             ("/nodeCIDRs", json!(["10.0.0.0/33"])),
             ("/tolerations", json!([{"key": "infra", "effects": "NoSchedule"}])),
             ("/callbackProxy", json!("http://u:p@proxy:3128")),
+            ("/callbackProxy", json!("http://[::1")),
+            ("/callbackAllow", json!(["*"])),
+            ("/callbackAllow", json!(["a b"])),
+            ("/callbackAllow", json!(["10.0.0.0/8,192.168.0.0/16"])),
+            ("/log", json!("x==")),
+            ("/nodeCIDRs", json!(["10.0.0.1"])),
+            ("/agent/reservedNetworks", json!(["10.0.0.0/8,fd00::/8"])),
             ("/image", Value::Null),
         ] {
             let mut values = defaults.clone();

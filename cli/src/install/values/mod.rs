@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use forms::{
-    ClusterId, Directory, Image, Interface, LabelKey, LabelValue, Name, Network, Proxy, Quantity, Text,
-    Variable,
+    ClusterId, Directory, Image, Interface, LabelKey, LabelValue, Log, Name, Network, Proxy, Quantity,
+    Receiver, Text, Variable,
 };
 
 /// The image of ENO that this program installs by default.
@@ -70,7 +70,7 @@ pub struct Values {
     #[serde(rename = "clusterID")]
     pub cluster_id: Option<ClusterId>,
     /// Networks and hosts that callbacks may reach although they are refused otherwise.
-    pub callback_allow: Vec<Text>,
+    pub callback_allow: Vec<Receiver>,
     /// Networks that callbacks must not reach: those of the cluster's pods and services.
     #[schemars(with = "Vec<Network>")]
     pub callback_deny: Vec<IpNet>,
@@ -93,7 +93,7 @@ pub struct Values {
     /// The namespace of Multus, as `multusNamespace` in its configuration says; absent: kube-system.
     pub multus_namespace: Option<Name>,
     /// What all parts log: error, warn, info, debug, trace, or module=level pairs separated by commas.
-    pub log: Text,
+    pub log: Log,
     /// The agents of nodes.
     pub agent: Agent,
     /// Whether agents serve metrics at port 9616 of the node's address, for clients with a certificate.
@@ -218,7 +218,7 @@ impl Default for Values {
             openvswitch_directory: Directory("/run/openvswitch".to_owned()),
             sample_image: None,
             multus_namespace: None,
-            log: Text("info".to_owned()),
+            log: Log("info".to_owned()),
             agent: Agent::default(),
             node_metrics: false,
             cert_manager: false,
@@ -377,6 +377,13 @@ impl Values {
     }
 
     fn check(&self) -> Result<(), ValuesError> {
+        // The API server refuses it in a NetworkPolicy.
+        if let Some(network) = self.node_cidrs.iter().find(|network| network.trunc() != **network) {
+            return Err(ValuesError::Unfit(format!(
+                "nodeCIDRs: {network} is an address of the network {}; write the network",
+                network.trunc()
+            )));
+        }
         match self.agent.env.keys().find(|name| OWN_VARIABLES.contains(&name.0.as_str())) {
             Some(name) => Err(ValuesError::Unfit(format!(
                 "agent.env.{name}: the installation sets this variable; leave it out"
@@ -453,6 +460,23 @@ mod tests {
                 "callbackProxy: write a URL without a user, such as http://proxy.example.com:3128",
             ),
             (
+                "callbackProxy: 'http://[::1'",
+                "callbackProxy: \"http://[::1\" is not a URL without a user, such as http://proxy.example.com:3128",
+            ),
+            (
+                "callbackAllow: ['*']",
+                "callbackAllow[0]: \"*\" is not one network such as 10.0.0.0/8, address, or host such as \
+                 nfvo.example.com or *.example.com",
+            ),
+            (
+                "log: 'x=='",
+                "log: \"x==\" is not error, warn, info, debug, trace, or module=level pairs separated by commas",
+            ),
+            (
+                "nodeCIDRs: [10.1.2.3/16]",
+                "nodeCIDRs: 10.1.2.3/16 is an address of the network 10.1.0.0/16; write the network",
+            ),
+            (
                 "- a",
                 "the values are no mapping of names to values, such as `image: registry.example.com/eno:v1`",
             ),
@@ -461,6 +485,90 @@ mod tests {
             assert_eq!(error.to_string(), expected, "{text}");
         }
         assert!(matches!(Values::parse("a: [").expect_err("no YAML"), ValuesError::Syntax(_)));
+    }
+
+    /// What a pattern permits, the program that gets the value accepts.
+    #[track_caller]
+    fn assert_pattern_is_parsed<T: JsonSchema + TryFrom<String, Error = String>>(
+        refused: &[&str],
+        accepted: &[&str],
+    ) {
+        use proptest::strategy::{Strategy as _, ValueTree as _};
+        let schema = T::json_schema(&mut SchemaGenerator::default());
+        let text = |key: &str| schema.get(key).cloned().unwrap_or_default();
+        let (pattern, length) = (text("pattern"), text("maxLength").as_u64().unwrap_or_default());
+        let pattern = pattern.as_str().expect("a pattern");
+        let is_match = regex::Regex::new(pattern).expect("a pattern");
+        let bare = pattern.trim_start_matches('^').trim_end_matches('$');
+        let strategy = proptest::string::string_regex(bare).expect("a pattern");
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for _ in 0..2000 {
+            let text = strategy.new_tree(&mut runner).expect("a text").current();
+            if text.len() as u64 <= length {
+                T::try_from(text.clone())
+                    .unwrap_or_else(|error| panic!("the schema permits {text:?}: {error}"));
+            }
+        }
+        for text in accepted {
+            T::try_from((*text).to_owned()).unwrap_or_else(|error| panic!("{error}"));
+        }
+        for text in refused {
+            assert!(!is_match.is_match(text), "the schema permits {text:?}");
+            assert!(T::try_from((*text).to_owned()).is_err(), "{text:?} is accepted");
+        }
+    }
+
+    #[test]
+    fn schema_and_installer_accept_what_the_programs_accept() {
+        assert_pattern_is_parsed::<Receiver>(
+            &[
+                "*",
+                "a b",
+                "",
+                "10.0.0.0/8,192.168.0.0/16",
+                "10.0.0.0/33",
+                "http://x",
+                "*.",
+                "a/8",
+                ":::",
+                "[::1",
+            ],
+            &[
+                "10.0.0.0/8",
+                "10.1.2.3",
+                "nfvo.example.com",
+                "*.example.com",
+                "fd00::/8",
+                "::1",
+                "[fd00::1]",
+                "NFVO",
+            ],
+        );
+        assert_pattern_is_parsed::<Network>(
+            &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/8,fd00::/8", ":::/64", "fd00::/129", "1.2.3/8", "x/8"],
+            &["10.244.0.0/16", "0.0.0.0/0", "::/0", "fd00:1::/64", "1:2:3:4:5:6:7::/112", "::1/128"],
+        );
+        assert_pattern_is_parsed::<Log>(
+            &["x==", "", ",", "info,", "eno=loud", "a b", "eno=[x"],
+            &["info", "info,eno_engine=debug", "eno_engine::leader=trace,warn", "WARN"],
+        );
+        assert_pattern_is_parsed::<Proxy>(
+            &[
+                "http://[::1",
+                "socks5://proxy",
+                "http://u:p@proxy",
+                "http://proxy:65536",
+                "http://",
+                "proxy",
+                "http://1.2.3.999",
+            ],
+            &[
+                "http://proxy.example.com:3128",
+                "https://proxy",
+                "http://192.0.2.1:8080/",
+                "http://[fd00::1]:3128",
+            ],
+        );
     }
 
     #[test]

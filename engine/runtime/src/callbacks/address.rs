@@ -64,6 +64,18 @@ pub enum Forbidden {
     },
 }
 
+impl Forbidden {
+    /// The same without the address.
+    pub fn without_address(&self) -> String {
+        match self {
+            Self::Plain => self.to_string(),
+            Self::Address { why, .. } => {
+                format!("the host's address is refused, since it is {why}; --callback-allow can allow it")
+            }
+        }
+    }
+}
+
 /// Classes of refused addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -156,24 +168,41 @@ impl Policy {
         })
     }
 
+    /// Whether an exception names the host of a URL, or its address.
+    pub fn names(&self, url: &Url) -> bool {
+        let host = url.host_str().unwrap_or_default();
+        match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+            Ok(address) => self.allows(address),
+            Err(_) => self.host_is_allowed(host),
+        }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        self.allow.iter().any(|allowed| match allowed {
+            Allowed::Net(net) => net.contains(&address) || net.contains(&meant(address)),
+            Allowed::Host(_) | Allowed::Subdomains(_) => false,
+        })
+    }
+
     /// Checks an address before a connection. One that embeds an IPv4 address is checked as that.
     pub fn address(&self, address: IpAddr) -> Result<(), Forbidden> {
-        let meant = match address {
-            IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
-            IpAddr::V4(_) => address,
-        };
-        let allowed = self.allow.iter().any(|allowed| match allowed {
-            Allowed::Net(net) => net.contains(&address) || net.contains(&meant),
-            Allowed::Host(_) | Allowed::Subdomains(_) => false,
-        });
-        if allowed {
+        if self.allows(address) {
             return Ok(());
         }
+        let meant = meant(address);
         let denied = self.deny.iter().any(|net| net.contains(&address) || net.contains(&meant));
         match special(address).or_else(|| special(meant)).or(denied.then_some(Reason::Internal)) {
             None => Ok(()),
             Some(why) => Err(Forbidden::Address { address, why }),
         }
+    }
+}
+
+/// The IPv4 address that an address embeds, or the address itself.
+fn meant(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => embedded(v6).map_or(address, IpAddr::V4),
+        IpAddr::V4(_) => address,
     }
 }
 

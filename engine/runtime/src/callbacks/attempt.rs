@@ -15,7 +15,7 @@ use tracing::{debug, error, warn};
 use super::DeliveryContext;
 use super::message::{Endpoint, Message};
 use super::notices::Undelivered;
-use super::post::PostOutcome;
+use super::post::{PostOutcome, Problem};
 use super::schedule::{AttemptEnd, DueCallback};
 use crate::status::convert::transition_id;
 
@@ -120,7 +120,10 @@ pub async fn try_once(
         PostOutcome::Failed { error, .. } if old && attempts >= MIN_ATTEMPTS => ("given-up", error, None),
         PostOutcome::Failed { error, after } => ("failed", error, Some(after)),
     };
+    let Problem { text: error, shown } = error;
     let mut about = about(&message, sequence, attempts, error.clone());
+    about.shown = shown;
+    about.since = about.since.saturating_sub(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
     if attempts == 1 {
         about.delivered = last_delivered(context, object, &message.uid).await;
     }
@@ -155,6 +158,7 @@ pub fn about(message: &Message, sequence: u64, attempts: u32, error: String) -> 
         attempts,
         next_try: None,
         error,
+        shown: None,
         since: Timestamp::now().as_millisecond(),
     }
 }

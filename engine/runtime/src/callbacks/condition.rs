@@ -85,7 +85,7 @@ enum Reason {
 }
 
 fn condition(notice: &Notice) -> Value {
-    let Undelivered { generation, counter, delivered, attempts, next_try, error, since, .. } = &notice.about;
+    let Undelivered { generation, counter, delivered, attempts, next_try, shown, since, .. } = &notice.about;
     let (status, reason, message, at) = match notice.recovered {
         Some((Some(counter), at)) => {
             ("True", Reason::Delivered, format!("callback {counter} was delivered"), at)
@@ -94,21 +94,25 @@ fn condition(notice: &Notice) -> Value {
             ("True", Reason::NotWanted, "the object has no CallbackURL any more".to_owned(), at)
         }
         None => {
-            let end = error.floor_char_boundary(MAX_MESSAGE_LEN);
             let last = match delivered {
                 Some(last) => format!("; the last one delivered is {last}"),
                 None => String::new(),
             };
-            let failed = format!("callback {counter} was not taken at try {attempts}: {}", &error[..end]);
-            match next_try {
-                Some(at) => (
-                    "False",
-                    Reason::Retrying,
-                    format!("{failed}; the next is at {}{last}", time(*at)),
-                    *since,
-                ),
-                None => ("False", Reason::GivenUp, format!("{failed}; it is given up{last}"), *since),
-            }
+            let reason = if next_try.is_some() { Reason::Retrying } else { Reason::GivenUp };
+            let end = match (shown, next_try) {
+                (_, None) => "it is given up".to_owned(),
+                (Some(_), Some(at)) => format!("the next is at {}", time(*at)),
+                // The times of attempts would tell how long the one before took.
+                (None, Some(_)) => "it is tried again".to_owned(),
+            };
+            let failed = match shown {
+                Some(error) => {
+                    let error = &error[..error.floor_char_boundary(MAX_MESSAGE_LEN)];
+                    format!("at try {attempts}: {error}")
+                }
+                None => "(admins see why: eno callbacks list)".to_owned(),
+            };
+            ("False", reason, format!("callback {counter} was not taken {failed}; {end}{last}"), *since)
         }
     };
     let mut condition = json!({
@@ -147,6 +151,7 @@ mod tests {
             attempts: 4,
             next_try: Some(1_767_323_105_000),
             error: "answered 503 Service Unavailable".into(),
+            shown: Some("answered 503 Service Unavailable".into()),
             since: 1_767_323_000_000,
         };
         assert_eq!(key(&about).unwrap().to_string(), "L2ServiceAttachment/n/a");
@@ -170,6 +175,16 @@ mod tests {
                 &json!("callback 3 was not taken at try 4: answered 503 Service Unavailable; it is given up")
             )
         );
+        // Without a text for the writers, nothing depends on what the attempts met.
+        let hidden = |attempts, next_try, error: &str| {
+            let hidden =
+                Undelivered { shown: None, attempts, next_try, error: error.into(), ..about.clone() };
+            condition(&Notice { about: hidden, recovered: None })["message"].clone()
+        };
+        let tried = "callback 3 was not taken (admins see why: eno callbacks list); it is tried again; the last \
+                     one delivered is 2";
+        assert_eq!(hidden(4, Some(1_767_323_105_000), "connection refused"), tried);
+        assert_eq!(hidden(9, Some(1_767_323_205_000), "answered 404 Not Found"), tried);
         let recovered = condition(&Notice { about, recovered: Some((Some(5), 1_767_323_105_000)) });
         assert_eq!((&recovered["status"], &recovered["reason"]), (&json!("True"), &json!("Delivered")));
         assert_eq!(recovered["message"], "callback 5 was delivered");

@@ -39,7 +39,7 @@ pub async fn deliver(context: &Arc<DeliveryContext>, newest: &mut Newest) -> Res
     let bucket = connection.jetstream.get_key_value(subject::CALLBACKS).await?;
     let mut restarts = Restarts::new(connection, None);
     restarts.begin();
-    let (schedule, notices) = state::load(&bucket, &stream, newest).await?;
+    let (schedule, notices) = state::load(&bucket, &stream, newest, context.poster.notice_delay).await?;
     let mut requests = connection.client.subscribe(Subject::CallbackRequest.to_string()).await?;
     let messages = follow(&connection.jetstream, schedule.read()).await?;
     let entries = EntryWatch::read(&bucket).await?;

@@ -12,6 +12,7 @@ mod client;
 mod condition;
 mod deliver;
 mod hosts;
+mod http;
 mod keys;
 mod message;
 mod notices;
@@ -33,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 pub use address::Allowed;
-pub use args::CallbackArgs;
+pub use args::{CallbackArgs, proxy_url};
 pub use client::{ClientError, dead_letters, send_request, undelivered};
 pub use notices::Undelivered;
 pub(crate) use post::Poster;

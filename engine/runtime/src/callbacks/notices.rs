@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum concurrent writes.
 const MAX_CONCURRENT_WRITES: usize = 4;
-/// Delay of the first failure in milliseconds; a recovery within it cancels the write.
-const FIRST_DELAY: i64 = 1000;
+/// Delay after the beginning of a failed attempt, in milliseconds. A recovery within it cancels the write. No attempt
+/// takes longer, so the time of the write does not tell how the attempt ended.
+pub const DELAY: i64 = 16_000;
 /// Minimum interval of writes of one object in milliseconds. Recoveries are written at once.
 const MIN_INTERVAL: i64 = 5000;
 
@@ -42,9 +43,12 @@ pub struct Undelivered {
     /// Time of the next attempt in Unix milliseconds; absent: there is no automatic one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_try: Option<i64>,
-    /// Error of the last attempt.
+    /// Error of the last attempt, for admins.
     pub error: String,
-    /// Time of the first failure, Unix milliseconds.
+    /// The same for the writers of the object; absent: they read only that it was not taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+    /// When the first failed attempt began, Unix milliseconds.
     pub since: i64,
 }
 
@@ -84,6 +88,8 @@ struct Item {
 /// All pending and written notices.
 #[derive(Debug, Default)]
 pub struct Notices {
+    /// See [`DELAY`].
+    delay: i64,
     /// The notice of each object.
     items: HashMap<Name, Item>,
     /// Objects whose notice waits for its write.
@@ -93,6 +99,11 @@ pub struct Notices {
 }
 
 impl Notices {
+    /// `delay`: [`DELAY`], or less in tests.
+    pub fn new(delay: i64) -> Self {
+        Self { delay, ..Self::default() }
+    }
+
     /// Restores a notice that was written before. `settled`: its callback is delivered, as far as is known.
     pub fn restore(&mut self, object: &Name, about: Undelivered, settled: bool, now: i64) {
         let recovered = settled.then_some((Some(about.counter), now));
@@ -120,6 +131,7 @@ impl Notices {
 
     /// A callback failed.
     pub fn failed(&mut self, object: &Name, mut about: Undelivered, now: i64) {
+        let earliest = now.max(about.since.saturating_add(self.delay));
         let at = if let Some(item) = self.items.get_mut(object) {
             match item.notice.recovered {
                 None => {
@@ -129,12 +141,12 @@ impl Notices {
                 Some((counter, _)) => about.delivered = about.delivered.max(counter),
             }
             item.notice = Notice { about, recovered: None };
-            item.next.or(self.due.due(object)).unwrap_or_else(|| now.max(item.last + MIN_INTERVAL))
+            item.next.or(self.due.due(object)).unwrap_or_else(|| earliest.max(item.last + MIN_INTERVAL))
         } else {
             let notice = Notice { about, recovered: None };
             let item = Item { notice, shown: false, running: None, next: None, last: 0 };
             self.items.insert(object.clone(), item);
-            now + FIRST_DELAY
+            earliest
         };
         self.schedule(object, at);
     }
@@ -218,6 +230,8 @@ impl Notices {
 mod tests {
     use super::*;
 
+    const FIRST_DELAY: i64 = 1000;
+
     fn undelivered(counter: u64, attempts: u32) -> Undelivered {
         Undelivered {
             kind: "L2Service".into(),
@@ -231,7 +245,8 @@ mod tests {
             attempts,
             next_try: Some(0),
             error: "no".into(),
-            since: 7,
+            shown: None,
+            since: 0,
         }
     }
 
@@ -241,7 +256,7 @@ mod tests {
 
     #[test]
     fn transient_failure_is_not_written() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.failed(&name(), undelivered(1, 1), 0);
         assert_eq!(
             (notices.next(FIRST_DELAY - 1), notices.wake(), notices.len()),
@@ -255,7 +270,7 @@ mod tests {
 
     #[test]
     fn lasting_failure_is_rate_limited_and_recovery_immediate() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.failed(&name(), undelivered(3, 1), 0);
         let (_, notice) = notices.next(FIRST_DELAY).unwrap();
         assert_eq!((notice.about.counter, notice.recovered), (3, None));
@@ -266,7 +281,7 @@ mod tests {
         let again = notices.wake().unwrap();
         assert!(again <= FIRST_DELAY + MIN_INTERVAL);
         let (_, notice) = notices.next(again).unwrap();
-        assert_eq!((notice.about.attempts, notice.about.since), (2, 7));
+        assert_eq!((notice.about.attempts, notice.about.since), (2, 0));
         notices.written(&name(), WriteOutcome::Done, again);
         notices.failed(&name(), undelivered(3, 3), again + 1);
         assert_eq!(notices.wake(), Some(again + MIN_INTERVAL));
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn recovery_during_write_is_written_afterwards() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.failed(&name(), undelivered(1, 1), 0);
         notices.next(FIRST_DELAY).unwrap();
         notices.delivered(&name(), Some(1), FIRST_DELAY);
@@ -301,10 +316,10 @@ mod tests {
 
     #[test]
     fn restored_notice_continues_or_recovers() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.restore(&name(), undelivered(1, 5), true, 100);
         assert_eq!(notices.next(100).unwrap().1.recovered, Some((Some(1), 100)));
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.restore(&name(), undelivered(1, 5), false, 100);
         assert_eq!(notices.next(100).unwrap().1.recovered, None);
         notices.written(&name(), WriteOutcome::Done, 100);
@@ -314,7 +329,7 @@ mod tests {
 
     #[test]
     fn rewrite_all_schedules_written_failures_again() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         notices.failed(&name(), undelivered(1, 1), 0);
         // Not written yet.
         notices.rewrite_all(0);
@@ -339,11 +354,30 @@ mod tests {
 
     #[test]
     fn concurrent_writes_are_limited() {
-        let mut notices = Notices::default();
+        let mut notices = Notices::new(FIRST_DELAY);
         for n in 0..10 {
             notices.failed(&n.to_string().into(), undelivered(1, 1), 0);
         }
         assert_eq!(std::iter::from_fn(|| notices.next(FIRST_DELAY)).count(), MAX_CONCURRENT_WRITES);
         assert_eq!(notices.wake(), None);
+    }
+
+    #[test]
+    fn time_of_the_write_tells_nothing_about_the_attempt() {
+        let write = |took: i64| {
+            let mut notices = Notices::new(DELAY);
+            notices.failed(&name(), undelivered(1, 1), took);
+            let first = notices.wake().unwrap();
+            notices.next(first).unwrap();
+            notices.written(&name(), WriteOutcome::Done, first);
+            notices.delivered(&name(), Some(1), 50_000);
+            notices.next(50_000).unwrap();
+            // The endpoint was changed before the recovery is written.
+            notices.failed(&name(), Undelivered { since: 60_000, ..undelivered(2, 1) }, 60_000 + took);
+            notices.written(&name(), WriteOutcome::Done, 50_010);
+            (first, notices.wake().unwrap())
+        };
+        assert_eq!(write(1), (16_000, 76_000));
+        assert_eq!(write(15_000), (16_000, 76_000));
     }
 }

@@ -1,26 +1,29 @@
 //! Posts one callback.
 
 use std::error::Error;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use eno_core::Key;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Certificate, Client, Identity, NoProxy, Proxy, StatusCode, Url, redirect};
+use reqwest::Url;
+use tokio::time::timeout;
 
-use super::CallbackArgs;
 use super::address::{Forbidden, Policy};
+use super::http::{BoxError, HttpClient};
 use super::message::{Endpoint, Message};
 use super::secrets::Secrets;
+use super::{CallbackArgs, notices};
 use crate::api;
 
+/// The time limit of a post, with the test of its endpoint.
 const TIMEOUT: Duration = Duration::from_secs(15);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum Retry-After of an endpoint: ten attempts have to fit into the retention time of the outbox.
 const MAX_RETRY_AFTER: Duration = Duration::from_hours(6);
 
@@ -42,16 +45,40 @@ pub enum PostOutcome {
     Rejected {
         /// Label of the metrics.
         what: &'static str,
-        /// Error text.
-        error: String,
+        /// What is wrong.
+        error: Problem,
     },
     /// The attempt failed; a retry may help.
     Failed {
-        /// Error text.
-        error: String,
+        /// What is wrong.
+        error: Problem,
         /// Minimum delay that the endpoint asked for.
         after: Option<Duration>,
     },
+}
+
+/// Why a callback was not taken.
+///
+/// Whoever may write an object chooses where the engine connects to. If he read how that ended, he could search networks
+/// that he can't reach himself for open ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// For admins.
+    pub text: String,
+    /// For the writers of the object; `None`: they read only that it was not taken.
+    pub shown: Option<String>,
+}
+
+impl Problem {
+    /// One that says nothing about what a connection met.
+    fn shown(text: String) -> Self {
+        Self { shown: Some(text.clone()), text }
+    }
+
+    /// One that only admins read.
+    fn hidden(text: String) -> Self {
+        Self { text, shown: None }
+    }
 }
 
 /// The flags for callbacks are invalid. A retry can't help.
@@ -71,14 +98,17 @@ pub enum PosterError {
         /// The setting.
         what: &'static str,
         /// Error of the HTTP client.
-        source: reqwest::Error,
+        source: BoxError,
     },
+    /// The URL of a proxy can't be used.
+    #[error("the proxy for callbacks: {0}")]
+    Proxy(String),
 }
 
 /// Posts callbacks.
 pub struct Poster {
     /// HTTP client for callbacks.
-    http: Client,
+    http: HttpClient,
     /// Addresses that callbacks may go to.
     policy: Arc<Policy>,
     /// Signing keys.
@@ -89,6 +119,8 @@ pub struct Poster {
     namespace: String,
     /// Test an endpoint before the first callback of an object.
     endpoint_test: bool,
+    /// Milliseconds from the beginning of a failed post until the object's condition says it.
+    pub notice_delay: i64,
 }
 
 impl Poster {
@@ -100,12 +132,13 @@ impl Poster {
         deny.extend(server.map(|address: std::net::IpAddr| ipnet::IpNet::from(address)));
         let policy = Arc::new(Policy::new(args.callback_allow.clone(), deny, args.callback_https_only));
         Ok(Self {
-            http: http(args, &policy)?,
+            http: HttpClient::new(args, &policy)?,
             policy,
             secrets: Secrets::new(kube.clone()),
             kube,
             namespace: namespace.to_owned(),
             endpoint_test: args.callback_endpoint_test,
+            notice_delay: notices::DELAY,
         })
     }
 
@@ -129,11 +162,32 @@ impl Poster {
         let Some(url) = endpoint.url.as_deref().and_then(|text| Url::parse(text).ok()) else {
             return PostOutcome::NoEndpoint;
         };
-        if let Err(forbidden) = self.policy.url(&url) {
+        self.within(&url, self.post_to(&url, message, endpoint)).await
+    }
+
+    /// Tests an endpoint by GET as in ETSI GS NFV-SOL 013 (5.9): the only valid response is 204.
+    pub async fn test_endpoint(&self, url: &Url) -> PostOutcome {
+        self.within(url, self.get(url)).await
+    }
+
+    /// Ends a post after a time. The writers of an object read how it ended if an admin named the endpoint.
+    async fn within(&self, url: &Url, posting: impl Future<Output = PostOutcome>) -> PostOutcome {
+        let late = || PostOutcome::Failed { error: Problem::hidden("no answer in time".into()), after: None };
+        let mut outcome = timeout(TIMEOUT, posting).await.unwrap_or_else(|_| late());
+        if let PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. } = &mut outcome
+            && self.policy.names(url)
+        {
+            error.shown = Some(error.text.clone());
+        }
+        outcome
+    }
+
+    async fn post_to(&self, url: &Url, message: &Message, endpoint: &Endpoint) -> PostOutcome {
+        if let Err(forbidden) = self.policy.url(url) {
             return rejected(&forbidden);
         }
         if self.endpoint_test && message.counter == 1 && !message.test {
-            match self.test_endpoint(&url).await {
+            match self.get(url).await {
                 PostOutcome::Accepted => {}
                 other => return other,
             }
@@ -151,135 +205,80 @@ impl Poster {
             match signature {
                 Ok(signature) => drop(headers.insert(SIGNATURE, signature)),
                 // A callback with a CallbackSecret is never sent unsigned.
-                Err(error) => return PostOutcome::Failed { error, after: None },
+                Err(error) => return PostOutcome::Failed { error: Problem::shown(error), after: None },
             }
         }
-        let request = self
-            .http
-            .post(url)
-            .header(CONTENT_TYPE, media_type)
-            .header(ID, &message.id)
-            .header(TIMESTAMP, timestamp)
-            .header(TRANSITION, message.counter)
-            .headers(headers);
-        let request = if message.test { request.header(TEST, "true") } else { request };
-        match request.body(body).send().await {
-            Ok(response) => outcome(response.status(), response.headers(), Timestamp::now()),
-            Err(error) => failed(error),
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        headers.insert(TIMESTAMP, timestamp.into());
+        headers.insert(TRANSITION, message.counter.into());
+        match HeaderValue::try_from(&message.id) {
+            Ok(id) => drop(headers.insert(ID, id)),
+            Err(error) => {
+                return PostOutcome::Failed { error: Problem::shown(error.to_string()), after: None };
+            }
+        }
+        if message.test {
+            headers.insert(TEST, HeaderValue::from_static("true"));
+        }
+        match self.send(Method::POST, url, headers, body).await {
+            Ok((status, headers)) => outcome(status, &headers, Timestamp::now()),
+            Err(error) => failed(&*error),
         }
     }
 
-    /// Tests an endpoint by GET as in ETSI GS NFV-SOL 013 (5.9): the only valid response is 204.
-    pub async fn test_endpoint(&self, url: &Url) -> PostOutcome {
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(StatusCode, HeaderMap), BoxError> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        self.http.send(request, url).await
+    }
+
+    async fn get(&self, url: &Url) -> PostOutcome {
         if let Err(forbidden) = self.policy.url(url) {
             return rejected(&forbidden);
         }
-        match self.http.get(url.clone()).send().await {
-            Ok(response) if response.status() == StatusCode::NO_CONTENT => PostOutcome::Accepted,
-            Ok(response) => {
-                let error = format!("the endpoint test was answered {}, not 204", response.status());
-                PostOutcome::Failed { error, after: None }
+        match self.send(Method::GET, url, HeaderMap::new(), Bytes::new()).await {
+            Ok((StatusCode::NO_CONTENT, _)) => PostOutcome::Accepted,
+            Ok((status, _)) => {
+                let error = format!("the endpoint test was answered {status}, not 204");
+                PostOutcome::Failed { error: Problem::hidden(error), after: None }
             }
-            Err(error) => failed(error),
+            Err(error) => failed(&*error),
         }
-    }
-}
-
-fn http(args: &CallbackArgs, policy: &Arc<Policy>) -> Result<Client, PosterError> {
-    let failed = |what| move |source| PosterError::Client { what, source };
-    let read = |file: &PathBuf| {
-        std::fs::read(file).map_err(|source| PosterError::File { file: file.clone(), source })
-    };
-    let mut builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .timeout(TIMEOUT)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")))
-        // Proxies of the environment are added below, where their host names are recorded.
-        .no_proxy();
-    let mut proxies = Vec::new();
-    for (text, make) in proxy_urls(args.callback_proxy.as_deref(), |name| std::env::var(name).ok()) {
-        let proxy = make(&text).map_err(failed("the proxy for callbacks"))?;
-        builder = builder.proxy(proxy.no_proxy(NoProxy::from_env()));
-        proxies.extend(Url::parse(&text).ok().and_then(|url| url.host_str().map(str::to_lowercase)));
-    }
-    if let Some(file) = &args.callback_ca {
-        let authorities = Certificate::from_pem_bundle(&read(file)?).map_err(failed("--callback-ca"))?;
-        builder = builder.tls_certs_merge(authorities);
-    }
-    if let Some(file) = &args.callback_client_certificate {
-        let identity = Identity::from_pem(&read(file)?).map_err(failed("--callback-client-certificate"))?;
-        builder = builder.identity(identity);
-    }
-    let resolver = CheckedResolver { policy: policy.clone(), proxies: proxies.into() };
-    builder.dns_resolver(Arc::new(resolver)).build().map_err(failed("the HTTP client for callbacks"))
-}
-
-type MakeProxy = fn(&str) -> reqwest::Result<Proxy>;
-
-/// The proxy URLs, each with its constructor for the URL schemes.
-fn proxy_urls(flag: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> Vec<(String, MakeProxy)> {
-    if let Some(url) = flag {
-        return vec![(url.to_owned(), |url| Proxy::all(url))];
-    }
-    let either = |upper: &str| {
-        let found = variable(upper).or_else(|| variable(&upper.to_lowercase()));
-        found.filter(|url| !url.is_empty())
-    };
-    let mut found: Vec<(String, MakeProxy)> = Vec::new();
-    found.extend(either("HTTPS_PROXY").map(|url| (url, (|url| Proxy::https(url)) as MakeProxy)));
-    found.extend(either("HTTP_PROXY").map(|url| (url, (|url| Proxy::http(url)) as MakeProxy)));
-    found
-}
-
-/// Resolves a host name once, checks its addresses and returns them for the connection.
-struct CheckedResolver {
-    policy: Arc<Policy>,
-    /// Host names of proxies: the administrator chose them, and they resolve other names themselves.
-    proxies: Arc<[String]>,
-}
-
-impl Resolve for CheckedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let name = name.as_str().to_owned();
-        let is_allowed = self.policy.host_is_allowed(&name) || self.proxies.contains(&name.to_lowercase());
-        let policy = self.policy.clone();
-        Box::pin(async move {
-            let addresses: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            if !is_allowed {
-                // A refused address among others may be placed there by an attacker.
-                addresses.iter().try_for_each(|address| policy.address(address.ip()))?;
-            }
-            Ok(Box::new(addresses.into_iter()) as Addrs)
-        })
     }
 }
 
 fn rejected(forbidden: &Forbidden) -> PostOutcome {
-    PostOutcome::Rejected { what: "forbidden", error: forbidden.to_string() }
+    PostOutcome::Rejected { what: "forbidden", error: Problem::shown(forbidden.to_string()) }
 }
 
-fn failed(error: reqwest::Error) -> PostOutcome {
-    // The URL may contain a secret in its path or query.
-    let error = error.without_url();
+fn failed(error: &(dyn Error + 'static)) -> PostOutcome {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
         if let Some(forbidden) = cause.downcast_ref::<Forbidden>() {
-            return rejected(forbidden);
+            // What a name resolves to is for admins.
+            let error = Problem { text: forbidden.to_string(), shown: Some(forbidden.without_address()) };
+            return PostOutcome::Rejected { what: "forbidden", error };
         }
         text.push_str(": ");
         text.push_str(&cause.to_string());
         source = cause.source();
     }
-    PostOutcome::Failed { error: text, after: None }
+    PostOutcome::Failed { error: Problem::hidden(text), after: None }
 }
 
 fn outcome(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> PostOutcome {
     if status.is_success() {
         return PostOutcome::Accepted;
     }
-    let error = format!("answered {status}");
+    let error = Problem::hidden(format!("answered {status}"));
     if status == StatusCode::GONE {
         return PostOutcome::Rejected { what: "refused", error };
     }
@@ -318,18 +317,5 @@ mod tests {
             let PostOutcome::Failed { after, .. } = plain(503, &headers) else { panic!() };
             assert_eq!(after, seconds.map(Duration::from_secs), "{value}");
         }
-    }
-
-    #[test]
-    fn proxy_flag_overrides_environment() {
-        let environment = |name: &str| match name {
-            "HTTPS_PROXY" => Some("http://upper:1".to_owned()),
-            "http_proxy" => Some("http://lower:2".to_owned()),
-            _ => None,
-        };
-        let urls =
-            |flag| -> Vec<String> { proxy_urls(flag, environment).into_iter().map(|(url, _)| url).collect() };
-        assert_eq!(urls(Some("http://flag:3")), ["http://flag:3"]);
-        assert_eq!(urls(None), ["http://upper:1", "http://lower:2"]);
     }
 }

@@ -146,7 +146,7 @@ async fn retry(
                 continue;
             }
             Ok(PostOutcome::NoEndpoint) => "the object has no CallbackURL".to_owned(),
-            Ok(PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. }) => error,
+            Ok(PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. }) => error.text,
             Err(error) => error.to_string(),
         };
         answer.error = Some(error);
@@ -177,7 +177,7 @@ async fn test(context: &DeliveryContext, pending: &PendingRequest) -> CallbackAn
     match posted {
         PostOutcome::Accepted => CallbackAnswer { delivered: 1, ..CallbackAnswer::default() },
         PostOutcome::NoEndpoint => failed("the object has no CallbackURL"),
-        PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. } => failed(&error),
+        PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. } => failed(&error.text),
     }
 }
 

@@ -56,6 +56,7 @@ pub async fn load(
     bucket: &Store,
     stream: &Stream,
     newest: &mut Newest,
+    notice_delay: i64,
 ) -> Result<(Schedule, Notices), async_nats::Error> {
     let outbox = stream.get_info().await?.created.unix_timestamp_nanos();
     let floor = bucket.get(FLOOR_KEY).await?.and_then(|value| parse(&value));
@@ -73,7 +74,7 @@ pub async fn load(
             }
             *newest = None;
             let schedule = Schedule::new(outbox, 0);
-            let notices = notices(bucket, undelivered_keys, &schedule, true).await?;
+            let notices = notices(bucket, undelivered_keys, &schedule, true, notice_delay).await?;
             return Ok((schedule, notices));
         }
     };
@@ -99,7 +100,7 @@ pub async fn load(
     for (object, entry, pending) in entries.into_iter().flatten() {
         schedule.restore(object, entry, pending);
     }
-    let notices = notices(bucket, undelivered_keys, &schedule, false).await?;
+    let notices = notices(bucket, undelivered_keys, &schedule, false, notice_delay).await?;
     Ok((schedule, notices))
 }
 
@@ -109,6 +110,7 @@ async fn notices(
     keys: Vec<String>,
     schedule: &Schedule,
     lost: bool,
+    delay: i64,
 ) -> Result<Notices, async_nats::Error> {
     let now = Timestamp::now().as_millisecond();
     let read = stream::iter(keys).map(async |key| {
@@ -116,11 +118,12 @@ async fn notices(
         Ok::<_, async_nats::Error>((key, value))
     });
     let read: Vec<_> = read.buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
-    let mut notices = Notices::default();
+    let mut notices = Notices::new(delay);
     for (key, value) in read {
         let Some(mut about) = value.and_then(|value| undelivered(&key, &value)) else { continue };
         if lost && about.next_try.take().is_some() {
             "the outbox was lost, and the callback in it".clone_into(&mut about.error);
+            about.shown = Some(about.error.clone());
         }
         restore(&mut notices, &key, about, schedule, now);
     }

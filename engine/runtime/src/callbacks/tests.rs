@@ -267,7 +267,9 @@ impl Bench {
     fn start_delivery_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
-        let poster = Arc::new(Poster::new(args, self.cluster.client(), "eno-system").unwrap());
+        let mut poster = Poster::new(args, self.cluster.client(), "eno-system").unwrap();
+        poster.notice_delay = 1000;
+        let poster = Arc::new(poster);
         (
             stop.clone(),
             tokio::spawn(async move {
@@ -422,7 +424,7 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
         assert_eq!(state::intact_until(&outbox, newest).await.unwrap(), intact, "{newest:?}");
         bucket.put("floor", format!("{created} 50").into()).await.unwrap();
         let mut loaded_newest = newest;
-        let (schedule, _) = state::load(&bucket, &outbox, &mut loaded_newest).await.unwrap();
+        let (schedule, _) = state::load(&bucket, &outbox, &mut loaded_newest, 0).await.unwrap();
         assert_eq!((schedule.read(), loaded_newest), (intact, newest.filter(|_| intact == 3)));
     }
     let (stop, task) = bench.start_delivery();

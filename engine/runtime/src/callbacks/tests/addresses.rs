@@ -1,6 +1,6 @@
 //! Refused addresses, certificates and proxies of callbacks.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use axum::http::Uri;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -45,6 +45,64 @@ async fn refused_addresses_receive_nothing_and_condition_names_reason() {
     let dead = dead_letters(&bench.connection).await.unwrap();
     assert!(dead.len() == urls.len() && dead.iter().all(|letter| letter.attempts == 1));
     assert!(gets.try_recv().is_err());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+/// An open port that speaks no HTTP.
+async fn other_protocol() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let _ = stream.write_all(b"SSH-2.0-server\r\n").await;
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn condition_tells_no_open_port_from_a_closed_one() {
+    let (receiver, address, _gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    let other = other_protocol().await;
+    receiver.refuse("answers", u32::MAX, StatusCode::NOT_FOUND);
+    let urls = [
+        ("closed", "http://localhost:1/".to_owned()),
+        ("other", format!("http://localhost:{}/", other.port())),
+        ("no-tls", format!("https://localhost:{}/", other.port())),
+        ("answers", format!("http://localhost:{}/answers", address.port())),
+        ("unknown", "http://name.invalid/".to_owned()),
+    ];
+    for (name, url) in &urls {
+        bench.cluster.put(name, &json!({ "CallbackURL": url }));
+        bench.transition(name, 1, Some(url)).await;
+    }
+    // An exception for the address permits the connection, and does not name the host.
+    let args = CallbackArgs {
+        callback_allow: vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
+        ..CallbackArgs::default()
+    };
+    let (stop, task) = bench.start_delivery_with(&args);
+    for (name, _) in &urls {
+        let condition = bench.cluster.wait_for_condition(name, "False", "Retrying").await;
+        assert_eq!(
+            condition["message"],
+            "callback 1 was not taken (admins see why: eno callbacks list); it is tried again",
+            "{name}"
+        );
+    }
+    let listed = undelivered(&bench.connection).await.unwrap();
+    for (name, expected) in [
+        ("closed", "Connection refused"),
+        ("other", "invalid HTTP"),
+        ("answers", "answered 404 Not Found"),
+        ("unknown", "dns error"),
+    ] {
+        let found = listed.iter().find(|one| one.name == name).unwrap();
+        assert!(found.error.contains(expected), "{name}: {}", found.error);
+    }
     stop.cancel();
     task.await.unwrap();
 }
@@ -144,7 +202,7 @@ async fn proxy_resolves_host_names() {
     tokio::spawn(async move { axum::serve(listener, router).await });
     let bench = Bench::new(address).await;
     // The proxy needs no exception from the policy.
-    let proxy = Some(format!("http://localhost:{}", address.port()));
+    let proxy = Some(format!("http://localhost:{}", address.port()).parse().unwrap());
     let context = bench.context(&CallbackArgs { callback_proxy: proxy, ..CallbackArgs::default() });
     let post = async |url: &str| {
         let payload = encode(&transition("a", 1, &json!({ "CallbackURL": url }))).unwrap();
@@ -156,4 +214,87 @@ async fn proxy_resolves_host_names() {
     assert_eq!(post("http://127.0.0.1/x").await, AttemptEnd::Done);
     assert!(uris.try_recv().is_err());
     assert_eq!(dead_letters(&bench.connection).await.unwrap().len(), 1);
+}
+
+/// An endpoint that answers each request with informational responses (1xx) without end.
+async fn flood(sent: Arc<AtomicU64>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let block = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".repeat(1000);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (sent, block) = (sent.clone(), block.clone());
+            tokio::spawn(async move {
+                let _ = stream.read(&mut [0; 4096]).await;
+                while stream.write_all(block.as_bytes()).await.is_ok() {
+                    sent.fetch_add(block.len() as u64, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_informational_responses_end_the_post() {
+    const ENDPOINTS: u64 = 20;
+    /// What the kernel holds of a connection that nobody reads, and a little more.
+    const EACH: u64 = 8 << 20;
+    let bench = Bench::new("127.0.0.1:1".parse().unwrap()).await;
+    let context = Arc::new(bench.context(&local()));
+    let sent = Arc::new(AtomicU64::new(0));
+    let mut posts = JoinSet::new();
+    for endpoint in 0..ENDPOINTS {
+        let (context, address) = (context.clone(), flood(sent.clone()).await);
+        posts.spawn(async move {
+            let name = format!("o{endpoint}");
+            let spec = json!({ "CallbackURL": format!("http://{address}/") });
+            let payload = encode(&transition(&name, 1, &spec)).unwrap();
+            try_once(&context, &format!("L2Service._.{name}").into(), 1, 0, false, &payload).await.0
+        });
+    }
+    for ended in posts.join_all().await {
+        let AttemptEnd::Retry { error, .. } = ended else { panic!("{ended:?}") };
+        assert!(error.contains("more than 262144 bytes came without an answer"), "{error}");
+    }
+    let sent = sent.load(Ordering::Relaxed);
+    assert!(sent < ENDPOINTS * EACH, "{sent} bytes were sent");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_of_one_connection_may_exceed_the_limit_together() {
+    const POSTS: u64 = 40;
+    let hints = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1000);
+    let answer = hints + "HTTP/1.1 204 No Content\r\n\r\n";
+    let limits = answer.len() as u64 * POSTS / 262_144;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::new(AtomicU64::new(0));
+    let count = connections.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::Relaxed);
+            let answer = answer.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {
+                    // The end of the body.
+                    if request.ends_with(b"}") {
+                        request.clear();
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let bench = Bench::new(address).await;
+    let context = bench.context(&local());
+    for counter in 1..=POSTS {
+        let spec = json!({ "CallbackURL": format!("http://{address}/") });
+        let payload = encode(&transition("a", counter, &spec)).unwrap();
+        let ended = try_once(&context, &"L2Service._.a".into(), counter, 0, false, &payload).await.0;
+        assert_eq!(ended, AttemptEnd::Done, "{counter}");
+    }
+    // A connection that is not back yet when the next post begins is not the only one.
+    assert!(connections.load(Ordering::Relaxed) < limits);
 }
