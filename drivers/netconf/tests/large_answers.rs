@@ -172,9 +172,9 @@ mod lanes {
         answers_beside_a_healthy_device(vec![
             interfaces(2_000_000),
             // More bytes than are read.
-            interfaces(4_000_000),
+            interfaces(3_100_000),
             // Hardly any bytes of a reply, as entries without a name.
-            entries(&interfaces(0).before, "<interface/>", 8_000_000, "</interfaces>"),
+            entries(&interfaces(0).before, "<interface/>", 4_000_000, "</interfaces>"),
         ])
         .await;
     }
