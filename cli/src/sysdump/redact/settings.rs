@@ -148,10 +148,8 @@ fn closing(text: &str, quote: char) -> Option<usize> {
     while let Some((index, c)) = chars.next() {
         if c == '\\' && quote == '"' {
             chars.next();
-        } else if c == quote {
-            if quote != '\'' || chars.next_if(|(_, next)| *next == '\'').is_none() {
-                return Some(index + 1);
-            }
+        } else if c == quote && (quote != '\'' || chars.next_if(|(_, next)| *next == '\'').is_none()) {
+            return Some(index + 1);
         }
     }
     None
