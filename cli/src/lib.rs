@@ -11,5 +11,6 @@ pub mod programs;
 pub mod screen;
 mod sysdump;
 mod ui;
+pub mod yaml;
 
 pub use inspect::forward;

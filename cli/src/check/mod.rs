@@ -32,7 +32,7 @@ use strum::{EnumIter, IntoStaticStr};
 use crate::install::render::{DEVICES, NAMESPACES, NODE, SYSTEM};
 pub(crate) use facts::{Installed, Pre};
 pub(crate) use gather::Gather;
-pub(crate) use print::print;
+pub(crate) use print::{plain, print};
 
 /// The page of the book with one heading for each check.
 pub const PAGE: &str = "docs/src/how-to/check.md";

@@ -69,7 +69,7 @@ fn row(check: &Check, is_terminal: bool) -> Vec<String> {
 }
 
 /// The text on one line. Control characters of others, such as those in a container's output, must not reach a terminal.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let words: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= MAX_LINE {

@@ -1,6 +1,6 @@
 //! `eno import`: configuration of other implementations as manifests.
 
-use std::io::Read as _;
+use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -55,10 +55,9 @@ pub(super) fn run(args: ImportArgs) -> anyhow::Result<()> {
 fn read(path: &PathBuf) -> anyhow::Result<Source> {
     let name = path.display().to_string();
     if name == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+        let text = crate::yaml::read(std::io::stdin()).context("reading standard input")?;
         return Ok(Source { name: "standard input".into(), text });
     }
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+    let text = File::open(path).and_then(crate::yaml::read).with_context(|| format!("reading {name}"))?;
     Ok(Source { name, text })
 }

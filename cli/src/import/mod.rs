@@ -3,6 +3,7 @@
 pub mod ovs_plugin;
 mod read;
 
+use crate::yaml::YamlError;
 pub use read::{Input, Link, Pool, PoolInterface, Source};
 
 /// Why an import fails. A retry does not help.
@@ -14,7 +15,7 @@ pub enum ImportError {
         /// The file, and the field in it.
         place: String,
         /// The parse error with its position.
-        source: Box<serde_saphyr::Error>,
+        source: YamlError,
     },
     /// A field has an invalid value.
     #[error("{place} {problem}")]

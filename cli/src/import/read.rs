@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::ImportError;
+use crate::yaml;
 
 /// A file.
 #[derive(Clone, Debug)]
@@ -265,10 +266,7 @@ fn documents(place: &str, text: &str) -> Result<Vec<Value>, ImportError> {
     if let Ok(json) = serde_json::from_str(text) {
         return Ok(vec![json]);
     }
-    serde_saphyr::from_multiple(text).map_err(|source| ImportError::Syntax {
-        place: place.trim_end().to_owned(),
-        source: Box::new(source),
-    })
+    yaml::documents(text).map_err(|source| ImportError::Syntax { place: place.trim_end().to_owned(), source })
 }
 
 fn text(place: &str, key: &str, value: Option<&Value>) -> Result<String, ImportError> {

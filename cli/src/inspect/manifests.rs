@@ -1,12 +1,14 @@
 //! Manifest files of users.
 
-use std::io::Read as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::yaml;
 
 /// Reads all objects of the files, in order. `-` is standard input; of a directory, the .yaml, .yml and .json files are
 /// read by name.
@@ -29,8 +31,7 @@ pub(crate) fn of_text(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
 
 fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
     if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+        let text = yaml::read(std::io::stdin()).context("reading standard input")?;
         return Ok(vec![("standard input".into(), text)]);
     }
     let reading = |path: &Path| format!("reading {}", path.display());
@@ -48,15 +49,14 @@ fn texts(path: &Path) -> anyhow::Result<Vec<(String, String)>> {
         files.push(path.to_owned());
     }
     let texts = files.into_iter().map(|file| {
-        let text = std::fs::read_to_string(&file).with_context(|| reading(&file))?;
+        let text = File::open(&file).and_then(yaml::read).with_context(|| reading(&file))?;
         Ok((file.display().to_string(), text))
     });
     texts.collect()
 }
 
 fn parse(text: &str, objects: &mut Vec<DynamicObject>) -> anyhow::Result<()> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text)?;
-    for document in documents.into_iter().filter(|document| !document.is_null()) {
+    for document in yaml::documents(text)?.into_iter().filter(|document| !document.is_null()) {
         let items = match document.get("items").and_then(Value::as_array) {
             Some(items) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {
                 items.clone()

@@ -11,7 +11,8 @@ use serde::Serialize;
 use tar::{EntryType, Header};
 use tempfile::{NamedTempFile, SpooledTempFile};
 
-use super::{INDEX, Index, IndexedFile, MAX_FILE, MAX_TOTAL, redact};
+use super::redact::Redactor;
+use super::{INDEX, Index, IndexedFile, MAX_FILE, MAX_TOTAL, Redacted};
 
 /// What a spooled file has in memory at most, in bytes.
 const IN_MEMORY: usize = 1 << 20;
@@ -25,6 +26,7 @@ pub(super) struct Entry {
     bytes: u64,
     lines: u64,
     cut: bool,
+    redactor: Redactor,
     /// The first error. What is added after it is dropped.
     failure: Option<io::Error>,
 }
@@ -38,6 +40,7 @@ impl Entry {
             bytes: 0,
             lines: 0,
             cut: false,
+            redactor: Redactor::default(),
             failure: None,
         }
     }
@@ -51,7 +54,7 @@ impl Entry {
     pub(super) fn object(&mut self, object: &impl Serialize) {
         match serde_json::to_value(object) {
             Ok(mut object) => {
-                redact::value(&mut object);
+                self.redactor.value(&mut object);
                 self.record(&object);
             }
             Err(error) => self.fail(error.into()),
@@ -64,6 +67,18 @@ impl Entry {
             Ok(line) => self.line(&line),
             Err(error) => self.fail(error.into()),
         }
+    }
+
+    /// Adds a line of a log or of another text, redacted.
+    pub(super) fn text(&mut self, line: &str) {
+        if let Some(line) = self.redactor.line(line) {
+            self.line(&line);
+        }
+    }
+
+    /// What redacts the content of this file, and notes what it takes out.
+    pub(super) fn redactor(&mut self) -> &mut Redactor {
+        &mut self.redactor
     }
 
     fn fail(&mut self, error: io::Error) {
@@ -123,6 +138,7 @@ const BLOCK: usize = 512;
 pub(super) struct Writer {
     body: GzEncoder<File>,
     files: Vec<IndexedFile>,
+    redacted: Vec<Redacted>,
     paths: BTreeSet<String>,
     total: u64,
 }
@@ -131,12 +147,12 @@ impl Writer {
     /// A dump without files.
     pub(super) fn new() -> io::Result<Self> {
         let body = GzEncoder::new(tempfile::tempfile()?, Compression::default());
-        Ok(Self { body, files: Vec::new(), paths: BTreeSet::new(), total: 0 })
+        Ok(Self { body, files: Vec::new(), redacted: Vec::new(), paths: BTreeSet::new(), total: 0 })
     }
 
     /// Adds a file. It is left out, and false is returned, if the dump has no room for it.
     pub(super) fn add(&mut self, entry: Entry) -> io::Result<bool> {
-        let Entry { path, mut spool, bytes, lines, cut, failure } = entry;
+        let Entry { path, mut spool, bytes, lines, cut, redactor, failure } = entry;
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -148,6 +164,9 @@ impl Writer {
         append(&mut self.body, &path, bytes, &mut spool)?;
         self.total += bytes;
         self.paths.insert(path.clone());
+        let redacted = redactor.into_found();
+        let redacted = redacted.map(|(place, why, count)| Redacted { path: path.clone(), place, why, count });
+        self.redacted.extend(redacted);
         self.files.push(IndexedFile { path, bytes, lines, cut });
         Ok(true)
     }
@@ -164,6 +183,11 @@ impl Writer {
     /// The files so far.
     pub(super) fn files(&self) -> &[IndexedFile] {
         &self.files
+    }
+
+    /// What was taken out of them.
+    pub(super) fn redacted(&self) -> &[Redacted] {
+        &self.redacted
     }
 
     /// Writes the dump to a new file that only its owner may read. It returns the size of the file.

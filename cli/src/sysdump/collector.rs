@@ -102,7 +102,7 @@ impl Collector {
 
     /// Notes that something could not be read.
     pub(crate) fn not_read(&self, what: &str, reason: impl Into<String>) {
-        let reason = super::redact::text(&reason.into());
+        let reason = super::redact::Redactor::default().text(&reason.into());
         self.not_read.borrow_mut().push(NotRead { what: what.to_owned(), reason });
     }
 
@@ -140,6 +140,7 @@ impl Collector {
             files: files.clone(),
             left_out: left_out.into_inner(),
             not_read: not_read.clone(),
+            redacted: writer.redacted().to_vec(),
         };
         let size = writer.finish(&index, file).with_context(|| format!("writing {}", file.display()))?;
         Ok(Made { size: Some(size), files, not_read })

@@ -22,7 +22,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::archive::Entry;
-use super::{Collector, EVENTS, LeftOut, part_path, redact};
+use super::{Collector, EVENTS, LeftOut, part_path};
 use crate::apply::nad_resource;
 
 /// The namespaces of the operator's own pods.
@@ -207,7 +207,7 @@ async fn inside(
     let read = each(&api, ListParams::default(), |mut object: DynamicObject| {
         match resource.kind.as_str() {
             "Pod" => pods.push(PodOutline::of(namespace, &object)),
-            "ConfigMap" => redact_config_map(&mut object),
+            "ConfigMap" => entry.redactor().config_map(&mut object),
             _ => {}
         }
         entry.object(&object);
@@ -216,18 +216,6 @@ async fn inside(
         collector.add(&what, entry);
     }
     pods
-}
-
-/// Settings are kept without their secrets; of binary data only the names are.
-fn redact_config_map(object: &mut DynamicObject) {
-    let texts = object.data.get_mut("data").and_then(Value::as_object_mut);
-    for text in texts.into_iter().flatten().map(|(_, text)| text) {
-        if let Some(settings) = text.as_str() {
-            *text = redact::settings(settings).into();
-        }
-    }
-    let binary = object.data.get_mut("binaryData").and_then(Value::as_object_mut);
-    binary.into_iter().flatten().for_each(|(_, data)| *data = redact::REDACTED.into());
 }
 
 async fn each(
@@ -449,9 +437,8 @@ async fn log(
     };
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let read = async {
-        let mut lines = redact::Lines::default();
         let stream = api.log_stream(name, &params).await?;
-        each_line(stream, |line| lines.line(line).iter().for_each(|line| entry.line(line))).await
+        each_line(stream, |line| entry.text(line)).await
     };
     if collector.part(&what, read).await.is_some() || entry.lines() > 0 {
         collector.add(&what, entry);
@@ -467,7 +454,7 @@ async fn metrics(collector: &Collector, client: &Client, pod: &PodOutline) {
     let read = async {
         let request = http::Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
         let stream = client.request_stream(request).await?;
-        each_line(stream, |line| entry.line(&redact::text(line))).await
+        each_line(stream, |line| entry.text(line)).await
     };
     if collector.part(&what, read).await.is_some() {
         collector.add(&what, entry);

@@ -61,6 +61,9 @@ pub(crate) struct Index {
     pub left_out: Vec<LeftOut>,
     /// Everything that could not be read.
     pub not_read: Vec<NotRead>,
+    /// Everything that was taken out of files, for people.
+    #[serde(skip_deserializing)]
+    pub redacted: Vec<Redacted>,
 }
 
 /// A file of a dump.
@@ -76,6 +79,21 @@ pub(crate) struct IndexedFile {
     /// It was longer than this format allows.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
+}
+
+/// What was taken out of one place of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Redacted {
+    /// The path of the file.
+    pub path: String,
+    /// The names of the fields that lead there; empty: anywhere in a text.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub place: String,
+    /// Why.
+    pub why: redact::Why,
+    /// How many values.
+    pub count: u64,
 }
 
 /// A part of the cluster's state that is not known.

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::archive::Entry;
 use super::messages::MessageLine;
-use super::{Collector, redact, stream_path};
+use super::redact::Redactor;
+use super::{Collector, stream_path};
 use crate::inspect::NatsClientArgs;
 
 /// How many drivers are asked at a time. A driver answers for one device after another.
@@ -72,7 +73,7 @@ async fn messages(collector: &Collector, nats: &Connection, stream: &str, switch
         {
             switches.push(command);
         }
-        if let Ok(line) = line(&message) {
+        if let Ok(line) = line(entry.redactor(), &message) {
             entry.record(&line);
         }
     });
@@ -88,10 +89,10 @@ async fn messages(collector: &Collector, nats: &Connection, stream: &str, switch
 }
 
 /// A message as a line, redacted.
-fn line(message: &StreamMessage<'_>) -> serde_json::Result<MessageLine> {
+fn line(redactor: &mut Redactor, message: &StreamMessage<'_>) -> serde_json::Result<MessageLine> {
     let mut payload = serde_json::from_slice::<Value>(message.payload)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(message.payload).into_owned()));
-    redact::value(&mut payload);
+    redactor.value(&mut payload);
     let payload = RawValue::from_string(payload.to_string())?;
     let (subject, time) = (message.subject.to_owned(), message.time.clone());
     Ok(MessageLine { subject, sequence: message.sequence, time, payload })

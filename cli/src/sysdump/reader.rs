@@ -21,9 +21,10 @@ use serde_json::Value;
 
 use super::messages::MessageFiles;
 use super::{
-    EVENTS, FORMAT, INDEX, Index, IndexedFile, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, MAX_VALUES, VERSION,
-    is_stream, part_path,
+    EVENTS, FORMAT, INDEX, Index, IndexedFile, LeftOut, MAX_FILE, MAX_INDEX, MAX_LINE, MAX_TOTAL, MAX_VALUES,
+    NotRead, VERSION, is_stream, part_path,
 };
+use crate::check::plain;
 
 /// The size of a block of tar, in bytes.
 const BLOCK: u64 = 512;
@@ -344,7 +345,7 @@ fn parse_index(path: &Path, text: &[u8]) -> Result<Index, DumpError> {
     }
     let invalid = |error: serde_json::Error| DumpError::NotADump {
         path: path.to_owned(),
-        reason: format!("its {INDEX} is not valid: {error}"),
+        reason: plain(&format!("its {INDEX} is not valid: {error}")),
     };
     let Head { format, eno } = serde_json::from_slice(text).map_err(invalid)?;
     if eno.len() > MAX_VERSION || !eno.chars().all(|c| c.is_ascii_graphic()) {
@@ -354,7 +355,18 @@ fn parse_index(path: &Path, text: &[u8]) -> Result<Index, DumpError> {
     if format > u64::from(FORMAT) {
         return Err(DumpError::Newer { path: path.to_owned(), format, eno });
     }
-    serde_json::from_slice(text).map_err(invalid)
+    let mut index: Index = serde_json::from_slice(text).map_err(invalid)?;
+    // Commands show these texts.
+    for NotRead { what, reason } in &mut index.not_read {
+        *what = plain(what);
+        *reason = plain(reason);
+    }
+    for LeftOut { resource, except } in &mut index.left_out {
+        *resource = plain(resource);
+        *except = except.as_deref().map(plain);
+    }
+    index.namespace = index.namespace.as_deref().map(plain);
+    Ok(index)
 }
 
 /// The files of an index by their paths; an error says what no index of a dump has.
@@ -363,8 +375,9 @@ fn indexed(index: &Index) -> Result<BTreeMap<&str, &IndexedFile>, String> {
     let mut total = 0u64;
     for file in &index.files {
         let path = file.path.as_str();
-        let is_inside =
-            !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+        let is_inside = path.chars().all(|c| c.is_ascii_graphic())
+            && !path.is_empty()
+            && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
         if !is_inside {
             return Err(format!("its index names a path outside of it, {path:?}"));
         }
@@ -388,7 +401,7 @@ fn failure(path: &Path, error: io::Error) -> DumpError {
         ErrorKind::UnexpectedEof => DumpError::Truncated { path },
         ErrorKind::FileTooLarge => DumpError::NotADump { path, reason: error.to_string() },
         ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::Other => {
-            DumpError::Damaged { path, reason: error.to_string() }
+            DumpError::Damaged { path, reason: plain(&error.to_string()) }
         }
         _ => DumpError::Io { path, error },
     }

@@ -174,6 +174,7 @@ fn files_that_are_no_dumps_are_refused() {
     let newer = index(2, &[]);
     let escaped = String::from_utf8(newer.clone()).expect("text").replace("9.9.9", "\\u001b[2J").into_bytes();
     let outside = index(1, &[("../a", 1)]);
+    let control = index(1, &[("a\u{1b}[2J", 1)]);
     let absolute = index(1, &[("/etc/passwd", 1)]);
     let twice = index(1, &[("a", 1), ("a", 1)]);
     let huge = index(1, &[("a", 1 << 40)]);
@@ -204,6 +205,7 @@ fn files_that_are_no_dumps_are_refused() {
         ("endless index", archive(&[endless]), "the largest has"),
         ("newer", only(&newer), "with eno 9.9.9"),
         ("version for a terminal", only(&escaped), "names no version of eno"),
+        ("path for a terminal", only(&control), "a path outside of it, \"a\\u{1b}[2J\""),
         ("outside", only(&outside), "a path outside"),
         ("absolute", only(&absolute), "a path outside"),
         ("twice in the index", only(&twice), "names a twice"),
@@ -229,6 +231,32 @@ fn files_that_are_no_dumps_are_refused() {
     assert!(Dump::open(dir.path()).is_err(), "a directory");
     let missing = Dump::open(Path::new("/nonexistent")).expect_err("no file").to_string();
     assert!(missing.starts_with("name a file that eno sysdump wrote"), "{missing}");
+}
+
+#[test]
+fn texts_of_an_index_have_no_control_characters() {
+    let text = String::from_utf8(index(1, &[])).expect("text");
+    let not_read = r#""notRead":[{"what":"NATS \u001b[2J","reason":"a\u0007\u009bb"}]"#;
+    let text = text.replace(r#""notRead":[]"#, not_read);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    std::fs::write(&path, archive(&[RawEntry::file("index.json", text.as_bytes())])).expect("a file");
+    let dump = Dump::open(&path).expect("an index");
+    let reason = dump.reason_of(|what| what.contains("NATS"));
+    assert!(reason.contains("NATS") && !reason.contains(char::is_control), "{reason:?}");
+}
+
+#[test]
+fn index_lists_what_was_taken_out() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = std::fs::File::open(dump(&dir)).expect("the dump");
+    let mut archive = tar::Archive::new(flate2::read::MultiGzDecoder::new(file));
+    let index = archive.entries().expect("entries").next().expect("an entry").expect("the index");
+    let index: Value = serde_json::from_reader(index).expect("JSON");
+    let redacted = json!([
+        { "path": "cluster/l2services.jsonl", "place": "spec.CallbackURL", "why": "url-path", "count": 1 },
+    ]);
+    assert_eq!(index["redacted"], redacted);
 }
 
 /// Some megabytes of a dump can't take gigabytes of memory.

@@ -8,6 +8,7 @@ mod api;
 mod assets;
 mod guard;
 mod live;
+mod serve;
 mod state;
 
 use std::collections::BTreeSet;
@@ -16,13 +17,15 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use anyhow::Context as _;
-use axum::middleware;
+use axum::extract::{Request, State as AppState};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use eno_engine::forecast::ClusterState;
 use eno_engine::trace::Messages;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::inspect::NatsClientArgs;
 use crate::inspect::source::Source;
@@ -72,6 +75,8 @@ struct Shared {
     events: broadcast::Sender<StateEvent>,
     /// The desired state has to be computed again.
     outdated: Notify,
+    /// The state was read once.
+    is_loaded: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -116,58 +121,75 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Reads the state, and listens.
+    /// Listens.
     pub(crate) async fn new(options: Options) -> anyhow::Result<Self> {
         let Options { source, place, namespace, flags, nats, port } = options;
-        let world = source.cluster_state(&namespace).await?;
         let listener = listen(port).await?;
         let address = listener.local_addr().context("reading the address of the port")?;
         let (guard, token) = Guard::new(address)?;
-        let mut state = State::new(world);
         let messages = match &source {
             Source::Dump(dump) => dump.messages(),
             Source::Live(_) => None,
         };
-        if let Some(Messages::Stored(stored)) = &messages {
-            state.apply_stored(&**stored);
-        }
         let app = App(Arc::new(Shared {
             guard,
             source,
             place,
             namespace,
             flags,
-            state: RwLock::new(state),
+            state: RwLock::new(State::new(ClusterState::default())),
             messages: RwLock::new(messages),
             sources: watch::Sender::default(),
             not_watched: Mutex::default(),
             events: broadcast::Sender::new(EVENTS),
             outdated: Notify::new(),
+            is_loaded: watch::Sender::default(),
         }));
-        live::recompute(app.clone()).await;
         Ok(Self { app, listener, nats, address, token })
     }
 
-    /// Serves until `stop`.
+    /// Serves until `stop`. Answers wait until the state is read, which takes a while in a large cluster. Pages don't.
     pub(crate) async fn serve(self, stop: CancellationToken) -> anyhow::Result<()> {
         let Self { app, listener, nats, .. } = self;
-        let following = match &app.source {
-            Source::Live(client) => {
-                let following = live::follow(app.clone(), client.clone(), app.namespace.clone(), nats);
-                Some(AbortOnDropHandle::new(tokio::spawn(following)))
-            }
-            Source::Dump(_) => None,
-        };
+        let loaded = middleware::from_fn_with_state(app.clone(), wait_until_loaded);
         let checked = middleware::from_fn_with_state(app.clone(), guard::check);
-        let router = api::router().layer(checked).with_state(app);
-        // Streams of events have no end, so a stop does not wait for them.
-        let served = tokio::select! {
-            served = async { axum::serve(listener, router).await } => served.context("serving pages"),
-            () = stop.cancelled() => Ok(()),
+        let router = api::router().layer(loaded).layer(checked).with_state(app.clone());
+        let following = async {
+            load(&app).await?;
+            if let Source::Live(client) = &app.source {
+                Box::pin(live::follow(app.clone(), client.clone(), app.namespace.clone(), nats)).await;
+            }
+            std::future::pending::<anyhow::Result<()>>().await
         };
-        drop(following);
-        served
+        // Streams of events have no end, so a stop does not wait for them.
+        tokio::select! {
+            () = serve::pages(listener, router, serve::Limits::default()) => Ok(()),
+            failed = following => failed,
+            () = stop.cancelled() => Ok(()),
+        }
     }
+}
+
+/// Reads the state for the first time.
+async fn load(app: &App) -> anyhow::Result<()> {
+    let mut state = State::new(app.source.cluster_state(&app.namespace).await?);
+    if let Some(Messages::Stored(stored)) = &app.messages() {
+        state.apply_stored(&**stored);
+    }
+    *app.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+    live::recompute(app.clone()).await;
+    app.is_loaded.send_replace(true);
+    Ok(())
+}
+
+/// Holds what needs the state until it was read.
+async fn wait_until_loaded(AppState(app): AppState<App>, request: Request, next: Next) -> Response {
+    if request.uri().path().starts_with("/api/") {
+        let mut is_loaded = app.is_loaded.subscribe();
+        // The sender is in `app`, which is here.
+        let _ = is_loaded.wait_for(|is_loaded| *is_loaded).await;
+    }
+    next.run(request).await
 }
 
 /// Listens on a loopback address. A browser sends a cookie to every port of an address, and so to servers of other users

@@ -1,5 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { CallbackRow, DeviceRow, DriverRow, NodeRow, NotReady, Overview, Phase } from "../api";
+import { byCause, type Cause } from "../causes";
 import { useSpoken } from "../components/Announcer";
 import { Answered, Empty, MissingNotices } from "../components/Answered";
 import { Command, Commands } from "../components/Command";
@@ -145,15 +146,21 @@ const SORTS: Record<string, (a: NotReady, b: NotReady) => number> = {
   name: (a, b) => natural(a.object, b.object),
 };
 
+/** The choice of a list without groups. */
+const NO_GROUPS = "nothing";
+
 /** So many objects are listed; the page of objects has all. */
 const LISTED = 100;
 
 function NotReadyList({ rows }: { rows: NotReady[] }) {
   const { query } = usePlace();
-  const group = GROUPS[query.get("group") ?? ""];
+  const chosen = query.get("group") ?? "";
+  const group = GROUPS[chosen];
+  const isByCause = !group && chosen !== NO_GROUPS;
   const sort = SORTS[query.get("order") ?? "phase"] ?? SORTS["phase"]!;
   const groups = useMemo(() => {
     const order = [...rows].sort(sort);
+    if (isByCause) return [];
     const shown = order.slice(0, LISTED);
     if (!group) return [["", shown] as const];
     const by = new Map<string, NotReady[]>();
@@ -163,7 +170,8 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
       else by.set(group.of(row), [row]);
     }
     return [...by];
-  }, [rows, group, sort]);
+  }, [rows, group, isByCause, sort]);
+  const causes = useMemo(() => (isByCause ? byCause([...rows].sort(sort)) : []), [rows, isByCause, sort]);
   return (
     <section class="block not-ready" aria-label="Not ready or degraded">
       <div class="table-tools">
@@ -172,8 +180,9 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
         </h2>
         <label class="choose">
           <span>Group by</span>
-          <select value={query.get("group") ?? ""} onChange={(e) => setQuery({ group: e.currentTarget.value })}>
-            <option value="">nothing</option>
+          <select value={chosen} onChange={(e) => setQuery({ group: e.currentTarget.value })}>
+            <option value="">cause</option>
+            <option value={NO_GROUPS}>nothing</option>
             {Object.entries(GROUPS).map(([key, g]) => (
               <option key={key} value={key}>
                 {g.title}
@@ -191,6 +200,13 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
           </select>
         </label>
       </div>
+      {isByCause && (
+        <ul>
+          {causes.slice(0, LISTED).map((cause) => (
+            <CauseItem key={cause.devices.join() || cause.rows[0]!.object} cause={cause} />
+          ))}
+        </ul>
+      )}
       {groups.map(([title, list]) => (
         <div key={title} class="not-ready-group">
           {group && (
@@ -205,13 +221,44 @@ function NotReadyList({ rows }: { rows: NotReady[] }) {
           </ul>
         </div>
       ))}
-      {rows.length > LISTED && (
+      {(isByCause ? causes : rows).length > LISTED && (
         <p class="more">
-          These are {LISTED} of {rows.length.toLocaleString("en")}. <a href="/objects?phase=error">All in error</a>,{" "}
+          These are {LISTED} of {(isByCause ? causes : rows).length.toLocaleString("en")}. <a href="/objects?phase=error">All in error</a>,{" "}
           <a href="/objects?phase=pending">all that are pending</a>
         </p>
       )}
     </section>
+  );
+}
+
+/** A cause as one item, with its objects below. */
+function CauseItem({ cause: { devices, rows } }: { cause: Cause }) {
+  const [first, ...others] = rows;
+  if (first === undefined) return null;
+  if (others.length === 0) return <NotReadyItem row={first} />;
+  const worst = rows.every((n) => n.degraded) || rows.some((n) => n.phase === "error") ? "bad" : toneOfPhase(first.phase);
+  return (
+    <li class={`not-ready-cause tone-${worst}`}>
+      <details>
+        <summary>
+          <Icon tone={worst} />{" "}
+          <strong>
+            <bdi>{devices.join(", ")}</bdi>
+          </strong>{" "}
+          <span class="count">{many(rows.length, "object")}</span> {first.message && <bdi class="name">{first.message}</bdi>}
+        </summary>
+        <ul>
+          {rows.slice(0, LISTED).map((n) => (
+            <NotReadyItem key={n.object} row={n} />
+          ))}
+        </ul>
+        {rows.length > LISTED && (
+          <p class="more">
+            These are {LISTED} of {rows.length.toLocaleString("en")}.
+          </p>
+        )}
+      </details>
+    </li>
   );
 }
 

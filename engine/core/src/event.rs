@@ -7,7 +7,7 @@ use eno_schemas::{Generation, Phase, Report};
 
 use crate::schedule::{StoredCommand, StreamEvent};
 use crate::spec::{Invalid, Spec};
-use crate::{Key, Labels, Name, Pod, PodView, Status, Target};
+use crate::{Key, Labels, Name, Pod, PodView, Status, Target, Workload};
 
 /// A transient error counts as stalled when it has stood for this long.
 pub const STALLED_AFTER: Duration = Duration::from_mins(1);
@@ -38,6 +38,9 @@ pub enum Event {
     Pod(Box<Pod>),
     /// A pod is finished or gone.
     PodGone(Name),
+    /// A workload has no pods, and its template names these NetworkAttachmentDefinitions by namespace and name; without
+    /// any, it counts no longer.
+    Stopped(Workload, Vec<(Name, Name)>),
     /// A driver reported on a target.
     Report(Target, Box<Report>),
     /// NATS answered to a command, or its streams changed.

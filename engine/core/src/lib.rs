@@ -23,6 +23,7 @@ pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
 pub use fabric::placement::{Confirmed, PlacementStatus};
 pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
+pub use nad::templates::Workload;
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView, Uses};
 pub use schedule::{
     DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished,

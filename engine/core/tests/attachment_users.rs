@@ -1,6 +1,6 @@
 //! Pods that block the deletion of an attachment.
 
-use eno_core::{Event, Key, Labels, Pod, Selector, Uses};
+use eno_core::{Event, Key, Labels, Pod, Selector, Uses, Workload};
 use eno_schemas::Phase;
 
 use crate::edits::edit_attachment;
@@ -113,4 +113,58 @@ fn pod_whose_uses_become_unclear_still_blocks() {
     label_namespace(&mut w, false);
     w.settle();
     assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+}
+
+/// A workload of a namespace, and what its template names.
+fn stopped(w: &mut World, namespace: &str, name: &str, nads: &[(&str, &str)]) {
+    let workload = Workload { kind: "Deployment", namespace: namespace.into(), name: name.into() };
+    let nads = nads.iter().map(|(namespace, name)| ((*namespace).into(), (*name).into())).collect();
+    w.engine.handle(Event::Stopped(workload, nads));
+    w.settle();
+}
+
+/// The message of the condition on workloads without pods, up to what is the same for all.
+fn templates_message(w: &World, key: &Key) -> Option<String> {
+    let condition = condition(&w.statuses[key], "UsedByTemplates")?;
+    assert!(condition.holds);
+    Some(condition.message.split(" names its").next().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn templates_of_workloads_without_pods_do_not_block_deletion_but_are_a_condition() {
+    let (mut w, a) = ready_attachment(false);
+    stopped(&mut w, "ns", "d", &[("ns", "a"), ("ns", "none")]);
+    assert_eq!(templates_message(&w, &a).unwrap(), "the template of Deployment d");
+    assert_eq!(w.phase(&a), Phase::Ready);
+    stopped(&mut w, "ns", "e", &[("ns", "a")]);
+    assert_eq!(templates_message(&w, &a).unwrap(), "the template of Deployment d and 1 more");
+    stopped(&mut w, "ns", "d", &[("ns", "none")]);
+    assert_eq!(templates_message(&w, &a).unwrap(), "the template of Deployment e");
+    stopped(&mut w, "ns", "e", &[]);
+    assert_eq!(templates_message(&w, &a), None);
+    stopped(&mut w, "ns", "e", &[("ns", "a")]);
+    w.delete_and_settle(&a);
+    assert!(!w.objects.contains_key(&a), "{}", w.message(&a));
+}
+
+#[test]
+fn templates_of_other_namespaces_count_where_their_pods_may_use_the_attachment() {
+    let (mut w, a) = ready_attachment(true);
+    stopped(&mut w, "other", "d", &[("ns", "a")]);
+    assert_eq!(templates_message(&w, &a).unwrap(), "the template of Deployment other/d");
+    label_namespace(&mut w, false);
+    w.settle();
+    assert_eq!(templates_message(&w, &a), None);
+    label_namespace(&mut w, true);
+    w.settle();
+    assert!(templates_message(&w, &a).is_some());
+}
+
+#[test]
+fn template_that_is_seen_before_the_attachment_counts() {
+    let mut w = World::leaf_spine();
+    stopped(&mut w, "ns", "d", &[("ns", "a")]);
+    w.apply(service("s", 100, &[]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    assert_eq!(templates_message(&w, &a).unwrap(), "the template of Deployment d");
 }

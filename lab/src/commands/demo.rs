@@ -74,19 +74,21 @@ pub(super) async fn run(args: DemoArgs, stop: CancellationToken) -> anyhow::Resu
 
 async fn show(sandbox: &Sandbox, keep: bool, ui: bool, stop: &CancellationToken) -> anyhow::Result<()> {
     let demo = Demo::new(sandbox).await?;
-    // It prints its URL itself, and ends with the demo.
-    let mut console = ui.then(|| console(sandbox)).transpose()?;
     let stopped = || anyhow::anyhow!("stopped");
     until_stopped(sandbox, stop, demo.apply()).await?.with_context(stopped)?;
-    if let Some(Ok(Some(status))) = console.as_mut().map(Child::try_wait) {
-        bail!("eno ui ended: {status}");
-    }
     if keep {
         eno::outln!("\nIt keeps running until you press Ctrl-C. In another terminal:");
         print_help(sandbox);
         eno::outln!("            kubectl get net-attach-def -A");
         eno::outln!("            kubectl delete l2serviceattachment -n cnf-a oam");
-        until_stopped::<()>(sandbox, stop, std::future::pending()).await?;
+        // It prints its URL itself, as the last line, and ends with the demo.
+        let console = ui.then(|| console(sandbox)).transpose()?;
+        let ended = async {
+            let Some(mut console) = console else { return std::future::pending().await };
+            let status = console.wait().await.context("waiting for eno ui")?;
+            bail!("eno ui ended: {status}")
+        };
+        until_stopped::<()>(sandbox, stop, ended).await?;
         return Ok(());
     }
     until_stopped(sandbox, stop, demo.delete()).await?.with_context(stopped)?;

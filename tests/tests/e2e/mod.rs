@@ -19,6 +19,7 @@ mod reference_manifests;
 mod revoked;
 mod roles;
 mod sysdump;
+mod templates;
 mod trunk_isolation;
 mod ui;
 mod ui_requests;

@@ -80,6 +80,7 @@ const RARELY_USED: &[(Account, &str, &[&str], &str)] = &[
     (ENGINE, "list", KINDS, "API servers before 1.34 begin a watch with a list"),
     (ENGINE, "list", POD_KINDS, "the same"),
     (ENGINE, "list", &["nodes", "namespaces", "pods"], "the same"),
+    (ENGINE, "list", &["deployments", "statefulsets", "cronjobs", "virtualmachines"], "the same"),
     (ENGINE, "get", KINDS, "the finalizer is looked for when somebody else changed the list of them"),
     (ENGINE, "get", POD_KINDS, "the same"),
     (NAD, "get", &["network-attachment-definitions"], "it is asked for while the watch is broken"),

@@ -140,6 +140,9 @@ impl Engine {
                 self.nad.remove_user(&self.store, &uid, &mut self.work);
                 self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
             }
+            Event::Stopped(workload, nads) => {
+                self.nad.set_template(&self.store, workload, &nads, &mut self.work);
+            }
             Event::Report(target, report) => self.receive(target, report),
             Event::Stream(event) => self.schedule.on_stream(event),
             Event::StoredCommands(commands) => {

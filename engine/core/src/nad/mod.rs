@@ -5,6 +5,7 @@ pub mod render;
 pub mod sharing;
 pub mod subnets;
 pub mod target;
+pub mod templates;
 pub mod users;
 
 use std::collections::{BTreeSet, HashMap};
@@ -20,6 +21,7 @@ use crate::{Effect, Key, Name, Target};
 use pools::SubnetIndex;
 use render::{Leases, exhausted, render};
 use target::{NadState, NadTarget};
+use templates::Templates;
 use users::Users;
 
 /// The driver that realises NetworkAttachmentDefinitions.
@@ -36,6 +38,8 @@ pub struct Nads {
     pods_by_attachment: HashMap<Key, Users>,
     /// The pods that use any L2ServiceAttachment that they may use.
     users_of_any: Users,
+    /// The workloads without pods that name L2ServiceAttachments.
+    templates: Templates,
     /// Subnets by their networks.
     subnets: SubnetIndex,
     /// The L2ServiceAttachments that share a pool of addresses with another L2Service.

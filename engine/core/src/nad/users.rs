@@ -81,6 +81,7 @@ impl Nads {
 
     /// The labels of a namespace changed: its pods may now count, or not, as users of other namespaces' attachments.
     pub fn revalidate_used_from(&self, store: &Store, namespace: &Name, work: &mut Work) {
+        work.evaluate.extend(self.templates.named_from(namespace).filter(|key| store.contains(key)).cloned());
         let from_there = |users: &Users, key: &Key| {
             key.namespace != *namespace && users.values().any(|(own, _)| own == namespace)
         };

@@ -61,6 +61,8 @@ pub enum ConditionType {
     TrunkNotActive,
     /// `Opts` has keys without effect.
     UnknownOpts,
+    /// Workloads without pods name the NetworkAttachmentDefinition in their templates.
+    UsedByTemplates,
     /// ENO took a VLAN off a list of others.
     VlanTakenOff,
 }
@@ -94,6 +96,8 @@ pub enum ConditionReason {
     NoFabricDevice,
     /// The Subnet has no free address.
     NoneLeft,
+    /// The workload has no pods.
+    NoPods,
     /// A selector does not admit the namespace.
     NotPermitted,
     /// The device does not support it.

@@ -129,6 +129,7 @@ impl Evaluator<'_> {
                 self.note_addresses(key, spec, &mut evaluation);
                 self.note_trunk(spec, &mut evaluation);
                 self.note_foreign_pods(key, &mut evaluation);
+                self.note_templates(key, &mut evaluation);
             }
             let mut nad = Evaluation::default();
             self.evaluate_nad(key, &mut nad, &mut inputs);

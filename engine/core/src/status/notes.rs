@@ -55,6 +55,21 @@ impl Evaluator<'_> {
         ));
     }
 
+    /// Adds the condition UsedByTemplates for workloads without pods whose templates name the attachment.
+    pub fn note_templates(&self, key: &Key, evaluation: &mut Evaluation) {
+        let Some(workloads) = self.nad.stopped_workloads(self.store, key) else { return };
+        let message = format!(
+            "the template of {workloads} names its NetworkAttachmentDefinition, and there are no pods now: that does not \
+             keep it from being deleted; pods of the template would not start without it"
+        );
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::UsedByTemplates,
+            true,
+            ConditionReason::NoPods,
+            message,
+        ));
+    }
+
     /// Adds the condition TrunkChecked when the NICs of a trunk are unknown.
     pub fn note_trunk(&self, spec: &AttachmentSpec, evaluation: &mut Evaluation) {
         let Some(point) = self.store.connection_point(&spec.connection_point) else { return };

@@ -7,6 +7,7 @@ use eno_schemas::Report;
 use tokio::sync::mpsc;
 
 use crate::watch::objects::StoredObject;
+use crate::watch::templates::WorkloadKind;
 
 /// A source whose initial state has to be complete before the core decides anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,8 @@ pub enum Source {
     Namespaces,
     /// The watch of the pods.
     Pods,
+    /// The watch of the workloads of one kind. Without it the engine works all the same.
+    Workloads(WorkloadKind),
     /// The reports on NATS.
     Reports,
     /// The drivers' presence.
@@ -29,7 +32,8 @@ impl Source {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         let others = [Self::Nodes, Self::Namespaces, Self::Pods, Self::Reports, Self::Drivers];
-        eno_core::Kind::ALL.into_iter().map(Self::Kind).chain(others)
+        let workloads = WorkloadKind::ALL.into_iter().map(Self::Workloads);
+        eno_core::Kind::ALL.into_iter().map(Self::Kind).chain(others).chain(workloads)
     }
 
     /// For logs and metrics.
@@ -39,6 +43,7 @@ impl Source {
             Self::Nodes => "Node",
             Self::Namespaces => "Namespace",
             Self::Pods => "Pod",
+            Self::Workloads(kind) => kind.as_str(),
             Self::Reports => "reports",
             Self::Drivers => "drivers",
         }

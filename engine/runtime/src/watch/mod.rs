@@ -5,6 +5,7 @@ pub mod mailbox;
 pub mod networks;
 pub mod objects;
 pub mod slim_objects;
+pub mod templates;
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -29,6 +30,7 @@ use crate::nodes::node_labels;
 use mailbox::{Input, Mailbox, Source, post};
 use objects::StoredObject;
 use slim_objects::{SlimNode, SlimPod};
+use templates::{SlimWorkload, WorkloadKind};
 
 /// Objects per page where lists are not streamed.
 const PAGE_SIZE: u32 = 500;
@@ -96,6 +98,23 @@ pub async fn start(
             })
         },
     ));
+    for kind in WorkloadKind::ALL {
+        let workloads: Api<SlimWorkload> = Api::all_with(client.clone(), &kind.resource());
+        let stream = watcher::watcher(workloads, config.clone()).backoff(templates::backoff());
+        let id = move |workload: &SlimWorkload| kind.id(workload);
+        let multus = multus.clone();
+        tasks.spawn(follow(
+            Source::Workloads(kind),
+            stream,
+            mailbox.clone(),
+            metrics.clone(),
+            id,
+            move |id, workload| {
+                let named = workload.map(|workload| kind.named(&workload, &multus));
+                Input::Event(Event::Stopped(id, named.unwrap_or_default()))
+            },
+        ));
+    }
     // A pod that finishes no longer matches, so the server reports it as deleted.
     let unfinished = config.fields("status.phase!=Succeeded,status.phase!=Failed");
     let pods: Api<SlimPod> = Api::all_with(client.clone(), &slim_objects::pods());
@@ -174,9 +193,20 @@ async fn follow<T, Id>(
                 open
             }
             Err(error) => {
-                metrics.watch_error(source.as_str());
-                warn!(watch = source.as_str(), %error, "the watch broke off and begins again");
-                true
+                let is_optional = matches!(source, Source::Workloads(_));
+                if is_optional && templates::is_absent(&error) {
+                    debug!(watch = source.as_str(), "the API server has no such kind");
+                } else {
+                    metrics.watch_error(source.as_str());
+                    warn!(watch = source.as_str(), %error, "the watch broke off and begins again");
+                }
+                // Nothing waits for what may never come.
+                if is_optional && !synced {
+                    synced = true;
+                    post(&mailbox, Input::Synced(source)).await
+                } else {
+                    true
+                }
             }
         };
         if !open {
