@@ -166,8 +166,10 @@ fn random_values(text: &mut String, found: &mut impl FnMut(Why)) {
         let end = text[start..].find(|c| !is_part(c)).map_or(text.len(), |index| start + index);
         at = end;
         let word = &text[start..end];
-        // The fingerprint and the type of a public key are no secrets.
-        if word.starts_with("AAAA") || text[..start].ends_with("SHA256:") || !is_random(word) {
+        // Public keys of SSH and their fingerprints are no secrets. They may have slashes.
+        let before = text[..start].rsplit(|c: char| !(is_part(c) || matches!(c, '/' | ':'))).next();
+        let whole = format!("{}{word}", before.unwrap_or_default());
+        if whole.starts_with("AAAA") || whole.contains("SHA256:") || !is_random(word) {
             continue;
         }
         text.replace_range(start..end, REDACTED);
@@ -262,6 +264,7 @@ mod tests {
             ("snmp community: public", "snmp community: REDACTED"),
             ("password: my secret words", "password: REDACTED"),
             ("x 7Kq2mZ9pL4vR8tW1nB6y x", "x REDACTED x"),
+            ("é7Kq2mZ9pL4vR8tW1nB6yé", "éREDACTEDé"),
             (
                 "Secret eno-devices/leaf1 has no password: add it",
                 "Secret eno-devices/leaf1 has no password: add it",
@@ -281,6 +284,7 @@ mod tests {
             "resourceVersion 18446744073709551615",
             "VLANs 1-20,30,100-4094,2000-2999,3001-3999",
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ3kT9sB7qX2vR8mZ1pL4nW6yK0cF5hD",
+            "ssh-ed25519 AAAAC3NzaC1lZDI1/NTE5AAAAIJ3kT9sB7qX2vR8mZ1pL4nW6yK0cF5hD",
             "fingerprint SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDuyGX9jWG4Cfh8vYE",
             "UAIBDPBAUTWCWBKIO6XHQNINK5FWJW4OHLXC3HQ2KFE4PEJUA44CNHTC",
             "2026-11-24T18:10:42.373153222Z GigabitEthernet1/0/24 TenGigabitEthernet1 0a:1b:2c:3d:4e:5f",
