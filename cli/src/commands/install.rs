@@ -88,7 +88,8 @@ pub(super) async fn run(args: InstallArgs) -> anyhow::Result<()> {
     };
     let progress = |line: &str| eprintln!("{line}");
     let installed = install(&client, &values, plan, context.as_ref(), args.timeout, &progress).await?;
-    let networks = Gather::new(client, PROPOSAL_LIMIT).callback_networks(&values.callback_deny).await;
+    let gather = Gather::new(client, PROPOSAL_LIMIT);
+    let networks = Box::pin(gather.callback_networks(&values.callback_deny)).await;
     if let Outcome::Warning(problem) = networks.outcome {
         eprintln!("{}; {}", problem.what, problem.remedy);
     }

@@ -114,18 +114,17 @@ async fn write(
     version: Option<String>,
 ) -> Result<bool, InstallError> {
     let name = secret.name_any();
-    let version = match version {
-        Some(version) => Some(version),
-        None => {
-            let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-            let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-            let empty = Secret { metadata: secret.metadata.clone(), ..Secret::default() };
-            match api.create(&params, &empty).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => return Ok(false),
-                created => {
-                    let created = created.map_err(failed(format!("creating Secret {}", name_of(secret))))?;
-                    created.resource_version()
-                }
+    let version = if version.is_some() {
+        version
+    } else {
+        let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let empty = Secret { metadata: secret.metadata.clone(), ..Secret::default() };
+        match api.create(&params, &empty).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(false),
+            created => {
+                let created = created.map_err(failed(format!("creating Secret {}", name_of(secret))))?;
+                created.resource_version()
             }
         }
     };
