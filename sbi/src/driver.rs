@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eno_queue::Backoff;
 use eno_schemas::{
-    Applied, ChangeReport, Command, DeviceInfo, Failure, Note, Outcome, PayloadKind, Preview, Rejection,
+    Applied, ChangeReport, Command, DeviceInfo, Failure, Note, Outcome, PayloadKind, Preview, Rejection, Text,
 };
 use futures::Stream;
 
@@ -85,8 +85,8 @@ impl Reconciled {
     }
 
     /// The held change was rolled back; `applied` is the state after it.
-    pub fn rolled_back(reason: String, applied: Applied) -> Self {
-        Self::new(Outcome::RolledBack { reason }, Some(applied))
+    pub fn rolled_back(reason: impl Into<Text>, applied: Applied) -> Self {
+        Self::new(Outcome::RolledBack { reason: reason.into() }, Some(applied))
     }
 
     /// The reconcile failed and reports no state.
@@ -95,7 +95,7 @@ impl Reconciled {
     }
 
     /// The reconcile goes on, or was given up for a newer command or a stop.
-    pub fn progress(message: impl Into<String>) -> Self {
+    pub fn progress(message: impl Into<Text>) -> Self {
         Self::new(Outcome::Progress { message: message.into() }, None)
     }
 

@@ -273,6 +273,16 @@ impl Work {
     }
 }
 
+/// Sets the deadline of a transaction by the clock of this process, which only then compares it with its own time.
+/// `age`: the time since NATS stored the command.
+pub(crate) fn set_deadline(transaction: &mut Transaction, age: Duration, now: jiff::Timestamp) {
+    if let Some(within) = transaction.decide_within_ms {
+        let left = Duration::from_millis(within).saturating_sub(age);
+        let deadline = now.checked_add(left).unwrap_or(jiff::Timestamp::MAX);
+        transaction.deadline = deadline.to_string();
+    }
+}
+
 /// Time to the deadline; `None`: it has passed or is unreadable.
 fn time_left(transaction: &Transaction) -> Option<Duration> {
     let deadline: jiff::Timestamp = transaction.deadline.parse().ok()?;

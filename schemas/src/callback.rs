@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::Transition;
+use crate::{Text, Transition};
 
 /// A transition that was not delivered and is not retried automatically, kept in `ENO_DEAD_LETTERS`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -17,7 +17,7 @@ pub struct DeadLetter {
     /// When the delivery was given up, RFC 3339.
     pub at: String,
     /// Why the last attempt failed. The URL is not in it.
-    pub error: String,
+    pub error: Text,
 }
 
 /// A request to the leading engine on [`Subject::CallbackRequest`](crate::Subject::CallbackRequest).
@@ -59,5 +59,5 @@ pub struct CallbackAnswer {
     /// Number of pending callbacks, which are retried at once.
     pub waiting: u64,
     /// Why the delivery failed.
-    pub error: Option<String>,
+    pub error: Option<Text>,
 }

@@ -106,8 +106,12 @@ pub struct Transaction {
     pub id: String,
     /// All of its targets.
     pub participants: Vec<String>,
-    /// RFC 3339: each participant rolls back by itself when no decision has come by then.
+    /// RFC 3339, by the engine's clock: each participant rolls back by itself when no decision has come by then.
+    /// Drivers use it only if `decideWithinMs` is absent, as in commands of earlier engines.
     pub deadline: String,
+    /// Milliseconds until the deadline, from the time at which NATS stored the command. So no clock of the engine
+    /// matters. A driver subtracts the age of the message, by the clock of NATS.
+    pub decide_within_ms: Option<u64>,
     /// The decision; absent: none yet.
     pub decision: Option<Decision>,
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Phase;
+use crate::{Phase, Text};
 
 /// One attempt to post a transition to its CallbackURL, kept in `ENO_HISTORY`. The URL is not in it: it may
 /// contain a secret.
@@ -33,11 +33,11 @@ pub enum DeliveryEnd {
     /// It failed and is retried.
     Failed {
         /// Why.
-        error: String,
+        error: Text,
     },
     /// It failed and is not retried.
     GivenUp {
         /// Why.
-        error: String,
+        error: Text,
     },
 }

@@ -17,6 +17,7 @@ mod preview;
 mod report;
 pub mod subject;
 mod sysctl;
+mod text;
 mod transition;
 mod vlan;
 mod vocabulary;
@@ -42,6 +43,7 @@ pub use report::{
 };
 pub use subject::{ObjectName, Subject, SubjectKind, TargetName};
 pub use sysctl::safe_sysctls;
+pub use text::Text;
 pub use transition::{LeftOut, Transition};
 pub use vlan::{VlanError, VlanId, VlanSet};
 pub use vocabulary::{ChangeOutcome, CniName, Drift, InterfaceType, Ipam, NetworkType, Phase, VlanType};

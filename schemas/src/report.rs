@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
-use crate::{AppliedLink, AppliedNetwork, Generation, PortBefore, VlanId, VlanSet};
+use crate::{AppliedLink, AppliedNetwork, Generation, PortBefore, Text, VlanId, VlanSet};
 
 /// What a driver did about a command and what it has read back, kept as the last message of its subject in
 /// `ENO_RESULTS`.
@@ -41,6 +41,55 @@ pub struct Report {
     pub change: Option<ChangeReport>,
 }
 
+/// Bytes of the text of each item in a report that is too large.
+const SHORT: usize = 160;
+
+/// The kind of the note that counts what a report leaves out.
+const LEFT_OUT: &str = "LeftOut";
+
+impl Report {
+    /// Cuts the texts of items, and then leaves out items, until the report has at most `max` bytes of JSON. A note
+    /// counts those that are left out. A state that is too large itself stays.
+    pub fn bound(&mut self, max: usize) {
+        if size(self) <= max {
+            return;
+        }
+        self.rejected.iter_mut().for_each(|one| one.reason = Text::at_most(&one.reason, SHORT));
+        self.notes.iter_mut().for_each(|one| one.message = Text::at_most(&one.message, SHORT));
+        let whole = size(self);
+        if whole <= max {
+            return;
+        }
+        let (rejected, notes) = (std::mem::take(&mut self.rejected), std::mem::take(&mut self.notes));
+        let counts = (rejected.len(), notes.len());
+        // The note that counts needs some room.
+        let mut room = max.saturating_sub(size(self) + 2 * SHORT);
+        self.rejected = fitting(rejected, &mut room);
+        self.notes = fitting(notes, &mut room);
+        let message = format!(
+            "{} rejected items and {} notes are left out, as the report is too large",
+            counts.0 - self.rejected.len(),
+            counts.1 - self.notes.len()
+        );
+        self.notes.push(Note::new(LEFT_OUT, Item::TARGET, message));
+    }
+}
+
+/// Bytes of a value as JSON.
+fn size(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(0, |bytes| bytes.len())
+}
+
+/// The first items that fit into `room`.
+fn fitting<T: Serialize>(items: Vec<T>, room: &mut usize) -> Vec<T> {
+    let fits = |item: &T| {
+        let left = room.checked_sub(size(item) + 1);
+        *room = left.unwrap_or_default();
+        left.is_some()
+    };
+    items.into_iter().take_while(fits).collect()
+}
+
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "status", rename_all = "lowercase")]
@@ -55,14 +104,14 @@ pub enum Outcome {
     #[serde(rename = "rolled-back")]
     RolledBack {
         /// Why, as a message.
-        reason: String,
+        reason: Text,
     },
     /// The command failed as a whole.
     Failed(Failure),
     /// The driver is still working.
     Progress {
         /// The current step.
-        message: String,
+        message: Text,
     },
 }
 
@@ -71,7 +120,7 @@ pub enum Outcome {
 #[serde(rename_all = "camelCase")]
 pub struct Failure {
     /// A message with the operation and the device's own error.
-    pub reason: String,
+    pub reason: Text,
     /// The driver retries by itself.
     pub retryable: bool,
     /// The target did not answer, so that nothing is known to be wrong with the command.
@@ -81,12 +130,12 @@ pub struct Failure {
 
 impl Failure {
     /// No retry helps.
-    pub fn permanent(reason: impl Into<String>) -> Self {
+    pub fn permanent(reason: impl Into<Text>) -> Self {
         Self { reason: reason.into(), retryable: false, unreachable: false }
     }
 
     /// A retry may help.
-    pub fn retryable(reason: impl Into<String>) -> Self {
+    pub fn retryable(reason: impl Into<Text>) -> Self {
         Self { retryable: true, ..Self::permanent(reason) }
     }
 }
@@ -230,7 +279,7 @@ pub struct Rejection {
     #[serde(flatten)]
     pub item: Item,
     /// The device's own error, or the driver's reason.
-    pub reason: String,
+    pub reason: Text,
     /// The driver retries by itself.
     pub retryable: bool,
     /// The device of the item did not answer: its state is not known, and may still be the previous one.
@@ -240,7 +289,7 @@ pub struct Rejection {
 
 impl Rejection {
     /// No retry helps.
-    pub fn permanent(item: Item, reason: impl Into<String>) -> Self {
+    pub fn permanent(item: Item, reason: impl Into<Text>) -> Self {
         Self { item, reason: reason.into(), retryable: false, unreachable: false }
     }
 }
@@ -259,12 +308,12 @@ pub struct Note {
     #[serde(default)]
     pub item: Item,
     /// The message.
-    pub message: String,
+    pub message: Text,
 }
 
 impl Note {
     /// A note on an item.
-    pub fn new(kind: impl Into<String>, item: Item, message: impl Into<String>) -> Self {
+    pub fn new(kind: impl Into<String>, item: Item, message: impl Into<Text>) -> Self {
         Self { kind: kind.into(), item, message: message.into() }
     }
 }
@@ -275,14 +324,14 @@ impl Note {
 #[serde(rename_all = "camelCase", default)]
 pub struct DeviceInfo {
     /// The dialect in use.
-    pub dialect: Option<String>,
+    pub dialect: Option<Text>,
     /// Its capabilities, in the protocol's short names, such as `candidate` or `confirmed-commit:1.1`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub capabilities: Vec<String>,
+    pub capabilities: Vec<Text>,
     /// `SHA256:…` fingerprint of its host key.
-    pub host_key_fingerprint: Option<String>,
+    pub host_key_fingerprint: Option<Text>,
     /// Make, model or software, as far as it is known.
-    pub model: Option<String>,
+    pub model: Option<Text>,
     /// How a change of it can be rolled back.
     pub rollback: Option<Rollback>,
     /// Seconds after which the driver reads it again without a notification; absent: never.
@@ -321,4 +370,48 @@ pub struct ChangeReport {
     pub added: u32,
     /// VLANs, and VLANs on ports, that were removed.
     pub removed: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(reason: &str, items: u16) -> Report {
+        let items = || (1..=items).map(|vid| Item::vlan(VlanId::new(vid).unwrap()));
+        Report {
+            driver: "netconf".into(),
+            target: "leaf1".into(),
+            instance: "a".into(),
+            generation: Generation { term: 1, sequence: 1, hash: "h".into() },
+            at: "2030-01-01T00:00:00Z".into(),
+            outcome: Outcome::Applied,
+            applied: None,
+            rejected: items().map(|item| Rejection::permanent(item, reason)).collect(),
+            notes: items().map(|item| Note::new("Drift", item, reason)).collect(),
+            device: None,
+            change: None,
+        }
+    }
+
+    #[test]
+    fn report_of_any_number_of_items_fits() {
+        let small = report("no", 3);
+        let mut same = small.clone();
+        same.bound(10_000);
+        assert_eq!(same, small);
+        // Shorter texts suffice.
+        let mut short = report(&"x".repeat(3000), 10);
+        short.bound(10_000);
+        assert!(size(&short) <= 10_000);
+        assert_eq!((short.rejected.len(), short.notes.len()), (10, 10));
+        assert!(short.rejected[0].reason.ends_with('…'));
+        let mut many = report(&"x".repeat(3000), 4000);
+        many.bound(100_000);
+        assert!(size(&many) <= 100_000);
+        let left_out = (4000 - many.rejected.len(), 4000 + 1 - many.notes.len());
+        let last = many.notes.last().unwrap();
+        assert_eq!(last.kind, "LeftOut");
+        assert!(last.message.starts_with(&format!("{} rejected items and {} notes", left_out.0, left_out.1)));
+        assert_eq!(many.rejected[0].item, Item::vlan(VlanId::new(1).unwrap()));
+    }
 }

@@ -1,9 +1,11 @@
 //! The checks as text.
 
+use eno_schemas::Text;
+
 use super::{Check, Outcome, Problem, Report};
 use crate::screen::has_colours;
 
-/// Maximum length of a line in characters. Messages of others can be long; JSON has them whole.
+/// Maximum length of a line in bytes. Messages of others can be long; JSON has them whole.
 const MAX_LINE: usize = 600;
 
 /// How a line begins, and its colour as an ANSI code.
@@ -68,14 +70,9 @@ fn row(check: &Check, is_terminal: bool) -> Vec<String> {
         .collect()
 }
 
-/// The text on one line. Control characters of others, such as those in a container's output, must not reach a terminal.
+/// The text on one line: it may be of others, such as a container's output.
 pub(crate) fn plain(text: &str) -> String {
-    let words: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let line = words.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= MAX_LINE {
-        return line;
-    }
-    line.chars().take(MAX_LINE).chain(['…']).collect()
+    Text::at_most(text, MAX_LINE).into()
 }
 
 #[cfg(test)]
@@ -96,7 +93,7 @@ mod tests {
             "",
             "The operator",
             "FAIL leader: Lease",
-            "    nobody [2Jleads",
+            "    nobody \u{fffd}[2Jleads",
             "    remedy: start one",
             "    see docs/src/how-to/check.md#leader",
             "",
@@ -107,7 +104,6 @@ mod tests {
             "1 ok, 0 warnings, 1 failed, 1 skipped: something does not work",
         ];
         assert_eq!(lines(&report, false), expected);
-        assert_eq!(plain(&"x ".repeat(MAX_LINE)).chars().count(), MAX_LINE + 1);
         assert_eq!(lines(&report, true)[4], "\x1b[31m×\x1b[0m leader: Lease");
     }
 }

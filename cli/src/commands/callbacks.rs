@@ -139,7 +139,7 @@ fn show(listed: &Listed) {
                 transition.phase.to_string(),
                 local_time(&letter.at),
                 letter.attempts.to_string(),
-                letter.error.clone(),
+                letter.error.to_string(),
             ]
         }),
     );

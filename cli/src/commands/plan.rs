@@ -190,7 +190,7 @@ fn tables(plan: &Plan, nats_known: bool) {
         let items =
             preview.rejected.iter().map(|rejection| (rejection.item.to_string(), rejection.reason.clone()));
         let whole = preview.failure.iter().map(|failure| ("the switch".to_owned(), failure.reason.clone()));
-        items.chain(whole).map(|(item, reason)| [switch.clone(), item, reason]).collect::<Vec<_>>()
+        items.chain(whole).map(|(item, reason)| [switch.clone(), item, reason.into()]).collect::<Vec<_>>()
     });
     table(["SWITCH", "WOULD REFUSE", "BECAUSE"], refused);
     table(

@@ -345,12 +345,12 @@ pub(crate) fn evaluate<'a>(
 /// The progress of a part of a target that is applied, or not.
 pub(crate) fn outcome(report: &Report, is_applied: bool) -> (State, String) {
     match &report.outcome {
-        Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.clone()),
+        Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.to_string()),
         _ if is_applied => (State::Confirmed, String::new()),
-        Outcome::Failed(failure) => (State::Refused, failure.reason.clone()),
+        Outcome::Failed(failure) => (State::Refused, failure.reason.to_string()),
         Outcome::Held => (State::Waiting, "verified, and held until the other switches have verified".into()),
         Outcome::RolledBack { reason } => (State::Waiting, format!("rolled back: {reason}")),
-        Outcome::Progress { message } => (State::Waiting, message.clone()),
+        Outcome::Progress { message } => (State::Waiting, message.to_string()),
         Outcome::Applied => (State::Waiting, String::new()),
     }
 }

@@ -1,6 +1,6 @@
 //! The history of an object from the streams of NATS.
 
-use eno_schemas::{Delivery, DeliveryEnd, Outcome, Phase, Report, Transition};
+use eno_schemas::{Delivery, DeliveryEnd, Outcome, Phase, Report, Text, Transition};
 use serde::Serialize;
 
 use crate::inspect::output::name;
@@ -53,7 +53,7 @@ impl Entry {
         Self {
             at: at.to_owned(),
             what,
-            text,
+            text: Text::new(&text).into(),
             kind,
             subject,
             failed: false,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use eno_engine::forecast::{ClusterState, Part, StoredError};
 use eno_engine::trace::Messages;
+use eno_schemas::Text;
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -226,7 +227,11 @@ impl Dump {
                         file.path
                     )));
                 }
-                let value = serde_json::from_slice(&line)
+                let value = serde_json::from_slice(&line).and_then(|mut value: Value| {
+                    Text::clean(&mut value);
+                    T::deserialize(value)
+                });
+                let value = value
                     .map_err(|error| invalid(&format!("a line of {} is not valid: {error}", file.path)))?;
                 visit(&file.path, value);
             }

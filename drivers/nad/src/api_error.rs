@@ -78,14 +78,14 @@ impl From<&CallError> for Failure {
         match error.status() {
             // Overload, a restart, a lost race, or a token rotation.
             Some(status) if matches!(status.code, 401 | 408 | 409 | 429) || status.code >= 500 => {
-                Self { reason, retryable: true, unreachable: false }
+                Self { reason: reason.into(), retryable: true, unreachable: false }
             }
-            Some(_) => Self { reason, retryable: false, unreachable: false },
+            Some(_) => Self { reason: reason.into(), retryable: false, unreachable: false },
             None => match error {
                 CallError::Api {
                     source: kube::Error::SerdeError(_) | kube::Error::BuildRequest(_), ..
-                } => Self { reason, retryable: false, unreachable: false },
-                _ => Self { reason, retryable: true, unreachable: true },
+                } => Self { reason: reason.into(), retryable: false, unreachable: false },
+                _ => Self { reason: reason.into(), retryable: true, unreachable: true },
             },
         }
     }

@@ -250,7 +250,8 @@ impl NadDriver {
             reason: format!(
                 "the NetworkAttachmentDefinition {target} is deleted and waits for its finalizers: {}",
                 deleted.finalizers.as_deref().unwrap_or_default()
-            ),
+            )
+            .into(),
             // The watch notifies its end; without a watch only a retry helps.
             retryable: *self.cache.watch().borrow() != WatchState::Synced,
             unreachable: false,

@@ -185,24 +185,9 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A line of at most `max` characters of what a device said, for a status. White space and control characters become
-/// single spaces.
+/// A line of at most `max` bytes of what a device said, for a status.
 pub(crate) fn excerpt(text: &str, max: usize) -> String {
-    let mut words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-    let mut line = String::new();
-    // More words can't show.
-    for word in words.by_ref().take(max) {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-        if let Some((end, _)) = line.char_indices().nth(max) {
-            line.truncate(end);
-            line.push('…');
-            break;
-        }
-    }
-    line
+    eno_schemas::Text::at_most(text, max).into()
 }
 
 /// Maximum bytes of a tag, a text or a comment, each of which a parser keeps whole.
@@ -451,8 +436,8 @@ mod tests {
 
     #[test]
     fn excerpts_are_single_lines() {
-        assert_eq!(excerpt("\n a\t\u{1b}[0m b\r\n", 20), "a [0m b");
-        assert_eq!(excerpt("äöü äöü", 5), "äöü ä…");
+        assert_eq!(excerpt("\n a\t\u{1b}[0m b\r\n", 20), "a \u{fffd}[0m b");
+        assert_eq!(excerpt("äöü äöü", 12), "äöü ä…");
         assert_eq!(excerpt("", 5), "");
     }
 }

@@ -30,7 +30,7 @@ async fn unknown_or_wrong_host_key_receives_no_credential() {
         "{reason}"
     );
     assert!(!retryable && !unreachable);
-    assert_eq!(refused.device.unwrap().host_key_fingerprint, Some(print(&shown)));
+    assert_eq!(refused.device.unwrap().host_key_fingerprint, Some(print(&shown).into()));
 
     desired.device.host_key = Some(other.clone());
     bench.list_device("leaf1", &desired.device);

@@ -152,6 +152,6 @@ impl ApiError {
             _ => false,
         };
         let retryable = !matches!(self, Self::Address { .. });
-        Failure { reason: self.to_string(), retryable, unreachable }
+        Failure { reason: self.to_string().into(), retryable, unreachable }
     }
 }

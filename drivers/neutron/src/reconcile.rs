@@ -171,9 +171,7 @@ pub fn device_info(desired: &FabricDesired, audit_interval: Duration) -> DeviceI
     let settings = desired.device.neutron.as_ref();
     let tenant = settings.is_some_and(|settings| settings.network_type == NetworkType::Tenant);
     DeviceInfo {
-        model: Some(
-            if tenant { "OpenStack Neutron, tenant networks" } else { "OpenStack Neutron" }.to_owned(),
-        ),
+        model: Some(if tenant { "OpenStack Neutron, tenant networks" } else { "OpenStack Neutron" }.into()),
         rollback: Some(Rollback::None),
         audit_interval: Some(u32::try_from(audit_interval.as_secs()).unwrap_or(u32::MAX)),
         change_notifications: Some(false),
@@ -398,7 +396,7 @@ impl<'a> Run<'a> {
 fn not_done_yet(request: &Request) -> Vec<Rejection> {
     let late = |vid| Rejection {
         item: Item::vlan(vid),
-        reason: "Neutron has not been asked for it yet: ENO goes on".to_owned(),
+        reason: "Neutron has not been asked for it yet: ENO goes on".into(),
         retryable: true,
         unreachable: false,
     };

@@ -1,13 +1,13 @@
 //! Texts of the other side in messages.
 
-/// Maximum characters that a message shows.
+use eno_schemas::Text;
+
+/// Maximum bytes that a message shows.
 const MAX_SHOWN: usize = 300;
 
 /// A text of the other side, in one line, shortened, and without a full stop at its end.
 pub(crate) fn shown(text: &str) -> String {
-    let line: String =
-        text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MAX_SHOWN).collect();
-    line.trim().trim_end_matches('.').to_owned()
+    Text::at_most(text, MAX_SHOWN).trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod tests {
 
     #[test]
     fn texts_of_the_other_side_are_one_short_line() {
-        assert_eq!(shown("a\nb\u{1b}[31m."), "a b [31m");
+        assert_eq!(shown("a\nb\u{1b}[31m."), "a b\u{fffd}[31m");
         assert_eq!(shown(&"x".repeat(1000)).len(), MAX_SHOWN);
     }
 }

@@ -23,7 +23,7 @@ fn rejection(view: &View, desired: &FabricDesired) -> (Item, String) {
     assert_eq!(planned.rejected.len(), 1, "{:?}", planned.rejected);
     assert!(planned.requests.is_empty(), "{:?}", planned.requests);
     let rejection = planned.rejected.into_iter().next().unwrap();
-    (rejection.item, rejection.reason)
+    (rejection.item, rejection.reason.to_string())
 }
 
 #[test]

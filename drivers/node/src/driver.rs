@@ -118,8 +118,9 @@ impl<R: Resolve> Driver for NodeDriver<R> {
     }
 
     async fn reconcile(&self, work: Work) -> Reconciled {
-        let fail =
-            |reason: String, retryable| Reconciled::failed(Failure { reason, retryable, unreachable: false });
+        let fail = |reason: String, retryable| {
+            Reconciled::failed(Failure { reason: reason.into(), retryable, unreachable: false })
+        };
         let command = work.command.clone();
         let Desired::Node(desired) = &command.desired else {
             return fail("this command is not about a node".to_owned(), false);

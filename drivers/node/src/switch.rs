@@ -83,7 +83,7 @@ pub struct OvsFailure<'a> {
 impl OvsFailure<'_> {
     fn with(&self, item: Item) -> Rejection {
         let Self { reason, retryable, unreachable } = *self;
-        Rejection { item, reason: reason.to_owned(), retryable, unreachable }
+        Rejection { item, reason: reason.into(), retryable, unreachable }
     }
 }
 
@@ -129,7 +129,7 @@ impl NodeApplied {
                 OvsItem::Port(interface) => self.link(interface).unwrap_or(Item::TARGET),
             };
             let (reason, retryable) = (rejected.reason.clone(), rejected.retryable);
-            self.rejected.push(Rejection { item, reason, retryable, unreachable: false });
+            self.rejected.push(Rejection { item, reason: reason.into(), retryable, unreachable: false });
         }
         for (interface, port) in &desired.ports {
             if !observed.ports.get(interface).is_some_and(|observed| is_as_desired(observed, port)) {

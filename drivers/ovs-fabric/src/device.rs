@@ -7,7 +7,7 @@ use eno_ovsdb::open_vswitch::{self, ConfigError, DATABASE, Root};
 use eno_ovsdb::{Changes, Client, Endpoint, Error, Mirror, MirrorState, Options, Uuid};
 use eno_sbi::{Baseline, BaselineGuard};
 use eno_schemas::{
-    Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Failure, Note, Rejection, Rollback,
+    Applied, ChangeReport, DeviceInfo, Drift, FabricDesired, Failure, Note, Rejection, Rollback, Text,
 };
 use futures::Stream;
 use tokio::sync::watch;
@@ -73,7 +73,7 @@ impl DeviceError {
             Self::Database(error) => error.retry_helps(),
             Self::Config(_) => true,
         };
-        Failure { reason: self.to_string(), retryable, unreachable: self.unreachable() }
+        Failure { reason: self.to_string().into(), retryable, unreachable: self.unreachable() }
     }
 }
 
@@ -167,7 +167,7 @@ impl Device {
             None => "Open vSwitch".to_owned(),
         });
         DeviceInfo {
-            model,
+            model: model.map(Text::from),
             rollback: Some(Rollback::None),
             change_notifications: Some(true),
             ..DeviceInfo::default()

@@ -200,7 +200,7 @@ fn permanent_device_failure_stalls_only_the_device() {
     let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
     let hash = w.pending[&leaf1].hash();
     for retryable in [true, false] {
-        let failure = Failure { reason: format!("{retryable}"), retryable, unreachable: false };
+        let failure = Failure { reason: format!("{retryable}").into(), retryable, unreachable: false };
         w.report(&leaf1, hash.clone(), Outcome::Failed(failure), None, Vec::new());
         w.settle();
         let device = device_key("leaf1");

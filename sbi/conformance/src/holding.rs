@@ -37,6 +37,7 @@ pub(super) fn transaction_command<R: DriverFixture>(
         id: "t1".into(),
         participants: vec![fixture.target(), "another".into()],
         deadline: deadline.to_string(),
+        decide_within_ms: None,
         decision,
     };
     Command { transaction: Some(transaction), ..command }

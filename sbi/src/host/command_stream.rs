@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use eno_schemas::{Command, Generation, PayloadKind, Subject, SubjectKind, decode, subject};
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::scheduler::InvalidCommand;
 use crate::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader};
+use crate::work::set_deadline;
 
 /// A term is the Unix time in seconds at which an engine began to lead. By this much the engine's clock may be ahead.
 const MAX_TERM_AHEAD: u64 = 24 * 60 * 60;
@@ -83,7 +85,9 @@ impl CommandFilter {
     fn parse(&self, message: StoredMessage) -> Option<Event> {
         let position = message.sequence;
         match message.content {
-            Content::Payload(payload) => Some(self.parse_payload(&message.subject, position, &payload)),
+            Content::Payload(payload) => {
+                Some(self.parse_payload(&message.subject, position, &payload, message.age))
+            }
             Content::Removed => None,
             Content::Foreign(reason) => {
                 let invalid = InvalidCommand { generation: None, reason };
@@ -92,12 +96,12 @@ impl CommandFilter {
         }
     }
 
-    fn parse_payload(&self, subject: &str, position: u64, payload: &[u8]) -> Event {
+    fn parse_payload(&self, subject: &str, position: u64, payload: &[u8], age: Duration) -> Event {
         let invalid = |target: String, reason: String| {
             let generation = parse_generation(payload);
             Event::Invalid(target, position, InvalidCommand { generation, reason })
         };
-        let command: Command = match decode(payload) {
+        let mut command: Command = match decode(payload) {
             Ok(command) => command,
             Err(error) => return invalid(target_of(subject), error.to_string()),
         };
@@ -125,6 +129,9 @@ impl CommandFilter {
                 self.driver, transaction.id
             );
             return invalid(command.target, reason);
+        }
+        if let Some(transaction) = &mut command.transaction {
+            set_deadline(transaction, age, jiff::Timestamp::now());
         }
         Event::Command(Arc::new(command), position)
     }

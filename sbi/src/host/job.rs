@@ -344,7 +344,7 @@ impl<D: Driver> Context<D> {
     }
 
     fn report(&self, target: &str, generation: &Generation, reconciled: Reconciled) -> Report {
-        Report {
+        let mut report = Report {
             driver: self.name.clone(),
             target: target.to_owned(),
             instance: self.instance.clone(),
@@ -356,6 +356,8 @@ impl<D: Driver> Context<D> {
             notes: reconciled.notes,
             device: reconciled.device,
             change: reconciled.change,
-        }
+        };
+        report.bound(self.publisher.max_size());
+        report
     }
 }

@@ -51,7 +51,7 @@ pub(super) async fn run<D: Driver>(context: &Context<D>, command: Command) -> Pr
 
 /// A preview that failed.
 pub(super) fn failed(reason: &str, retryable: bool) -> Preview {
-    let failure = Failure { reason: reason.to_owned(), retryable, unreachable: false };
+    let failure = Failure { reason: reason.into(), retryable, unreachable: false };
     Preview { failure: Some(failure), ..Preview::default() }
 }
 

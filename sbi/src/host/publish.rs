@@ -8,6 +8,11 @@ use tracing::debug;
 use super::stored_reports::{Stored, StoredReports};
 use crate::nats::{Connection, has_command};
 
+/// `max_payload` of the shipped configuration, which is also the bound of the stream's messages.
+const MAX_MESSAGE: usize = 2 * 1024 * 1024;
+/// Bytes of headers.
+const RESERVE: usize = 4 * 1024;
+
 /// State of a target's stored report.
 #[derive(Debug, Default)]
 pub(super) struct ReportRecord {
@@ -73,6 +78,11 @@ impl Publisher {
     /// `stored`: the reports of the driver.
     pub fn new(connection: Connection, stored: StoredReports) -> Self {
         Self { connection, stored }
+    }
+
+    /// Maximum bytes of a report.
+    pub fn max_size(&self) -> usize {
+        self.connection.client.server_info().max_payload.min(MAX_MESSAGE).saturating_sub(RESERVE)
     }
 
     /// Reads the stored report unless it is known.

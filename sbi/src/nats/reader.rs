@@ -7,7 +7,7 @@
 //! It does not use the streams of messages of `async-nats`. These take what another consumer delivers into their inbox
 //! for their own, and answer a notice on whatever subject it names.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
 use async_nats::jetstream::{self, Context, stream};
@@ -116,8 +116,28 @@ pub struct StoredMessage {
     pub pending: u64,
     /// When the server stored it, in nanoseconds since 1970.
     pub stored_at: i128,
+    /// The time that has passed since, by the clock of NATS.
+    pub age: Duration,
     /// What it says.
     pub content: Content,
+}
+
+/// The clock of the NATS server, from one of its times and this process's time since then. It is ahead of the server by
+/// the time of one request at most.
+#[derive(Clone, Copy, Debug)]
+struct ServerClock {
+    /// Nanoseconds since 1970.
+    time: i128,
+    asked: Instant,
+}
+
+impl ServerClock {
+    /// The time that has passed since `then`, in nanoseconds since 1970.
+    fn age(&self, then: i128, now: Instant) -> Duration {
+        let passed = i128::try_from(now.duration_since(self.asked).as_nanos()).unwrap_or(i128::MAX);
+        let age = self.time.saturating_add(passed).saturating_sub(then);
+        Duration::from_nanos(u64::try_from(age.max(0)).unwrap_or(u64::MAX))
+    }
 }
 
 /// Reads a selection of a stream, stored and future messages, by a push consumer into an inbox of this process. A pull
@@ -132,6 +152,8 @@ pub struct StreamReader {
     waiting: u64,
     /// Number of messages that were read.
     read: u64,
+    /// The time of the server that made the consumer.
+    clock: ServerClock,
 }
 
 impl StreamReader {
@@ -142,6 +164,7 @@ impl StreamReader {
         let consumer = inbox.rsplit('.').next().unwrap_or(&inbox).to_owned();
         let subscriber = client.subscribe(inbox.clone()).await?;
         let found: stream::Stream<()> = jetstream.get_stream_no_info(of.stream).await?;
+        let asked = Instant::now();
         let created = found
             .create_consumer(push::Config {
                 name: Some(consumer.clone()),
@@ -158,7 +181,9 @@ impl StreamReader {
                 ..push::Config::default()
             })
             .await?;
-        let waiting = created.cached_info().num_pending;
+        let info = created.cached_info();
+        let clock = ServerClock { time: info.created.unix_timestamp_nanos(), asked };
+        let waiting = info.num_pending;
         Ok(Self {
             jetstream: jetstream.clone(),
             subscriber,
@@ -166,6 +191,7 @@ impl StreamReader {
             consumer,
             waiting,
             read: 0,
+            clock,
         })
     }
 
@@ -193,10 +219,12 @@ impl StreamReader {
                 if info.pending == 0 {
                     self.waiting = self.waiting.min(self.read);
                 }
+                let stored_at = info.published.unix_timestamp_nanos();
                 return Ok(StoredMessage {
                     sequence: info.stream_sequence,
                     pending: info.pending,
-                    stored_at: info.published.unix_timestamp_nanos(),
+                    stored_at,
+                    age: self.clock.age(stored_at, Instant::now()),
                     content: Content::of(&message),
                     subject: message.subject.to_string(),
                 });
@@ -277,6 +305,17 @@ mod tests {
             description: None,
             length: 0,
         }
+    }
+
+    #[test]
+    fn age_of_a_message_is_by_the_clock_of_the_server() {
+        let asked = Instant::now();
+        let clock = ServerClock { time: 1_000_000_000_000, asked };
+        let age = |then, passed| clock.age(then, asked + Duration::from_secs(passed));
+        assert_eq!(age(940_000_000_000, 5), Duration::from_secs(65));
+        assert_eq!(age(1_002_000_000_000, 5), Duration::from_secs(3));
+        // Another server stored it, whose clock is ahead.
+        assert_eq!(age(1_020_000_000_000, 5), Duration::ZERO);
     }
 
     #[test]

@@ -12,6 +12,7 @@ fn command(sequence: u64, transaction: Option<(&str, &str, Option<Decision>)>) -
         id: id.into(),
         participants: vec!["a".into(), "b".into()],
         deadline: deadline.into(),
+        decide_within_ms: None,
         decision,
     });
     Arc::new(Command { transaction, ..Command::new("d", "a", (1, sequence), desired) })
@@ -127,5 +128,29 @@ async fn work_stays_current_under_the_decision_that_ended_its_hold() {
         assert_eq!(work.is_confirmed(), confirmed);
         newest.send_replace(LatestCommand::Command(command(3, None)));
         assert!(!work.is_current());
+    }
+}
+
+/// The clock of the engine is 10 minutes behind, and then ahead.
+#[test]
+fn deadline_counts_from_the_storage_of_the_command() {
+    let now = jiff::Timestamp::now();
+    for apart in [-10, 0, 10] {
+        let at = now + jiff::SignedDuration::from_mins(apart) + jiff::SignedDuration::from_secs(30);
+        let left = |within, age| {
+            let mut transaction = Transaction {
+                decide_within_ms: within,
+                ..command(1, Some(("t", &at.to_string(), None))).transaction.clone().unwrap()
+            };
+            set_deadline(&mut transaction, Duration::from_secs(age), now);
+            let deadline: jiff::Timestamp = transaction.deadline.parse().unwrap();
+            deadline.duration_since(now).as_secs()
+        };
+        assert_eq!(left(Some(30_000), 0), 30);
+        // The message lay in the stream.
+        assert_eq!((left(Some(30_000), 12), left(Some(30_000), 700)), (18, 0));
+        assert!(left(Some(u64::MAX), 0) > 30);
+        // An earlier engine tells only its time.
+        assert_eq!(left(None, 12), apart * 60 + 30);
     }
 }

@@ -40,8 +40,13 @@ fn part(target: &str, sequence: u64, decision: Option<Decision>) -> Command {
     command.generation.hash = command.desired.hash();
     let deadline = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
     let participants = vec!["a".into(), "b".into(), "c".into()];
-    command.transaction =
-        Some(Transaction { id: "t1".into(), participants, deadline: deadline.to_string(), decision });
+    command.transaction = Some(Transaction {
+        id: "t1".into(),
+        participants,
+        deadline: deadline.to_string(),
+        decide_within_ms: None,
+        decision,
+    });
     command
 }
 
@@ -136,4 +141,32 @@ async fn connecting_targets_use_no_permit_and_connected_ones_wait_for_one() {
     }
     assert_eq!(stub.begun().len(), 2);
     host.kill().await;
+}
+
+/// The engine's clock is 10 minutes behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn change_is_held_whatever_the_clock_of_the_engine_says() {
+    let server = NatsServer::start().await;
+    let engine = Engine::new(&server).await;
+    let holder = Holder(Stub::new());
+    let by = |target: &str, within: u64| {
+        let mut command = part(target, 1, None);
+        let transaction = command.transaction.as_mut().unwrap();
+        transaction.deadline = (jiff::Timestamp::now() - jiff::SignedDuration::from_mins(10)).to_string();
+        transaction.decide_within_ms = Some(within);
+        command
+    };
+    engine.command(&by("a", 300_000)).await;
+    engine.command(&by("b", 200)).await;
+    // The command of b lies in the stream for longer than it may be undecided.
+    tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_millis(300)).await;
+    let options = HostOptions::new(server.connect("eno-driver-stub").await, Ownership::WholeDriver, "1");
+    let host = RunningHost::start(holder.clone(), options);
+    engine.report(DRIVER, "a", |report| report.outcome == Outcome::Held).await;
+    let late = engine.report(DRIVER, "b", |report| report.generation.sequence == 1).await;
+    assert!(
+        matches!(&late.outcome, Outcome::RolledBack { reason } if reason.contains("deadline")),
+        "{late:?}"
+    );
+    host.end().await;
 }

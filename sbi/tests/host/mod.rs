@@ -510,3 +510,31 @@ async fn concurrent_processes_ensure_the_streams() {
     let bucket = jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     assert!(bucket.stream.cached_info().config.allow_message_ttl);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_any_length_leave_a_report() {
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    let long = format!("a\u{1b}[2J\u{202e}{}", "x".repeat(2 * 1024 * 1024));
+    stub.answer(move |command| {
+        let items = || (1..=4000).map(|n| Item::port(format!("{}-{n}", "p".repeat(60))));
+        let reason = eno_schemas::Text::new(&long);
+        match command.generation.sequence {
+            1 => Reconciled::failed(Failure::permanent(&*reason)),
+            _ => Reconciled {
+                rejected: items().map(|item| eno_schemas::Rejection::permanent(item, &*reason)).collect(),
+                notes: items().map(|item| Note::new("Drift", item, &*reason)).collect(),
+                ..applied()
+            },
+        }
+    });
+    engine.command(&command("a", 1, 1)).await;
+    let failed = engine.report(DRIVER, "a", |report| report.generation.sequence == 1).await;
+    let Outcome::Failed(Failure { reason, .. }) = failed.outcome else { panic!("{:?}", failed.outcome) };
+    assert!(reason.starts_with("a\u{fffd}[2J\u{fffd}x") && reason.ends_with('…'), "{reason}");
+    engine.command(&command("a", 1, 2)).await;
+    let report = engine.report(DRIVER, "a", |report| report.generation.sequence == 2).await;
+    assert_eq!((report.outcome, report.applied), (Outcome::Applied, applied().applied));
+    assert!(report.rejected.len() > 100, "{}", report.rejected.len());
+    assert_eq!(report.notes.last().unwrap().kind, "LeftOut");
+    host.end().await;
+}

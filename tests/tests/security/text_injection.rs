@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_nbi_crds::{ConnectionPoint, L2ServiceAttachment, Phase, crds};
-use eno_tests::{System, with_shared_sandbox};
+use eno_control_plane::NatsUser;
+use eno_nbi_crds::{ConnectionPoint, FabricDevice, L2ServiceAttachment, Phase, crds};
+use eno_tests::{System, with_exclusive_sandbox, with_shared_sandbox};
 use futures::{StreamExt as _, stream};
 use http::Request;
 use kube::runtime::watcher;
@@ -208,4 +209,64 @@ async fn until_decided(system: &System, name: &str) -> ConnectionPoint {
         })
         .await;
     found.pop_first().expect("it").1
+}
+
+/// Characters that change what a terminal or a page shows.
+fn is_hostile(char: char) -> bool {
+    (char.is_control() && char != '\n') || ('\u{202a}'..='\u{202e}').contains(&char) || char == '\u{200b}'
+}
+
+/// A driver in another language hands on what its device says. Each text is in the status and in the answers of `eno`,
+/// cut and without what a terminal obeys.
+#[test]
+fn texts_of_a_device_are_cut_and_cleaned() {
+    const RESULT: &str = "eno.v1.result.netconf.leaf1";
+    with_exclusive_sandbox(async |system| {
+        system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
+        let admin = system.nats(NatsUser::Admin).await;
+        let results = admin.get_stream("ENO_RESULTS").await.expect("a stream");
+        // The test reports in the place of the driver.
+        system.sandbox.stop_child("driver-netconf").await.expect("a driver that leaves");
+        let client = system.nats(NatsUser::DriverNetconf).await;
+        let last = results.get_last_raw_message_by_subject(RESULT).await.expect("a report");
+        let mut report: Value = serde_json::from_slice(&last.payload).expect("JSON");
+        let hostile = "<rpc-error>\u{1b}[2J\u{9b}31m\u{202e}\u{200b}\r\nlost";
+        for (number, size) in [0, 40 * 1024, 1900 * 1024].into_iter().enumerate() {
+            let text = format!("{number} {hostile}{}", "x".repeat(size));
+            let short: String = text.chars().take(500).collect();
+            report["outcome"] =
+                json!({ "status": "failed", "reason": text, "retryable": true, "unreachable": true });
+            report["notes"] = json!([{ "kind": "OpenTrunk", "message": short }]);
+            report["device"]["model"] = short.into();
+            let sent = client.publish(RESULT, report.to_string().into()).await.expect("it is sent");
+            sent.await.expect("it is stored");
+            let config = watcher::Config::default().fields("metadata.name=leaf1");
+            let what = format!("leaf1 tells text {number}");
+            let found = system
+                .until(system.all::<FabricDevice>(), config, &what, |all| {
+                    all.values().any(|device| {
+                        let conditions = device.status.iter().flat_map(|status| &status.conditions);
+                        conditions.into_iter().any(|one| {
+                            one.type_ == "Reachable"
+                                && one.message.starts_with(&format!("{number} <rpc-error>"))
+                        })
+                    })
+                })
+                .await;
+            let status = serde_json::to_string(&found.values().next().expect("it").status).expect("JSON");
+            assert!(!status.chars().any(is_hostile), "{status}");
+            assert!(status.len() < 16 * 1024, "{} bytes", status.len());
+            for arguments in [&["status", "fd/leaf1"][..], &["status", "-o", "wide"], &["trace", "fd/leaf1"]]
+            {
+                let output = system.eno(arguments, "").await;
+                let shown = String::from_utf8_lossy(&output.stdout);
+                assert!(!shown.chars().any(is_hostile), "{arguments:?}: {shown:?}");
+            }
+            let status = system.eno(&["status", "fd/leaf1"], "").await;
+            let shown = String::from_utf8_lossy(&status.stdout);
+            assert!(shown.contains("rpc-error"), "{shown}");
+        }
+        system.sandbox.start_child("driver-netconf").await.expect("the driver again");
+        system.becomes::<FabricDevice>("leaf1", Phase::Ready).await;
+    });
 }

@@ -160,7 +160,7 @@ impl Builder<'_> {
             reports.progress(NAD_DRIVER, name, |report| {
                 let present = matches!(report.applied, Some(Applied::Nad { present: true }));
                 match report.rejected.first() {
-                    Some(rejection) => (State::Refused, rejection.reason.clone()),
+                    Some(rejection) => (State::Refused, rejection.reason.to_string()),
                     None => outcome(report, present),
                 }
             })

@@ -43,7 +43,7 @@ pub(super) fn link_progress<'a>(
         _ => None,
     };
     if let Some(rejection) = report.rejected.iter().find(|one| one.item.covers_link(uid, &link.id)) {
-        return ((State::Refused, rejection.reason.clone()), applied);
+        return ((State::Refused, rejection.reason.to_string()), applied);
     }
     (outcome(report, applied.is_some_and(|applied| applied.revision == link.revision)), applied)
 }

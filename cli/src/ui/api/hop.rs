@@ -136,7 +136,7 @@ pub(super) async fn edits(State(app): State<App>, Query(asked): Query<Asked>) ->
     let without = without(&desired, &detail.hop);
     let now = match preview(&nats, &driver, &switch, *desired).await {
         Err(error) => return missing(error.to_string(), again),
-        Ok(Preview { failure: Some(failure), .. }) => return missing(failure.reason, again),
+        Ok(Preview { failure: Some(failure), .. }) => return missing(failure.reason.into(), again),
         Ok(now) => now,
     };
     let removal = match preview(&nats, &driver, &switch, without).await {

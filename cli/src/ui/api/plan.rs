@@ -72,8 +72,8 @@ pub(super) async fn plan(State(app): State<App>, Json(asked): Json<Asked>) -> An
 pub(super) fn hide_texts(preview: &mut Preview) {
     preview.edits.clear();
     preview.notes.clear();
-    preview.rejected.iter_mut().for_each(|rejection| HIDDEN.clone_into(&mut rejection.reason));
+    preview.rejected.iter_mut().for_each(|rejection| rejection.reason = HIDDEN.into());
     if let Some(failure) = &mut preview.failure {
-        HIDDEN.clone_into(&mut failure.reason);
+        failure.reason = HIDDEN.into();
     }
 }

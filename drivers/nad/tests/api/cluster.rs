@@ -176,5 +176,5 @@ pub fn refused(reconciled: &Reconciled, present: bool) -> String {
     assert_eq!(reconciled.applied, Some(Applied::Nad { present }));
     let [rejection] = reconciled.rejected.as_slice() else { panic!("{:?}", reconciled.rejected) };
     assert!(!rejection.retryable);
-    rejection.reason.clone()
+    rejection.reason.to_string()
 }

@@ -4,7 +4,6 @@ mod open_session;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -342,7 +341,8 @@ impl NetconfDriver {
                     }
                     let mut failure = error.failure();
                     if let Some(limit) = more_time {
-                        let _ = write!(failure.reason, ". The next try waits {} s", limit.as_secs());
+                        failure.reason =
+                            format!("{}. The next try waits {} s", failure.reason, limit.as_secs()).into();
                     }
                     return Reconciled { device: Some(info), ..Reconciled::failed(failure) };
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eno_device_secrets::Login;
 use eno_sbi::Reconciled;
-use eno_schemas::{DeviceInfo, FabricDesired, Failure};
+use eno_schemas::{DeviceInfo, FabricDesired, Failure, Text};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
@@ -177,10 +177,11 @@ fn info(
     fingerprint: &str,
 ) -> DeviceInfo {
     DeviceInfo {
-        dialect: dialect.map(|dialect| dialect.name().to_owned()),
-        capabilities: hello.short_names(),
-        host_key_fingerprint: Some(fingerprint.to_owned()),
-        model: dialect.map_or_else(|| hello.vendor().map(str::to_owned), |dialect| dialect.model(hello)),
+        dialect: dialect.map(|dialect| dialect.name().into()),
+        capabilities: hello.short_names().into_iter().map(Text::from).collect(),
+        host_key_fingerprint: Some(fingerprint.into()),
+        model: dialect
+            .map_or_else(|| hello.vendor().map(Text::from), |dialect| dialect.model(hello).map(Text::from)),
         rollback: profile.map(Profile::rollback),
         ..DeviceInfo::default()
     }
@@ -193,9 +194,12 @@ fn connect_failure(error: &ConnectError) -> Reconciled {
         _ => None,
     };
     let device =
-        shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.clone()), ..DeviceInfo::default() });
-    let failure =
-        Failure { reason: error.to_string(), retryable: error.retryable(), unreachable: error.unreachable() };
+        shown.map(|shown| DeviceInfo { host_key_fingerprint: Some(shown.into()), ..DeviceInfo::default() });
+    let failure = Failure {
+        reason: error.to_string().into(),
+        retryable: error.retryable(),
+        unreachable: error.unreachable(),
+    };
     Reconciled { device, ..Reconciled::failed(failure) }
 }
 

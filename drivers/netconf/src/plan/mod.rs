@@ -200,7 +200,7 @@ fn clash_notes(contested: &VlanSet, cluster: &str) -> Vec<Note> {
     let mut notes: Vec<Note> = contested.iter().take(MAX_NOTES).map(|vid| clash_note(vid, cluster)).collect();
     if let Some(more) = contested.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
         let message = format!("and {more} more VLANs of the other cluster");
-        notes.push(Note { kind: CLASH.into(), item: Item::TARGET, message });
+        notes.push(Note { kind: CLASH.into(), item: Item::TARGET, message: message.into() });
     }
     notes
 }
@@ -226,7 +226,7 @@ fn taken_off_note(
         "VLAN {off} was on the list of {} before it was ours, and is off it until it is ours no more",
         subject.name
     );
-    Some(Note { kind: VLAN_TAKEN_OFF.into(), item: Item::port(&port.name), message })
+    Some(Note { kind: VLAN_TAKEN_OFF.into(), item: Item::port(&port.name), message: message.into() })
 }
 
 /// Keeps VLANs that an interface still refers to by name after the change.
@@ -361,7 +361,11 @@ fn plan_port(
                     "{name} is a trunk without a list on the device: it carries every VLAN and is left as it is"
                 )
             };
-            plan.notes.push(Note { kind: kind.into(), item: Item::port(&port.name), message });
+            plan.notes.push(Note {
+                kind: kind.into(),
+                item: Item::port(&port.name),
+                message: message.into(),
+            });
         }
         return None;
     }

@@ -267,7 +267,7 @@ impl DriftNotes {
     fn add(&mut self, item: Item, unit: Option<ChangeUnit>, message: impl FnOnce() -> String) {
         self.units.extend(unit);
         if self.notes.len() < MAX_DRIFT_NOTES {
-            self.notes.push(Note { kind: "Drift".into(), item, message: message() });
+            self.notes.push(Note { kind: "Drift".into(), item, message: message().into() });
         } else {
             self.more += 1;
         }
@@ -276,7 +276,7 @@ impl DriftNotes {
     fn found(mut self) -> DriftFound {
         if self.more > 0 {
             let message = format!("and {} more differences", self.more);
-            self.notes.push(Note { kind: "Drift".into(), item: Item::TARGET, message });
+            self.notes.push(Note { kind: "Drift".into(), item: Item::TARGET, message: message.into() });
         }
         DriftFound { notes: self.notes, units: self.units }
     }
@@ -304,7 +304,7 @@ mod tests {
     fn messages(observed: &ObservedConfig, desired_state: &FabricDesired) -> Vec<String> {
         let notes = drift(observed, desired_state, &KnownDeviations::default()).notes;
         assert!(notes.iter().all(|note| note.kind == "Drift"));
-        notes.into_iter().map(|note| note.message).collect()
+        notes.into_iter().map(|note| note.message.into()).collect()
     }
 
     #[test]

@@ -163,6 +163,10 @@ impl TransactionError {
 
     /// The failure for the report.
     pub fn failure(&self) -> Failure {
-        Failure { reason: self.to_string(), retryable: self.retryable(), unreachable: self.unreachable() }
+        Failure {
+            reason: self.to_string().into(),
+            retryable: self.retryable(),
+            unreachable: self.unreachable(),
+        }
     }
 }

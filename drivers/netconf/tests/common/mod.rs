@@ -244,6 +244,7 @@ impl Part {
             id: "t1".into(),
             participants: vec!["leaf1".into(), "leaf2".into()],
             deadline: deadline.to_string(),
+            decide_within_ms: None,
             decision: None,
         };
         let command = Command { transaction: Some(transaction), ..command(target, desired) };

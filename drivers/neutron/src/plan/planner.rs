@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use eno_schemas::{FabricDesired, FabricPort, Item, NetworkType, Note, Rejection, VlanId, VlanSet};
+use eno_schemas::{FabricDesired, FabricPort, Item, NetworkType, Note, Rejection, Text, VlanId, VlanSet};
 
 use super::attributes::NewMtu;
 use super::{Attributes, Plan, Refusals, listed_name};
@@ -456,13 +456,13 @@ impl<'a> Planner<'a> {
 
 /// Refers the later of many rejections for the same reason to the first.
 fn shorten(rejected: &mut [Rejection]) {
-    let mut seen: HashMap<String, (usize, Item)> = HashMap::new();
+    let mut seen: HashMap<Text, (usize, Item)> = HashMap::new();
     for rejection in rejected {
         let (count, first) =
             seen.entry(rejection.reason.clone()).or_insert_with(|| (0, rejection.item.clone()));
         *count += 1;
         if *count > MAX_FULL_REASONS {
-            rejection.reason = format!("as {first}");
+            rejection.reason = format!("as {first}").into();
         }
     }
 }

@@ -348,7 +348,7 @@ pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
 #[track_caller]
 pub fn failure(reconciled: &Reconciled) -> (String, bool, bool) {
     match &reconciled.outcome {
-        Outcome::Failed(failure) => (failure.reason.clone(), failure.retryable, failure.unreachable),
+        Outcome::Failed(failure) => (failure.reason.to_string(), failure.retryable, failure.unreachable),
         other => panic!("{other:?}"),
     }
 }

@@ -121,7 +121,7 @@ impl HostApplied {
     pub fn rejected(&self) -> impl Iterator<Item = Rejection> {
         self.refused.iter().map(|(item, refusal)| Rejection {
             item: report_item(item),
-            reason: refusal.to_string(),
+            reason: refusal.to_string().into(),
             retryable: refusal.retryable(),
             unreachable: false,
         })
@@ -282,7 +282,7 @@ fn repair_notes(
         *count += 1;
         let times = if *count > 1 { format!(" ({count} times by now)") } else { String::new() };
         let message = format!("put right what another hand had changed: {}{times}", differences.join(", "));
-        notes.push(Note { kind: "Repaired".to_owned(), item: Item::port(name), message });
+        notes.push(Note { kind: "Repaired".to_owned(), item: Item::port(name), message: message.into() });
     }
     notes
 }

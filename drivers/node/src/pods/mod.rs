@@ -427,7 +427,7 @@ impl PodsApplied {
 /// The note on a pod whose drift was repaired.
 fn repaired(uid: &str, pod: &NodePod) -> Note {
     let message = format!("{}/{}: what another hand had changed is as wanted again", pod.namespace, pod.name);
-    Note { kind: "Repaired".to_owned(), item: Item::pod(uid), message }
+    Note { kind: "Repaired".to_owned(), item: Item::pod(uid), message: message.into() }
 }
 
 /// The CPU time of the calling thread.
@@ -447,5 +447,5 @@ fn empty_pod() -> NodePod {
 }
 
 fn rejection(item: Item, refusal: Refusal) -> Rejection {
-    Rejection { item, reason: refusal.reason, retryable: refusal.retryable, unreachable: false }
+    Rejection { item, reason: refusal.reason.into(), retryable: refusal.retryable, unreachable: false }
 }

@@ -11,7 +11,7 @@ use crate::switch::fixture::{Switch, TARGET, applied, on, reconcile};
 
 fn rejection(reconciled: &Reconciled, item: &Item) -> String {
     let found = reconciled.rejected.iter().find(|rejection| rejection.item == *item);
-    found.unwrap_or_else(|| panic!("{item} is not rejected: {reconciled:?}")).reason.clone()
+    found.unwrap_or_else(|| panic!("{item} is not rejected: {reconciled:?}")).reason.to_string()
 }
 
 fn notes<'a>(reconciled: &'a Reconciled, kind: &str) -> Vec<&'a str> {

@@ -147,6 +147,7 @@ impl Schedule {
             id: format!("{}-{}", self.term, self.opened),
             participants: all.iter().map(|participant| participant.target.to_string()).collect(),
             deadline,
+            decide_within_ms: None,
             decision: None,
         };
         let mut participants = Vec::with_capacity(all.len());

@@ -94,10 +94,10 @@ impl Evaluator<'_> {
         }
         match &device.failure {
             Some(failure) if failure.unreachable => {
-                evaluation.unreachable = Some(failure.reason.clone());
-                evaluation.wait(failure.reason.clone());
+                evaluation.unreachable = Some(failure.reason.to_string());
+                evaluation.wait(failure.reason.to_string());
             }
-            Some(failure) => evaluation.reject(failure.reason.clone(), failure.retryable),
+            Some(failure) => evaluation.reject(failure.reason.to_string(), failure.retryable),
             None => {}
         }
         if let Some(refusal) = device.refusals().next() {

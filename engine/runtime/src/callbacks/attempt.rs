@@ -130,7 +130,8 @@ pub async fn try_once(
     if let Some(after) = after {
         context.metrics.callback(what);
         debug!(object = &**object, sequence, error, "a callback failed and is tried again");
-        record_attempt(context, object, &message, took, DeliveryEnd::Failed { error: error.clone() }).await;
+        record_attempt(context, object, &message, took, DeliveryEnd::Failed { error: error.clone().into() })
+            .await;
         about.next_try = Some(0);
         return (AttemptEnd::Retry { error, after }, took, DeliveryChange::Undelivered(about.into()));
     }
@@ -140,7 +141,7 @@ pub async fn try_once(
     }
     context.metrics.callback(what);
     warn!(object = &**object, sequence, error, "a callback is given up");
-    record_attempt(context, object, &message, took, DeliveryEnd::GivenUp { error }).await;
+    record_attempt(context, object, &message, took, DeliveryEnd::GivenUp { error: error.into() }).await;
     (AttemptEnd::Done, took, DeliveryChange::Undelivered(about.into()))
 }
 
@@ -174,7 +175,7 @@ async fn dead_letter(
         transition: decode(payload)?,
         attempts,
         at: format!("{:.3}", Timestamp::now()),
-        error: error.to_owned(),
+        error: error.into(),
     };
     let transition = &letter.transition;
     let subject =

@@ -111,7 +111,7 @@ async fn retry(
     let filter = Subject::dead_letter(kind, namespace.as_deref(), name).to_string();
     let letters = match read_dead_letters(&context.connection, &filter).await {
         Ok(letters) => letters,
-        Err(error) => return CallbackAnswer { error: Some(error.to_string()), ..answer },
+        Err(error) => return CallbackAnswer { error: Some(error.to_string().into()), ..answer },
     };
     answer.dead = letters.len().try_into().unwrap_or(u64::MAX);
     for (sequence, letter) in letters {
@@ -149,7 +149,7 @@ async fn retry(
             Ok(PostOutcome::Rejected { error, .. } | PostOutcome::Failed { error, .. }) => error.text,
             Err(error) => error.to_string(),
         };
-        answer.error = Some(error);
+        answer.error = Some(error.into());
         break;
     }
     answer
@@ -157,7 +157,7 @@ async fn retry(
 
 /// Tests the endpoint of an object, or posts the object's current version there.
 async fn test(context: &DeliveryContext, pending: &PendingRequest) -> CallbackAnswer {
-    let failed = |error: &str| CallbackAnswer { error: Some(error.to_owned()), ..CallbackAnswer::default() };
+    let failed = |error: &str| CallbackAnswer { error: Some(error.into()), ..CallbackAnswer::default() };
     let Some(key) = pending.key() else { return failed("there is no such kind") };
     let Some(object) = context.poster.object(&key).await else {
         return failed("the object does not exist, or the API server does not answer");

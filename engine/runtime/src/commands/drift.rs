@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use eno_core::Name;
-use eno_schemas::{Drift, Report};
+use eno_schemas::{Drift, Report, Text};
 
 /// Kind of the notes about drift.
 pub const DRIFT: &str = "Drift";
@@ -12,7 +12,7 @@ pub const DRIFT: &str = "Drift";
 #[derive(Debug)]
 pub struct NoteTracker {
     kind: &'static str,
-    last: HashMap<Name, BTreeSet<String>>,
+    last: HashMap<Name, BTreeSet<Text>>,
 }
 
 impl NoteTracker {
@@ -23,9 +23,9 @@ impl NoteTracker {
 
     /// Takes a report and returns the notes that the previous report did not have. A switch with the policy `Repair`
     /// reports a change together with the drift that it removed, so those notes are not kept.
-    pub fn new_notes(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<String> {
+    pub fn new_notes(&mut self, name: &Name, report: &Report, policy: Drift) -> Vec<Text> {
         let notes = report.notes.iter().filter(|note| note.kind == self.kind);
-        let found: BTreeSet<String> = notes.map(|note| note.message.clone()).collect();
+        let found: BTreeSet<Text> = notes.map(|note| note.message.clone()).collect();
         let before = self.last.remove(name).unwrap_or_default();
         if policy == Drift::Repair && report.change.is_some() {
             return found.into_iter().collect();

@@ -6,7 +6,8 @@ use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
 use eno_core::{Name, PendingCommand, StreamEvent, Target};
 use eno_sbi::nats::{Connection, Content, forget_target, last_stored, purge_subject};
-use eno_schemas::{Command, Desired, MessageError, Subject, decode, encode, subject};
+use eno_schemas::{Command, Desired, MessageError, Subject, Transaction, decode, encode, subject};
+use jiff::Timestamp;
 use tracing::{info, warn};
 
 use crate::metrics::Metrics;
@@ -47,7 +48,7 @@ pub async fn publish(
         target: name,
         generation: pending.generation,
         desired,
-        transaction: pending.transaction,
+        transaction: pending.transaction.map(|transaction| with_time_left(transaction, Timestamp::now())),
     };
     let published = attempt(&connection.jetstream, &command, pending.expected).await;
     connection.store.note(subject::COMMANDS, &published);
@@ -70,6 +71,18 @@ pub async fn publish(
         }
     };
     post(mailbox, answer).await;
+}
+
+/// Says how long a transaction may be undecided, from this moment on: the command may be published again after a failure.
+/// Its deadline is by the clock of this process.
+fn with_time_left(transaction: Transaction, now: Timestamp) -> Transaction {
+    if transaction.decision.is_some() {
+        return transaction;
+    }
+    let deadline: Option<Timestamp> = transaction.deadline.parse().ok();
+    let left = deadline.map(|deadline| deadline.duration_since(now).as_millis());
+    let decide_within_ms = left.map(|left| u64::try_from(left).unwrap_or_default());
+    Transaction { decide_within_ms, ..transaction }
 }
 
 async fn attempt(jetstream: &Context, command: &Command, expected: u64) -> Result<u64, PublishError> {
@@ -120,5 +133,31 @@ pub async fn remove_nameless(connection: &Connection, stream: &'static str, subj
     match purge_subject(connection, stream, &subject).await {
         Ok(()) => warn!(stream, subject, "removed messages of nobody"),
         Err(error) => warn!(stream, subject, %error, "messages of nobody were not removed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_says_how_long_its_transaction_may_be_undecided() {
+        let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+        let left = |deadline: &str| {
+            let transaction = Transaction {
+                id: "t".into(),
+                participants: Vec::new(),
+                deadline: deadline.into(),
+                decide_within_ms: None,
+                decision: None,
+            };
+            let transaction = with_time_left(transaction, now);
+            // Drivers of the version before read the deadline.
+            assert_eq!(transaction.deadline, deadline);
+            transaction.decide_within_ms
+        };
+        assert_eq!(left("2030-01-01T00:00:30Z"), Some(30_000));
+        assert_eq!(left("2030-01-01T00:00:20.5Z"), Some(20_500));
+        assert_eq!(left("2029-12-31T23:59:59Z"), Some(0));
     }
 }

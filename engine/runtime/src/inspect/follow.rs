@@ -15,7 +15,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use super::forecast::{ClusterState, Part};
+use super::forecast::{ClusterState, Part, clean};
 use crate::api;
 use crate::watch::ingest;
 use crate::watch::slim_objects::{self, SlimNode, SlimPod};
@@ -148,7 +148,13 @@ fn objects(
     if let Some(name) = name {
         config = config.fields(&format!("metadata.name={name}"));
     }
-    Some(watch(objects, config, known, move |object| ingest::key(kind, &object.metadata)))
+    let changes = watch(objects, config, known, move |object| ingest::key(kind, &object.metadata));
+    Some(changes.map(|mut change| {
+        if let WatchChange::Is(_, object) = &mut change {
+            clean(object);
+        }
+        change
+    }))
 }
 
 fn watch<I, K>(

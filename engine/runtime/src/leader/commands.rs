@@ -3,7 +3,7 @@
 use eno_core::{
     DecidedTransaction, Event, Key, Kind, Name, Participant, PendingCommand, Republished, StreamEvent, Target,
 };
-use eno_schemas::{Desired, Drift, Outcome, Report};
+use eno_schemas::{Desired, Drift, Outcome, Report, Text};
 use jiff::Timestamp;
 use kube::runtime::events::EventType;
 use tracing::{debug, info, warn};
@@ -72,7 +72,7 @@ impl Leader {
     }
 
     /// Publishes a warning Event of a switch.
-    fn publish_warning(&self, name: &Name, reason: &str, action: &str, messages: &[String]) {
+    fn publish_warning(&self, name: &Name, reason: &str, action: &str, messages: &[Text]) {
         let key = Key::cluster(Kind::FabricDevice, name);
         if let Some(stored) = self.objects.get(&key) {
             let object = events::object_ref(&key, &stored.uid);

@@ -2,12 +2,13 @@
 
 mod read;
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use eno_core::spec::Spec;
 use eno_core::{Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
-use eno_schemas::{Phase, PortBefore, VlanId};
+use eno_schemas::{DeviceInfo, Phase, PortBefore, Text, VlanId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -23,8 +24,12 @@ const CNIS: &str = "cnis";
 const LINKS: &str = "links";
 /// Maximum confirmed ports of a network.
 const MAX_CONFIRMED_PORTS: usize = 4096;
+/// Maximum bytes of the message of an object, and of a condition.
+const MAX_MESSAGE_LEN: usize = 8192;
 /// Maximum bytes of a pod's message.
-const MAX_MESSAGE_LEN: usize = 4000;
+const MAX_POD_MESSAGE_LEN: usize = 4000;
+/// Maximum capabilities of a device.
+const MAX_CAPABILITIES: usize = 256;
 /// Maximum names that a column shows.
 const MAX_COLUMN_NAMES: usize = 16;
 
@@ -35,7 +40,7 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         fields.insert("phase".into(), phase_text(kind, phase));
     }
     if !status.message.is_empty() {
-        fields.insert("message".into(), status.message.as_str().into());
+        fields.insert("message".into(), message(&status.message).into());
     }
     fields.insert("observedGeneration".into(), status.observed_generation.into());
     if !status.conditions.is_empty() {
@@ -44,7 +49,7 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
                 "type": condition.kind.as_ref(),
                 "status": if condition.holds { "True" } else { "False" },
                 "reason": condition.reason.as_ref(),
-                "message": condition.message,
+                "message": message(&condition.message),
                 "lastTransitionTime": &*condition.since,
                 "observedGeneration": status.observed_generation,
             })
@@ -75,7 +80,7 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         fields.insert(CLUSTER_ID.into(), (**cluster).into());
     }
     if let Some(device) = &status.device
-        && let Ok(Value::Object(device)) = serde_json::to_value(device)
+        && let Ok(Value::Object(device)) = serde_json::to_value(bounded(device.clone()))
     {
         fields.extend(device);
     }
@@ -168,6 +173,30 @@ pub fn joined<N: std::fmt::Display>(names: impl IntoIterator<Item = N>) -> Optio
     (!shown.is_empty()).then(|| format!("{}{rest}", shown.join(", ")))
 }
 
+/// A message within the bound of its field.
+fn message(text: &str) -> String {
+    Text::at_most(text, MAX_MESSAGE_LEN).into()
+}
+
+/// What a device said of itself, within the bounds of the fields. Capabilities are a set.
+fn bounded(device: DeviceInfo) -> DeviceInfo {
+    let cut = |text: Text, max| Text::at_most(&text, max);
+    let capabilities: BTreeSet<Text> = device.capabilities.iter().map(|one| cut(one.clone(), 256)).collect();
+    let is_bounded =
+        capabilities.len() == device.capabilities.len() && capabilities.len() <= MAX_CAPABILITIES;
+    DeviceInfo {
+        dialect: device.dialect.map(|text| cut(text, 63)),
+        capabilities: if is_bounded {
+            device.capabilities.into_iter().map(|one| cut(one, 256)).collect()
+        } else {
+            capabilities.into_iter().take(MAX_CAPABILITIES).collect()
+        },
+        host_key_fingerprint: device.host_key_fingerprint.map(|text| cut(text, 256)),
+        model: device.model.map(|text| cut(text, 1024)),
+        ..device
+    }
+}
+
 fn port_before((name, before): (&Name, &PortBefore)) -> crds::PortBefore {
     crds::PortBefore {
         name: name.to_string(),
@@ -223,10 +252,7 @@ fn phase_text(kind: Kind, phase: Phase) -> Value {
 }
 
 fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
-    let problem = pod.problem.as_ref().map(|problem| {
-        let end = problem.floor_char_boundary(MAX_MESSAGE_LEN);
-        if end < problem.len() { format!("{}…", &problem[..end]) } else { problem.clone() }
-    });
+    let problem = pod.problem.as_ref().map(|problem| Text::at_most(problem, MAX_POD_MESSAGE_LEN).into());
     crds::PodConfiguration {
         pod_name: pod.name.to_string(),
         config_list: pod.links.iter().map(|entry| link(kind, entry)).collect(),

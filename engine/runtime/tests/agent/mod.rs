@@ -64,7 +64,7 @@ impl Driver for Memory {
         let applied = Applied::Node { networks: networks.collect(), pods: pods.collect() };
         let mut reconciled = Reconciled::applied(applied);
         if let Some(uid) = desired.pods.keys().next().filter(|_| before == 0) {
-            let message = "somebody took an address off it".to_owned();
+            let message = "somebody took an address off it".into();
             reconciled.notes.push(Note { kind: "Repaired".into(), item: Item::pod(uid), message });
         }
         reconciled

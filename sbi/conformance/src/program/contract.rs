@@ -155,6 +155,7 @@ pub async fn invalid_commands_are_refused(fixture: ProgramFixture) {
             id: "t1".into(),
             participants: vec!["c5".into(), "another".into()],
             deadline: "2100-01-01T00:00:00Z".into(),
+            decide_within_ms: Some(60_000),
             decision: None,
         };
         let command = Command { transaction: Some(transaction), ..valid("c5") };

@@ -89,7 +89,7 @@ async fn dead_letters_are_stored_and_retried_on_request() {
     receiver.refuse("a", 1, StatusCode::INTERNAL_SERVER_ERROR);
     let retry = request(CallbackAction::Retry, "a");
     let answer = send_request(&bench.connection, &retry).await.unwrap();
-    let error = Some("answered 500 Internal Server Error".to_owned());
+    let error = Some("answered 500 Internal Server Error".into());
     assert_eq!(answer, CallbackAnswer { delivered: 0, dead: 2, waiting: 0, error });
     let answer = send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(answer, CallbackAnswer { delivered: 2, ..CallbackAnswer::default() });
@@ -159,16 +159,16 @@ async fn endpoint_test_runs_on_request() {
         (answer.delivered, answer.error)
     };
     assert_eq!(test(CallbackAction::TestEndpoint, "a").await, (1, None));
-    let not = "the endpoint test was answered 200 OK, not 204".to_owned();
+    let not = "the endpoint test was answered 200 OK, not 204".into();
     assert_eq!(test(CallbackAction::TestEndpoint, "not-a").await, (0, Some(not)));
     assert_eq!(test(CallbackAction::TestMessage, "a").await, (1, None));
     let got = take(&mut gets).await;
     assert!(got.id.starts_with("test-a-") && got.headers["eno-test"] == "true", "{got:?}");
     assert_eq!(serde_json::from_slice::<Value>(&got.body).unwrap()["metadata"]["name"], "a");
     receiver.refuse("a", 1, StatusCode::BAD_REQUEST);
-    let refused = Some("answered 400 Bad Request".to_owned());
+    let refused = Some("answered 400 Bad Request".into());
     assert_eq!(test(CallbackAction::TestMessage, "a").await, (0, refused));
-    let nowhere = Some("the object has no CallbackURL".to_owned());
+    let nowhere = Some("the object has no CallbackURL".into());
     assert_eq!(test(CallbackAction::TestEndpoint, "silent").await, (0, nowhere));
     assert!(test(CallbackAction::TestMessage, "nobody").await.1.unwrap().contains("does not exist"));
     stop.cancel();

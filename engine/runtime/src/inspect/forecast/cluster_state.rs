@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use eno_core::{Event, Key, Kind, Name, Pod, Uses};
+use eno_schemas::Text;
 use futures::TryStreamExt as _;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Namespace;
@@ -251,7 +252,8 @@ impl ClusterState {
         Ok(cluster.leave_out(left_out, namespace)?)
     }
 
-    fn insert(&mut self, kind: Kind, object: DynamicObject) {
+    fn insert(&mut self, kind: Kind, mut object: DynamicObject) {
+        clean(&mut object);
         if let Some(key) = ingest::key(kind, &object.metadata) {
             self.objects.insert(key, object);
         }
@@ -260,7 +262,8 @@ impl ClusterState {
     /// Makes a change that was watched. False: it changes nothing that is read, as when a watch lists everything again.
     pub fn apply(&mut self, change: ClusterChange) -> bool {
         match change {
-            ClusterChange::Object(key, object) => {
+            ClusterChange::Object(key, mut object) => {
+                object.as_deref_mut().into_iter().for_each(clean);
                 let is_same = |a: &DynamicObject, b: &DynamicObject| {
                     a.metadata.resource_version.is_some()
                         && a.metadata.resource_version == b.metadata.resource_version
@@ -565,4 +568,9 @@ pub fn key_of(object: &DynamicObject) -> Option<Key> {
     let types = object.types.as_ref()?;
     let kind = api::kind(&types.kind).filter(|kind| api::api_version(*kind) == types.api_version)?;
     ingest::key(kind, &object.metadata)
+}
+
+/// Cleans the texts of an object's status: other clients can write it too, and it may be of an older engine.
+pub(crate) fn clean(object: &mut DynamicObject) {
+    object.data.get_mut("status").into_iter().for_each(Text::clean);
 }

@@ -12,6 +12,7 @@ use kube::api::DynamicObject;
 
 pub use eno_core::{Key, Kind, Name};
 
+pub(crate) use cluster_state::clean;
 pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
 pub use diff::{
     Action, Evaluation, Forecast, NadForecast, NodeForecast, ObjectForecast, PodForecast, PortForecast,

@@ -8,7 +8,7 @@ use eno_core::{
     Condition, Confirmed, Kind, LastTransaction, Name, PlacementStatus, PodEntry, PortMemory, Status,
 };
 use eno_nbi_crds as crds;
-use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
+use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -40,10 +40,10 @@ pub fn read(kind: Kind, value: &Value) -> Option<Status> {
 
 fn of_network(kind: Kind, source: crds::Status) -> Status {
     let device = DeviceInfo {
-        dialect: source.dialect,
-        capabilities: source.capabilities,
-        host_key_fingerprint: source.host_key_fingerprint,
-        model: source.model,
+        dialect: source.dialect.map(Text::from),
+        capabilities: source.capabilities.into_iter().map(Text::from).collect(),
+        host_key_fingerprint: source.host_key_fingerprint.map(Text::from),
+        model: source.model.map(Text::from),
         rollback: source.rollback.and_then(|text| serde_json::from_value(text.into()).ok()),
         audit_interval: source.audit_interval.and_then(|seconds| u32::try_from(seconds).ok()),
         change_notifications: source.change_notifications,

@@ -298,3 +298,29 @@ fn bridge_configs_list_nodes() {
     assert_eq!(crate::status::convert::read(Kind::Bridge, &json), Some(status));
     assert_eq!(bridge_node("{node:}"), None);
 }
+
+/// The bounds are those of the CRD.
+#[test]
+fn texts_of_devices_are_within_the_bounds_of_the_fields() {
+    let long = "x".repeat(40 * 1024);
+    let text = |text: &str| eno_schemas::Text::new(text);
+    let mut status = full();
+    status.message = format!("a\u{1b}[2J\u{202e}{long}");
+    status.conditions[0].message.clone_from(&status.message);
+    status.device = Some(DeviceInfo {
+        dialect: Some(text(&long)),
+        capabilities: (0..1000).map(|n| text(&format!("{}{long}", n % 500))).collect(),
+        host_key_fingerprint: Some(text(&long)),
+        model: Some(text(&long)),
+        ..DeviceInfo::default()
+    });
+    let json = to_json(Kind::FabricDevice, &status);
+    let length = |path: &str| json.pointer(path).and_then(Value::as_str).map_or(0, str::len);
+    assert_eq!((length("/message"), length("/conditions/0/message")), (8192, 8192));
+    assert!(json["message"].as_str().unwrap().starts_with("a\u{fffd}[2J\u{fffd}x"));
+    assert_eq!((length("/dialect"), length("/hostKeyFingerprint"), length("/model")), (63, 256, 1024));
+    let capabilities = json["capabilities"].as_array().unwrap();
+    let different: BTreeSet<&str> = capabilities.iter().filter_map(Value::as_str).collect();
+    assert_eq!((capabilities.len(), different.len()), (256, 256));
+    assert!(different.iter().all(|one| one.len() <= 256));
+}
