@@ -75,6 +75,6 @@ fn of_event(event: &Event, key: &Key) -> Entry {
     let text = event.message.clone().unwrap_or_default();
     Entry {
         failed: event.type_.as_deref() == Some("Warning"),
-        ..Entry::new(&at.unwrap_or_default(), EntryKind::Event, key.to_string(), reason, text)
+        ..Entry::new(&at.unwrap_or_default(), EntryKind::Event, key.to_string(), reason, &text)
     }
 }

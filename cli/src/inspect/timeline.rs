@@ -49,11 +49,11 @@ pub(crate) enum EntryKind {
 }
 
 impl Entry {
-    pub(crate) fn new(at: &str, kind: EntryKind, subject: String, what: String, text: String) -> Self {
+    pub(crate) fn new(at: &str, kind: EntryKind, subject: String, what: String, text: &str) -> Self {
         Self {
             at: at.to_owned(),
             what,
-            text: Text::new(&text).into(),
+            text: Text::new(text).into(),
             kind,
             subject,
             failed: false,
@@ -77,7 +77,7 @@ pub(crate) fn of_transition(transition: &Transition) -> Entry {
     Entry {
         failed: transition.phase == Phase::Error,
         phase: Some(transition.phase),
-        ..Entry::new(&transition.at, EntryKind::Phase, object_of(transition), "phase".into(), text)
+        ..Entry::new(&transition.at, EntryKind::Phase, object_of(transition), "phase".into(), &text)
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn of_delivery(delivery: &Delivery, object: &str) -> Entry {
     Entry {
         failed: !matches!(delivery.end, DeliveryEnd::Delivered),
         took_ms: Some(delivery.took_ms),
-        ..Entry::new(&delivery.at, EntryKind::Callback, object.to_owned(), "callback".into(), text)
+        ..Entry::new(&delivery.at, EntryKind::Callback, object.to_owned(), "callback".into(), &text)
     }
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn of_report(report: &Report, texts: bool) -> Option<Entry> {
             || !report.rejected.is_empty(),
         took_ms: report.change.as_ref().map(|change| change.took_ms),
         transaction: report.change.as_ref().and_then(|change| change.transaction.clone()),
-        ..Entry::new(&report.at, EntryKind::Report, target.clone(), target, text)
+        ..Entry::new(&report.at, EntryKind::Report, target.clone(), target, &text)
     })
 }
 

@@ -196,7 +196,7 @@ async fn error_of_a_missing_hello_shows_what_came_instead() {
         (format!("{limit}{END}"), true, "resource-denied: 8 sessions are open", true),
         (reply(1, limit) + END, false, "resource-denied: 8 sessions are open", true),
         (format!("{said}{END}"), false, "Too many sessions of <eno> & others", false),
-        (format!("<hello>\u{1b}[0m{}{END}", "x ".repeat(10_000)), false, "<hello> [0mx x", false),
+        (format!("<hello>\u{1b}[0m{}{END}", "x ".repeat(10_000)), false, "<hello>\u{fffd}[0mx x", false),
     ] {
         let error = failed_hello(sent.as_bytes(), ends).await;
         let shown = error.to_string();

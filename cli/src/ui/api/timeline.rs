@@ -122,7 +122,7 @@ async fn of_messages(messages: &Messages, of: &Of) -> anyhow::Result<Vec<Entry>>
     for (target, command) in commands {
         if let Some((command, at)) = command.filter(|(_, at)| !at.is_empty()) {
             let text = format!("the last command, {}", command.generation);
-            entries.push(Entry::new(&at, EntryKind::Command, target.clone(), target, text));
+            entries.push(Entry::new(&at, EntryKind::Command, target.clone(), target, &text));
         }
     }
     Ok(entries)

@@ -17,7 +17,7 @@ use crate::cloud::fixture::{Cloud, PHYSICAL, Role};
 #[derive(Clone, Copy)]
 struct Repeated {
     before: &'static str,
-    repeated: &'static str,
+    part: &'static str,
     times: usize,
     after: &'static str,
 }
@@ -25,8 +25,8 @@ struct Repeated {
 impl Repeated {
     fn body(self) -> Body {
         const AT_ONCE: usize = 10_000;
-        let Self { before, repeated, times, after } = self;
-        let chunk = Bytes::from(repeated.repeat(AT_ONCE));
+        let Self { before, part, times, after } = self;
+        let chunk = Bytes::from(part.repeat(AT_ONCE));
         let middle = std::iter::repeat_n(chunk, times / AT_ONCE);
         let all = std::iter::once(before.into()).chain(middle).chain([after.into()]);
         Body::from_stream(futures::stream::iter(all.map(Ok::<Bytes, std::convert::Infallible>)))
@@ -99,8 +99,8 @@ async fn answer(State(shared): State<Arc<Hostile>>, request: Request) -> Respons
 }
 
 const ANSWERS: [Answer; 6] = {
-    const fn list(repeated: &'static str, times: usize) -> Answer {
-        Answer::Neutron(Repeated { before: r#"{"networks":[0"#, repeated, times, after: "]}" })
+    const fn list(part: &'static str, times: usize) -> Answer {
+        Answer::Neutron(Repeated { before: r#"{"networks":[0"#, part, times, after: "]}" })
     }
     [
         // 60 MiB.
@@ -109,7 +109,7 @@ const ANSWERS: [Answer; 6] = {
         list(",{}", 4 << 20),
         list(r#","0123456789""#, 1 << 20),
         Answer::Pages,
-        Answer::Keystone(Repeated { before: "[0", repeated: ",0", times: 7 << 20, after: "]" }),
+        Answer::Keystone(Repeated { before: "[0", part: ",0", times: 7 << 20, after: "]" }),
     ]
 };
 
