@@ -544,9 +544,10 @@ fn too_long(what: &str, limit: usize) -> String {
     format!("{what} has more than {} MiB", limit >> 20)
 }
 
-/// Items per page of a list. Each item is some hundred bytes, but a trunk with all its VLANs is 0.5 MB.
+/// Items per page of a list. Each item is some hundred bytes, but a trunk with all VLANs is 0.5 MB, and 5 MB when it is
+/// parsed.
 fn page_size(query: &[(&str, &str)]) -> &'static str {
-    if query.contains(&("fields", "sub_ports")) { "4" } else { "1000" }
+    if query.contains(&("fields", "sub_ports")) { "8" } else { "1000" }
 }
 
 /// Why TLS refused the server's certificate.

@@ -8,7 +8,9 @@ use super::*;
 async fn seeds(admin: &Client, home: &Path) -> (BTreeSet<String>, BTreeSet<String>) {
     let accepted = data(admin, SYSTEM, "eno-nats").await;
     let files = ContextStore::at(home).cluster("test").read().expect("files");
-    let seeds = files.into_iter().filter(|(name, _)| std::path::Path::new(name).extension().is_some_and(|end| end == "seed"));
+    let seeds = files
+        .into_iter()
+        .filter(|(name, _)| std::path::Path::new(name).extension().is_some_and(|end| end == "seed"));
     let (mut refused, mut names) = (BTreeSet::new(), BTreeSet::new());
     for (name, seed) in seeds {
         let public = nkeys::KeyPair::from_seed(seed.trim()).expect("a seed").public_key();
