@@ -9,6 +9,7 @@ use eno_sbi::random;
 use kube::api::{ApiResource, Object, ObjectMeta};
 use kube::runtime::utils::ResetTimerBackoff;
 use kube::runtime::watcher;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::watch::networks;
@@ -81,12 +82,15 @@ impl WorkloadKind {
         let (Some(namespace), spec) = (workload.metadata.namespace.as_deref(), &workload.spec) else {
             return Vec::new();
         };
+        let status = workload.status.iter().flatten().next();
         let (stopped, template) = match self {
             Self::Deployment | Self::StatefulSet => (spec.replicas == Some(0), &spec.template),
             // Between two runs it has no pods.
-            Self::CronJob => (true, &spec.job_template.spec.template),
+            Self::CronJob => {
+                let is_running = status.is_some_and(|status| status.active.iter().flatten().next().is_some());
+                (!is_running, &spec.job_template.spec.template)
+            }
             Self::VirtualMachine => {
-                let status = workload.status.iter().flatten().next();
                 let is_off = spec.running == Some(false) || spec.run_strategy.as_deref() == Some("Halted");
                 let printable = status.and_then(|status| status.printable_status.as_deref());
                 (is_off || printable == Some("Stopped"), &spec.template)
@@ -205,6 +209,9 @@ struct MultusNetwork {
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     printable_status: Option<String>,
+    /// The running Jobs of a CronJob.
+    #[serde(skip_serializing)]
+    active: Option<Vec<IgnoredAny>>,
 }
 
 #[cfg(test)]
@@ -247,6 +254,8 @@ mod tests {
         }
         let spec = json!({ "schedule": "@daily", "jobTemplate": { "spec": { "template": template() } } });
         assert_eq!(named(WorkloadKind::CronJob, &spec, &json!({})), TEMPLATE);
+        let running = json!({ "active": [{ "kind": "Job", "name": "j" }] });
+        assert!(named(WorkloadKind::CronJob, &spec, &running).is_empty());
     }
 
     #[test]
