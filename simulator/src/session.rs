@@ -13,7 +13,7 @@ use crate::netconf::xml::{self, Document, NETCONF, push_attribute};
 use crate::switch::{OpenedSession, Reply, RpcOutcome, Switch};
 
 /// Maximum length of a message that a switch accepts, in bytes.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+const MAX_MESSAGE_BYTES: usize = 128 << 20;
 
 /// A session ended abnormally.
 #[derive(Debug, thiserror::Error)]
