@@ -302,3 +302,25 @@ fn macvlan_uses_the_vlan_subinterface_as_master() {
     assert_eq!(links[0].kind, LinkKind::Macvlan { master: "eth1".into() });
     assert_eq!(links.len(), 2);
 }
+
+/// The node, which is away, can't confirm that the pod has lost the interface with the name.
+#[test]
+fn interface_keeps_its_name_with_a_new_engine_while_the_node_is_away() {
+    const OTHER: &str = "attach.eno.k8s.io/b";
+    let mut w = hot_plug_world(Some(("10.1.0.10", "10.1.0.11")));
+    for name in ["a", "b"] {
+        w.apply(attachment(name, &["s"], "cp"));
+    }
+    w.apply_pod_and_settle(pod("x", "node1", &[(OTHER, "data")]));
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, ""), (OTHER, "data")]));
+    w.remove_node_and_settle("node1");
+    w.apply_pod_and_settle(pod("x", "node1", &[(HOT, "data"), (OTHER, "data")]));
+    let a = attachment_key("a");
+    let problem = "the name data is taken by an interface of L2ServiceAttachment b";
+    for restarted in [false, true] {
+        if restarted {
+            w.restart_and_settle();
+        }
+        assert_eq!(pod_entry(&w, &a, "x").problem.as_deref(), Some(problem), "restarted {restarted}");
+    }
+}

@@ -58,6 +58,7 @@ impl Pods {
     /// Plans what one object gives to one pod.
     pub(super) fn plan(&mut self, store: &Store, nodes: &mut Nodes, key: &Key, uid: &Name, work: &mut Work) {
         work.evaluate.insert(key.clone());
+        self.recount_lost(store, key, uid, work);
         let Some(state) = self.states.get(uid) else { return self.drop_entry(store, key, uid, work) };
         self.view_queue.insert(uid.clone());
         let name = state.pod.name.clone();
@@ -88,6 +89,7 @@ impl Pods {
         } else {
             self.blocked.remove(&(key.clone(), uid.clone()));
         }
+        self.recount_lost(store, key, uid, work);
         self.settle_entry(store, nodes, key, uid, work);
     }
 
@@ -184,6 +186,7 @@ impl Pods {
             Some(node) => {
                 nodes.track_removal(&node, uid);
                 entry.withdrawal.get_or_insert(Withdrawal { node, version: nodes.version() });
+                self.recount_lost(store, key, uid, work);
                 self.settle_entry(store, nodes, key, uid, work);
             }
             None => self.drop_entry(store, key, uid, work),

@@ -8,9 +8,10 @@ use ipnet::IpNet;
 
 use crate::nad::sharing::lease_changed;
 use crate::node::Nodes;
+use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
 use crate::pods::template::{self, Template};
-use crate::pods::{Lease, Pods, Withdrawal};
+use crate::pods::{Entry, Lease, Pods, Withdrawal};
 use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
@@ -54,6 +55,10 @@ impl Pods {
             own.retiring = retiring;
             own.ifname = entry.links.iter().find(|link| link.link == key.name).map(|link| link.name.clone());
             own.was_granted = had_any;
+            // Another object of the pod that wants the same name comes second, whichever is planned first.
+            let names = entry.links.iter().map(|link| Claim::Name(entry.uid.clone(), link.name.clone()));
+            let claims = names.filter(|name| !self.claims.contains_key(name)).collect();
+            self.set_claims(key, &entry.uid, claims);
             let work = (key.clone(), entry.uid.clone());
             if had_any {
                 self.queue_first.insert(work)
@@ -157,6 +162,42 @@ impl Pods {
             }
         }
         Ok(leases)
+    }
+
+    /// Counts the addresses that a pod is losing where the next leader would: in the pool that the present spec gives
+    /// them, or in [`PoolKey::Unknown`].
+    pub(super) fn recount_lost(&mut self, store: &Store, key: &Key, uid: &Name, work: &mut Work) {
+        let is_losing = |entry: &Entry| !entry.retiring.is_empty() || entry.withdrawal.is_some();
+        if !self.entry(key, uid).is_some_and(is_losing) {
+            return;
+        }
+        let templates = self.templates_of(store, key);
+        let provider = self.providers.get_mut(key);
+        let Some(entry) = provider.and_then(|provider| provider.entries.get_mut(uid)) else { return };
+        let withdrawn = entry.leases.iter_mut().filter(|_| entry.withdrawal.is_some());
+        let withdrawn = withdrawn.flat_map(|(link, own)| own.iter_mut().map(move |lease| (link, lease)));
+        let retiring = entry.retiring.iter_mut().map(|(link, lease)| (&*link, lease));
+        let mut is_moved = false;
+        for (link, lease) in withdrawn.chain(retiring) {
+            let (ip, holder) = (lease.address.addr(), (key.clone(), uid.clone(), link.clone()));
+            let mut has_it = |pool: &PoolKey| *pool == lease.pool || self.ipam.take(pool, ip, &holder);
+            let pool = pool_of(store, key, &templates, link, lease.address).filter(&mut has_it);
+            let pool = pool.unwrap_or_else(|| {
+                has_it(&PoolKey::Unknown);
+                PoolKey::Unknown
+            });
+            if pool != lease.pool {
+                let former = std::mem::replace(&mut lease.pool, pool);
+                self.ipam.release(&former, ip);
+                for pool in [&former, &lease.pool] {
+                    lease_changed(store, pool, ip, work);
+                }
+                is_moved = true;
+            }
+        }
+        if is_moved {
+            self.unblock();
+        }
     }
 
     /// Releases what a node has confirmed to be gone.
