@@ -6,6 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::Context;
+use async_nats::jetstream::stream::LastRawMessageErrorKind;
+use eno_control_plane::NatsUser;
 use eno_lab::sandbox::{ProcessOverrides, Role};
 use eno_nbi_crds::{FabricDevice, Phase};
 use eno_simulator::When;
@@ -102,6 +105,8 @@ pub struct FaultInjectionTest<'a> {
     pub(super) silent: Mutex<Option<String>>,
     /// The receiver of callbacks.
     receiver: Receiver,
+    /// A connection that no fault cuts.
+    undisturbed: Context,
     /// Number of runs so far.
     runs: AtomicU32,
 }
@@ -133,6 +138,7 @@ impl<'a> FaultInjectionTest<'a> {
             nats,
             silent: Mutex::default(),
             receiver: Receiver::start().await,
+            undisturbed: system.nats(NatsUser::Admin).await,
             runs: AtomicU32::new(0),
         };
         test.until_synced().await;
@@ -204,7 +210,20 @@ impl<'a> FaultInjectionTest<'a> {
             }
             injected.extend(hit.map(|hit| (stage, hit)));
         }
+        self.until_forgotten(&run).await.map_err(|what| Deviation { what, leftover: None })?;
         Ok(injected)
+    }
+
+    /// Waits until the driver has no command for the run's own target. It has the same switch as that of the next run.
+    async fn until_forgotten(&self, run: &str) -> Result<(), String> {
+        let target = format!("{run}-{SPARE}");
+        let subject = format!("eno.v1.command.netconf.{target}");
+        let forgotten = poll(async || {
+            let stream = self.undisturbed.get_stream("ENO_COMMANDS").await.ok()?;
+            let last = stream.get_last_raw_message_by_subject(&subject).await;
+            last.is_err_and(|error| error.kind() == LastRawMessageErrorKind::NoMessageFound).then_some(())
+        });
+        forgotten.await.ok_or_else(|| format!("{target} has a command, though its FabricDevice is gone"))
     }
 
     /// Deletes what a failed run left, so that the next run starts like the first; returns what remains.
