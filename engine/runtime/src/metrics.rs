@@ -38,6 +38,12 @@ pub struct DeviceLabel {
     device: String,
 }
 
+/// A kind of custom resources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabel {
+    kind: &'static str,
+}
+
 /// A driver, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DriverLabel {
@@ -111,6 +117,8 @@ pub struct Metrics {
     malformed: Family<What, Counter>,
     /// Broken watches by kind.
     watch_errors: Family<What, Counter>,
+    /// The kinds that the API server does not know.
+    kind_absent: Family<KindLabel, Gauge>,
     /// Unix time in seconds of the last full sync; 0: never.
     pub synced: Gauge<u64, AtomicU64>,
     /// Seconds from acquiring the Lease until all initial commands were published; 0: not yet.
@@ -149,6 +157,7 @@ impl Default for Metrics {
             node_logins: Family::default(),
             malformed: Family::default(),
             watch_errors: Family::default(),
+            kind_absent: Family::default(),
             synced: Gauge::default(),
             catch_up: Gauge::default(),
         }
@@ -216,6 +225,11 @@ impl Metrics {
         all.register("node_logins", "Logins of agents to NATS by outcome", self.node_logins.clone());
         all.register("malformed", "Messages that could not be read", self.malformed.clone());
         all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
+        all.register(
+            "kind_absent",
+            "1 while the API server does not know the kind",
+            self.kind_absent.clone(),
+        );
         all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
         all.register(
             "catch_up_seconds",
@@ -350,6 +364,11 @@ impl Metrics {
         self.watch_errors.get_or_create(&What { what }).inc();
     }
 
+    /// Whether the API server lacks a kind.
+    pub fn kind_absent(&self, kind: &'static str, is_absent: bool) {
+        self.kind_absent.get_or_create(&KindLabel { kind }).set(i64::from(is_absent));
+    }
+
     /// Resets the metrics of a leadership that ended.
     pub fn reset(&self) {
         self.objects.clear();
@@ -357,6 +376,7 @@ impl Metrics {
         self.device_up.clear();
         self.device_drift.clear();
         self.drivers.clear();
+        self.kind_absent.clear();
         self.nodes.set(0);
         self.stream_bytes.clear();
         self.stream_limits.clear();

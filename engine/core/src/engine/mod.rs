@@ -10,6 +10,7 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 //! 6. [`crate::schedule`]: the commands of targets that may be published now are issued.
 
+mod absent;
 mod commands;
 mod objects;
 mod reports;
