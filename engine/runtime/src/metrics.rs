@@ -71,6 +71,8 @@ pub struct Metrics {
     device_drift: Family<DeviceLabel, Gauge>,
     /// Live processes of each driver.
     drivers: Family<DriverLabel, Gauge>,
+    /// By how many seconds the clock of each driver is ahead of this process's.
+    clock_skew: Family<DriverLabel, Gauge<f64, AtomicU64>>,
     /// Nodes that should have an agent.
     pub nodes: Gauge,
     /// Size of each stream in bytes.
@@ -134,6 +136,7 @@ impl Default for Metrics {
             device_up: Family::default(),
             device_drift: Family::default(),
             drivers: Family::default(),
+            clock_skew: Family::default(),
             nodes: Gauge::default(),
             stream_bytes: Family::default(),
             stream_limits: Family::default(),
@@ -183,6 +186,11 @@ impl Metrics {
             self.device_drift.clone(),
         );
         all.register("drivers", "Live processes of each driver", self.drivers.clone());
+        all.register(
+            "driver_clock_skew_seconds",
+            "Largest difference of a driver's clock from the engine's; negative: behind",
+            self.clock_skew.clone(),
+        );
         all.register("nodes", "Nodes that should have an agent", self.nodes.clone());
         all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
         all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
@@ -288,6 +296,19 @@ impl Metrics {
         self.drivers.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// The largest difference of the clock of a process of a driver; `None`: unknown.
+    pub fn clock_skew(&self, driver: &Name, skew: Option<f64>) {
+        let label = DriverLabel { driver: driver.to_string() };
+        match skew {
+            Some(skew) => {
+                self.clock_skew.get_or_create(&label).set(skew);
+            }
+            None => {
+                self.clock_skew.remove(&label);
+            }
+        }
+    }
+
     /// What the streams hold.
     pub fn streams(&self, uses: &[StreamUse]) {
         let count = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -376,6 +397,7 @@ impl Metrics {
         self.device_up.clear();
         self.device_drift.clear();
         self.drivers.clear();
+        self.clock_skew.clear();
         self.kind_absent.clear();
         self.nodes.set(0);
         self.stream_bytes.clear();
