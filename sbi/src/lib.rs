@@ -4,6 +4,7 @@
 mod audits;
 mod baseline;
 mod certificates;
+mod clock_skew;
 pub mod daemon;
 mod driver;
 pub mod host;
@@ -19,6 +20,7 @@ mod work;
 pub use audits::AuditSchedule;
 pub use baseline::{Baseline, BaselineGuard};
 pub use certificates::{CertificateEnd, Certificates};
+pub use clock_skew::{MAX_CLOCK_SKEW, clock_skew};
 pub use daemon::{DriverAbout, driver_main};
 pub use driver::{Driver, Identity, Reconciled};
 pub use eno_program::VERSION;

@@ -274,13 +274,20 @@ impl Work {
 }
 
 /// Sets the deadline of a transaction by the clock of this process, which only then compares it with its own time.
-/// `age`: the time since NATS stored the command.
+/// `age`: the time since NATS stored the command. No command has a change held for longer than
+/// [`Transaction::MAX_DECIDE_WITHIN_MS`], whatever it says.
 pub(crate) fn set_deadline(transaction: &mut Transaction, age: Duration, now: jiff::Timestamp) {
-    if let Some(within) = transaction.decide_within_ms {
-        let left = Duration::from_millis(within).saturating_sub(age);
-        let deadline = now.checked_add(left).unwrap_or(jiff::Timestamp::MAX);
-        transaction.deadline = deadline.to_string();
-    }
+    let longest = Duration::from_millis(Transaction::MAX_DECIDE_WITHIN_MS);
+    let after = |left: Duration| now.checked_add(left).unwrap_or(jiff::Timestamp::MAX);
+    let deadline = match transaction.decide_within_ms {
+        Some(within) => after(Duration::from_millis(within).min(longest).saturating_sub(age)),
+        // An unreadable deadline has passed.
+        None => match transaction.deadline.parse::<jiff::Timestamp>() {
+            Ok(deadline) => deadline.min(after(longest)),
+            Err(_) => return,
+        },
+    };
+    transaction.deadline = deadline.to_string();
 }
 
 /// Time to the deadline; `None`: it has passed or is unreadable.

@@ -110,10 +110,16 @@ pub struct Transaction {
     /// Drivers use it only if `decideWithinMs` is absent, as in commands of earlier engines.
     pub deadline: String,
     /// Milliseconds until the deadline, from the time at which NATS stored the command. So no clock of the engine
-    /// matters. A driver subtracts the age of the message, by the clock of NATS.
+    /// matters. A driver subtracts the age of the message, by the clock of NATS. An engine allows 30 s.
+    #[schemars(range(max = Self::MAX_DECIDE_WITHIN_MS))]
     pub decide_within_ms: Option<u64>,
     /// The decision; absent: none yet.
     pub decision: Option<Decision>,
+}
+
+impl Transaction {
+    /// Maximum of [`Self::decide_within_ms`]: a driver holds a change for no longer.
+    pub const MAX_DECIDE_WITHIN_MS: u64 = 300_000;
 }
 
 /// How a transaction ends.

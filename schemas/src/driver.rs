@@ -23,6 +23,9 @@ pub struct DriverHello {
     pub capabilities: Vec<String>,
     /// The only target that it works on; absent: every target that is commanded of the driver.
     pub target: Option<String>,
+    /// The time at which it was sent, RFC 3339, by the clock of the driver. Others compare it with their own clocks.
+    /// Absent: unknown.
+    pub at: Option<String>,
 }
 
 /// The kinds of targets.

@@ -1,5 +1,6 @@
 //! Clocks of the API server, this machine and the nodes.
 
+use eno_sbi::MAX_CLOCK_SKEW;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Check, Fact, Name, Problem, count, listed};
@@ -103,6 +104,42 @@ pub fn judge_nodes(leases: &[NodeLease], now: Timestamp) -> Check {
     Check::warning(name, subject, Problem::new(what, "synchronise the nodes and the control plane with NTP"))
 }
 
+/// The clock of a process of a driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverClock {
+    /// The driver and the name of the process.
+    pub process: String,
+    /// By how much it is ahead of this machine's; negative: behind.
+    pub ahead: SignedDuration,
+}
+
+/// The check of the clocks of drivers and agents. `server`: by how much the API server's clock is ahead of this machine's.
+pub fn judge_drivers(clocks: &Fact<Vec<DriverClock>>, server: SignedDuration) -> Check {
+    let name = Name::DriverClocks;
+    let clocks = match clocks {
+        Ok(clocks) => clocks,
+        Err(unread) => return Check::unread(name, "", unread),
+    };
+    let subject = count(clocks.len(), "process");
+    if clocks.is_empty() {
+        return Check::skipped(name, subject, "no driver tells its time");
+    }
+    let wrong: Vec<String> = clocks
+        .iter()
+        .filter_map(|clock| {
+            let ahead = clock.ahead - server;
+            let direction = if ahead.is_positive() { "ahead" } else { "behind" };
+            (ahead.abs() > MAX_CLOCK_SKEW)
+                .then(|| format!("{} is {} s {direction}", clock.process, ahead.as_secs().abs()))
+        })
+        .collect();
+    if wrong.is_empty() {
+        return Check::ok(name, subject);
+    }
+    let what = format!("clocks of drivers differ from the API server's: {}", listed(wrong));
+    Check::warning(name, subject, Problem::new(what, "synchronise the nodes of these pods with NTP"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Unread;
@@ -131,6 +168,24 @@ mod tests {
             assert_outcome(&judge_server(&time(ahead)), expected);
         }
         assert_outcome(&judge_server(&Err(Unread::Failed("no Date".into()))), "failed: no Date");
+    }
+
+    #[test]
+    fn distant_driver_clocks_are_reported() {
+        // This machine is 60 s behind the API server.
+        let server = SignedDuration::from_secs(60);
+        let clock = |process: &str, ahead| DriverClock {
+            process: process.into(),
+            ahead: SignedDuration::from_secs(ahead),
+        };
+        for (clocks, expected) in [
+            (vec![clock("netconf a", 60), clock("nad b", 31), clock("nad c", 90)], "ok"),
+            (vec![clock("netconf a", 60), clock("nad b", 29)], "warning: nad b is 31 s behind"),
+            (vec![clock("node n", 95)], "warning: node n is 35 s ahead"),
+            (vec![], "skipped: no driver tells its time"),
+        ] {
+            assert_outcome(&judge_drivers(&Ok(clocks), server), expected);
+        }
     }
 
     #[test]

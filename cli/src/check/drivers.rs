@@ -143,6 +143,7 @@ mod tests {
             kinds: Vec::new(),
             capabilities: Vec::new(),
             target: (driver == NODE_DRIVER).then(|| instance.to_owned()),
+            at: None,
         }
     }
 

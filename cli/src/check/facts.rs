@@ -251,7 +251,7 @@ impl Installed {
         checks.push(objects::judge_callbacks(self.nats.callbacks.as_ref(), &objects));
         let agents = self.workloads.iter().find(|(workload, _)| workload.kind == WorkloadKind::DaemonSet);
         let agents_of_pods = agents.map(|(_, fact)| workloads::nodes_of_ready_pods(fact));
-        checks.extend(self.nats.checks(self.at));
+        checks.extend(self.nats.checks(self.at, ahead(&self.cluster.time)));
         checks.extend(self.driver_checks(&devices, agents_of_pods));
         checks
     }

@@ -6,10 +6,12 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::GetStreamErrorKind;
 use eno_engine::callbacks::{dead_letters, undelivered};
 use eno_engine::trace::STREAMS;
+use eno_sbi::clock_skew;
 use eno_sbi::nats::{Connection, Content, Selection, for_each_stored};
 use eno_schemas::{DriverHello, Subject, SubjectKind, decode, subject};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use super::clocks::{DriverClock, judge_drivers};
 use super::gather::Gather;
 use super::nats::{
     self as judge, Backlog, Login, Replica, Stream, Streams, judge_backlog, judge_login, judge_space,
@@ -27,6 +29,7 @@ pub(super) struct NatsFacts {
     streams: Streams,
     backlog: Fact<Backlog>,
     pub(super) hellos: Fact<Vec<DriverHello>>,
+    clocks: Fact<Vec<DriverClock>>,
     /// `None`: without a login.
     pub(super) callbacks: Option<Fact<CallbackFacts>>,
 }
@@ -40,18 +43,23 @@ impl NatsFacts {
             streams: Err(unread()),
             backlog: Err(unread()),
             hellos: Err(unread()),
+            clocks: Err(unread()),
             callbacks: None,
         }
     }
 
-    pub(super) fn checks(&self, now: Timestamp) -> Vec<Check> {
+    /// `now`: the time of the API server; `ahead`: by how much its clock is ahead of this machine's.
+    pub(super) fn checks(&self, now: Timestamp, ahead: SignedDuration) -> Vec<Check> {
         let login = judge_login(&self.login, self.server.as_deref());
         let others = match self.login.obstacle() {
-            Some(why) => [Name::Streams, Name::StreamSpace, Name::CommandBacklog]
+            Some(why) => [Name::Streams, Name::StreamSpace, Name::CommandBacklog, Name::DriverClocks]
                 .map(|name| Check::skipped(name, "", why)),
-            None => {
-                [judge_streams(&self.streams), judge_space(&self.streams), judge_backlog(&self.backlog, now)]
-            }
+            None => [
+                judge_streams(&self.streams),
+                judge_space(&self.streams),
+                judge_backlog(&self.backlog, now),
+                judge_drivers(&self.clocks, ahead),
+            ],
         };
         [login].into_iter().chain(others).collect()
     }
@@ -76,12 +84,17 @@ pub(super) async fn nats(gather: &Gather, messages: &NatsClientArgs) -> NatsFact
         gather.within("reading which drivers are alive", hellos(&connection)),
         gather.within("reading what is known of callbacks", callbacks(&connection)),
     );
+    let (hellos, clocks) = match hellos {
+        Ok((hellos, clocks)) => (Ok(hellos), Ok(clocks)),
+        Err(unread) => (Err(unread.clone()), Err(unread)),
+    };
     NatsFacts {
         login: Login::In(info.version),
         server: Some(format!("server {}", info.server_name)),
         streams,
         backlog,
         hellos,
+        clocks,
         callbacks: Some(callbacks),
     }
 }
@@ -158,19 +171,23 @@ async fn times(
     read.await.map_err(|error| failed(&format!("reading the stream {stream}"), error))
 }
 
-async fn hellos(connection: &Connection) -> Fact<Vec<DriverHello>> {
+/// The drivers that are alive, and the clocks of those that tell their time.
+async fn hellos(connection: &Connection) -> Fact<(Vec<DriverHello>, Vec<DriverClock>)> {
     let read = async {
         let (stream, of) =
             (subject::bucket_stream(subject::DRIVERS), subject::of_bucket(subject::DRIVERS, ">"));
-        let mut hellos = Vec::new();
+        let (mut hellos, mut clocks) = (Vec::new(), Vec::new());
         for_each_stored(&connection.jetstream, Selection::last(&stream, &of), |message| {
             // A hello that breaks the schema is of another version.
-            if let Content::Payload(payload) = message.content {
-                hellos.extend(decode(&payload).ok());
-            }
+            let Content::Payload(payload) = message.content else { return };
+            let Ok(hello) = decode::<DriverHello>(&payload) else { return };
+            let ahead = hello.at.as_deref().and_then(|at| clock_skew(at, message.age, Timestamp::now()));
+            let process = format!("{} {}", hello.driver, hello.instance);
+            clocks.extend(ahead.map(|ahead| DriverClock { process, ahead }));
+            hellos.push(hello);
         })
         .await?;
-        Ok::<_, async_nats::Error>(hellos)
+        Ok::<_, async_nats::Error>((hellos, clocks))
     };
     read.await.map_err(|error| failed("reading which drivers are alive", error))
 }

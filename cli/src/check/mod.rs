@@ -111,6 +111,8 @@ pub enum Name {
     ApiServerClock,
     /// The API server and the nodes have the same time.
     NodeClocks,
+    /// The API server and the drivers have the same time.
+    DriverClocks,
     /// The operator's namespaces exist.
     Namespaces,
     /// The CustomResourceDefinitions are those of this version.
@@ -173,7 +175,7 @@ impl Name {
             | Self::PodSecurity
             | Self::AdmissionPolicies
             | Self::EarlierInstallation => Category::Cluster,
-            Self::ApiServerClock | Self::NodeClocks => Category::Clocks,
+            Self::ApiServerClock | Self::NodeClocks | Self::DriverClocks => Category::Clocks,
             Self::Namespaces
             | Self::Definitions
             | Self::OperatorPolicies

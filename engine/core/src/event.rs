@@ -1,6 +1,6 @@
 //! The events that come into the core, and the effects that it emits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use eno_schemas::{Generation, Phase, Report};
@@ -54,6 +54,8 @@ pub enum Event {
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
     HoldCapableDrivers(BTreeSet<Name>),
+    /// The drivers whose clocks differ from that of the engine, and how.
+    SkewedDrivers(BTreeMap<Name, Name>),
     /// A switch missed the deadline of its transaction, or its driver is silent and gets the next command all the
     /// same. It takes part in no transaction until it has applied something on its own.
     MissedDeadline(Name),

@@ -1,6 +1,7 @@
 //! Tests of the core against a simulated cluster: object lifecycles, and properties over random histories.
 //! All of them are one binary, because each test binary links every dependency again.
 
+mod absent_kinds;
 mod address_pools;
 mod attachment_users;
 mod closed_ports;

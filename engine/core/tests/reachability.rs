@@ -3,7 +3,7 @@
 #![allow(clippy::many_single_char_names, reason = "a, b and s are objects of those names")]
 
 use eno_core::spec::{LeadsTo, PhysicalNetworkSpec, Plugin, Spec};
-use eno_core::{Key, Kind, Object, Target};
+use eno_core::{Event, Key, Kind, Object, Target};
 use eno_schemas::Phase;
 
 use crate::edits::edit_point;
@@ -329,5 +329,19 @@ fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
         for key in [&other, &c] {
             assert_eq!(w.statuses[key], before[key], "{key}");
         }
+    }
+}
+
+#[test]
+fn skewed_clock_of_a_driver_is_a_condition_of_its_devices() {
+    let mut w = World::leaf_spine();
+    let leaf = device_key("leaf1");
+    let skew = |w: &World| condition(&w.statuses[&leaf], "ClockSkew").map(|found| found.message.clone());
+    for (driver, expected) in [("nad", None), ("netconf", Some("its clock is behind")), ("nad", None)] {
+        let drivers = [(to_name(driver), to_name("its clock is behind"))];
+        w.engine.handle(Event::SkewedDrivers(drivers.into()));
+        w.settle();
+        assert_eq!(skew(&w).as_deref(), expected);
+        assert_eq!(w.phase(&leaf), Phase::Ready, "networks do not depend on the clock");
     }
 }

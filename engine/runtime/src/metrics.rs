@@ -38,6 +38,12 @@ pub struct DeviceLabel {
     device: String,
 }
 
+/// A kind of custom resources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabel {
+    kind: &'static str,
+}
+
 /// A driver, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct DriverLabel {
@@ -65,6 +71,8 @@ pub struct Metrics {
     device_drift: Family<DeviceLabel, Gauge>,
     /// Live processes of each driver.
     drivers: Family<DriverLabel, Gauge>,
+    /// By how many seconds the clock of each driver is ahead of this process's.
+    clock_skew: Family<DriverLabel, Gauge<f64, AtomicU64>>,
     /// Nodes that should have an agent.
     pub nodes: Gauge,
     /// Size of each stream in bytes.
@@ -111,6 +119,8 @@ pub struct Metrics {
     malformed: Family<What, Counter>,
     /// Broken watches by kind.
     watch_errors: Family<What, Counter>,
+    /// The kinds that the API server does not know.
+    kind_absent: Family<KindLabel, Gauge>,
     /// Unix time in seconds of the last full sync; 0: never.
     pub synced: Gauge<u64, AtomicU64>,
     /// Seconds from acquiring the Lease until all initial commands were published; 0: not yet.
@@ -126,6 +136,7 @@ impl Default for Metrics {
             device_up: Family::default(),
             device_drift: Family::default(),
             drivers: Family::default(),
+            clock_skew: Family::default(),
             nodes: Gauge::default(),
             stream_bytes: Family::default(),
             stream_limits: Family::default(),
@@ -149,6 +160,7 @@ impl Default for Metrics {
             node_logins: Family::default(),
             malformed: Family::default(),
             watch_errors: Family::default(),
+            kind_absent: Family::default(),
             synced: Gauge::default(),
             catch_up: Gauge::default(),
         }
@@ -174,6 +186,11 @@ impl Metrics {
             self.device_drift.clone(),
         );
         all.register("drivers", "Live processes of each driver", self.drivers.clone());
+        all.register(
+            "driver_clock_skew_seconds",
+            "Largest difference of a driver's clock from the engine's; negative: behind",
+            self.clock_skew.clone(),
+        );
         all.register("nodes", "Nodes that should have an agent", self.nodes.clone());
         all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
         all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
@@ -216,6 +233,11 @@ impl Metrics {
         all.register("node_logins", "Logins of agents to NATS by outcome", self.node_logins.clone());
         all.register("malformed", "Messages that could not be read", self.malformed.clone());
         all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
+        all.register(
+            "kind_absent",
+            "1 while the API server does not know the kind",
+            self.kind_absent.clone(),
+        );
         all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
         all.register(
             "catch_up_seconds",
@@ -272,6 +294,19 @@ impl Metrics {
     pub fn driver(&self, name: &Name, count: usize) {
         let label = DriverLabel { driver: name.to_string() };
         self.drivers.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The largest difference of the clock of a process of a driver; `None`: unknown.
+    pub fn clock_skew(&self, driver: &Name, skew: Option<f64>) {
+        let label = DriverLabel { driver: driver.to_string() };
+        match skew {
+            Some(skew) => {
+                self.clock_skew.get_or_create(&label).set(skew);
+            }
+            None => {
+                self.clock_skew.remove(&label);
+            }
+        }
     }
 
     /// What the streams hold.
@@ -350,6 +385,11 @@ impl Metrics {
         self.watch_errors.get_or_create(&What { what }).inc();
     }
 
+    /// Whether the API server lacks a kind.
+    pub fn kind_absent(&self, kind: &'static str, is_absent: bool) {
+        self.kind_absent.get_or_create(&KindLabel { kind }).set(i64::from(is_absent));
+    }
+
     /// Resets the metrics of a leadership that ended.
     pub fn reset(&self) {
         self.objects.clear();
@@ -357,6 +397,8 @@ impl Metrics {
         self.device_up.clear();
         self.device_drift.clear();
         self.drivers.clear();
+        self.clock_skew.clear();
+        self.kind_absent.clear();
         self.nodes.set(0);
         self.stream_bytes.clear();
         self.stream_limits.clear();

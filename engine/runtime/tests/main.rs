@@ -2,6 +2,7 @@
 //!
 //! All tests share one binary, to link the dependencies once.
 
+mod absent_kinds;
 mod agent;
 mod api;
 mod cluster;

@@ -158,8 +158,9 @@ class Driver:
         hello = {"driver": NAME, "instance": INSTANCE, "version": "1", "kinds": ["fabric"], "capabilities": []}
         while True:
             pause = LEASE / 3
+            now = {**hello, "at": datetime.now(timezone.utc).isoformat()}
             try:
-                await self.put(f"$KV.ENO_DRIVERS.{NAME}.{token(INSTANCE)}", json.dumps(hello).encode())
+                await self.put(f"$KV.ENO_DRIVERS.{NAME}.{token(INSTANCE)}", json.dumps(now).encode())
             except NatsErrors as error:  # The engine makes the buckets and streams.
                 log.info("waiting for NATS and the engine: %r", error)
                 pause = 0.5

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use eno_schemas::{DriverHello, MessageError, encode, subject};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -12,18 +13,18 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
 /// The same after a failure, as while the bucket does not exist yet.
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Puts `hello` into the drivers bucket at each [`RENEWAL_INTERVAL`], and deletes it when `stop` is
-/// cancelled.
+/// Puts `hello` with the current time into the drivers bucket at each [`RENEWAL_INTERVAL`], and deletes it when `stop`
+/// is cancelled.
 pub(super) async fn run(
     connection: Connection,
     hello: DriverHello,
     stop: CancellationToken,
 ) -> Result<(), MessageError> {
     let key = subject::key(&hello.driver, &hello.instance);
-    let bytes = encode(&hello)?;
     let place = (subject::DRIVERS, &*key);
     while !stop.is_cancelled() {
-        let renewed = bucket::put(&connection.jetstream, place, bytes.clone().into(), None).await;
+        let now = DriverHello { at: Some(Timestamp::now().to_string()), ..hello.clone() };
+        let renewed = bucket::put(&connection.jetstream, place, encode(&now)?.into(), None).await;
         connection.store.note(subject::DRIVERS, &renewed);
         let delay = match renewed {
             Ok(_) => RENEWAL_INTERVAL,

@@ -155,6 +155,7 @@ pub async fn run<D: Driver>(
         kinds: identity.kinds.clone(),
         capabilities: identity.capabilities,
         target: only_target.clone(),
+        at: None,
     };
     eno_schemas::encode(&hello)?;
     info!(driver = %identity.name, instance = %options.instance, "driver starts");

@@ -22,6 +22,10 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(13);
 /// Time after which a server removes a consumer that nobody reads.
 const INACTIVE: Duration = Duration::from_secs(5);
+/// Time of waiting after which an empty queue of this process is certain, so that the next message has just come.
+const QUIET: Duration = Duration::from_millis(100);
+/// Maximum time that a message is under way.
+const TRANSIT: Duration = Duration::from_secs(1);
 
 /// The headers that ENO's publishers set, and a server that ends a key or leaves out a payload. A message with any other
 /// header comes from a server: an answer, a source, a republished or a directly read message.
@@ -123,7 +127,8 @@ pub struct StoredMessage {
 }
 
 /// The clock of the NATS server, from one of its times and this process's time since then. It is ahead of the server by
-/// the time of one request at most.
+/// the time of one request at most. The server's clock may be set meanwhile, so each message that has just come
+/// corrects it.
 #[derive(Clone, Copy, Debug)]
 struct ServerClock {
     /// Nanoseconds since 1970.
@@ -137,6 +142,17 @@ impl ServerClock {
         let passed = i128::try_from(now.duration_since(self.asked).as_nanos()).unwrap_or(i128::MAX);
         let age = self.time.saturating_add(passed).saturating_sub(then);
         Duration::from_nanos(u64::try_from(age.max(0)).unwrap_or(u64::MAX))
+    }
+
+    /// A message came that was stored at `then`, while this process had waited for it for `waited`. A clock by which it
+    /// is older, or not stored yet, was set.
+    fn correct(&mut self, then: i128, waited: Duration, now: Instant) {
+        let is_fresh = (QUIET..SILENCE).contains(&waited);
+        let passed = i128::try_from(now.duration_since(self.asked).as_nanos()).unwrap_or(i128::MAX);
+        let is_future = then > self.time.saturating_add(passed);
+        if is_fresh && (is_future || self.age(then, now) > waited + TRANSIT) {
+            *self = Self { time: then, asked: now };
+        }
     }
 }
 
@@ -154,6 +170,8 @@ pub struct StreamReader {
     read: u64,
     /// The time of the server that made the consumer.
     clock: ServerClock,
+    /// The server had sent all messages that it had, when the last one came.
+    is_drained: bool,
 }
 
 impl StreamReader {
@@ -192,6 +210,7 @@ impl StreamReader {
             waiting,
             read: 0,
             clock,
+            is_drained: waiting == 0,
         })
     }
 
@@ -203,7 +222,9 @@ impl StreamReader {
     /// The next message. After an error, such as a lost message, open a new reader.
     pub async fn next(&mut self) -> Result<StoredMessage, async_nats::Error> {
         loop {
+            let began = Instant::now();
             let message = timeout(SILENCE, self.subscriber.next()).await;
+            let now = Instant::now();
             let message = message.map_err(|_| "the consumer is silent")?.ok_or("the consumer ended")?;
             if message.reply.as_deref().is_some_and(|reply| reply.starts_with("$JS.ACK.")) {
                 let message = jetstream::Message { message, context: self.jetstream.clone() };
@@ -220,11 +241,14 @@ impl StreamReader {
                     self.waiting = self.waiting.min(self.read);
                 }
                 let stored_at = info.published.unix_timestamp_nanos();
+                if std::mem::replace(&mut self.is_drained, info.pending == 0) {
+                    self.clock.correct(stored_at, now.duration_since(began), now);
+                }
                 return Ok(StoredMessage {
                     sequence: info.stream_sequence,
                     pending: info.pending,
                     stored_at,
-                    age: self.clock.age(stored_at, Instant::now()),
+                    age: self.clock.age(stored_at, now),
                     content: Content::of(&message),
                     subject: message.subject.to_string(),
                 });
@@ -316,6 +340,26 @@ mod tests {
         assert_eq!(age(1_002_000_000_000, 5), Duration::from_secs(3));
         // Another server stored it, whose clock is ahead.
         assert_eq!(age(1_020_000_000_000, 5), Duration::ZERO);
+    }
+
+    /// The clock of NATS is set back by 5 minutes, and then ahead.
+    #[test]
+    fn message_that_has_just_come_corrects_the_clock() {
+        const SECOND: i128 = 1_000_000_000;
+        let asked = Instant::now();
+        for set in [-300, 300] {
+            let mut clock = ServerClock { time: 1000 * SECOND, asked };
+            let mut age = |stored: i128, waited, passed| {
+                let now = asked + Duration::from_secs(passed);
+                clock.correct(stored * SECOND, Duration::from_millis(waited), now);
+                clock.age(stored * SECOND, now).as_secs()
+            };
+            assert_eq!(age(1009, 3000, 10), 1, "before the clock is set");
+            assert_eq!(age(1020 + set, 3000, 20), 0);
+            assert_eq!(age(1030 + set, 0, 35), 5, "a message that lay in the queue keeps its age");
+            assert_eq!(age(1040 + set, 20_000, 70), 30, "this process may have been stopped while it waited");
+            assert_eq!(age(1078 + set, 3000, 80), 2, "no older than the time of waiting");
+        }
     }
 
     #[test]

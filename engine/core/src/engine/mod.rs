@@ -10,6 +10,7 @@
 //! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
 //! 6. [`crate::schedule`]: the commands of targets that may be published now are issued.
 
+mod absent;
 mod commands;
 mod objects;
 mod reports;
@@ -152,6 +153,10 @@ impl Engine {
             Event::CommandIssued(target, generation) => self.schedule.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
+            Event::SkewedDrivers(drivers) => {
+                self.fabric.skews_changed(&self.schedule.skewed_drivers, &drivers, &mut self.work);
+                self.schedule.skewed_drivers = drivers;
+            }
             Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
             Event::ChangeRefused(name, report) => {
                 self.fabric.withhold_rejected(&self.store, &name, &report, &mut self.work);

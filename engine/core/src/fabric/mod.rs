@@ -186,6 +186,15 @@ impl Fabric {
         store.evaluate_networks(networks, work);
         self.publish_partial(work);
     }
+
+    /// The clocks of drivers differ from the engine's in another way than before.
+    pub fn skews_changed(&self, before: &BTreeMap<Name, Name>, now: &BTreeMap<Name, Name>, work: &mut Work) {
+        let devices = self.devices.iter().filter(|(_, device)| {
+            let driver = &device.driver;
+            before.get(driver) != now.get(driver)
+        });
+        work.evaluate.extend(devices.map(|(name, _)| Key::cluster(Kind::FabricDevice, name)));
+    }
 }
 
 #[cfg(test)]

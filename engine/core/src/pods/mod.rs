@@ -9,7 +9,7 @@ pub mod ipam;
 mod leases;
 mod sample;
 pub mod state;
-mod template;
+pub mod template;
 
 pub mod view;
 

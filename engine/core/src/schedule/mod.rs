@@ -142,6 +142,8 @@ pub struct Schedule {
     pub(crate) live_drivers: BTreeSet<Name>,
     /// The drivers that can hold a change until its transaction is decided.
     pub(crate) holding_drivers: BTreeSet<Name>,
+    /// The drivers whose clocks differ from the engine's, and how.
+    pub(crate) skewed_drivers: BTreeMap<Name, Name>,
     /// Targets whose desired state changed.
     pub(crate) publish_queue: BTreeSet<Target>,
     /// Number of unacknowledged publishes.
@@ -216,6 +218,7 @@ impl Schedule {
             removing: BTreeMap::new(),
             live_drivers: BTreeSet::new(),
             holding_drivers: BTreeSet::new(),
+            skewed_drivers: BTreeMap::new(),
             publish_queue: BTreeSet::new(),
             publishing: 0,
             opened: 0,

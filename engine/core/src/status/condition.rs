@@ -16,6 +16,8 @@ pub enum ConditionType {
     AddressesUnique,
     /// A change of the device can be rolled back.
     CanRollBack,
+    /// The clock of the driver differs from that of the engine.
+    ClockSkew,
     /// Another cluster uses this cluster's identifier on the device.
     #[strum(serialize = "ClusterIDClash")]
     ClusterIdClash,
@@ -74,6 +76,8 @@ pub enum ConditionReason {
     Answers,
     /// The device has what is desired.
     AsWanted,
+    /// The clocks of two processes differ.
+    ClocksDiffer,
     /// Every target has confirmed it.
     Confirmed,
     /// The object is gone.

@@ -9,7 +9,7 @@ use crate::fabric::topology::Ports;
 use crate::status::evaluate::Evaluator;
 use crate::status::evaluation::Evaluation;
 use crate::status::inputs::Inputs;
-use crate::{Key, Kind};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind};
 
 impl Evaluator<'_> {
     /// Evaluates the ports of a network that matter to an object. Of a rejected network, the confirmed ports
@@ -107,6 +107,14 @@ impl Evaluator<'_> {
             evaluation.wait(format!("the device {}", self.waits_for(&device.driver)));
         }
         evaluation.conditions.append(&mut device.conditions());
+        if let Some(skew) = self.schedule.skewed_drivers.get(&device.driver) {
+            evaluation.conditions.push(ConditionState::new(
+                ConditionType::ClockSkew,
+                true,
+                ConditionReason::ClocksDiffer,
+                &**skew,
+            ));
+        }
         inputs.add(&device.driver);
     }
 

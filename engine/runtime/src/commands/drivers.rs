@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eno_core::{Event, Name, StoredCommand, StreamEvent, Target, instance_of};
-use eno_sbi::HOLD;
 use eno_sbi::nats::{Connection, Content, Restarts, Selection, StoredMessage, StreamReader, for_each_stored};
+use eno_sbi::{HOLD, MAX_CLOCK_SKEW, clock_skew};
 use eno_schemas::{Command, DriverHello, Report, Subject, SubjectKind, decode, subject};
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
@@ -217,6 +218,27 @@ struct Process {
     target: Option<Name>,
     /// It can hold a change until a transaction is decided.
     holds: bool,
+    /// By how much its clock is ahead of this process's; negative: behind. `None`: unknown.
+    skew: Option<SignedDuration>,
+    /// Its clock counts as wrong.
+    is_skewed: bool,
+}
+
+impl Process {
+    /// `age`: the time since NATS stored the hello. `before`: what was known of the process.
+    fn new(hello: DriverHello, age: Duration, now: Timestamp, before: Option<&Self>) -> Self {
+        let skew = hello.at.as_deref().and_then(|at| clock_skew(at, age, now));
+        // A clock near the limit does not change the status of objects again and again.
+        let was_skewed = before.is_some_and(|before| before.is_skewed);
+        let limit = if was_skewed { MAX_CLOCK_SKEW / 2 } else { MAX_CLOCK_SKEW };
+        Self {
+            holds: hello.capabilities.iter().any(|one| one == HOLD),
+            driver: hello.driver.into(),
+            target: hello.target.map(Name::from),
+            is_skewed: skew.is_some_and(|skew| skew.abs() > limit),
+            skew,
+        }
+    }
 }
 
 /// The drivers that are present.
@@ -226,6 +248,8 @@ struct PresentDrivers {
     alive: BTreeSet<Name>,
     /// Alive drivers all of whose processes can hold a change.
     holding: BTreeSet<Name>,
+    /// Alive drivers with a process whose clock counts as wrong, and a message about it.
+    skewed: BTreeMap<Name, Name>,
 }
 
 /// The driver processes that are alive, and the drivers reported last.
@@ -246,6 +270,9 @@ impl DriverPresence {
         }
         for (driver, count) in &self.counts {
             metrics.driver(driver, *count);
+            let processes = self.instances.values().filter(|(process, _)| process.driver == *driver);
+            let skews = processes.filter_map(|(process, _)| process.skew);
+            metrics.clock_skew(driver, skews.max_by_key(|skew| skew.abs()).map(|skew| skew.as_secs_f64()));
         }
     }
 
@@ -254,10 +281,21 @@ impl DriverPresence {
         self.instances.retain(|_, (_, seen)| now.duration_since(*seen) < PRESENCE_TIMEOUT);
         let mut present = PresentDrivers::default();
         let mut plain = BTreeSet::new();
-        for (Process { driver, target, holds }, _) in self.instances.values() {
+        for (key, (process, _)) in &self.instances {
+            let Process { driver, target, holds, skew, is_skewed } = process;
             present.alive.insert(driver.clone());
             present.alive.extend(target.as_ref().map(|target| instance_of(driver, target)));
             if *holds { &mut present.holding } else { &mut plain }.insert(driver.clone());
+            if let Some(skew) = skew.filter(|_| *is_skewed) {
+                let direction = if skew.is_negative() { "behind" } else { "ahead of" };
+                let message = Name::from(format!(
+                    "the clock of the process {key} is more than {} s {direction} the engine's; synchronise both with NTP",
+                    (MAX_CLOCK_SKEW / 2).as_secs()
+                ));
+                // The first one by its key.
+                let known = present.skewed.entry(driver.clone()).or_insert_with(|| message.clone());
+                *known = message.min(known.clone());
+            }
         }
         present.holding.retain(|driver| !plain.contains(driver));
         (self.last_reported.as_ref() != Some(&present)).then(|| {
@@ -298,8 +336,9 @@ async fn follow_presence(
             let first = alive.last_reported.is_none();
             let changes = alive.changes(Instant::now());
             alive.count(metrics);
-            if let Some(PresentDrivers { alive, holding }) = changes
+            if let Some(PresentDrivers { alive, holding, skewed }) = changes
                 && !(post(mailbox, Input::Event(Event::HoldCapableDrivers(holding))).await
+                    && post(mailbox, Input::Event(Event::SkewedDrivers(skewed))).await
                     && post(mailbox, Input::Event(Event::Drivers(alive))).await)
             {
                 return Ok(ControlFlow::Break(()));
@@ -316,11 +355,8 @@ async fn follow_presence(
                 match message.content {
                     Content::Payload(payload) => match hello(key, &payload) {
                         Ok(hello) => {
-                            let process = Process {
-                                holds: hello.capabilities.iter().any(|one| one == HOLD),
-                                driver: hello.driver.into(),
-                                target: hello.target.map(Name::from),
-                            };
+                            let before = alive.instances.get(key).map(|(process, _)| process);
+                            let process = Process::new(hello, message.age, Timestamp::now(), before);
                             alive.instances.insert(key.to_owned(), (process, Instant::now()));
                         }
                         Err(error) => {
@@ -369,6 +405,7 @@ mod tests {
                 kinds: Vec::new(),
                 capabilities: Vec::new(),
                 target: target.map(str::to_owned),
+                at: None,
             };
             hello(key, &eno_schemas::encode(&presence).unwrap()).is_ok()
         };
@@ -389,13 +426,15 @@ mod tests {
         let mut alive = DriverPresence::default();
         assert_eq!(alive.changes(start), Some(PresentDrivers::default()));
         let process = |driver: &str, target: Option<&str>, holds| {
-            (Process { driver: driver.into(), target: target.map(Name::from), holds }, start)
+            let target = target.map(Name::from);
+            (Process { driver: driver.into(), target, holds, skew: None, is_skewed: false }, start)
         };
         alive.instances.insert("netconf.1".into(), process("netconf", None, true));
         alive.instances.insert("node.1".into(), process("node", Some("worker1"), false));
         let present = |holding: &[&str]| PresentDrivers {
             alive: ["netconf", "node", "node/worker1"].map(Name::from).into(),
             holding: holding.iter().map(|driver| Name::from(*driver)).collect(),
+            skewed: BTreeMap::new(),
         };
         assert_eq!(alive.changes(start), Some(present(&["netconf"])));
         assert_eq!(alive.changes(start), None);
@@ -403,5 +442,40 @@ mod tests {
         alive.instances.insert("netconf.2".into(), process("netconf", None, false));
         assert_eq!(alive.changes(start), Some(present(&[])));
         assert_eq!(alive.changes(start + PRESENCE_TIMEOUT), Some(PresentDrivers::default()));
+    }
+
+    #[test]
+    fn distant_clock_of_a_process_counts_until_it_is_near() {
+        let start = Instant::now();
+        let mut alive = DriverPresence::default();
+        let now: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+        let mut skewed = |instance: &str, ahead: i64| {
+            let hello = DriverHello {
+                driver: "netconf".into(),
+                instance: instance.into(),
+                version: "1".into(),
+                kinds: Vec::new(),
+                capabilities: Vec::new(),
+                target: None,
+                at: Some((now + SignedDuration::from_secs(ahead - 3)).to_string()),
+            };
+            let key = format!("netconf.{instance}");
+            let before = alive.instances.get(&key).map(|(process, _)| process);
+            let process = Process::new(hello, Duration::from_secs(3), now, before);
+            alive.instances.insert(key, (process, start));
+            alive.changes(start).map(|present| present.skewed.get("netconf").map(ToString::to_string))
+        };
+        let message = |instance: &str, direction: &str| {
+            format!(
+                "the clock of the process netconf.{instance} is more than 15 s {direction} the engine's; synchronise both with NTP"
+            )
+        };
+        assert_eq!(skewed("b", 30), Some(None));
+        assert_eq!(skewed("b", 31), Some(Some(message("b", "ahead of"))));
+        assert_eq!(skewed("b", 500), None, "the message stays while the clock is wrong");
+        assert_eq!(skewed("a", -31), Some(Some(message("a", "behind"))), "the first process by its name");
+        assert_eq!(skewed("a", -16), None);
+        assert_eq!(skewed("a", -15), Some(Some(message("b", "ahead of"))));
+        assert_eq!(skewed("b", 0), Some(None));
     }
 }

@@ -1,10 +1,12 @@
 //! Publishes commands to NATS, fenced by the last sequence of their subject.
 
+use std::time::Duration;
+
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use bytes::Bytes;
-use eno_core::{Name, PendingCommand, StreamEvent, Target};
+use eno_core::{DEADLINE, Name, PendingCommand, StreamEvent, Target};
 use eno_sbi::nats::{Connection, Content, forget_target, last_stored, purge_subject};
 use eno_schemas::{Command, Desired, MessageError, Subject, Transaction, decode, encode, subject};
 use jiff::Timestamp;
@@ -80,8 +82,9 @@ fn with_time_left(transaction: Transaction, now: Timestamp) -> Transaction {
         return transaction;
     }
     let deadline: Option<Timestamp> = transaction.deadline.parse().ok();
-    let left = deadline.map(|deadline| deadline.duration_since(now).as_millis());
-    let decide_within_ms = left.map(|left| u64::try_from(left).unwrap_or_default());
+    // The clock may have been set back since.
+    let left = deadline.map(|deadline| Duration::try_from(deadline.duration_since(now)).unwrap_or_default());
+    let decide_within_ms = left.map(|left| u64::try_from(left.min(DEADLINE).as_millis()).unwrap_or_default());
     Transaction { decide_within_ms, ..transaction }
 }
 
@@ -159,5 +162,7 @@ mod tests {
         assert_eq!(left("2030-01-01T00:00:30Z"), Some(30_000));
         assert_eq!(left("2030-01-01T00:00:20.5Z"), Some(20_500));
         assert_eq!(left("2029-12-31T23:59:59Z"), Some(0));
+        assert_eq!(left("2030-01-01T00:10:00Z"), Some(30_000), "the clock was set back meanwhile");
+        assert_eq!(left("soon"), None);
     }
 }

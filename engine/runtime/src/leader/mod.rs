@@ -10,11 +10,11 @@ mod phases;
 mod references;
 mod tasks;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Moment, Name, Target};
+use eno_core::{Config, DEADLINE, Effect, Engine, Event, Key, Kind, Moment, Name, Target};
 use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
 use jiff::Timestamp;
@@ -122,6 +122,8 @@ async fn run_loop(
         outbox,
         outbox_lost: false,
         unsynced: Source::all().collect(),
+        absent: BTreeSet::new(),
+        needed: Vec::new(),
         gone_objects: Vec::new(),
         delayed: DelayQueue::default(),
         drift_notes: NoteTracker::new(DRIFT),
@@ -176,6 +178,10 @@ struct Leader {
     outbox_lost: bool,
     /// Sources whose initial state is not complete.
     unsynced: HashSet<Source>,
+    /// Kinds that the API server does not know.
+    absent: BTreeSet<Kind>,
+    /// Those without which nothing can be decided, as last logged.
+    needed: Vec<String>,
     /// What the core waits for.
     delayed: DelayQueue<Delayed>,
     /// New drift in reports on switches.
@@ -231,10 +237,13 @@ impl Leader {
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
-                debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
-                if self.unsynced.is_empty() {
-                    self.synced();
+                if let Source::Kind(kind) = source {
+                    self.absent.remove(&kind);
                 }
+                debug!(source = source.as_str(), left = self.unsynced.len(), "all seen");
+            }
+            Input::Absent(kind) => {
+                self.absent.insert(kind);
             }
             Input::OutboxLost => self.outbox_lost = true,
             Input::Nameless(stream, subject) => self.remove_nameless(stream, subject),
@@ -301,6 +310,29 @@ impl Leader {
         }
     }
 
+    /// True once all that the first decisions depend on has been seen. A kind that the API server does not know may
+    /// come later if nothing that is realised depends on its objects.
+    fn may_decide(&mut self) -> bool {
+        if self.settled_once {
+            return true;
+        }
+        let is_absent = |source: &Source| matches!(source, Source::Kind(kind) if self.absent.contains(kind));
+        if !self.unsynced.iter().all(is_absent) {
+            return false;
+        }
+        let need = |kind: &Kind| Some(format!("{kind}: {}", self.engine.need_of(*kind)?));
+        let needed: Vec<String> = self.absent.iter().filter_map(need).collect();
+        if !needed.is_empty() {
+            if needed != self.needed {
+                warn!(kinds = needed.join("; "), "nothing changes until the API server knows these kinds");
+                self.needed = needed;
+            }
+            return false;
+        }
+        self.synced();
+        true
+    }
+
     fn synced(&mut self) {
         self.outbox.last = HashMap::new();
         self.context.synced.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -344,7 +376,7 @@ impl Leader {
 
     /// Lets the core work out what follows from all inputs, and carries it out.
     fn reconcile(&mut self) {
-        if !self.unsynced.is_empty() {
+        if !self.may_decide() {
             return;
         }
         let now = Timestamp::now();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use eno_core::{Event, Key, Object, StreamEvent, Target};
+use eno_core::{Event, Key, Kind, Object, StreamEvent, Target};
 use eno_schemas::Report;
 use tokio::sync::mpsc;
 
@@ -13,7 +13,7 @@ use crate::watch::templates::WorkloadKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
     /// The watch of one kind.
-    Kind(eno_core::Kind),
+    Kind(Kind),
     /// The watch of the nodes.
     Nodes,
     /// The watch of the namespaces.
@@ -33,7 +33,7 @@ impl Source {
     pub fn all() -> impl Iterator<Item = Self> {
         let others = [Self::Nodes, Self::Namespaces, Self::Pods, Self::Reports, Self::Drivers];
         let workloads = WorkloadKind::ALL.into_iter().map(Self::Workloads);
-        eno_core::Kind::ALL.into_iter().map(Self::Kind).chain(others).chain(workloads)
+        Kind::ALL.into_iter().map(Self::Kind).chain(others).chain(workloads)
     }
 
     /// For logs and metrics.
@@ -65,6 +65,8 @@ pub enum Input {
     ReferenceExists(Key),
     /// This source has delivered its initial state.
     Synced(Source),
+    /// The API server does not know this kind, whose objects are unknown.
+    Absent(Kind),
     /// NATS lost the outbox, which was recreated empty.
     OutboxLost,
     /// A stream has a message on a subject that names no target.

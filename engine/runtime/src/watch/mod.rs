@@ -144,6 +144,16 @@ async fn config(client: &Client) -> watcher::Config {
     }
 }
 
+/// True if the API server does not know the kind.
+fn is_absent(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))) = error
+    else {
+        return false;
+    };
+    status.code == 404
+}
+
 fn name<K>(object: &PartialObjectMeta<K>) -> Option<Name> {
     object.metadata.name.as_deref().map(Name::from)
 }
@@ -162,8 +172,12 @@ async fn follow<T, Id>(
     let mut stream = std::pin::pin!(stream);
     let mut known: HashSet<Id> = HashSet::new();
     let mut missing: HashSet<Id> = HashSet::new();
-    let mut synced = false;
+    let (mut synced, mut absent) = (false, false);
     while let Some(event) = stream.next().await {
+        if absent && !matches!(event, Ok(watcher::Event::Init) | Err(_)) {
+            absent = false;
+            metrics.kind_absent(source.as_str(), false);
+        }
         let open = match event {
             Ok(watcher::Event::Init) => {
                 missing.clone_from(&known);
@@ -194,11 +208,24 @@ async fn follow<T, Id>(
             }
             Err(error) => {
                 let is_optional = matches!(source, Source::Workloads(_));
-                if is_optional && templates::is_absent(&error) {
-                    debug!(watch = source.as_str(), "the API server has no such kind");
-                } else {
-                    metrics.watch_error(source.as_str());
-                    warn!(watch = source.as_str(), %error, "the watch broke off and begins again");
+                match source {
+                    Source::Workloads(_) if is_absent(&error) => {
+                        debug!(watch = source.as_str(), "the API server has no such kind");
+                    }
+                    Source::Kind(kind) if is_absent(&error) => {
+                        if !std::mem::replace(&mut absent, true) {
+                            metrics.kind_absent(kind.as_str(), true);
+                            warn!(
+                                watch = kind.as_str(),
+                                "the API server does not know the kind: install its CustomResourceDefinition"
+                            );
+                            post(&mailbox, Input::Absent(kind)).await;
+                        }
+                    }
+                    _ => {
+                        metrics.watch_error(source.as_str());
+                        warn!(watch = source.as_str(), %error, "the watch broke off and begins again");
+                    }
                 }
                 // Nothing waits for what may never come.
                 if is_optional && !synced {

@@ -8,7 +8,6 @@ use eno_queue::Backoff;
 use eno_sbi::random;
 use kube::api::{ApiResource, Object, ObjectMeta};
 use kube::runtime::utils::ResetTimerBackoff;
-use kube::runtime::watcher;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
@@ -137,16 +136,6 @@ impl kube::runtime::utils::Backoff for Delays {
     fn reset(&mut self) {
         self.0 = 0;
     }
-}
-
-/// True if the API server does not know the kind.
-pub fn is_absent(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
-    | watcher::Error::WatchStartFailed(kube::Error::Api(status))) = error
-    else {
-        return false;
-    };
-    status.code == 404
 }
 
 /// The fields of a workload's spec that are read.
