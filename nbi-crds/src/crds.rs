@@ -34,18 +34,25 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
             "leavingPorts",
             "portsBefore",
             "pendingChanges",
+            "leftOut",
         ]),
         with_status::<L2BridgeDomain>(&["readyInputs", "grantedID", "placement"]),
-        with_status::<L2Service>(&["readyInputs", "grantedID", "placement", "connectionPoints"]),
-        with_status::<L2ServiceAttachment>(&["readyInputs", "addressPool", "podConfigurations", "addresses"]),
+        with_status::<L2Service>(&["readyInputs", "grantedID", "placement", "connectionPoints", "leftOut"]),
+        with_status::<L2ServiceAttachment>(&[
+            "readyInputs",
+            "addressPool",
+            "podConfigurations",
+            "addresses",
+            "leftOut",
+        ]),
         with_status::<NodePool>(&[]),
-        with_status::<PhysicalNetwork>(&["switchPorts"]),
+        with_status::<PhysicalNetwork>(&["switchPorts", "leftOut"]),
         with_status::<Route>(&[]),
         with_status::<Subnet>(&[]),
         status_only(tidied::<PodNetwork>()),
-        with_status::<Bridge>(&["readyInputs", "bridgeConfigs"]),
-        with_status::<PodConfig>(&["podConfigurations", "addresses", "links", "pods"]),
-        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses", "links", "pods"]),
+        with_status::<Bridge>(&["readyInputs", "bridgeConfigs", "leftOut"]),
+        with_status::<PodConfig>(&["podConfigurations", "addresses", "leftOut", "links", "pods"]),
+        with_status::<PodNetworkConfig>(&["PodNetworkConfigs", "addresses", "leftOut", "links", "pods"]),
     ]
 }
 
@@ -118,6 +125,43 @@ fn tidy(schema: &mut JSONSchemaProps) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every list, map and text of a status has a bound. `realized` has those of the spec, whose values it holds.
+    #[test]
+    fn statuses_are_bounded() {
+        fn unbounded(schema: &JSONSchemaProps, path: &str, found: &mut Vec<String>) {
+            let is_spec = schema.x_kubernetes_preserve_unknown_fields == Some(true);
+            let has_bound = match schema.type_.as_deref() {
+                Some("array") => schema.max_items.is_some(),
+                Some("object") => schema.properties.is_some() || schema.max_properties.is_some() || is_spec,
+                Some("string") => {
+                    schema.max_length.is_some() || schema.format.is_some() || schema.enum_.is_some()
+                }
+                _ => true,
+            };
+            if !has_bound {
+                found.push(path.to_owned());
+            }
+            for (name, field) in schema.properties.iter().flatten() {
+                unbounded(field, &format!("{path}.{name}"), found);
+            }
+            if let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+                unbounded(items, &format!("{path}[]"), found);
+            }
+            if let Some(JSONSchemaPropsOrBool::Schema(values)) = &schema.additional_properties {
+                unbounded(values, &format!("{path}{{}}"), found);
+            }
+        }
+        let mut found = Vec::new();
+        for mut crd in crds() {
+            let kind = crd.spec.names.kind.clone();
+            for root in roots(&mut crd) {
+                let status = root.properties.as_ref().and_then(|fields| fields.get("status"));
+                unbounded(status.expect("a status"), &kind, &mut found);
+            }
+        }
+        assert_eq!(found, Vec::<String>::new());
+    }
 
     /// kubectl shows only the first element of a list in a column.
     #[test]

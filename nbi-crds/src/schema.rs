@@ -148,6 +148,16 @@ pub(crate) fn settings(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The number of entries that lists leave out, by their names.
+pub(crate) fn left_out(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": { "type": "integer", "format": "int64", "minimum": 1 },
+        "x-kubernetes-map-type": "atomic",
+    })
+}
+
 /// A time as RFC 3339.
 pub(crate) fn date_time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })

@@ -207,4 +207,8 @@ pub struct Status {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
     pub addresses: Vec<Lease>,
+    /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::left_out")]
+    pub left_out: BTreeMap<String, i64>,
 }

@@ -217,8 +217,9 @@ impl History {
         }
     }
 
-    /// Computes from the specs whether the endpoints of a service reach each other; `None`: unknown.
-    fn is_reachable(&self, service: &Status) -> Option<bool> {
+    /// Computes from the specs whether a port leads to the network of a service, and whether that and the ends of its
+    /// attachments, which all have the same nodes, reach each other; `None`: unknown.
+    fn reach(&self, service: &Status) -> Option<(bool, bool)> {
         let Some(Spec::Service(spec)) = service.realized.as_deref() else { return None };
         let managed = |point: &&Name| ***point != *"cp1";
         let points: Vec<&Name> = service.connection_points.iter().filter(managed).collect();
@@ -266,9 +267,8 @@ impl History {
                 }
             }
         }
-        let lacks_port =
-            ends.len() == 1 && has_network && !unmanaged && !edges.iter().any(|(_, far)| **far == *"dc");
-        Some(!lacks_port && ends.is_subset(&reached))
+        let has_port = !has_network || unmanaged || edges.iter().any(|(_, far)| **far == *"dc");
+        Some((has_port, has_port && ends.is_subset(&reached)))
     }
 
     /// Objects are pending if and only if their endpoints do not reach each other.
@@ -283,13 +283,14 @@ impl History {
                 continue;
             };
             let broken = match status.realized.as_deref() {
-                Some(Spec::Service(_)) => self.is_reachable(status) == Some(false),
+                // Tenants choose the ends of attachments, so these hinder no service.
+                Some(Spec::Service(_)) => self.reach(status).is_some_and(|(has_port, _)| !has_port),
                 Some(Spec::Attachment(spec)) => {
                     let in_pool = self.world.nodes.values().any(|(labels, _)| labels.contains_key("pool"));
                     let managed = *spec.connection_point != *"cp1" && in_pool;
                     let status_of = |name| &self.world.statuses[&Key::cluster(Kind::L2Service, name)];
-                    managed
-                        && spec.services.iter().any(|name| self.is_reachable(status_of(name)) == Some(false))
+                    let is_cut = |name| self.reach(status_of(name)).is_some_and(|(_, all)| !all);
+                    managed && spec.services.iter().any(is_cut)
                 }
                 _ => false,
             };

@@ -3,6 +3,7 @@
 use eno_core::spec::PrimarySpec;
 use eno_core::{ConditionReason, Event, Key, Kind};
 use eno_schemas::{HostNetwork, Item, LinkKind, LinkName, Parent, PathMtu, Phase, Rejection};
+use serde_json::json;
 
 use crate::edits::edit_links;
 use crate::fixtures::{rejection, vid};
@@ -252,6 +253,51 @@ fn exhausted_pool_fails_only_pods_without_an_address() {
     w.remove_pod_and_settle("uid-a");
     assert_eq!(w.phase(&c), Phase::Ready);
     assert_eq!(pod_addresses(&w, "node1", "b"), ["10.9.0.2/30", "10.8.0.3/24"]);
+}
+
+/// A status holds the leases of its pods, and the API server takes no object of more than 1.5 MiB.
+#[test]
+fn pod_whose_leases_have_no_room_in_the_status_gets_none() {
+    const ROOM: usize = 1024 * 1024;
+    let mut w = World::with_agents();
+    let links = (0..64).map(|n| veth(&format!("l{n:02}"), &format!("b{n:02}"), &format!("10.{n}.0.0/16")));
+    let c = w.apply(pod_config("c", links.collect()));
+    let name = |n: usize| format!("{n:02}{}", "x".repeat(240));
+    for n in 0..32 {
+        w.apply_pod(pod(&name(n), "node1", &[(LABEL, "c")]));
+    }
+    w.settle();
+    let stored_size = |w: &World| {
+        let lease = |(pod, link, addresses): (&str, &str, &[ipnet::IpNet])| {
+            let uid = format!("uid-{pod}");
+            json!({ "pod": pod, "uid": uid, "link": link, "addresses": addresses }).to_string().len() + 1
+        };
+        let pods = w.statuses[&c].pods.iter();
+        let leases = pods.flat_map(|pod| pod.leases.iter().map(|(link, own)| (&*pod.name, &**link, &**own)));
+        leases.map(lease).sum::<usize>()
+    };
+    let without = |w: &World| {
+        let lacks = w.statuses[&c].pods.iter().filter(|pod| pod.leases.is_empty());
+        lacks.map(|pod| pod.name.to_string()).collect::<Vec<_>>()
+    };
+    let lacking = without(&w);
+    assert!((ROOM * 9 / 10..=ROOM).contains(&stored_size(&w)), "{}", stored_size(&w));
+    assert!((1..10).contains(&lacking.len()), "{lacking:?}");
+    let expected = format!(
+        "Pod {}: the status has room for 1048576 bytes of leased addresses, which {} other pods fill; \
+         let this pod use another PodConfig",
+        lacking[0],
+        32 - lacking.len()
+    );
+    w.assert_phase(&[&c], Phase::Error, &expected);
+    assert_eq!(applied_pod(&w, "node1", &lacking[0]), None);
+    // Nobody who has addresses loses them, also with a new engine.
+    w.restart_and_settle();
+    assert_eq!(without(&w), lacking);
+    // An end of a pod makes room.
+    let first = w.statuses[&c].pods.iter().find(|pod| !pod.leases.is_empty()).unwrap().uid.clone();
+    w.remove_pod_and_settle(&first);
+    assert_eq!(without(&w).len(), lacking.len() - 1);
 }
 
 #[test]

@@ -111,36 +111,118 @@ fn unmanaged_network_needs_no_port() {
     assert_ready(&w, &[&s, &a]);
     let expected = "no way from leaf1 to leaf2: name the link in their Ports";
     w.apply_and_settle(physical("dc", false));
-    assert_pending(&w, &[&s, &a], expected);
+    assert_pending(&w, &[&a], expected);
+    assert_ready(&w, &[&s]);
+}
+
+/// What the service says about ends of attachments that no link joins to its own.
+fn ends_apart<'a>(w: &'a World, service: &Key) -> Option<&'a str> {
+    let joined = condition(&w.statuses[service], "EndsJoined")?;
+    assert!(!joined.holds && joined.reason.as_ref() == "NoPath", "{joined:?}");
+    Some(&joined.message)
 }
 
 #[test]
-fn service_with_an_unlinked_endpoint_is_pending() {
+fn unlinked_end_hinders_only_its_own_attachment() {
     let mut w = unlinked_leaves();
     w.apply(device("leaf1", &[("e1", node("node1")), ("u1", link("leaf2", "u1"))]));
     let s = w.apply(service("s", 100, &[]));
     let [a, b] = [("a", "cp1"), ("b", "cp2")].map(|(name, point)| w.apply(attachment(name, &["s"], point)));
     w.settle();
     assert_ready(&w, &[&s, &a, &b]);
+    assert_eq!(ends_apart(&w, &s), None);
     let c = w.apply_and_settle(attachment("c", &["s"], "cp3"));
-    for (key, from, to) in
-        [(&s, "leaf1", "leaf3"), (&a, "leaf1", "leaf3"), (&b, "leaf2", "leaf3"), (&c, "leaf3", "leaf1")]
-    {
-        assert_pending(&w, &[key], &format!("no way from {from} to {to}: name the link in their Ports"));
+    let no_way = "no way from leaf3 to leaf1: name the link in their Ports";
+    assert_pending(&w, &[&c], no_way);
+    assert_ready(&w, &[&s, &a, &b]);
+    let names_c = format!("L2ServiceAttachment ns/c: {no_way}");
+    assert_eq!(ends_apart(&w, &s), Some(&*names_c));
+    assert_eq!(w.carrying_ports(100).len(), 5, "every end is configured: {:?}", w.carrying_ports(100));
+    // Further attachments become ready or wait by their own ends.
+    let d = w.apply(attachment("d", &["s"], "cp2"));
+    let e = w.apply_and_settle(attachment("e", &["s"], "cp3"));
+    assert_ready(&w, &[&d]);
+    assert_pending(&w, &[&e], no_way);
+    assert_eq!(ends_apart(&w, &s), Some(&*format!("{names_c} (and 1 more)")));
+    w.delete_and_settle(&e);
+    assert_eq!(ends_apart(&w, &s), Some(&*names_c));
+    for key in [&s, &a, &b, &d] {
+        assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready], "{key}");
     }
-    assert_eq!(w.carrying_ports(100).len(), 5, "applied ports stay: {:?}", w.carrying_ports(100));
     // The new link counts once its port carries the VLAN.
     w.silent.insert(Target::Fabric("leaf3".into()));
     w.apply_and_settle(device("leaf3", &[("e1", node("node3")), ("u1", link("leaf2", "u2"))]));
-    assert_eq!(w.phase(&s), Phase::Pending);
-    assert!(w.message(&s).starts_with("FabricDevice leaf3: VLAN 100 on port"), "{}", w.message(&s));
+    w.assert_message_contains(&c, Phase::Pending, "FabricDevice leaf3: VLAN 100 on port");
+    assert_eq!(ends_apart(&w, &s), None);
     w.end_silence();
-    assert_ready(&w, &[&s, &a, &b, &c]);
-    // A deleted attachment is no endpoint.
+    assert_ready(&w, &[&s, &a, &b, &c, &d]);
     w.apply_and_settle(device("leaf3", &[("e1", node("node3"))]));
-    assert_eq!(w.phase(&s), Phase::Pending);
+    assert_pending(&w, &[&c], no_way);
+    assert_ready(&w, &[&s, &a, &b, &d]);
+    // A deleted attachment is no endpoint.
     w.delete_and_settle(&c);
-    assert_ready(&w, &[&s, &a, &b]);
+    assert_eq!(ends_apart(&w, &s), None);
+}
+
+/// Without a PhysicalNetwork, the oldest attachment that is realised decides which ends are the service's own.
+#[test]
+fn attachment_that_waits_for_a_link_takes_nothing_from_others() {
+    let mut w = unlinked_leaves();
+    let s = w.apply(service("s", 100, &[]));
+    let a = w.apply_and_settle(created(attachment("a", &["s"], "cp1"), 200));
+    let foreign = w.apply_and_settle(created(attachment("foreign", &["s"], "cp3"), 100));
+    let no_way = "no way from leaf3 to leaf1: name the link in their Ports";
+    let later = w.apply_and_settle(created(attachment("later", &["s"], "cp1"), 300));
+    assert_ready(&w, &[&s, &a, &later]);
+    assert_pending(&w, &[&foreign], no_way);
+    let before = w.statuses.clone();
+    w.restart_and_settle();
+    assert_eq!(w.statuses, before);
+    // The oldest one goes while the other waits for a switch.
+    w.silent.insert(Target::Fabric("leaf1".into()));
+    w.apply_and_settle(service("s", 101, &[]));
+    w.delete(&a);
+    w.settle();
+    w.assert_message_contains(&later, Phase::Pending, "FabricDevice leaf1: VLAN 101");
+    assert_pending(&w, &[&foreign], no_way);
+    w.end_silence();
+    assert_ready(&w, &[&s, &later]);
+    assert_pending(&w, &[&foreign], no_way);
+    // Without others its ends are those of the service.
+    w.delete_and_settle(&later);
+    assert_ready(&w, &[&s, &foreign]);
+    assert_eq!(ends_apart(&w, &s), None);
+}
+
+#[test]
+fn attachment_whose_own_ends_are_apart_decides_nothing() {
+    let mut w = unlinked_leaves();
+    point_on_nodes(&mut w, "both", &["node1", "node2"]);
+    let s = w.apply(service("s", 100, &[]));
+    let wide = w.apply_and_settle(created(attachment("wide", &["s"], "both"), 50));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp2"));
+    let no_way = "no way from leaf1 to leaf2: name the link in their Ports";
+    assert_pending(&w, &[&wide], no_way);
+    assert_ready(&w, &[&s, &a]);
+    assert_eq!(ends_apart(&w, &s), Some(&*format!("L2ServiceAttachment ns/wide: {no_way}")));
+}
+
+#[test]
+fn physical_network_decides_which_ends_are_the_service_s_own() {
+    let mut w = unlinked_leaves();
+    w.apply(device("leaf2", &[("e1", node("node2")), ("gw", network("dc"))]));
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp1"));
+    let b = w.apply_and_settle(attachment("b", &["s"], "cp2"));
+    assert_pending(&w, &[&a], "no way from leaf1 to leaf2: name the link in their Ports");
+    assert_ready(&w, &[&s, &b]);
+    // Between two PhysicalNetworks of the service there has to be a way.
+    w.apply(physical("wan", false));
+    w.apply(device("leaf3", &[("e1", node("node3")), ("gw", network("wan"))]));
+    w.apply_and_settle(service("s", 100, &["dc", "wan"]));
+    assert_pending(&w, &[&s, &b], "no way from leaf2 to leaf3: name the link in their Ports");
+    assert_pending(&w, &[&a], "no way from leaf1 to leaf2: name the link in their Ports");
+    assert_eq!(ends_apart(&w, &s), None);
 }
 
 #[test]
@@ -158,7 +240,10 @@ fn physical_network_connects_separate_fabrics() {
     assert_ready(&w, &[&s, &a]);
     assert_eq!(w.carrying_ports(100), ["leaf1:e1", "leaf1:gw", "leaf2:e1", "leaf2:gw"]);
     // The network does not connect t.
-    assert_pending(&w, &[&t, &b], "no way from leaf1 to leaf2: name the link in their Ports");
+    let expected = "no way from leaf1 to leaf2: name the link in their Ports";
+    assert_pending(&w, &[&b], expected);
+    assert_ready(&w, &[&t]);
+    assert_eq!(ends_apart(&w, &t), Some(&*format!("L2ServiceAttachment ns/b: {expected}")));
     // Each plane is a VLAN scope of its own.
     let left = w.apply(service("left", 300, &[]));
     let right = w.apply(service("right", 300, &[]));
@@ -322,11 +407,10 @@ fn ready_objects_of_an_older_engine_become_pending_only_without_a_path() {
         w.apply(device("leaf1", &[("e1", node("node1"))]));
         w.restart_and_settle();
         w.restart_and_settle();
-        for key in [&s, &a, &b] {
-            assert_eq!(w.phases[key], [Phase::Pending, Phase::Ready, Phase::Pending], "{key}");
-            assert!(w.message(key).starts_with("no way from"), "{key}: {}", w.message(key));
-        }
-        for key in [&other, &c] {
+        assert_eq!(w.phases[&b], [Phase::Pending, Phase::Ready, Phase::Pending]);
+        assert_pending(&w, &[&b], "no way from leaf2 to leaf1: name the link in their Ports");
+        assert_ready(&w, &[&s, &a]);
+        for key in [&a, &other, &c] {
             assert_eq!(w.statuses[key], before[key], "{key}");
         }
     }

@@ -1,5 +1,7 @@
 //! PodNetwork: everything that a pod was given, in one place.
 
+use std::collections::BTreeMap;
+
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,6 +44,10 @@ pub struct PodNetworkStatus {
     #[serde(default)]
     #[schemars(schema_with = "schema::list::<PodInterface, 256>")]
     pub interfaces: Vec<PodInterface>,
+    /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::left_out")]
+    pub left_out: BTreeMap<String, i64>,
     /// The names of its interfaces in one text, for people.
     #[schemars(length(max = 8192))]
     pub interface_names: Option<String>,

@@ -1,5 +1,7 @@
 //! The status of the kinds that give interfaces to pods.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,6 +72,10 @@ pub struct ConfigStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::list::<Lease, 40000>")]
     pub addresses: Vec<Lease>,
+    /// How many entries each list of the status leaves out, by the list's name: a status has a bound.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::left_out")]
+    pub left_out: BTreeMap<String, i64>,
     /// The names of the interfaces that each pod is given, in one text, for people.
     #[schemars(length(max = 8192))]
     pub links: Option<String>,

@@ -101,12 +101,15 @@ impl Fabric {
             for (spec, more) in [(new, true), (old, false)] {
                 for (network, point) in spec.as_deref().map(|spec| demands(key, spec)).unwrap_or_default() {
                     let entry = self.networks.entry(network.clone()).or_default();
+                    // Which ends of a service are apart may depend on each of its attachments.
+                    let ends_apart = matches!(entry.gap, Some(Gap::EndsApart { .. }));
                     let points = if realised { &mut entry.points } else { &mut entry.requested };
-                    if Network::count(points, &point, more) {
+                    let is_edge = Network::count(points, &point, more);
+                    if is_edge {
                         work.claim.insert(network.clone());
-                        if realised {
-                            work.place.insert(network);
-                        }
+                    }
+                    if realised && (is_edge || ends_apart) {
+                        work.place.insert(network);
                     }
                 }
             }

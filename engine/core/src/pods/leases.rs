@@ -2,6 +2,7 @@
 //! that they are gone.
 
 use std::collections::BTreeMap;
+use std::slice;
 
 use eno_schemas::{Applied, Report};
 use ipnet::IpNet;
@@ -16,6 +17,27 @@ use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Name, Target};
+
+/// Maximum bytes of an object's leases in its status. The API server takes no object of more than 1.5 MiB.
+const MAX_LEASE_BYTES: usize = 1 << 20;
+
+/// The bytes of the leases of a pod in a status, or slightly more. Each link is an entry with the names of the pod.
+fn stored_size(
+    pod: &Name,
+    uid: &Name,
+    leases: &BTreeMap<Name, Vec<Lease>>,
+    retiring: &[(Name, Lease)],
+) -> usize {
+    const FIELDS: usize = r#"{"pod":"","uid":"","link":"","addresses":[]},"#.len();
+    const V4: usize = r#""255.255.255.255/32","#.len();
+    const V6: usize = r#""ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128","#.len();
+    let address = |lease: &Lease| if lease.address.addr().is_ipv4() { V4 } else { V6 };
+    let entry = |link: &Name, own: &[Lease]| {
+        FIELDS + pod.len() + uid.len() + link.len() + own.iter().map(address).sum::<usize>()
+    };
+    let retiring = retiring.iter().map(|(link, lease)| entry(link, slice::from_ref(lease)));
+    leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum()
+}
 
 /// Flattens leases to pairs of a link's name and a lease.
 pub(super) fn named(leases: BTreeMap<Name, Vec<Lease>>) -> impl Iterator<Item = (Name, Lease)> {
@@ -47,6 +69,7 @@ impl Pods {
             }
             let had_any = !leases.is_empty() || !retiring.is_empty() || !entry.links.is_empty();
             let provider = self.providers.entry(key.clone()).or_default();
+            provider.lease_bytes = None;
             let own = provider.entry(&entry.uid, &entry.name);
             if let Some(state) = self.states.get_mut(&entry.uid) {
                 state.entries.insert(key.clone());
@@ -153,13 +176,17 @@ impl Pods {
                     taken.push(lease.clone());
                     lease
                 } else {
-                    for lease in taken {
-                        self.ipam.undo(&lease.pool, lease.address.addr());
-                    }
+                    self.undo(taken);
                     return Err(need.exhausted_message.clone());
                 };
                 leases.entry(template.name.clone()).or_default().push(lease);
             }
+        }
+        if !taken.is_empty()
+            && let Err(message) = self.check_room(key, uid, &leases)
+        {
+            self.undo(taken);
+            return Err(message);
         }
         Ok(leases)
     }
@@ -198,6 +225,43 @@ impl Pods {
         if is_moved {
             self.unblock();
         }
+    }
+
+    fn undo(&mut self, taken: Vec<Lease>) {
+        for lease in taken {
+            self.ipam.undo(&lease.pool, lease.address.addr());
+        }
+    }
+
+    /// Checks that the status of an object has room for these leases of a pod, beside those of its other pods.
+    fn check_room(
+        &mut self,
+        key: &Key,
+        uid: &Name,
+        leases: &BTreeMap<Name, Vec<Lease>>,
+    ) -> Result<(), String> {
+        let Some(provider) = self.providers.get_mut(key) else { return Ok(()) };
+        let Some(own) = provider.entries.get(uid) else { return Ok(()) };
+        let own = stored_size(&own.name, uid, leases, &own.retiring);
+        let at_most = provider.lease_bytes.map(|others| others + own).filter(|all| *all <= MAX_LEASE_BYTES);
+        if at_most.is_some() {
+            provider.lease_bytes = at_most;
+            return Ok(());
+        }
+        let (mut pods, mut bytes) = (0, own);
+        for (other, entry) in provider.entries.iter().filter(|(other, _)| *other != uid) {
+            let size = stored_size(&entry.name, other, &entry.leases, &entry.retiring);
+            (pods, bytes) = (pods + usize::from(size > 0), bytes + size);
+        }
+        if bytes <= MAX_LEASE_BYTES {
+            provider.lease_bytes = Some(bytes);
+            return Ok(());
+        }
+        Err(format!(
+            "the status has room for {MAX_LEASE_BYTES} bytes of leased addresses, which {pods} other pods fill; \
+             let this pod use another {}",
+            key.kind
+        ))
     }
 
     /// Releases what a node has confirmed to be gone.

@@ -99,6 +99,8 @@ struct Provider {
     pub lease_revision: u64,
     /// The last revision that is written to the status.
     pub written_revision: u64,
+    /// The bytes of all leases in the status at most: gone ones count until all are counted again. `None`: not counted.
+    pub lease_bytes: Option<usize>,
     /// By revision: pods whose leases are not written yet.
     pub unwritten: BTreeMap<u64, Name>,
 }

@@ -25,6 +25,8 @@ pub enum ConditionType {
     Degraded,
     /// The device differs from what was verified on it.
     Drift,
+    /// Links join the ends of all attachments to those of the service.
+    EndsJoined,
     /// FabricDevices have the ports of the attachment's ConnectionPoint.
     FabricManaged,
     /// The switches on the path are done.
@@ -100,6 +102,8 @@ pub enum ConditionReason {
     NoFabricDevice,
     /// The Subnet has no free address.
     NoneLeft,
+    /// No link leads there.
+    NoPath,
     /// The workload has no pods.
     NoPods,
     /// A selector does not admit the namespace.

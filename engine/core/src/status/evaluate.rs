@@ -139,6 +139,9 @@ impl Evaluator<'_> {
         } else {
             evaluation.hops.clear();
         }
+        if key.kind == Kind::L2Service {
+            self.note_ends_apart(key, &mut evaluation);
+        }
         evaluation.inputs = Some(inputs.finish());
         evaluation
     }

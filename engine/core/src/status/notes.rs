@@ -40,6 +40,17 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Adds the condition EndsJoined when ends of attachments are apart from those of the service.
+    pub fn note_ends_apart(&self, service: &Key, evaluation: &mut Evaluation) {
+        let Some(message) = self.fabric.ends_apart_message(self.store, service) else { return };
+        evaluation.conditions.push(ConditionState::new(
+            ConditionType::EndsJoined,
+            false,
+            ConditionReason::NoPath,
+            message,
+        ));
+    }
+
     /// Adds the condition ForeignPods for pods of other namespaces that may not use the attachment.
     pub fn note_foreign_pods(&self, key: &Key, evaluation: &mut Evaluation) {
         let Some(pods) = self.nad.foreign_pods(self.store, key) else { return };

@@ -13,9 +13,6 @@ use crate::{
     PlacementStatus, PodEntry, PortMemory, Status,
 };
 
-/// Maximum switch ports of a PhysicalNetwork in its status.
-const MAX_SWITCH_PORTS: usize = 1024;
-
 /// What a status shows of the parts of the engine, beside the phase and the conditions.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
@@ -83,7 +80,7 @@ impl Evaluator<'_> {
             let names = self.fabric.topology().port_names(device);
             indices.iter().filter_map(move |i| Some(format!("{device}:{}", names.get(usize::from(*i))?)))
         });
-        named.take(MAX_SWITCH_PORTS).collect()
+        named.collect()
     }
 }
 

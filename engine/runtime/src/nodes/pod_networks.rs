@@ -1,13 +1,14 @@
 //! Maintains PodNetworks: one object per pod with its interfaces. It has the name of the pod and is owned by it, so it
 //! is garbage-collected with the pod. No other client writes them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use eno_core::{Key, LinkEntry, Name, PodInterface, PodView};
 use eno_nbi_crds::{self as crds, PodNetwork, PodNetworkStatus};
+use eno_schemas::Text;
 use futures::TryStreamExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::runtime::events::EventType;
@@ -21,6 +22,7 @@ use tracing::warn;
 use crate::api::MANAGER;
 use crate::metrics::Metrics;
 use crate::nodes::reconcile_queue::{self, QueueOptions};
+use crate::status::bounds::first_entries;
 use crate::status::convert::joined;
 use crate::status::events::{Events, pod_ref};
 
@@ -32,6 +34,14 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 const BATCH_DELAY: Duration = Duration::from_millis(250);
 /// Maximum concurrent writes.
 const MAX_CONCURRENT_WRITES: usize = 8;
+/// Maximum interfaces of a pod in its status.
+const MAX_INTERFACES: usize = 256;
+/// Maximum addresses of an interface.
+const MAX_ADDRESSES: usize = 64;
+/// Maximum routes of an interface.
+const MAX_ROUTES: usize = 256;
+/// Maximum bytes of each list.
+const MAX_BYTES: usize = 512 * 1024;
 
 /// Messages to the task that writes PodNetworks.
 #[derive(Debug)]
@@ -259,21 +269,34 @@ async fn write_status(
     api.patch_status(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await.map(|_| ())
 }
 
-/// The status for a pod.
+/// The status for a pod, within the bounds of its fields.
 fn status(view: &PodView) -> PodNetworkStatus {
-    let interfaces: Vec<_> = view.interfaces.iter().map(interface).collect();
-    PodNetworkStatus {
-        node: view.node.to_string(),
-        interface_names: joined(interfaces.iter().filter_map(|interface| interface.name.as_deref())),
-        addresses: joined(interfaces.iter().flat_map(|interface| &interface.addresses)),
-        interfaces,
+    let mut left_out = BTreeMap::new();
+    let interfaces: Vec<_> = view.interfaces.iter().map(|one| interface(one, &mut left_out)).collect();
+    let names = joined(interfaces.iter().filter_map(|interface| interface.name.as_deref()));
+    let addresses = joined(interfaces.iter().flat_map(|interface| &interface.addresses));
+    let (interfaces, more) = first_entries(interfaces.into_iter(), MAX_INTERFACES, MAX_BYTES);
+    note_left_out(&mut left_out, "interfaces", more);
+    PodNetworkStatus { node: view.node.to_string(), interface_names: names, addresses, interfaces, left_out }
+}
+
+fn note_left_out(left_out: &mut BTreeMap<String, i64>, list: &str, count: usize) {
+    if let Ok(count) = i64::try_from(count)
+        && count > 0
+    {
+        *left_out.entry(list.to_owned()).or_default() += count;
     }
 }
 
-fn interface(source: &PodInterface) -> crds::PodInterface {
+/// An interface in its bounds. Adds to `left_out` what its lists leave out.
+fn interface(source: &PodInterface, left_out: &mut BTreeMap<String, i64>) -> crds::PodInterface {
     let Key { kind, name, .. } = &source.owner;
     let LinkEntry { link, name: called, host_name, bridge, mac, mtu, addresses } = &source.entry;
     let is_there = !called.is_empty();
+    let (shown, more) = first_entries(addresses.iter().map(ToString::to_string), MAX_ADDRESSES, MAX_BYTES);
+    note_left_out(left_out, "addresses", more);
+    let (routes, more) = first_entries(source.routes.iter().cloned(), MAX_ROUTES, MAX_BYTES);
+    note_left_out(left_out, "routes", more);
     crds::PodInterface {
         owner: crds::PodNetworkOwner { kind: kind.to_string(), name: name.to_string() },
         link: link.to_string(),
@@ -283,9 +306,9 @@ fn interface(source: &PodInterface) -> crds::PodInterface {
         bridge: bridge.clone(),
         hardware_addr: mac.clone(),
         mtu: is_there.then_some(*mtu),
-        addresses: addresses.iter().map(ToString::to_string).collect(),
-        routes: source.routes.clone(),
-        message: source.problem.clone(),
+        addresses: shown,
+        routes,
+        message: source.problem.as_ref().map(|problem| Text::new(problem).into()),
     }
 }
 
@@ -294,6 +317,39 @@ mod tests {
     use eno_core::Kind;
 
     use super::*;
+    use crate::status::crd_bounds::excess;
+
+    #[test]
+    fn pod_network_status_of_any_size_is_within_the_bounds_of_the_crd() {
+        let entry = LinkEntry {
+            link: "l".into(),
+            name: "eth0".into(),
+            host_name: None,
+            bridge: None,
+            mac: None,
+            mtu: 1500,
+            addresses: (0..100).map(|n| format!("10.0.0.{n}/24").parse().unwrap()).collect(),
+        };
+        let interface = |n: usize| PodInterface {
+            owner: Key::namespaced(Kind::PodConfig, &"ns".into(), &"pc".into()),
+            kind: "veth",
+            entry: entry.clone(),
+            routes: vec!["default".into(); if n == 0 { 300 } else { 0 }],
+            problem: Some("x".repeat(5000)),
+        };
+        let json = |count: usize| {
+            let view = PodView { node: "worker1".into(), interfaces: (0..count).map(interface).collect() };
+            serde_json::to_value(status(&view)).unwrap()
+        };
+        let small = json(2);
+        assert_eq!(excess("PodNetwork", &small), Vec::<String>::new());
+        assert_eq!(small["leftOut"], json!({ "addresses": 72, "routes": 44 }));
+        let large = json(1000);
+        assert_eq!(excess("PodNetwork", &large), Vec::<String>::new());
+        assert!(large.to_string().len() < 600 * 1024, "{}", large.to_string().len());
+        let shown = large["interfaces"].as_array().unwrap().len();
+        assert_eq!(large["leftOut"]["interfaces"], 1000 - shown);
+    }
 
     #[test]
     fn pod_network_status_lists_interfaces_of_pod() {

@@ -1,8 +1,9 @@
-//! Bounds the size of a transition. Pure.
+//! Bounds the size of transitions and of lists in statuses. Pure.
 
 use std::collections::BTreeMap;
 
 use eno_schemas::{LeftOut, Transition};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Maximum bytes of the names and values of an object's annotations.
@@ -13,6 +14,23 @@ const MAX_NAMES: usize = 64;
 const FIELDS: [&str; 4] = ["metadata.labels", "metadata.annotations", "spec", "status"];
 /// The field of the status, in [`LeftOut::fields`].
 pub const STATUS: &str = "status";
+
+/// The first entries of a list that are within these bounds, and how many others there are.
+pub fn first_entries<T: Serialize>(
+    items: impl ExactSizeIterator<Item = T>,
+    max: usize,
+    max_bytes: usize,
+) -> (Vec<T>, usize) {
+    let total = items.len();
+    let mut bytes = 0;
+    let fits = |item: &T| {
+        bytes += serde_json::to_vec(item).map_or(0, |text| text.len() + 1);
+        bytes < max_bytes
+    };
+    let shown: Vec<T> = items.take(max).take_while(fits).collect();
+    let left_out = total - shown.len();
+    (shown, left_out)
+}
 
 /// Removes the largest annotations until the others are within the bound. Returns their names.
 pub fn bound_annotations(annotations: &mut BTreeMap<String, String>) -> Option<LeftOut> {

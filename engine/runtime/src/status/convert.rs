@@ -14,6 +14,8 @@ use serde_json::{Map, Value, json};
 
 pub use read::{is_observed, read};
 
+use crate::status::bounds::first_entries;
+
 /// [`Status::ready_inputs`], in hexadecimal.
 const READY_INPUTS: &str = "readyInputs";
 /// [`Status::cluster`].
@@ -30,6 +32,19 @@ const MAX_MESSAGE_LEN: usize = 8192;
 const MAX_POD_MESSAGE_LEN: usize = 4000;
 /// Maximum capabilities of a device.
 const MAX_CAPABILITIES: usize = 256;
+/// Maximum names of ConnectionPoints and of switch ports.
+const MAX_NAMES: usize = 1024;
+/// Maximum pods, and nodes of a bridge.
+const MAX_ENTRIES: usize = 10_000;
+/// Maximum bytes of a list that nothing is decided by. With 1 MiB of leases an object stays below the 1.5 MiB that the
+/// API server takes.
+const MAX_LIST_BYTES: usize = 192 * 1024;
+/// Maximum bytes of an interface in the list of a pod.
+const MAX_LINK_LEN: usize = 2000;
+/// Maximum addresses in an entry of leases. A link with more, while some of them are taken back, has several entries.
+const MAX_LEASED: usize = 16;
+/// The number of entries that lists leave out, by their names.
+const LEFT_OUT: &str = "leftOut";
 /// Maximum names that a column shows.
 const MAX_COLUMN_NAMES: usize = 16;
 
@@ -69,20 +84,19 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(service) = &status.address_pool {
         fields.insert("addressPool".into(), (**service).into());
     }
-    if !status.connection_points.is_empty() {
-        let names = status.connection_points.iter().map(|name| Value::from(&**name));
-        fields.insert("connectionPoints".into(), names.collect());
-    }
-    if !status.switch_ports.is_empty() {
-        put(&mut fields, "switchPorts", &status.switch_ports);
-    }
+    let points = status.connection_points.iter().map(|name| &**name);
+    put_list(&mut fields, "connectionPoints", first_entries(points, MAX_NAMES, MAX_LIST_BYTES));
+    let ports = status.switch_ports.iter();
+    put_list(&mut fields, "switchPorts", first_entries(ports, MAX_NAMES, MAX_LIST_BYTES));
     if let Some(cluster) = &status.cluster {
         fields.insert(CLUSTER_ID.into(), (**cluster).into());
     }
-    if let Some(device) = &status.device
-        && let Ok(Value::Object(device)) = serde_json::to_value(bounded(device.clone()))
-    {
-        fields.extend(device);
+    if let Some(device) = &status.device {
+        let (device, left_out) = bounded(device.clone());
+        if let Ok(Value::Object(device)) = serde_json::to_value(device) {
+            fields.extend(device);
+        }
+        note_left_out(&mut fields, "capabilities", left_out);
     }
     if let Some(last) = &status.last_transaction {
         put(&mut fields, "lastTransaction", &last_transaction(last));
@@ -100,9 +114,8 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
         fields.insert("pendingChanges".into(), count.into());
     }
     if !status.pods.is_empty() {
-        let pods: Vec<_> = status.pods.iter().map(|pod| configuration(kind, pod)).collect();
         let field = if kind == Kind::PodNetworkConfig { "PodNetworkConfigs" } else { "podConfigurations" };
-        put(&mut fields, field, &pods);
+        put_list(&mut fields, field, configurations(kind, &status.pods));
         let leases: Vec<_> = status.pods.iter().flat_map(leases).collect();
         if !leases.is_empty() {
             put(&mut fields, "addresses", &leases);
@@ -111,9 +124,8 @@ pub fn to_json(kind: Kind, status: &Status) -> Value {
     if let Some(inputs) = status.ready_inputs {
         fields.insert(READY_INPUTS.into(), format!("{inputs:016x}").into());
     }
-    if !status.nodes.is_empty() {
-        put(&mut fields, "bridgeConfigs", &bridges(status));
-    }
+    let bridges = bridges(status);
+    put_list(&mut fields, "bridgeConfigs", first_entries(bridges.iter(), MAX_ENTRIES, MAX_LIST_BYTES));
     for (field, names) in columns(status) {
         fields.insert(field.into(), names.into());
     }
@@ -178,13 +190,29 @@ fn message(text: &str) -> String {
     Text::at_most(text, MAX_MESSAGE_LEN).into()
 }
 
-/// What a device said of itself, within the bounds of the fields. Capabilities are a set.
-fn bounded(device: DeviceInfo) -> DeviceInfo {
+/// Adds a list to the fields, if it has entries, and how many entries it leaves out.
+fn put_list<T: Serialize>(fields: &mut Map<String, Value>, name: &str, (shown, left_out): (Vec<T>, usize)) {
+    if !shown.is_empty() {
+        put(fields, name, &shown);
+    }
+    note_left_out(fields, name, left_out);
+}
+
+fn note_left_out(fields: &mut Map<String, Value>, name: &str, left_out: usize) {
+    if left_out > 0 {
+        fields.entry(LEFT_OUT).or_insert_with(|| json!({}))[name] = left_out.into();
+    }
+}
+
+/// What a device said of itself, within the bounds of the fields, and how many capabilities that leaves out.
+/// Capabilities are a set.
+fn bounded(device: DeviceInfo) -> (DeviceInfo, usize) {
     let cut = |text: Text, max| Text::at_most(&text, max);
     let capabilities: BTreeSet<Text> = device.capabilities.iter().map(|one| cut(one.clone(), 256)).collect();
     let is_bounded =
         capabilities.len() == device.capabilities.len() && capabilities.len() <= MAX_CAPABILITIES;
-    DeviceInfo {
+    let left_out = capabilities.len().saturating_sub(MAX_CAPABILITIES);
+    let device = DeviceInfo {
         dialect: device.dialect.map(|text| cut(text, 63)),
         capabilities: if is_bounded {
             device.capabilities.into_iter().map(|one| cut(one, 256)).collect()
@@ -194,7 +222,8 @@ fn bounded(device: DeviceInfo) -> DeviceInfo {
         host_key_fingerprint: device.host_key_fingerprint.map(|text| cut(text, 256)),
         model: device.model.map(|text| cut(text, 1024)),
         ..device
-    }
+    };
+    (device, left_out)
 }
 
 fn port_before((name, before): (&Name, &PortBefore)) -> crds::PortBefore {
@@ -251,6 +280,21 @@ fn phase_text(kind: Kind, phase: Phase) -> Value {
     }
 }
 
+/// The pods that there is room for, and how many others there are. Without room for all, those that lack something come
+/// first.
+fn configurations(kind: Kind, pods: &[PodEntry]) -> (Vec<crds::PodConfiguration>, usize) {
+    let of = |pods: &[&PodEntry]| {
+        first_entries(pods.iter().map(|pod| configuration(kind, pod)), MAX_ENTRIES, MAX_LIST_BYTES)
+    };
+    let mut pods: Vec<&PodEntry> = pods.iter().collect();
+    let (shown, left_out) = of(&pods);
+    if left_out == 0 {
+        return (shown, 0);
+    }
+    pods.sort_by_key(|pod| pod.problem.is_none());
+    of(&pods)
+}
+
 fn configuration(kind: Kind, pod: &PodEntry) -> crds::PodConfiguration {
     let problem = pod.problem.as_ref().map(|problem| Text::at_most(problem, MAX_POD_MESSAGE_LEN).into());
     crds::PodConfiguration {
@@ -274,11 +318,15 @@ fn link(kind: Kind, entry: &LinkEntry) -> String {
     }
     fields.extend(host_name.as_ref().map(|host_name| format!("peerVethName:{host_name}")));
     fields.extend(bridge.as_ref().map(|bridge| format!("bridge:{bridge}")));
-    format!("{{{}}}", fields.join(" "))
+    Text::at_most(&format!("{{{}}}", fields.join(" ")), MAX_LINK_LEN).into()
 }
 
 fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
-    pod.leases.iter().map(|(link, addresses)| crds::Lease {
+    let entries = pod
+        .leases
+        .iter()
+        .flat_map(|(link, addresses)| addresses.chunks(MAX_LEASED).map(move |addresses| (link, addresses)));
+    entries.map(|(link, addresses)| crds::Lease {
         pod: pod.name.to_string(),
         uid: pod.uid.to_string(),
         link: link.to_string(),

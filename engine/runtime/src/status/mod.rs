@@ -3,6 +3,8 @@
 pub mod bounds;
 pub mod bridge_domains;
 pub mod convert;
+#[cfg(test)]
+pub mod crd_bounds;
 pub mod events;
 pub mod outbox;
 pub mod writer;

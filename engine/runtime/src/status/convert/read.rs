@@ -9,6 +9,7 @@ use eno_core::{
 };
 use eno_nbi_crds as crds;
 use eno_schemas::{ChangeReport, DeviceInfo, Phase, PortBefore, Text, VlanId};
+use ipnet::IpNet;
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -153,7 +154,7 @@ fn inputs(source: Option<String>) -> Option<u64> {
 fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
     let mut pods: Vec<PodEntry> = Vec::new();
     for lease in leases {
-        let addresses = lease.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        let addresses = lease.addresses.iter().filter_map(|address| address.parse::<IpNet>().ok());
         if pods.last().is_none_or(|pod| *pod.uid != *lease.uid) {
             pods.push(PodEntry {
                 name: lease.pod.as_str().into(),
@@ -164,7 +165,7 @@ fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
             });
         }
         if let Some(pod) = pods.last_mut() {
-            pod.leases.insert(lease.link.as_str().into(), addresses);
+            pod.leases.entry(lease.link.as_str().into()).or_default().extend(addresses);
         }
     }
     pods

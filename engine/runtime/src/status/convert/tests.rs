@@ -5,6 +5,7 @@ use eno_core::{Condition, ConditionReason, ConditionType, Confirmed, Name};
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Rollback, VlanId};
 
 use super::*;
+use crate::status::crd_bounds;
 
 fn full() -> Status {
     let before = PortBefore {
@@ -323,4 +324,67 @@ fn texts_of_devices_are_within_the_bounds_of_the_fields() {
     let different: BTreeSet<&str> = capabilities.iter().filter_map(Value::as_str).collect();
     assert_eq!((capabilities.len(), different.len()), (256, 256));
     assert!(different.iter().all(|one| one.len() <= 256));
+    assert_eq!(json["leftOut"], json!({ "capabilities": 244 }));
+}
+
+/// Beyond the bound of its list an entry is left out and counted. The leases of pods are never: the core grants no more
+/// than there is room for.
+#[test]
+fn statuses_of_any_size_are_within_the_bounds_of_the_crd() {
+    let total = 20_000;
+    let names = || (0..total).map(|n| Name::from(format!("n{n:05}"))).collect::<Vec<_>>();
+    let addresses = (1..40).map(|n| format!("10.0.0.{n}/24").parse().unwrap()).collect::<Vec<_>>();
+    let long = LinkEntry { addresses: addresses.iter().copied().cycle().take(400).collect(), ..link_entry() };
+    let pod = |name: Name| PodEntry {
+        problem: (&*name == "n19999").then(|| "x".repeat(5000)),
+        links: if &*name == "n00000" { vec![long.clone()] } else { vec![link_entry()] },
+        leases: if &*name == "n00007" { [("pc0".into(), addresses.clone())].into() } else { [].into() },
+        uid: name.clone(),
+        name,
+    };
+    let spec = BridgeSpec { name: "pcbr0".into(), cidrs: vec![], mtu: None };
+    let status = Status {
+        realized: Some(Arc::new(Spec::Bridge(spec))),
+        connection_points: names(),
+        switch_ports: names().iter().map(|name| format!("leaf1:{name}")).collect(),
+        nodes: names(),
+        pods: names().into_iter().map(pod).collect(),
+        ..full()
+    };
+    let size = |value: &Value| serde_json::to_vec(value).unwrap().len();
+    for (kind, pods) in [
+        (Kind::L2Service, "podConfigurations"),
+        (Kind::L2ServiceAttachment, "podConfigurations"),
+        (Kind::PhysicalNetwork, "podConfigurations"),
+        (Kind::FabricDevice, "podConfigurations"),
+        (Kind::Bridge, "podConfigurations"),
+        (Kind::PodConfig, "podConfigurations"),
+        (Kind::PodNetworkConfig, "PodNetworkConfigs"),
+    ] {
+        let json = to_json(kind, &status);
+        assert_eq!(crd_bounds::excess(kind.as_str(), &json), Vec::<String>::new(), "{kind}");
+        assert_eq!(json["leftOut"]["connectionPoints"], total - 1024);
+        assert_eq!(json["leftOut"]["switchPorts"], total - 1024);
+        for list in ["bridgeConfigs", pods] {
+            let shown = json[list].as_array().map_or(0, Vec::len);
+            assert!(shown > 1000 && size(&json[list]) <= 192 * 1024, "{list}: {shown}");
+            assert_eq!(json["leftOut"][list], total - shown, "{list}");
+        }
+        assert_eq!(json[pods][0]["podName"], "n19999", "pods that lack something come first");
+        let read = crate::status::convert::read(kind, &json).unwrap();
+        assert_eq!(read.pods[0].leases[&Name::from("pc0")], addresses);
+    }
+    assert_eq!(to_json(Kind::L2Service, &full()).get("leftOut"), None);
+}
+
+fn link_entry() -> LinkEntry {
+    LinkEntry {
+        link: "pc0".into(),
+        name: "pc0284".into(),
+        host_name: Some("hpc0284".into()),
+        bridge: Some("pcbr0".into()),
+        mac: None,
+        mtu: 1500,
+        addresses: vec![],
+    }
 }
