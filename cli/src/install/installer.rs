@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::MANAGER;
-use super::claims::{claim, missing_seeds};
+use super::claims::{Keeper, claim, missing_seeds};
 use super::cluster::{self, ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
 use super::render::{self, NAMESPACES, NATS, NATS_TLS, NODE, PART_OF, RECORD, RenderError, SYSTEM, Stage};
@@ -243,7 +243,8 @@ pub async fn install(
         apply_all(client, MANAGER, &of(&plan, Stage::Certificates)).await?;
         certificate(client, deadline).await?;
     }
-    plan.completed = claim(client, values, context).await?;
+    let keeper = context.map_or(Keeper::Nobody, Keeper::Disk);
+    plan.completed = claim(client, values, keeper).await?;
     plan.objects = render::objects(values, &plan.completed.secrets)?;
     let mut configuration = of(&plan, Stage::Configuration);
     configuration.retain(|object| kind(object) != "Secret");
