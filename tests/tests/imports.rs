@@ -6,7 +6,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
@@ -14,9 +14,10 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ("eno-image", &[]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
+    ("eno-http-client", &[]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
-    ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi"]),
+    ("eno-engine", &["eno-core", "eno-schemas", "eno-queue", "eno-nbi-crds", "eno-sbi", "eno-http-client"]),
     ("eno-simulator", &[]),
     ("eno-ovsdb", &[]),
     ("eno-cri", &["eno-program"]),
@@ -41,7 +42,7 @@ const ALLOWED: [(&str, &[&str]); 18] = [
 
 /// The workspace crates that a driver may depend on.
 const DRIVERS: &[&str] =
-    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-ovsdb", "eno-cri"];
+    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-http-client", "eno-ovsdb", "eno-cri"];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =

@@ -5,48 +5,93 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
+use serde_json::json;
 
-use super::MANAGER;
 use super::cluster::{ReadError, failed};
 use super::context::ClusterContext;
 use super::installer::InstallError;
 use super::render::{self, METRICS_TLS, NATS, NATS_TLS, NODE, SYSTEM};
 use super::secrets::{Completed, Data, Files, PEOPLE, Secrets, complete, fitting, secret_of};
 use super::values::Values;
+use super::{MANAGER, keys};
 use crate::apply::{ApplyError, api_of, name_of};
 
+/// The field manager of Secrets without data. It owns no field.
+const CREATOR: &str = "eno-creator";
 /// Maximum number of rounds: others write each Secret a few times at most.
 const MAX_ROUNDS: usize = 64;
 
-/// Completes the Secrets of the cluster. What is for the admin's disk only is there before the cluster accepts it.
-pub async fn claim(
-    client: &Client,
-    values: &Values,
-    context: Option<&ClusterContext>,
-) -> Result<Completed, InstallError> {
+/// Who keeps the files of people.
+#[derive(Clone, Copy)]
+pub enum Keeper<'a> {
+    /// The admin's disk.
+    Disk(&'a ClusterContext),
+    /// Secrets of the cluster, for an installation by Helm.
+    Cluster,
+    /// Nobody.
+    Nobody,
+}
+
+impl Keeper<'_> {
+    /// The field manager of the Secrets that are written.
+    fn manager(self) -> &'static str {
+        match self {
+            Self::Disk(_) | Self::Nobody => MANAGER,
+            Self::Cluster => keys::MANAGER,
+        }
+    }
+
+    /// Keeps files until it is known whether the cluster accepts them.
+    async fn stage(self, client: &Client, files: &Files) -> Result<(), InstallError> {
+        match self {
+            Self::Disk(context) => Ok(context.stage(files)?),
+            Self::Cluster => keys::stage(client, files).await,
+            Self::Nobody => Ok(()),
+        }
+    }
+
+    /// What was staged, also by tries that did not come to their end.
+    async fn staged(self, client: &Client) -> Result<Vec<Files>, InstallError> {
+        match self {
+            Self::Disk(context) => Ok(context.staged()?),
+            Self::Cluster => keys::staged(client).await,
+            Self::Nobody => Ok(Vec::new()),
+        }
+    }
+
+    /// Keeps files that the cluster accepts, and drops what was staged.
+    async fn keep(self, client: &Client, files: &Files) -> Result<(), InstallError> {
+        match self {
+            Self::Disk(context) => {
+                context.write(files)?;
+                Ok(context.remove_staged()?)
+            }
+            Self::Cluster => keys::keep(client, files).await,
+            Self::Nobody => Ok(()),
+        }
+    }
+}
+
+/// Completes the Secrets of the cluster. What is for people only is kept before the cluster accepts it.
+pub async fn claim(client: &Client, values: &Values, keeper: Keeper<'_>) -> Result<Completed, InstallError> {
     let mut made = Vec::new();
     let mut staged = Vec::new();
     for _ in 0..MAX_ROUNDS {
         let stored = stored(client).await?;
         let mut completed = complete(&secrets_of(&stored), values, Timestamp::now())?;
-        let Some((secret, version)) = outdated(&stored, values, &completed)? else {
-            let on_disk = context.map(ClusterContext::staged).transpose()?.unwrap_or_default();
-            for files in staged.iter().chain(&on_disk) {
+        let Some((secret, version)) = outdated(&stored, values, &completed, keeper)? else {
+            let kept = keeper.staged(client).await?;
+            for files in staged.iter().chain(&kept) {
                 completed.files.0.extend(fitting(files, &completed.secrets).0);
             }
-            if let Some(context) = context {
-                context.write(&completed.files)?;
-                context.remove_staged()?;
-            }
+            keeper.keep(client, &completed.files).await?;
             return Ok(Completed { made, ..completed });
         };
-        if let Some(context) = context {
-            context.stage(&completed.files)?;
-        }
+        keeper.stage(client, &completed.files).await?;
         staged.push(completed.files);
-        if write(client, &secret, version).await? {
+        if write(client, keeper.manager(), &secret, version).await? {
             let name = name_of(&secret);
             made.extend(completed.made.into_iter().filter(|what| secret_of(what) == name));
         }
@@ -90,9 +135,12 @@ fn outdated(
     stored: &Stored,
     values: &Values,
     completed: &Completed,
+    keeper: Keeper<'_>,
 ) -> Result<Option<(DynamicObject, Option<String>)>, InstallError> {
+    // The Job of the Helm chart leaves complete Secrets as they are, whoever wrote them.
     let is_ours = |secret: &Secret| {
-        secret.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(MANAGER))
+        matches!(keeper, Keeper::Cluster)
+            || secret.managed_fields().iter().any(|entry| entry.manager.as_deref() == Some(MANAGER))
     };
     for secret in render::secret_objects(values, &completed.secrets)? {
         let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
@@ -110,27 +158,21 @@ fn outdated(
 /// Writes a Secret unless somebody has changed it since that version, or created it. False: somebody has.
 async fn write(
     client: &Client,
+    manager: &str,
     secret: &DynamicObject,
     version: Option<String>,
 ) -> Result<bool, InstallError> {
     let name = secret.name_any();
-    let version = if version.is_some() {
-        version
-    } else {
-        let api: Api<Secret> = Api::namespaced(client.clone(), &secret.namespace().unwrap_or_default());
-        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        let empty = Secret { metadata: secret.metadata.clone(), ..Secret::default() };
-        match api.create(&params, &empty).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(false),
-            created => {
-                let created = created.map_err(failed(format!("creating Secret {}", name_of(secret))))?;
-                created.resource_version()
-            }
-        }
+    let version = match version {
+        Some(version) => Some(version),
+        None => match created(client, &secret.namespace().unwrap_or_default(), &name).await? {
+            empty if empty.data.is_none() => empty.resource_version(),
+            _ => return Ok(false),
+        },
     };
     let mut secret = secret.clone();
     secret.metadata.resource_version = version;
-    let params = PatchParams::apply(MANAGER).force();
+    let params = PatchParams::apply(manager).force();
     match api_of(client, &secret)?.patch(&name, &params, &Patch::Apply(&secret)).await {
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(false),
         Err(cause) => Err(ApplyError::Refused {
@@ -141,6 +183,16 @@ async fn write(
         .into()),
         Ok(_) => Ok(true),
     }
+}
+
+/// A Secret as it is, or without data if there was none.
+///
+/// It is applied without a field, since RBAC can't limit POST to names.
+pub async fn created(client: &Client, namespace: &str, name: &str) -> Result<Secret, ReadError> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let empty = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
+    let created = api.patch(name, &PatchParams::apply(CREATOR), &Patch::Apply(&empty)).await;
+    created.map_err(failed(format!("creating Secret {namespace}/{name}")))
 }
 
 /// What to tell an admin whose disk lacks seeds of people that the cluster accepts; `None`: it has all.

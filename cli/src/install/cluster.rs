@@ -227,8 +227,9 @@ pub fn needed_permissions(objects: &[DynamicObject]) -> BTreeSet<Permission> {
     for object in objects {
         let Ok(resource) = resource_of(object) else { continue };
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+        let name = if resource.plural == "secrets" { object.name_any() } else { String::new() };
         for verb in ["get", "list", "create", "patch", "delete"] {
-            need(verb, &resource.group, &resource.plural, namespace, "");
+            need(verb, &resource.group, &resource.plural, namespace, &name);
         }
         let is_watched = ["deployments", "statefulsets", "daemonsets", "customresourcedefinitions"];
         if is_watched.contains(&resource.plural.as_str()) {

@@ -19,10 +19,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::MANAGER;
-use super::claims::{claim, missing_seeds};
+use super::claims::{Keeper, claim, missing_seeds};
 use super::cluster::{self, ReadError, failed, is_missing};
 use super::context::{ClusterContext, ContextError};
-use super::render::{self, NAMESPACES, NATS, NATS_TLS, NODE, PART_OF, RECORD, RenderError, SYSTEM, Stage};
+use super::render::{
+    self, NAMESPACES, NATS, NATS_TLS, NODE, PART_OF, RECORD, RenderError, SECRETS, SYSTEM, Stage,
+};
 use super::requirements::{Refusal, refusals};
 use super::rollout::Workload;
 use super::secrets::{CA, Completed, Data, SecretError, Secrets, complete};
@@ -243,7 +245,8 @@ pub async fn install(
         apply_all(client, MANAGER, &of(&plan, Stage::Certificates)).await?;
         certificate(client, deadline).await?;
     }
-    plan.completed = claim(client, values, context).await?;
+    let keeper = context.map_or(Keeper::Nobody, Keeper::Disk);
+    plan.completed = claim(client, values, keeper).await?;
     plan.objects = render::objects(values, &plan.completed.secrets)?;
     let mut configuration = of(&plan, Stage::Configuration);
     configuration.retain(|object| kind(object) != "Secret");
@@ -350,8 +353,13 @@ pub(super) async fn ours(client: &Client) -> Result<Vec<DynamicObject>, ReadErro
         } else {
             vec![Api::all_with(client.clone(), &resource)]
         };
-        for api in apis {
-            let listed = match api.list(&params).await {
+        // Secrets by name, so that nobody needs rights on others.
+        let lists = match kind {
+            "Secret" => SECRETS.map(|name| params.clone().fields(&format!("metadata.name={name}"))).to_vec(),
+            _ => vec![params.clone()],
+        };
+        for (api, params) in apis.iter().flat_map(|api| lists.iter().map(move |params| (api, params))) {
+            let listed = match api.list(params).await {
                 // Not every cluster has this kind, and not everybody may read it.
                 Err(error) if is_missing(&error) => continue,
                 Err(kube::Error::Api(status)) if status.is_forbidden() && is_optional => continue,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eno_device_secrets::{PermitError, SecretError};
 use eno_schemas::Failure;
-use reqwest::StatusCode;
+use http::StatusCode;
 
 use crate::keystone::NoEndpoint;
 

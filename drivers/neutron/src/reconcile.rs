@@ -9,7 +9,7 @@ use eno_schemas::{
     Rollback,
 };
 use futures::stream::{self, StreamExt as _};
-use reqwest::StatusCode;
+use http::StatusCode;
 use serde_json::{Value, json};
 use tracing::debug;
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use eno_schemas::{VlanId, VlanSet};
-use reqwest::Method;
+use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 

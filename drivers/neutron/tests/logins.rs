@@ -70,18 +70,23 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         let status = (shared.answer.lock().unwrap())(&path);
         return (status, axum::Json(json!({}))).into_response();
     }
-    let endpoint = json!({ "interface": "public", "url": *shared.neutron.lock().unwrap() });
-    let token = json!({ "token": {
-        "issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z",
-        "project": { "id": "p", "name": "p" },
-        "catalog": [{ "type": "network", "endpoints": [endpoint] }],
-    } });
+    let token = token(&shared.neutron.lock().unwrap());
     let headers = HeaderMap::from_iter([("x-subject-token".parse().unwrap(), "t0ken".parse().unwrap())]);
     (StatusCode::CREATED, headers, axum::Json(token)).into_response()
 }
 
+/// Keystone's answer to a login, with the URL of Neutron.
+pub fn token(neutron: &str) -> serde_json::Value {
+    let endpoint = json!({ "interface": "public", "url": neutron });
+    json!({ "token": {
+        "issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z",
+        "project": { "id": "p", "name": "p" },
+        "catalog": [{ "type": "network", "endpoints": [endpoint] }],
+    } })
+}
+
 /// Two credentials, `vim` and `other`, for these Keystones.
-fn secrets(keystone: &str, others: &str) -> TempDir {
+pub fn secrets(keystone: &str, others: &str) -> TempDir {
     let dir = TempDir::with_prefix("eno-neutron-").unwrap();
     for (name, keystone) in [("vim", keystone), ("other", others)] {
         std::fs::create_dir(dir.path().join(name)).unwrap();
@@ -92,11 +97,11 @@ fn secrets(keystone: &str, others: &str) -> TempDir {
     dir
 }
 
-fn write(dir: &Path, name: &str, key: &str, value: &str) {
+pub fn write(dir: &Path, name: &str, key: &str, value: &str) {
     std::fs::write(dir.join(name).join(key), value).unwrap();
 }
 
-fn driver(secrets: &TempDir) -> NeutronDriver {
+pub fn driver(secrets: &TempDir) -> NeutronDriver {
     NeutronDriver::new(Options {
         secrets: SecretSource::Directory(secrets.path().to_owned()),
         limits: Limits { connect: Duration::from_secs(5), request: Duration::from_secs(10) },
@@ -112,7 +117,7 @@ fn command(address: &str, credential: &str) -> Command {
 }
 
 /// The failure of a command.
-async fn failure(driver: &NeutronDriver, address: &str, credential: &str) -> Failure {
+pub async fn failure(driver: &NeutronDriver, address: &str, credential: &str) -> Failure {
     match driver.reconcile(Work::alone(command(address, credential))).await.outcome {
         Outcome::Failed(failure) => failure,
         other => panic!("{other:?}"),

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use eno::install::keys;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+
 use super::*;
 
 /// The public keys of the seeds on a disk that the cluster does not accept, and the names of all seeds.
@@ -79,5 +82,46 @@ async fn installations_at_once_agree_on_the_keys() {
     }
     assert_eq!(with_seeds, 1);
     assert!(made[2].0.is_empty(), "{made:?}");
+    control_plane.stop().await;
+}
+
+/// Two Jobs of the Helm chart, as when a release is repeated while its Job runs. People's keys fit what NATS accepts.
+#[tokio::test]
+async fn jobs_at_once_agree_on_the_keys() {
+    const ROUNDS: usize = 3;
+    let directory = tempfile::tempdir().expect("a directory");
+    let control_plane = control_plane(directory.path()).await;
+    let admin = control_plane.client().await.expect("a client");
+    let values = Values::parse("nodeMetrics: true").expect("values");
+    let home = tempfile::tempdir().expect("a directory");
+    let context = ContextStore::at(home.path()).cluster("test");
+    let namespaces: Api<Namespace> = Api::all(admin.clone());
+    for name in [SYSTEM, "eno-node"] {
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        namespaces.create(&PostParams::default(), &namespace).await.expect("created");
+    }
+    for _ in 0..ROUNDS {
+        let jobs = (0..4).map(|_| keys::make(&admin, &values, WAIT));
+        let made: Vec<_> = futures::future::try_join_all(jobs).await.expect("made").concat();
+        assert_eq!(made.len(), 4, "{made:?}");
+        keys::fetch(&admin, &context).await.expect("fetched");
+        let (refused, names) = seeds(&admin, home.path()).await;
+        assert_eq!(refused, BTreeSet::new());
+        assert_eq!(names.len(), 2, "{names:?}");
+        let people = data(&admin, SYSTEM, keys::PEOPLE).await;
+        assert!(people.keys().all(|name| !name.starts_with("staged-")), "{:?}", people.keys());
+        let metrics = data(&admin, "eno-node", "eno-metrics-tls").await;
+        assert_eq!(data(&admin, "eno-node", "eno-scraper").await["ca.crt"], metrics["ca.crt"]);
+        assert_eq!(people["metrics-ca.crt"], metrics["ca.crt"]);
+        for (namespace, name) in
+            [(SYSTEM, "eno-nats"), (SYSTEM, "eno-nats-tls"), ("eno-node", "eno-metrics-tls")]
+        {
+            let secrets: Api<Secret> = Api::namespaced(admin.clone(), namespace);
+            secrets.delete(name, &DeleteParams::default()).await.expect("deleted");
+        }
+    }
     control_plane.stop().await;
 }

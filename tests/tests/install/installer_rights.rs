@@ -16,9 +16,10 @@ async fn may_do_everything(client: &Client) -> bool {
     answer.status.is_some_and(|status| status.allowed)
 }
 
-/// A role that the installer may write, with the rights to everything, and its binding: two commands.
+/// It reads the operator's Secrets alone. A role that it may write, with the rights to everything, and its binding give
+/// it all others: two commands.
 #[tokio::test]
-async fn installer_role_reads_all_secrets_and_equals_cluster_admin() {
+async fn installer_role_reads_other_secrets_only_after_it_made_itself_cluster_admin() {
     let directory = tempfile::tempdir().expect("a directory");
     let control_plane = control_plane(directory.path()).await;
     let admin = control_plane.client().await.expect("a client");
@@ -28,7 +29,13 @@ async fn installer_role_reads_all_secrets_and_equals_cluster_admin() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "of-others", "namespace": "default"},
         "stringData": {"password": "p"}});
     apply(&admin, "test", secret).await;
-    assert_eq!(data(&client, "default", "of-others").await["password"], "p");
+    for (namespace, name) in [("default", "of-others"), (SYSTEM, "eno-people"), ("eno-devices", "leaf1")] {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let refused = secrets.get(name).await.expect_err("no right to this Secret").to_string();
+        assert!(refused.contains("cannot get resource \"secrets\""), "{refused}");
+        let refused = secrets.list(&ListParams::default()).await.expect_err("no right to all Secrets");
+        assert!(refused.to_string().contains("cannot list resource \"secrets\""), "{refused}");
+    }
 
     let role = |name: &str| -> ClusterRole {
         let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
@@ -57,6 +64,7 @@ async fn installer_role_reads_all_secrets_and_equals_cluster_admin() {
     eno::apply::apply(&client, MANAGER, &role).await.expect("a role");
     bindings.create(&params, &binding("eno-viewer")).await.expect("a binding");
     until_true(async || may_do_everything(&client).await).await;
+    assert_eq!(data(&client, "default", "of-others").await["password"], "p");
     control_plane.stop().await;
 }
 

@@ -185,7 +185,7 @@ async fn refusals_name_all_that_is_missing_and_change_nothing() {
     let text = refusal(&nobody, "nadDefinition: true").await;
     for expected in [
         "patch customresourcedefinitions.apiextensions.k8s.io",
-        "create secrets in eno-node",
+        "create secrets eno-nats-tls in eno-node",
         "escalate clusterroles.rbac.authorization.k8s.io eno-engine",
         "bind clusterroles.rbac.authorization.k8s.io eno-engine",
         "list pods in eno-system",
@@ -422,7 +422,10 @@ async fn installer_role_rotates_keys_and_goes_on_after_interruptions() {
     let nobody = control_plane.client_for("nobody", None).await.expect("a client");
     let refused = rotated(&nobody, &admin, home.path(), Rotated::NatsKeys, &ALL).await;
     let error = refused.expect_err("no permission").to_string();
-    assert!(error.contains("you may not") && error.contains("patch secrets in eno-node"), "{error}");
+    assert!(
+        error.contains("you may not") && error.contains("patch secrets eno-nats-tls in eno-node"),
+        "{error}"
+    );
 
     let nats = data(&admin, SYSTEM, "eno-nats").await;
     let disk = || ContextStore::at(home.path()).cluster("test").read().expect("files");

@@ -42,6 +42,8 @@ pub const NATS: &str = "eno-nats";
 pub const NATS_TLS: &str = "eno-nats-tls";
 /// The name of the Secret with certificates of agents' metrics.
 pub const METRICS_TLS: &str = "eno-metrics-tls";
+/// The names of all Secrets that an installation writes, so that nobody needs rights on others.
+pub const SECRETS: [&str; 3] = [NATS, NATS_TLS, METRICS_TLS];
 /// The label of all objects of the operator, and its value.
 pub const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "eno");
 /// The annotation of pods with a hash of the configuration that they read when they start.

@@ -104,7 +104,6 @@ pub fn needed_permissions(manifests: &[DynamicObject], request: &Request) -> BTr
         need(&["patch"], &node, "/status", "");
     }
     need(&["list"], &ApiResource::erase::<Pod>(&()), "", "");
-    need(&["list"], &ApiResource::erase::<Secret>(&()), "", DEVICES);
     need(&["list"], &ApiResource::erase::<PersistentVolumeClaim>(&()), "", SYSTEM);
     need(&["get", "list", "watch"], &ApiResource::erase::<Lease>(&()), "", SYSTEM);
     needed
@@ -166,12 +165,14 @@ async fn objects(client: &Client) -> Result<(Vec<Kind>, ClusterState), Uninstall
     Ok((kinds, ClusterState::stored(values, Vec::new(), SYSTEM)?))
 }
 
-/// The Secrets of the namespace of logins. None of them is the installation's.
-async fn logins(client: &Client) -> Result<Vec<String>, ReadError> {
+/// The Secrets of the namespace of logins; `None`: the caller may not list them. None of them is the installation's.
+async fn logins(client: &Client) -> Result<Option<Vec<String>>, ReadError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), DEVICES);
-    let listed = api.list_metadata(&ListParams::default()).await;
-    let listed = listed.map_err(failed(format!("listing Secrets of namespace {DEVICES}")))?;
-    Ok(listed.items.iter().map(ResourceExt::name_any).collect())
+    let listed = match api.list_metadata(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => return Ok(None),
+        listed => listed.map_err(failed(format!("listing Secrets of namespace {DEVICES}")))?,
+    };
+    Ok(Some(listed.items.iter().map(ResourceExt::name_any).collect()))
 }
 
 async fn claims(client: &Client) -> Result<Vec<String>, ReadError> {

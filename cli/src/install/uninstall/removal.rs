@@ -39,8 +39,9 @@ pub struct Inventory {
     pub cluster: ClusterState,
     /// The operator's objects that exist, as `Kind [namespace/]name`.
     pub operator: Vec<String>,
-    /// The Secrets in the namespace of the switches' logins that the installation did not make.
-    pub logins: Vec<String>,
+    /// The Secrets in the namespace of the switches' logins that the installation did not make. `None`: they may
+    /// not be listed.
+    pub logins: Option<Vec<String>>,
     /// The claims of NATS's volumes.
     pub claims: Vec<String>,
     /// Number of NetworkAttachmentDefinitions, if the installation defined them.
@@ -247,9 +248,11 @@ pub fn summary(inventory: &Inventory, request: &Request) -> Vec<String> {
     if !inventory.claims.is_empty() {
         lines.push(format!("deletes the volumes of NATS: {}", listed(&inventory.claims)));
     }
-    if !inventory.logins.is_empty() {
-        let verb = if request.objects == Objects::Keep { "keeps" } else { "deletes" };
-        lines.push(format!("{verb} Secrets of namespace eno-devices: {}", listed(&inventory.logins)));
+    let verb = if request.objects == Objects::Keep { "keeps" } else { "deletes" };
+    match &inventory.logins {
+        None => lines.push(format!("{verb} all Secrets of namespace eno-devices; you may not list them")),
+        Some(logins) if logins.is_empty() => {}
+        Some(logins) => lines.push(format!("{verb} Secrets of namespace eno-devices: {}", listed(logins))),
     }
     if let Some(count) = inventory.remaining_nads(request).filter(|count| *count > 0) {
         lines.push(format!("keeps the definition of NetworkAttachmentDefinitions: {count} remain"));
@@ -388,7 +391,7 @@ mod tests {
     #[test]
     fn summary_names_what_goes_and_what_stays() {
         let inventory = Inventory {
-            logins: vec!["leaf-login".into()],
+            logins: Some(vec!["leaf-login".into()]),
             claims: vec!["data-eno-nats-0".into()],
             nads: Some(2),
             ..inventory()
@@ -430,6 +433,11 @@ mod tests {
                 assert!(text.contains(line), "{text}\nlacks {line:?}");
             }
         }
+        let unknown = summary(&self::inventory(), &request(Objects::Remove, &[])).join("\n");
+        assert!(
+            unknown.contains("deletes all Secrets of namespace eno-devices; you may not list"),
+            "{unknown}"
+        );
         let remaining = |objects| inventory.remaining_nads(&request(objects, &[]));
         assert_eq!((remaining(Objects::Remove), remaining(Objects::Abandon)), (Some(1), Some(2)));
         assert!(Inventory::default().is_empty() && !inventory.is_empty());

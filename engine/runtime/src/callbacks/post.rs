@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use eno_core::Key;
+use eno_http_client::{BoxError, Client};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode};
-use http_body_util::Full;
 use jiff::Timestamp;
 use kube::api::{Api, DynamicObject};
 use reqwest::Url;
 use tokio::time::timeout;
 
 use super::address::{Forbidden, Policy};
-use super::http::{BoxError, HttpClient};
 use super::message::{Endpoint, Message};
 use super::secrets::Secrets;
 use super::{CallbackArgs, notices};
@@ -108,7 +107,7 @@ pub enum PosterError {
 /// Posts callbacks.
 pub struct Poster {
     /// HTTP client for callbacks.
-    http: HttpClient,
+    http: Client,
     /// Addresses that callbacks may go to.
     policy: Arc<Policy>,
     /// Signing keys.
@@ -132,7 +131,7 @@ impl Poster {
         deny.extend(server.map(|address: std::net::IpAddr| ipnet::IpNet::from(address)));
         let policy = Arc::new(Policy::new(args.callback_allow.clone(), deny, args.callback_https_only));
         Ok(Self {
-            http: HttpClient::new(args, &policy)?,
+            http: super::http::client(args, policy.clone())?,
             policy,
             secrets: Secrets::new(kube.clone()),
             kube,
@@ -233,10 +232,11 @@ impl Poster {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<(StatusCode, HeaderMap), BoxError> {
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        self.http.send(request, url).await
+        let answer = self.http.send(request, url).await?;
+        Ok((answer.status, answer.headers))
     }
 
     async fn get(&self, url: &Url) -> PostOutcome {

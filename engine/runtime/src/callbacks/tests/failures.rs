@@ -71,6 +71,28 @@ async fn retry_uses_current_callback_url_of_object() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
+    let (receiver, address, mut gets) = Receiver::start().await;
+    let mut bench = Bench::new(address).await;
+    receiver.refuse("deleted", 2, StatusCode::INTERNAL_SERVER_ERROR);
+    receiver.refuse("without", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
+    bench.cluster.put("without", &json!({}));
+    for counter in 1..=2 {
+        bench.transition("deleted", counter, None).await;
+        bench.transition("without", counter, None).await;
+    }
+    let (stop, task) = bench.start_delivery();
+    for counter in 1..=2 {
+        assert_eq!(next(&mut gets).await, ("deleted".into(), counter));
+    }
+    bench.wait_for_state(|floor, entries| floor == 4 && entries == 0).await;
+    // Each was posted once, before the object was read.
+    assert_eq!(receiver.refuse.lock().unwrap()["without"].0, u32::MAX - 2);
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_stored_and_retried_on_request() {
     let (receiver, address, mut gets) = Receiver::start().await;
     let mut bench = Bench::new(address).await;

@@ -1,33 +1,34 @@
-//! HTTP to Keystone and Neutron: the token, pages, and what answers mean.
+//! HTTP to Keystone and Neutron: pages, and what answers mean. `exchange` sends a request and reads its answer, `login`
+//! gets tokens.
 
-use std::error::Error;
+mod exchange;
+mod login;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use eno_device_secrets::{Permit, SecretSource};
-use eno_sbi::{Memory, Share, TooLarge, json_size};
-use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderValue};
-use reqwest::{Certificate, Client, Method, StatusCode, Url, redirect};
+use eno_sbi::{Memory, Share};
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, IF_MATCH};
+use http::{Method, Request, StatusCode};
+use reqwest::Url;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::debug;
 
+use self::exchange::{Answer, Exchange, Held, JSON, too_long};
+use self::login::{HeldToken, keystone_url, login};
 use crate::error::{ApiError, Refusal};
-use crate::keystone::{Credentials, Token};
+use crate::keystone::Credentials;
 use crate::request::HttpRequest;
 use crate::text::shown;
 
-/// Maximum bytes of an answer. A trunk with all VLANs has 0.5 MB.
-const MAX_ANSWER: usize = 16 << 20;
+const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 /// Maximum bytes of all pages of a list.
 const MAX_LIST: usize = 256 << 20;
 /// What is kept of clouds, and what their answers take while they are read. The container's limit is more than twice
 /// that of all clouds together.
 static MEMORY: Memory = Memory::new(64 << 20, 160 << 20);
-/// A token is renewed this long before its end.
-const RENEW_BEFORE: Duration = Duration::from_mins(1);
 /// Maximum pages of a list.
 const MAX_PAGES: usize = 10_000;
 /// Temporary refusals that are waited out.
@@ -68,7 +69,7 @@ impl Waits {
 /// Where Neutron is, and a token for it.
 #[derive(Debug)]
 pub struct Api {
-    client: Client,
+    exchange: Exchange,
     /// Confirms each login.
     secrets: SecretSource,
     permit: Permit,
@@ -79,29 +80,6 @@ pub struct Api {
     project: String,
     token: tokio::sync::Mutex<HeldToken>,
     requests: AtomicU64,
-    /// The memory of its answers, and of what was read last.
-    memory: Arc<Mutex<Share>>,
-}
-
-/// Memory that an answer takes until it was read.
-#[derive(Debug)]
-struct Held {
-    share: Arc<Mutex<Share>>,
-    bytes: usize,
-}
-
-impl Held {
-    fn add(&mut self, bytes: usize) -> Result<(), TooLarge> {
-        self.share.lock().unwrap_or_else(PoisonError::into_inner).add(bytes)?;
-        self.bytes += bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.share.lock().unwrap_or_else(PoisonError::into_inner).give_back(self.bytes);
-    }
 }
 
 /// The answer to a change.
@@ -121,12 +99,6 @@ impl Answered {
     }
 }
 
-#[derive(Clone, Debug)]
-struct HeldToken {
-    value: eno_device_secrets::Hidden,
-    renew_at: Instant,
-}
-
 impl Api {
     /// Logs in where the permit says.
     pub async fn open(
@@ -135,13 +107,12 @@ impl Api {
         credentials: Credentials,
         limits: Limits,
     ) -> Result<Self, ApiError> {
-        let client = client(&credentials, limits)?;
-        let memory = Arc::new(Mutex::new(MEMORY.share()));
-        let (held, token) = login(&client, &permit, &credentials, &memory).await?;
+        let exchange = Exchange::new(&credentials, limits, MEMORY.share())?;
+        let (held, token) = login(&exchange, &permit, &credentials).await?;
         let neutron = token.neutron(&credentials, &keystone_url(permit.login().address())?)?;
         debug!(keystone = permit.login().address(), neutron = %neutron, "logged in");
         Ok(Self {
-            client,
+            exchange,
             secrets,
             permit,
             credentials,
@@ -149,7 +120,6 @@ impl Api {
             project: token.project.map(|project| project.id).unwrap_or_default(),
             token: tokio::sync::Mutex::new(held),
             requests: AtomicU64::new(1),
-            memory,
         })
     }
 
@@ -175,16 +145,12 @@ impl Api {
 
     /// Counts what is read from now on apart from what was read before, which is returned.
     pub fn count_anew(&self) -> Share {
-        std::mem::replace(&mut self.memory(), MEMORY.share())
+        std::mem::replace(&mut self.exchange.memory(), MEMORY.share())
     }
 
     /// Counts as before [`Self::count_anew`].
     pub fn count_as_before(&self, before: Share) {
-        *self.memory() = before;
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Share> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.exchange.memory() = before;
     }
 
     /// All items of a list, from all of its pages. `query`: pairs of names and values.
@@ -218,7 +184,10 @@ impl Api {
             let page = answer.content.get_mut(collection).map(Value::take).unwrap_or_default();
             let number = page.as_array().map_or(0, Vec::len);
             let kept = number * 2 * size_of::<T>() + answer.length;
-            self.memory().add(kept).map_err(|error| self.too_large(&operation, error.to_string()))?;
+            self.exchange
+                .memory()
+                .add(kept)
+                .map_err(|error| self.too_large(&operation, error.to_string()))?;
             let page: Vec<T> = serde_json::from_value(page).map_err(|error| {
                 self.not_the_api(&operation, StatusCode::OK, format!("an unexpected list: {error}"))
             })?;
@@ -260,20 +229,24 @@ impl Api {
         if_match: Option<&str>,
         body: Option<&Value>,
     ) -> Result<Answered, ApiError> {
+        let if_match = if_match.map(HeaderValue::try_from).transpose();
+        let if_match = if_match.map_err(|error| {
+            self.not_the_api(operation, StatusCode::OK, format!("a revision that is no header: {error}"))
+        })?;
         let mut renewed = false;
         loop {
             let token = self.token().await?;
-            let mut request =
-                self.client.request(method.clone(), url.clone()).header("X-Auth-Token", token_header(&token));
-            if let Some(if_match) = if_match {
-                request = request.header("If-Match", if_match);
+            let mut request = Request::new(body.map(Value::to_string).unwrap_or_default().into());
+            *request.method_mut() = method.clone();
+            request.headers_mut().insert(AUTH_TOKEN, token.header());
+            if let Some(if_match) = &if_match {
+                request.headers_mut().insert(IF_MATCH, if_match.clone());
             }
-            if let Some(body) = body {
-                request = request.json(body);
+            if body.is_some() {
+                request.headers_mut().insert(CONTENT_TYPE, JSON);
             }
             self.requests.fetch_add(1, Ordering::Relaxed);
-            let answer =
-                read(request, operation, &self.server(), &self.credentials.name, &self.memory).await?;
+            let answer = self.exchange.send(operation, request, &url).await?;
             // The token was revoked, or ended early. The request had no effect.
             if answer.status == StatusCode::UNAUTHORIZED && !renewed {
                 renewed = true;
@@ -361,235 +334,14 @@ impl Api {
         if held.value == old.value {
             self.requests.fetch_add(1, Ordering::Relaxed);
             let permit = self.secrets.renew(&self.permit).await?;
-            *held = login(&self.client, &permit, &self.credentials, &self.memory).await?.0;
+            *held = login(&self.exchange, &permit, &self.credentials).await?.0;
         }
         Ok(held.clone())
     }
-}
-
-/// Keystone's URL with `/v3`.
-fn keystone_url(address: &str) -> Result<Url, ApiError> {
-    let bad = |reason: String| ApiError::Address { address: address.to_owned(), reason };
-    let address = address.trim_end_matches('/');
-    let address = if address.ends_with("/v3") { address.to_owned() } else { format!("{address}/v3") };
-    let url = Url::parse(&address).map_err(|error| bad(error.to_string()))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err(bad("it must start with https:// or http://".to_owned()));
-    }
-    Ok(url)
-}
-
-fn client(credentials: &Credentials, limits: Limits) -> Result<Client, ApiError> {
-    // Another part of the process may have installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let bad = |error: reqwest::Error| ApiError::Authorities {
-        name: credentials.name.clone(),
-        reason: causes(&error),
-    };
-    let mut builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .connect_timeout(limits.connect)
-        .timeout(limits.request)
-        .user_agent(concat!("eno/", env!("CARGO_PKG_VERSION")));
-    if let Some(authorities) = &credentials.authorities {
-        let found = Certificate::from_pem_bundle(authorities.expose().as_bytes()).map_err(bad)?;
-        if found.is_empty() {
-            return Err(ApiError::Authorities {
-                name: credentials.name.clone(),
-                reason: "it has no certificate".to_owned(),
-            });
-        }
-        builder = builder.tls_certs_merge(found);
-    }
-    builder.build().map_err(bad)
-}
-
-async fn login(
-    client: &Client,
-    permit: &Permit,
-    credentials: &Credentials,
-    memory: &Arc<Mutex<Share>>,
-) -> Result<(HeldToken, Token), ApiError> {
-    let operation = "log in";
-    let keystone = keystone_url(permit.login().address())?;
-    let server = keystone.origin().ascii_serialization();
-    let request = client
-        .post(format!("{keystone}/auth/tokens"))
-        .header(CONTENT_TYPE, "application/json")
-        .body(credentials.login().expose().to_owned());
-    let mut answer = read(request, operation, &server, &credentials.name, memory).await?;
-    let body = answer.parse().map_err(|error| ApiError::TooLarge {
-        operation: operation.to_owned(),
-        server: server.clone(),
-        reason: error.to_string(),
-    })?;
-    let not_the_api = || ApiError::NotTheApi {
-        operation: operation.to_owned(),
-        server: server.clone(),
-        status: answer.status,
-        content: answer.content(),
-    };
-    if let Some(message) = body.as_ref().and_then(|body| body["error"]["message"].as_str()) {
-        if answer.status.is_server_error() || answer.status == StatusCode::TOO_MANY_REQUESTS {
-            return Err(ApiError::Unreachable {
-                operation: operation.to_owned(),
-                server,
-                reason: format!("it answered {}: {}", answer.status, shown(message)),
-            });
-        }
-        let remedy = match answer.status {
-            StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => {
-                "Check user, password, project and domains, or make a new application credential: it may be wrong, \
-                 expired or deleted"
-            }
-            _ => "Check the Secret against the cloud's own clouds.yaml",
-        };
-        return Err(ApiError::Login {
-            server,
-            secret: credentials.name.clone(),
-            message: shown(message),
-            remedy,
-        });
-    }
-    if answer.status.is_server_error() {
-        let reason = format!("it answered {} with {}", answer.status, answer.content());
-        return Err(ApiError::Unreachable { operation: operation.to_owned(), server, reason });
-    }
-    let value = answer.token.clone().ok_or_else(not_the_api)?;
-    let token = body.and_then(|mut body| serde_json::from_value::<Token>(body["token"].take()).ok());
-    let token = token.ok_or_else(not_the_api)?;
-    // By the clock of Keystone, which may differ from ours.
-    let lifetime = token.lifetime().ok_or_else(not_the_api)?;
-    let renew_at = Instant::now() + lifetime.saturating_sub(RENEW_BEFORE).max(RENEW_BEFORE);
-    Ok((HeldToken { value: value.into(), renew_at }, token))
-}
-
-/// The token as a header that is never logged.
-fn token_header(token: &HeldToken) -> HeaderValue {
-    let header = HeaderValue::from_str(token.value.expose());
-    let mut header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
-    header.set_sensitive(true);
-    header
-}
-
-/// An answer of any server.
-struct Answer {
-    status: StatusCode,
-    content_type: String,
-    retry_after: Option<Duration>,
-    token: Option<String>,
-    body: Vec<u8>,
-    held: Held,
-}
-
-impl Answer {
-    /// The content; `None`: it is no JSON.
-    fn parse(&mut self) -> Result<Option<Value>, TooLarge> {
-        self.held.add(json_size(&self.body))?;
-        Ok(serde_json::from_slice(&self.body).ok())
-    }
-
-    /// What it is, for messages.
-    fn content(&self) -> String {
-        if self.body.is_empty() { "an empty answer".to_owned() } else { self.content_type.clone() }
-    }
-}
-
-async fn read(
-    request: reqwest::RequestBuilder,
-    operation: &str,
-    server: &str,
-    secret: &str,
-    memory: &Arc<Mutex<Share>>,
-) -> Result<Answer, ApiError> {
-    let failed = |error: reqwest::Error| match refused_certificate(&error) {
-        Some(reason) => {
-            ApiError::Certificate { server: server.to_owned(), reason, secret: secret.to_owned() }
-        }
-        None => ApiError::Unreachable {
-            operation: operation.to_owned(),
-            server: server.to_owned(),
-            reason: causes(&error.without_url()),
-        },
-    };
-    let mut response = request.send().await.map_err(failed)?;
-    let header =
-        |name: &str| -> Option<String> { Some(response.headers().get(name)?.to_str().ok()?.to_owned()) };
-    let mut answer = Answer {
-        status: response.status(),
-        content_type: shown(&header("content-type").unwrap_or_else(|| "an untyped answer".to_owned())),
-        retry_after: header("retry-after").and_then(|text| eno_sbi::retry_after(&text, Timestamp::now())),
-        token: header("x-subject-token"),
-        body: Vec::new(),
-        held: Held { share: Arc::clone(memory), bytes: 0 },
-    };
-    let too_large = |reason: String| ApiError::TooLarge {
-        operation: operation.to_owned(),
-        server: server.to_owned(),
-        reason,
-    };
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if answer.body.len() + chunk.len() > MAX_ANSWER {
-            return Err(too_large(too_long("an answer", MAX_ANSWER)));
-        }
-        // The buffer grows by doubling.
-        answer.held.add(2 * chunk.len()).map_err(|error| too_large(error.to_string()))?;
-        answer.body.extend_from_slice(&chunk);
-    }
-    Ok(answer)
-}
-
-/// The reason against a text of more bytes than `limit`.
-fn too_long(what: &str, limit: usize) -> String {
-    format!("{what} has more than {} MiB", limit >> 20)
 }
 
 /// Items per page of a list. Each item is some hundred bytes, but a trunk with all VLANs is 0.5 MB, and 5 MB when it is
 /// parsed.
 fn page_size(query: &[(&str, &str)]) -> &'static str {
     if query.contains(&("fields", "sub_ports")) { "8" } else { "1000" }
-}
-
-/// Why TLS refused the server's certificate.
-fn refused_certificate(error: &(dyn Error + 'static)) -> Option<String> {
-    if let Some(rustls::Error::InvalidCertificate(reason)) = error.downcast_ref() {
-        return Some(reason.to_string());
-    }
-    // `source` of an IO error is that of the error in it.
-    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    let in_io = inner.and_then(|inner| refused_certificate(inner));
-    in_io.or_else(|| refused_certificate(error.source()?))
-}
-
-/// An error with its causes.
-fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keystone_urls_end_in_v3() {
-        for (address, url) in [
-            ("https://k:5000", "https://k:5000/v3"),
-            ("https://k:5000/v3/", "https://k:5000/v3"),
-            ("http://[2001:db8::1]/identity", "http://[2001:db8::1]/identity/v3"),
-        ] {
-            assert_eq!(keystone_url(address).unwrap().as_str(), url);
-        }
-        for address in ["keystone:5000", "ftp://k", "keystone"] {
-            let error = keystone_url(address).unwrap_err();
-            assert!(error.to_string().contains("is not the URL of Keystone"), "{error}");
-            assert!(!error.failure().retryable);
-        }
-    }
 }
