@@ -278,7 +278,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// `metav1.Condition`s by type.
+/// `metav1.Condition`s by type. Each has one writer, so the API server stores no owner of its fields.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -287,6 +287,7 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
+            "x-kubernetes-map-type": "atomic",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {
                 "type": { "description": "What it is about, such as Ready.", "type": "string", "minLength": 1, "maxLength": 316 },
@@ -314,7 +315,11 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// An object whose fields the API server keeps without a schema.
+/// An object whose fields the API server keeps without a schema. It has one writer.
 pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+    json_schema!({
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
 }

@@ -67,6 +67,7 @@ async fn api_server_accepts_valid_and_refuses_invalid_objects() {
     valid_specs_are_accepted(&client).await;
     invalid_specs_are_refused(&client).await;
     anti_spoof_cannot_be_changed(&client).await;
+    status_needs_few_managed_fields(&client).await;
     roles_grant_exactly_the_expected_access(&client).await;
     use_check::configuration_label_requires_use_permission(&client).await;
     use_check::tenants_can_read_and_not_change_configurations(&client).await;
@@ -76,6 +77,55 @@ async fn api_server_accepts_valid_and_refuses_invalid_objects() {
     kubectl.apply("-f", "examples/openstack").await;
 
     control_plane.stop().await;
+}
+
+/// Each write of a status stores which fields it set. The condition of the callback task has another manager.
+async fn status_needs_few_managed_fields(client: &Client) {
+    let api = api(client, "L2Service");
+    let name = "managed-fields";
+    let object = json!({
+        "apiVersion": api_version("L2Service"), "kind": "L2Service",
+        "metadata": { "name": name }, "spec": { "SegmentationID": 4001 },
+    });
+    let object = serde_json::from_value(object).expect("an object");
+    api.create(&PostParams::default(), &object).await.expect("a new object");
+    let condition = |kind: &str| {
+        json!({
+            "type": kind, "status": "True", "reason": "Confirmed", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z", "observedGeneration": 1,
+        })
+    };
+    let apply = async |manager: &str, status: Value| {
+        let body = json!({
+            "apiVersion": api_version("L2Service"), "kind": "L2Service",
+            "metadata": { "name": name }, "status": status,
+        });
+        let params = PatchParams::apply(manager).force();
+        api.patch_status(name, &params, &Patch::Apply(body)).await.expect("a status")
+    };
+    let status = |realized: Value| {
+        json!({
+            "phase": "ready", "observedGeneration": 1, "transitions": 2, "grantedID": 4001,
+            "conditions": [condition("Ready")], "realized": realized,
+        })
+    };
+    apply("eno", status(json!({ "SegmentationID": 4001, "PhysicalNW": ["dc"] }))).await;
+    apply("callbacks", json!({ "conditions": [condition("CallbackDelivered")] })).await;
+    let now = apply("eno", status(json!({ "SegmentationID": 4001 }))).await;
+    let kinds = now.data["status"]["conditions"].as_array().into_iter().flatten();
+    let kinds: Vec<_> = kinds.map(|condition| condition["type"].as_str().unwrap_or_default()).collect();
+    assert_eq!(kinds, ["Ready", "CallbackDelivered"], "each manager keeps its own");
+    assert_eq!(now.data["status"]["realized"], json!({ "SegmentationID": 4001 }));
+    let managed = now.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("eno"));
+    let fields = &managed.expect("the engine's entry").fields_v1.as_ref().expect("fields").0;
+    assert_eq!(
+        fields["f:status"],
+        json!({
+            "f:phase": {}, "f:observedGeneration": {}, "f:transitions": {}, "f:grantedID": {}, "f:realized": {},
+            "f:conditions": { r#"k:{"type":"Ready"}"#: {} },
+        })
+    );
+    api.delete(name, &kube::api::DeleteParams::default()).await.expect("the object is deleted");
 }
 
 struct Kubectl {
