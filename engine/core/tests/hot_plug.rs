@@ -324,3 +324,31 @@ fn interface_keeps_its_name_with_a_new_engine_while_the_node_is_away() {
         assert_eq!(pod_entry(&w, &a, "x").problem.as_deref(), Some(problem), "restarted {restarted}");
     }
 }
+
+/// The read-back interfaces of pods are not in a status that the next engine reads.
+#[test]
+fn interface_without_a_chosen_name_keeps_its_name_with_a_new_engine() {
+    const OTHER: &str = "attach.eno.k8s.io/b";
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    for name in ["a", "b"] {
+        w.apply(attachment(name, &["s"], "cp"));
+    }
+    w.apply_pod_and_settle(pod("x", "node1", &[(OTHER, "")]));
+    w.apply_pod_and_settle(pod("x", "node1", &[(OTHER, ""), (HOT, "")]));
+    let names = |w: &World| {
+        let pod = applied_pod(w, "node1", "x").unwrap();
+        pod.links.iter().map(|link| (link.id.clone(), link.name.clone())).collect::<Vec<_>>()
+    };
+    let before = names(&w);
+    assert_eq!(before.len(), 2);
+    assert!(
+        before.contains(&("L2ServiceAttachment/b/b".into(), LinkName::Fixed("net0".into()))),
+        "{before:?}"
+    );
+    for status in w.statuses.values_mut() {
+        status.pods.iter_mut().for_each(|pod| pod.links.clear());
+    }
+    w.restart_and_settle();
+    assert_eq!(names(&w), before);
+}

@@ -115,6 +115,11 @@ pub struct Lease {
     /// The interface, as the spec names it.
     #[schemars(length(max = 512))]
     pub link: String,
+    /// The name in the pod of an attachment's interface, in the first entry of a pod. It stays as long as the labels
+    /// choose no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 15))]
+    pub interface: Option<String>,
     /// With the prefix length of their network.
     #[schemars(length(max = 16), inner(length(max = 64)))]
     pub addresses: Vec<String>,

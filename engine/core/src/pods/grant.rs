@@ -12,7 +12,7 @@ use crate::pods::{Grant, Lease, PodState, Pods, Withdrawal};
 use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Key, Name};
+use crate::{Key, Kind, Name};
 
 /// The offer of an object to a pod.
 enum Offer {
@@ -108,7 +108,12 @@ impl Pods {
         self.set_claims(key, uid, claims);
         let Some(provider) = self.providers.get_mut(key) else { return Ok(()) };
         let Some(entry) = provider.entries.get_mut(uid) else { return Ok(()) };
-        if entry.leases != leases {
+        let ifname = offered.templates.first().filter(|_| key.kind == Kind::L2ServiceAttachment);
+        let ifname = ifname.and_then(|template| match &template.link.name {
+            LinkName::Fixed(name) => Some(name.clone()),
+            LinkName::WithPid(_) => None,
+        });
+        if entry.leases != leases || entry.ifname != ifname {
             provider.lease_revision += 1;
             provider.unwritten.remove(&entry.lease_revision);
             entry.lease_revision = provider.lease_revision;
@@ -117,7 +122,7 @@ impl Pods {
             entry.retiring.extend(gone);
             // An address that it has again is not released.
             entry.retiring.retain(|(_, lease)| !kept.contains(&lease));
-            (entry.leases, entry.retired_at) = (leases.clone(), None);
+            (entry.leases, entry.ifname, entry.retired_at) = (leases.clone(), ifname, None);
         }
         if entry.lease_revision > provider.written_revision {
             provider.unwritten.insert(entry.lease_revision, uid.clone());
@@ -125,9 +130,6 @@ impl Pods {
         }
         let Interfaces { templates, primary } = offered;
         let bridges = templates.iter().filter_map(|template| template.bridge.clone()).collect();
-        if let Some(LinkName::Fixed(name)) = templates.first().map(|template| &template.link.name) {
-            entry.ifname = Some(name.clone());
-        }
         let links = templates.into_iter().map(|template| {
             let own = leases.get(&template.name).into_iter().flatten().map(|lease| lease.address);
             (template.name.clone(), template.with_addresses(own.collect()))

@@ -16,19 +16,22 @@ use crate::pods::{Entry, Lease, Pods, Withdrawal};
 use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Key, Name, Target};
+use crate::{Key, Kind, Name, Target};
 
 /// Maximum bytes of an object's leases in its status. The API server takes no object of more than 1.5 MiB.
 const MAX_LEASE_BYTES: usize = 1 << 20;
 
 /// The bytes of the leases of a pod in a status, or slightly more. Each link is an entry with the names of the pod.
+/// That of an attachment is there without addresses too, and has the name of the interface.
 fn stored_size(
+    key: &Key,
     pod: &Name,
     uid: &Name,
     leases: &BTreeMap<Name, Vec<Lease>>,
     retiring: &[(Name, Lease)],
 ) -> usize {
     const FIELDS: usize = r#"{"pod":"","uid":"","link":"","addresses":[]},"#.len();
+    const INTERFACE: usize = r#""interface":"0123456789abcde","#.len();
     const V4: usize = r#""255.255.255.255/32","#.len();
     const V6: usize = r#""ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128","#.len();
     let address = |lease: &Lease| if lease.address.addr().is_ipv4() { V4 } else { V6 };
@@ -36,7 +39,9 @@ fn stored_size(
         FIELDS + pod.len() + uid.len() + link.len() + own.iter().map(address).sum::<usize>()
     };
     let retiring = retiring.iter().map(|(link, lease)| entry(link, slice::from_ref(lease)));
-    leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum()
+    let is_attachment = key.kind == Kind::L2ServiceAttachment;
+    let own = if is_attachment { INTERFACE + entry(&key.name, &[]) } else { 0 };
+    own + leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum::<usize>()
 }
 
 /// Flattens leases to pairs of a link's name and a lease.
@@ -67,7 +72,10 @@ impl Pods {
                     }
                 }
             }
-            let had_any = !leases.is_empty() || !retiring.is_empty() || !entry.links.is_empty();
+            let had_any = !leases.is_empty()
+                || !retiring.is_empty()
+                || !entry.links.is_empty()
+                || entry.ifname.is_some();
             let provider = self.providers.entry(key.clone()).or_default();
             provider.lease_bytes = None;
             let own = provider.entry(&entry.uid, &entry.name);
@@ -76,11 +84,11 @@ impl Pods {
             }
             own.leases = leases;
             own.retiring = retiring;
-            own.ifname = entry.links.iter().find(|link| link.link == key.name).map(|link| link.name.clone());
+            own.ifname.clone_from(&entry.ifname);
             own.was_granted = had_any;
             // Another object of the pod that wants the same name comes second, whichever is planned first.
-            let names = entry.links.iter().map(|link| Claim::Name(entry.uid.clone(), link.name.clone()));
-            let claims = names.filter(|name| !self.claims.contains_key(name)).collect();
+            let name = entry.ifname.map(|name| Claim::Name(entry.uid.clone(), name));
+            let claims = name.into_iter().filter(|name| !self.claims.contains_key(name)).collect();
             self.set_claims(key, &entry.uid, claims);
             let work = (key.clone(), entry.uid.clone());
             if had_any {
@@ -182,7 +190,9 @@ impl Pods {
                 leases.entry(template.name.clone()).or_default().push(lease);
             }
         }
-        if !taken.is_empty()
+        let is_new = key.kind == Kind::L2ServiceAttachment
+            && self.entry(key, uid).is_none_or(|entry| entry.ifname.is_none());
+        if (is_new || !taken.is_empty())
             && let Err(message) = self.check_room(key, uid, &leases)
         {
             self.undo(taken);
@@ -242,7 +252,7 @@ impl Pods {
     ) -> Result<(), String> {
         let Some(provider) = self.providers.get_mut(key) else { return Ok(()) };
         let Some(own) = provider.entries.get(uid) else { return Ok(()) };
-        let own = stored_size(&own.name, uid, leases, &own.retiring);
+        let own = stored_size(key, &own.name, uid, leases, &own.retiring);
         let at_most = provider.lease_bytes.map(|others| others + own).filter(|all| *all <= MAX_LEASE_BYTES);
         if at_most.is_some() {
             provider.lease_bytes = at_most;
@@ -250,7 +260,7 @@ impl Pods {
         }
         let (mut pods, mut bytes) = (0, own);
         for (other, entry) in provider.entries.iter().filter(|(other, _)| *other != uid) {
-            let size = stored_size(&entry.name, other, &entry.leases, &entry.retiring);
+            let size = stored_size(key, &entry.name, other, &entry.leases, &entry.retiring);
             (pods, bytes) = (pods + usize::from(size > 0), bytes + size);
         }
         if bytes <= MAX_LEASE_BYTES {

@@ -211,6 +211,9 @@ impl PodStates<'_> {
                 for (link, lease) in &entry.retiring {
                     leases.entry(link.clone()).or_default().push(lease.address);
                 }
+                if entry.ifname.is_some() {
+                    leases.entry(key.name.clone()).or_default();
+                }
                 // Sorted, so that the next leader has the same order, whichever are retiring.
                 for addresses in leases.values_mut() {
                     addresses.sort_unstable();
@@ -220,6 +223,7 @@ impl PodStates<'_> {
                     name: entry.name.clone(),
                     uid: uid.clone(),
                     leases,
+                    ifname: entry.ifname.clone(),
                     links: self.present_links(key, uid, state),
                     problem: self.problem_of(key, uid, entry, state),
                 }

@@ -67,6 +67,8 @@ pub struct PodEntry {
     pub uid: Name,
     /// Its addresses by name of the link. They are written before a node gets them.
     pub leases: BTreeMap<Name, Vec<IpNet>>,
+    /// The name in the pod of an attachment's interface. It is written before a node gets it, too.
+    pub ifname: Option<String>,
     /// Its interfaces as read back.
     pub links: Vec<LinkEntry>,
     /// Why something is not there.

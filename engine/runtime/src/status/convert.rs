@@ -321,15 +321,19 @@ fn link(kind: Kind, entry: &LinkEntry) -> String {
     Text::at_most(&format!("{{{}}}", fields.join(" ")), MAX_LINK_LEN).into()
 }
 
+/// The first entry of a pod has the name of an attachment's interface.
 fn leases(pod: &PodEntry) -> impl Iterator<Item = crds::Lease> {
-    let entries = pod
-        .leases
-        .iter()
-        .flat_map(|(link, addresses)| addresses.chunks(MAX_LEASED).map(move |addresses| (link, addresses)));
-    entries.map(|(link, addresses)| crds::Lease {
+    let entries = pod.leases.iter().flat_map(|(link, addresses)| {
+        let rest = addresses.chunks(MAX_LEASED).skip(1);
+        let first = addresses.get(..addresses.len().min(MAX_LEASED)).unwrap_or_default();
+        std::iter::once(first).chain(rest).map(move |addresses| (link, addresses))
+    });
+    let interfaces = pod.ifname.iter().cloned().map(Some).chain(std::iter::repeat(None));
+    entries.zip(interfaces).map(|((link, addresses), interface)| crds::Lease {
         pod: pod.name.to_string(),
         uid: pod.uid.to_string(),
         link: link.to_string(),
+        interface,
         addresses: addresses.iter().map(ToString::to_string).collect(),
     })
 }

@@ -160,6 +160,7 @@ fn pods(leases: &[crds::Lease]) -> Vec<PodEntry> {
                 name: lease.pod.as_str().into(),
                 uid: lease.uid.as_str().into(),
                 leases: BTreeMap::new(),
+                ifname: lease.interface.clone(),
                 links: Vec::new(),
                 problem: None,
             });

@@ -157,6 +157,7 @@ fn pods() -> Status {
         name: "p".into(),
         uid: "u".into(),
         leases: leases.into(),
+        ifname: None,
         links: vec![entry("pc0", &["192.168.100.2/24", "fd00::2/64"]), primary],
         problem: None,
     };
@@ -164,6 +165,7 @@ fn pods() -> Status {
         name: "q".into(),
         uid: "v".into(),
         leases: [].into(),
+        ifname: None,
         links: vec![],
         problem: Some("no container runs".into()),
     };
@@ -338,6 +340,7 @@ fn statuses_of_any_size_are_within_the_bounds_of_the_crd() {
     let pod = |name: Name| PodEntry {
         problem: (&*name == "n19999").then(|| "x".repeat(5000)),
         links: if &*name == "n00000" { vec![long.clone()] } else { vec![link_entry()] },
+        ifname: None,
         leases: if &*name == "n00007" { [("pc0".into(), addresses.clone())].into() } else { [].into() },
         uid: name.clone(),
         name,
@@ -375,6 +378,26 @@ fn statuses_of_any_size_are_within_the_bounds_of_the_crd() {
         assert_eq!(read.pods[0].leases[&Name::from("pc0")], addresses);
     }
     assert_eq!(to_json(Kind::L2Service, &full()).get("leftOut"), None);
+}
+
+/// An attachment gives an interface without an address, or with several entries.
+#[test]
+fn name_of_an_interface_is_read_back() {
+    let addresses = |count: u8| (1..=count).map(|n| format!("10.0.0.{n}/24").parse().unwrap()).collect();
+    let pod = |name: &str, count| PodEntry {
+        name: name.into(),
+        uid: name.into(),
+        leases: [("a".into(), addresses(count)), ("a/s".into(), addresses(1))].into(),
+        ifname: Some(format!("{name}0")),
+        links: vec![],
+        problem: None,
+    };
+    let status = Status { pods: vec![pod("p", 0), pod("q", 20)], ..full() };
+    let json = to_json(Kind::L2ServiceAttachment, &status);
+    let named = |entry: &Value| entry.get("interface").is_some();
+    assert_eq!(json["addresses"].as_array().unwrap().iter().filter(|entry| named(entry)).count(), 2);
+    assert_eq!(crd_bounds::excess("L2ServiceAttachment", &json), Vec::<String>::new());
+    assert_eq!(crate::status::convert::read(Kind::L2ServiceAttachment, &json).unwrap().pods, status.pods);
 }
 
 fn link_entry() -> LinkEntry {
