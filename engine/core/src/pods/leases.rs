@@ -40,7 +40,9 @@ fn stored_size(
     };
     let retiring = retiring.iter().map(|(link, lease)| entry(link, slice::from_ref(lease)));
     let is_attachment = key.kind == Kind::L2ServiceAttachment;
-    let own = if is_attachment { INTERFACE + entry(&key.name, &[]) } else { 0 };
+    let without_address = is_attachment && !leases.contains_key(&key.name);
+    let own =
+        if is_attachment { INTERFACE } else { 0 } + if without_address { entry(&key.name, &[]) } else { 0 };
     own + leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum::<usize>()
 }
 
