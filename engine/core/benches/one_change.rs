@@ -4,12 +4,14 @@
 //!
 //! `cargo bench -p eno-core`
 
+#[path = "../tests/nats/mod.rs"]
+mod nats;
 #[path = "../tests/world/mod.rs"]
 mod world;
 
 use divan::{Bencher, counter::ItemsCount};
 use eno_core::spec::LeadsTo;
-use eno_core::{Event, Target};
+use eno_core::{Event, StreamEvent, Target};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use world::*;
 
@@ -46,9 +48,9 @@ fn attach_and_detach(bencher: Bencher, size: u32) {
     (object.finalized, object.uid) = (true, "extra".into());
     bencher.counter(ItemsCount::new(2usize)).bench_local(|| {
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        let effects = world.engine.settle("2026-01-01T00:00:00Z").len();
+        let effects = world.reconcile().effects.len();
         world.engine.handle(Event::ObjectGone(object.key.clone()));
-        effects + world.engine.settle("2026-01-01T00:00:00Z").len()
+        effects + world.reconcile().effects.len()
     });
 }
 
@@ -63,15 +65,15 @@ fn renumber(bencher: Bencher, size: u32) {
         let Ok(eno_core::spec::Spec::Service(spec)) = &mut object.spec else { unreachable!() };
         spec.vid = eno_schemas::VlanId::new(if spec.vid.get() == 4094 { 17 } else { 4094 }).unwrap();
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        world.engine.settle("2026-01-01T00:00:00Z").len()
+        world.reconcile().effects.len()
     });
 }
 
-/// Groups switches of which each has every network to change. Arguments: number of switches and of networks.
+/// Groups switches of which each has every network to change, and renders their commands. Arguments: number of switches
+/// and of networks.
 #[divan::bench(args = [(8, 500), (8, 4_000), (64, 500), (64, 4_000)])]
-fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
+fn command_all_switches(bencher: Bencher, (switches, networks): (u16, u16)) {
     let mut world = World::default();
-    let mut names = vec![to_name("spine")];
     world.apply(device("spine", &[]));
     for i in 1..switches {
         let (leaf, node) = (format!("leaf{i}"), format!("n{i}"));
@@ -79,20 +81,17 @@ fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
         let up = LeadsTo::Device { device: "spine".into(), port: leaf.as_str().into() };
         let down = LeadsTo::Node { node: node.as_str().into(), interface: "eth1".into() };
         world.apply(device(&leaf, &[("e1", down), ("u1", up)]));
-        names.push(to_name(&leaf));
     }
     world.apply(connection_point("cp", None));
     world.settle();
-    world.silent.extend(names.iter().cloned().map(Target::Fabric));
     for i in 0..networks {
         world.apply(service(&format!("s{i}"), 10 + i, &[]));
         world.apply(attachment(&format!("a{i}"), &[&format!("s{i}")], "cp"));
     }
     world.settle();
     bencher.bench_local(|| {
-        let groups = world.engine.transaction_groups(&names);
-        assert_eq!(groups.len(), 1);
-        groups
+        world.engine.handle(Event::Stream(StreamEvent::StreamsLost));
+        world.reconcile().commands.len()
     });
 }
 
@@ -100,5 +99,5 @@ fn transaction_groups(bencher: Bencher, (switches, networks): (u16, u16)) {
 #[divan::bench(args = SIZES)]
 fn desired_state_of_switch(bencher: Bencher, size: u32) {
     let mut world = populated_world(size);
-    bencher.bench_local(|| world.engine.issue(&Target::Fabric("leaf1".into())));
+    bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
 }

@@ -3,6 +3,8 @@
 //!
 //! `cargo bench -p eno-core --bench pods`
 
+#[path = "../tests/nats/mod.rs"]
+mod nats;
 #[path = "../tests/world/mod.rs"]
 mod world;
 
@@ -33,13 +35,13 @@ fn add_and_remove_pod(bencher: Bencher, pods: usize) {
     let key = Key::namespaced(Kind::PodConfig, &to_name("ns"), &to_name("c"));
     bencher.bench_local(|| {
         world.engine.handle(Event::Pod(Box::new(extra.clone())));
-        world.engine.settle("2026-01-01T00:00:00Z");
+        world.reconcile();
         let leased = world.engine.status(&key).map_or(0, |status| status.leased);
         world.engine.handle(Event::StatusWritten(key.clone(), leased));
-        world.engine.settle("2026-01-01T00:00:00Z");
-        let desired = world.engine.issue(&Target::Node("node1".into()));
+        world.reconcile();
+        let desired = world.engine.desired(&Target::Node("node1".into()));
         world.engine.handle(Event::PodGone(extra.uid.clone()));
-        (desired, world.engine.settle("2026-01-01T00:00:00Z").len())
+        (desired, world.reconcile().effects.len())
     });
 }
 
@@ -61,8 +63,8 @@ fn add_and_remove_vlan(bencher: Bencher, nodes: usize) {
     (object.finalized, object.uid) = (true, "extra".into());
     bencher.bench_local(|| {
         world.engine.handle(Event::Object(Box::new(object.clone())));
-        let effects = world.engine.settle("2026-01-01T00:00:00Z").len();
+        let effects = world.reconcile().effects.len();
         world.engine.handle(Event::ObjectGone(object.key.clone()));
-        effects + world.engine.settle("2026-01-01T00:00:00Z").len()
+        effects + world.reconcile().effects.len()
     });
 }

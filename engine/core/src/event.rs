@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_schemas::{Generation, Phase, Report};
+use eno_schemas::{Phase, Report, Text};
 
 use crate::schedule::{StoredCommand, StreamEvent};
 use crate::spec::{Invalid, Spec};
@@ -15,6 +15,8 @@ pub const STALLED_AFTER: Duration = Duration::from_mins(1);
 /// Something that happened in the world.
 #[derive(Debug)]
 pub enum Event {
+    /// The events that follow happen at this time since the beginning of the leadership.
+    Time(Duration),
     /// An object is there, new or changed.
     Object(Box<Object>),
     /// An object is gone.
@@ -47,21 +49,12 @@ pub enum Event {
     Stream(StreamEvent),
     /// These commands were on NATS at the start.
     StoredCommands(Vec<StoredCommand>),
-    /// This generation is commanded of the target, or is about to be. [`crate::Engine::issue_ready`] records that of
-    /// its commands itself.
-    CommandIssued(Target, Generation),
     /// The drivers that are alive. A driver of a single target is `<driver>/<target>`.
     Drivers(BTreeSet<Name>),
     /// The drivers that can hold a change of a switch until a transaction is decided.
     HoldCapableDrivers(BTreeSet<Name>),
     /// The drivers whose clocks differ from that of the engine, and how.
     SkewedDrivers(BTreeMap<Name, Name>),
-    /// A switch missed the deadline of its transaction, or its driver is silent and gets the next command all the
-    /// same. It takes part in no transaction until it has applied something on its own.
-    MissedDeadline(Name),
-    /// A switch holds its change of an open transaction, and rejected a part of it
-    /// ([`crate::Engine::rejects_planned_change`]).
-    ChangeRefused(Name, Box<Report>),
     /// The delay of [`Effect::Retry`] is over; with its attempt.
     RetryDue(Key, u32),
     /// The delay of [`Effect::Await`] is over.
@@ -149,11 +142,6 @@ pub enum Effect {
     },
     /// Remove our finalizer: everything of the object is gone.
     RemoveFinalizer(Key),
-    /// The desired state of a target changed: call [`crate::Schedule::mark_dirty`], so that
-    /// [`crate::Engine::issue_ready`] returns its command when the target is due.
-    Publish(Target),
-    /// The target is gone, and it is confirmed to be empty: purge its subjects.
-    Forget(Target),
     /// Make, change or (`None`) delete the L2BridgeDomain of a service.
     BridgeDomain {
         /// The service's name, which is the bridge domain's.
@@ -172,17 +160,14 @@ pub enum Effect {
         /// Its content.
         view: Option<Box<PodView>>,
     },
-    /// A pod counts as a user of any NetworkAttachmentDefinition that it may use, from now on: publish a warning Event
-    /// on it.
-    UsesAny {
-        /// The pod's namespace.
-        namespace: Name,
-        /// The pod's name.
-        name: Name,
-        /// The pod's uid.
-        uid: Name,
-        /// Why.
-        reason: Name,
+    /// Publish a Kubernetes Event.
+    Notice {
+        /// The object that it is about.
+        about: About,
+        /// What happened.
+        kind: NoticeKind,
+        /// The details, for people; at least one.
+        messages: Vec<Text>,
     },
     /// Set our labels and extended resources on a Node object; all others of ours are removed.
     LabelNode {
@@ -200,6 +185,37 @@ pub enum Effect {
         /// The Deployment's name.
         name: Name,
     },
+}
+
+/// The object that a Kubernetes Event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    /// A custom resource.
+    Object(Key),
+    /// A node.
+    Node(Name),
+    /// A pod.
+    Pod {
+        /// Its namespace.
+        namespace: Name,
+        /// Its name.
+        name: Name,
+        /// Its uid.
+        uid: Name,
+    },
+}
+
+/// What a Kubernetes Event tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeKind {
+    /// A pod counts as a user of each NetworkAttachmentDefinition that it may use, from now on.
+    NetworksUnclear,
+    /// Configuration of ours was changed on a switch.
+    Drift,
+    /// VLANs were removed from the list of another owner on a switch.
+    VlanTakenOff,
+    /// An agent repaired something on its node.
+    Repaired,
 }
 
 /// The configuration of the core.

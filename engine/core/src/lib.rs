@@ -19,9 +19,8 @@ mod vlan;
 mod work;
 
 pub use engine::Engine;
-pub use event::{Config, Effect, Event, Object, STALLED_AFTER};
+pub use event::{About, Config, Effect, Event, NoticeKind, Object, STALLED_AFTER};
 pub use fabric::placement::{Confirmed, PlacementStatus};
-pub use fabric::transaction::TransactionGroup;
 pub use key::{Key, Kind, Name, Target};
 pub use nad::templates::Workload;
 pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView, Uses};

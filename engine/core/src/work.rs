@@ -30,6 +30,8 @@ pub struct Work {
     pub evaluate: BTreeSet<Key>,
     /// Targets whose desired state changed.
     pub publish: BTreeSet<Target>,
+    /// Targets that are gone, and confirmed to be empty.
+    pub forget: Vec<Target>,
     /// What the runtime has to do.
     pub effects: Vec<Effect>,
 }

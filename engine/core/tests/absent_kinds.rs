@@ -114,7 +114,7 @@ fn kinds_for_pods_are_needed_while_nodes_may_have_interfaces_of_them() {
     w.restart();
     let need = Some("pods on node node2 may have interfaces by it".to_owned());
     assert_eq!(needs(&w), [need.clone(), need.clone(), need]);
-    w.commands.clear();
+    w.nats.lose_streams();
     w.restart();
     let need = Some("NATS has no command that tells which interfaces pods have".to_owned());
     assert_eq!(needs(&w), [need.clone(), need.clone(), need]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eno_core::spec::LeadsTo;
-use eno_schemas::{Desired, FabricDesired, Outcome, Phase, PortBefore};
+use eno_schemas::{Command, Desired, Outcome, Phase, PortBefore};
 
 use crate::fixtures::{
     applied_fabric, device_key, leaf1_with_lag, moved_leaf1, ready_world, switch, to_node,
@@ -22,11 +22,11 @@ fn in_status(w: &World) -> Vec<&str> {
 }
 
 /// leaf1 reports the command, with these closed ports.
-fn report_closed(w: &mut World, fabric: &FabricDesired, outcome: Outcome, closed: &[&str]) {
+fn report_closed(w: &mut World, command: &Command, outcome: Outcome, closed: &[&str]) {
     let closed = closed.iter().map(|name| (*name).to_owned()).collect();
-    let applied = applied_fabric(fabric, Some(closed), BTreeMap::new());
-    let hash = Desired::Fabric(fabric.clone()).hash();
-    w.report(&switch("leaf1"), hash, outcome, Some(applied), Vec::new());
+    let Desired::Fabric(fabric) = command.desired.clone() else { panic!("{command:?}") };
+    let applied = applied_fabric(&fabric, Some(closed), BTreeMap::new());
+    w.report_on(&switch("leaf1"), command, outcome, Some(applied), Vec::new());
     w.settle();
 }
 
@@ -53,7 +53,7 @@ fn closed_ports_are_in_status_and_in_the_next_command() {
 #[test]
 fn closed_ports_are_restored_from_status() {
     let (mut w, ..) = ready_world();
-    w.commands.clear();
+    w.nats.lose_streams();
     w.applied.clear();
     w.restart();
     w.silent.insert(switch("leaf1"));
@@ -100,7 +100,7 @@ fn deleted_service_goes_when_a_report_completes_the_status() {
 #[test]
 fn held_report_does_not_change_closed_ports() {
     let (mut w, ..) = ready_world();
-    let commanded = w.commanded_fabric("leaf1").clone();
+    let commanded = w.command(&switch("leaf1"));
     report_closed(&mut w, &commanded, Outcome::Held, &["e1"]);
     assert_closed(&w, &ALL);
     w.silent.insert(switch("leaf1"));
@@ -136,7 +136,7 @@ fn changed_address_clears_closed_ports() {
         w.silent.insert(switch("leaf1"));
         w.apply(moved_leaf1(&w));
         if restarts {
-            w.commands.clear();
+            w.nats.lose_streams();
             w.applied.clear();
             w.restart();
         }
@@ -151,7 +151,7 @@ fn state_of_ports_that_the_device_has_not_is_not_restored() {
     let memory = &mut w.statuses.get_mut(&device_key("leaf1")).unwrap().port_memory;
     memory.closed.push(to_name("e9"));
     memory.before.insert(to_name("e9"), PortBefore::default());
-    w.commands.clear();
+    w.nats.lose_streams();
     w.applied.clear();
     w.restart_and_settle();
     assert_closed(&w, &ALL);
@@ -174,12 +174,12 @@ fn last_report_of_another_device_is_ignored_after_a_restart() {
 fn late_report_of_another_device_is_ignored() {
     let (mut w, ..) = ready_world();
     w.silent.insert(switch("leaf1"));
-    let former = w.commanded_fabric("leaf1").clone();
+    let former = w.command(&switch("leaf1"));
     w.apply_and_settle(moved_leaf1(&w));
     report_closed(&mut w, &former, Outcome::Applied, &ALL);
     assert_closed(&w, &[]);
     // A report of the new device counts.
-    let present = w.commanded_fabric("leaf1").clone();
+    let present = w.command(&switch("leaf1"));
     report_closed(&mut w, &present, Outcome::Applied, &["e2"]);
     assert_closed(&w, &["e2"]);
 }

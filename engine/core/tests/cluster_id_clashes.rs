@@ -22,9 +22,7 @@ fn report_clash(w: &mut World, kept: &FabricDesired) {
 fn end_clash(w: &mut World) {
     w.notes.clear();
     w.silent.clear();
-    let last = w.commands[&switch("leaf1")].clone();
-    w.pending.insert(switch("leaf1"), last);
-    w.settle();
+    w.run_driver_again(&switch("leaf1"));
 }
 
 #[test]

@@ -150,8 +150,7 @@ impl World {
 
     /// The driver of a switch reports its last command, and this as applied.
     pub fn report_applied(&mut self, name: &str, applied: Applied) {
-        let hash = self.commands[&switch(name)].hash();
-        self.report(&switch(name), hash, Outcome::Applied, Some(applied), Vec::new());
+        self.report(&switch(name), Outcome::Applied, Some(applied), Vec::new());
         self.settle();
     }
 
@@ -166,13 +165,6 @@ impl World {
         for gone in self.delayed_deletions.take().unwrap() {
             self.engine.handle(Event::ObjectGone(gone));
         }
-        self.settle();
-    }
-
-    /// The driver of a node executes the last command once more.
-    pub fn run_driver_again(&mut self, target: &Target) {
-        let desired = self.applied[target].clone();
-        self.pending.insert(target.clone(), desired);
         self.settle();
     }
 }

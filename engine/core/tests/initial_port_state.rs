@@ -69,7 +69,7 @@ fn vlan_taken_off_a_foreign_list_is_a_condition() {
 #[test]
 fn initial_state_is_restored_from_status() {
     let mut w = world_with_initial_state();
-    w.commands.clear();
+    w.nats.lose_streams();
     w.applied.clear();
     w.restart_and_settle();
     assert_eq!((in_status(&w), commanded(&w)), (e1_before(), e1_before()));

@@ -3,28 +3,26 @@
 use std::collections::BTreeMap;
 
 use eno_core::{Event, Key, Target};
-use eno_schemas::{Applied, Desired, Generation, Outcome, Phase, Report};
+use eno_schemas::{Applied, Desired, Outcome, Phase, Report};
 
 use crate::fixtures::{applied_fabric, switch};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
-/// Issues the target's present command with this sequence, and returns the report on it.
-fn publish(w: &mut World, target: &Target, sequence: u64) -> Report {
+/// The report on the target's present command.
+fn answer(w: &mut World, target: &Target) -> Report {
     w.settle();
-    let desired = &w.commands[target];
-    let generation = Generation { term: 2, sequence, hash: desired.hash() };
-    let applied = match desired {
+    let command = w.command(target);
+    let applied = match &command.desired {
         Desired::Fabric(fabric) => applied_fabric(fabric, None, BTreeMap::new()),
         Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
         Desired::Node(_) => panic!("there are no agents"),
     };
-    w.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
     Report {
-        driver: "netconf".into(),
-        target: target.to_string(),
+        driver: command.driver,
+        target: command.target,
         instance: "i".into(),
-        generation,
+        generation: command.generation,
         at: "2026-01-01T00:00:00Z".into(),
         outcome: Outcome::Applied,
         applied: Some(applied),
@@ -43,18 +41,20 @@ fn receive(w: &mut World, target: &Target, report: &Report) {
 fn assert_late_report_is_ignored(w: &mut World, target: &Target, of: &Key, change: impl Fn(&mut World, u16)) {
     w.silent.insert(target.clone());
     change(w, 101);
-    let first = publish(w, target, 1);
+    let first = answer(w, target);
     change(w, 102);
-    publish(w, target, 2);
+    w.settle();
     change(w, 101);
-    let third = publish(w, target, 3);
+    let third = answer(w, target);
     assert_eq!(first.generation.hash, third.generation.hash);
     receive(w, target, &first);
     assert_eq!(w.phase(of), Phase::Pending, "the second command may be applied");
     receive(w, target, &third);
     assert_eq!(w.phase(of), Phase::Ready);
-    // The same command with a newer generation, as by a new leader or the decision of a transaction.
-    let fourth = publish(w, target, 4);
+    // The same command with a newer generation, of a new leader.
+    w.nats.lose_streams();
+    w.restart();
+    let fourth = answer(w, target);
     receive(w, target, &third);
     receive(w, target, &fourth);
     assert_eq!(w.phase(of), Phase::Ready);

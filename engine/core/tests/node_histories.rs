@@ -291,12 +291,10 @@ impl History {
         history.world.rejections.clear();
         history.world.settle();
         // The agents retry what they rejected.
-        for (target, desired) in history.world.applied.clone() {
-            if matches!(target, Target::Node(_)) {
-                history.world.pending.insert(target, desired);
-            }
+        let nodes = history.world.applied.keys().filter(|target| matches!(target, Target::Node(_)));
+        for node in nodes.cloned().collect::<Vec<_>>() {
+            history.world.run_driver_again(&node);
         }
-        history.world.settle();
         history.check();
         history.check_ready();
         history

@@ -269,7 +269,7 @@ fn unreachable_agent_delays_but_does_not_fail() {
     let b = w.apply_and_settle(attachment("b", &["t"], "cp"));
     assert!(w.message(&b).contains("waits: connect: refused"), "{}", w.message(&b));
     let failure = Failure { reason: "no OVSDB".into(), retryable: true, unreachable: false };
-    w.report(&node_target("node2"), "old".into(), Outcome::Failed(failure), None, Vec::new());
+    w.report(&node_target("node2"), Outcome::Failed(failure), None, Vec::new());
     w.settle();
     assert_eq!(
         (w.phase(&b), w.phase(&a)),

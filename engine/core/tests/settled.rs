@@ -41,11 +41,6 @@ impl World {
         self.settle();
     }
 
-    pub fn restart_with_transactions_and_settle(&mut self) {
-        self.restart_with_transactions();
-        self.settle();
-    }
-
     /// All drivers answer again.
     pub fn end_silence(&mut self) {
         self.silent.clear();

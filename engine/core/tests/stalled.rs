@@ -198,10 +198,9 @@ fn permanent_device_failure_stalls_only_the_device() {
     w.silent.insert(leaf1.clone());
     w.apply(service("s", 100, &["dc"]));
     let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
-    let hash = w.pending[&leaf1].hash();
     for retryable in [true, false] {
         let failure = Failure { reason: format!("{retryable}").into(), retryable, unreachable: false };
-        w.report(&leaf1, hash.clone(), Outcome::Failed(failure), None, Vec::new());
+        w.report(&leaf1, Outcome::Failed(failure), None, Vec::new());
         w.settle();
         let device = device_key("leaf1");
         assert_eq!(reason_and_stalled(&w, &device), ("Refused", Some(!retryable)));

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::{Event, Kind, Name};
+use eno_core::{Event, Kind, Name, Target};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
-use crate::fixtures::attachment_key;
+use crate::fixtures::{attachment_key, switch};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 #[derive(Clone, Debug)]
@@ -138,16 +138,16 @@ impl History {
                 self.w.set_refusal(device(n), vid(*service, *odd), *refuses);
             }
             Step::Kill(n) => {
-                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
+                self.w.drivers.unreachable_since_check.insert(device(n).into());
                 self.w.kill(device(n));
             }
             Step::Revive(n) => self.w.revive(device(n)),
-            Step::Restart => self.w.restart_with_transactions(),
+            Step::Restart => self.w.restart(),
             Step::Silence(n) => {
-                self.w.switches_mut().unreachable_since_check.insert(device(n).into());
-                self.w.switches_mut().silent.insert(device(n).into());
+                self.w.drivers.unreachable_since_check.insert(device(n).into());
+                self.w.silent.insert(switch(device(n)));
             }
-            Step::EndSilence => self.w.switches_mut().silent.clear(),
+            Step::EndSilence => self.w.silent.clear(),
             Step::Retry => self.w.elapse_backoff(),
             Step::RunSteps(count) => {
                 for _ in 0..*count {
@@ -165,8 +165,12 @@ impl History {
     /// desired.
     fn check(&mut self) {
         let actual = placement(&self.w);
-        let switches = self.w.switches.as_ref().unwrap();
-        let unreachable: BTreeSet<&Name> = switches.dead.iter().chain(&switches.silent).collect();
+        let switches = &self.w.drivers;
+        let silent = self.w.silent.iter().filter_map(|target| match target {
+            Target::Fabric(name) => Some(name),
+            Target::Nad(..) | Target::Node(_) => None,
+        });
+        let unreachable: BTreeSet<&Name> = switches.dead.iter().chain(silent).collect();
         let present = self.desired.last().unwrap();
         for (vid, devices) in &actual {
             let is_comparable = |name: &str| {
@@ -192,14 +196,14 @@ impl History {
             }
         }
         let unreachable = unreachable.into_iter().cloned().collect();
-        self.w.switches_mut().unreachable_since_check = unreachable;
+        self.w.drivers.unreachable_since_check = unreachable;
         self.last_placement = actual;
         self.last_desired_index = self.desired.len() - 1;
     }
 
     /// Ends all faults and checks that the desired placement is applied.
     fn recover(&mut self) {
-        self.w.switches_mut().silent.clear();
+        self.w.silent.clear();
         for name in DEVICES {
             self.w.revive(name);
         }
@@ -211,7 +215,7 @@ impl History {
         }
         self.w.settle();
         let mut retries = 0;
-        while !self.w.switches_mut().retries.is_empty() {
+        while !self.w.retries.is_empty() {
             self.w.elapse_backoff_and_settle();
             retries += 1;
             assert!(retries < 10, "a network is refused again and again");
@@ -236,7 +240,7 @@ proptest! {
     fn every_change_is_on_all_switches_or_none(steps in proptest::collection::vec(step(), 1..40)) {
         let mut history = History::new();
         for step in &steps {
-            if matches!(step, Step::Restart) && !history.w.switches_mut().unreachable_since_check.is_empty() {
+            if matches!(step, Step::Restart) && !history.w.drivers.unreachable_since_check.is_empty() {
                 history.w.settle();
             }
             history.run_step(step);

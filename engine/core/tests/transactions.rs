@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use eno_core::Key;
 use eno_core::spec::LeadsTo;
-use eno_core::{Key, Name};
 use eno_schemas::{Phase, VlanId};
 
-use crate::fixtures::{to_device, to_node};
+use crate::fixtures::{switch, to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -21,9 +21,8 @@ fn connect(w: &mut World, name: &str, vid: u16, point: &str) -> (Key, Key) {
 /// The outcomes of all transactions, with the number of participants of each.
 #[track_caller]
 fn assert_transactions(w: &mut World, expected: &[(&str, usize)]) {
-    let switches = w.switches_mut();
-    let counts = switches.participant_counts.iter().copied();
-    assert_eq!(switches.outcomes.iter().copied().zip(counts).collect::<Vec<_>>(), expected);
+    let counts = w.participant_counts.iter().copied();
+    assert_eq!(w.outcomes.iter().copied().zip(counts).collect::<Vec<_>>(), expected);
 }
 
 /// The service has this phase, and these numbers of ports carry the VLANs.
@@ -52,7 +51,7 @@ fn change_of_several_switches_is_one_transaction() {
     // A change of one switch needs no transaction.
     w.apply_and_settle(service("t", 200, &["dc"]));
     assert_eq!(w.carrying_ports(200), ["leaf2:gw"]);
-    assert_eq!(w.switches_mut().outcomes.len(), 1);
+    assert_eq!(w.outcomes.len(), 1);
 }
 
 #[test]
@@ -65,7 +64,7 @@ fn refused_vlan_is_on_no_switch_and_other_vlans_are_applied() {
         w.apply(attachment(&format!("a{vid}"), &[&format!("s{vid}")], "left"));
     }
     w.settle();
-    assert_eq!(w.switches_mut().outcomes, ["refused", "confirmed"]);
+    assert_eq!(w.outcomes, ["refused", "confirmed"]);
     for (vid, key) in (100..300).zip(&services) {
         if vid == 150 {
             assert_eq!((w.phase(key), w.carrying_ports(vid)), (Phase::Error, Vec::<String>::new()));
@@ -76,9 +75,9 @@ fn refused_vlan_is_on_no_switch_and_other_vlans_are_applied() {
     }
     // The attempt, which decides the backoff, grows with each retry; the phase does not change.
     let phases = w.phases[&services[50]].clone();
-    assert_eq!(w.switches_mut().retries, [(services[50].clone(), 1)]);
+    assert_eq!(w.retries, [(services[50].clone(), 1)]);
     w.elapse_backoff_and_settle();
-    assert_eq!(w.switches_mut().retries, [(services[50].clone(), 2)]);
+    assert_eq!(w.retries, [(services[50].clone(), 2)]);
     assert_eq!(w.phases[&services[50]], phases);
     w.end_refusal("spine1", 150);
     assert_eq!((w.phase(&services[50]), w.carrying_ports(150).len()), (Phase::Ready, 11));
@@ -121,31 +120,27 @@ fn dead_spine_does_not_block_other_switches() {
     let mut w = split_fabric();
     w.kill("spine1");
     let (s, a) = connect(&mut w, "s", 100, "left");
-    assert_eq!(w.switches_mut().outcomes, ["failed", "confirmed"]);
+    assert_eq!(w.outcomes, ["failed", "confirmed"]);
     assert_eq!(w.carrying_ports(100).len(), 9);
     assert_eq!(w.phase(&s), Phase::Pending);
     assert!(w.message(&a).contains("FabricDevice spine1"), "{}", w.message(&a));
     connect(&mut w, "t", 101, "left");
-    assert_eq!(
-        w.switches_mut().outcomes,
-        ["failed", "confirmed", "confirmed"],
-        "the dead switch takes no part"
-    );
+    assert_eq!(w.outcomes, ["failed", "confirmed", "confirmed"], "the dead switch takes no part");
     w.revive("spine1");
     w.settle();
     assert_eq!((w.phase(&s), w.phase(&a), w.carrying_ports(100).len()), (Phase::Ready, Phase::Ready, 11));
     connect(&mut w, "u", 102, "left");
-    assert_eq!(w.switches_mut().participant_counts.last(), Some(&4));
+    assert_eq!(w.participant_counts.last(), Some(&4));
 }
 
 #[test]
 fn silent_switch_is_excluded_until_it_executes_a_command() {
     let mut w = split_fabric();
-    w.switches_mut().silent.insert("leaf1".into());
+    w.silent.insert(switch("leaf1"));
     let (s, _) = connect(&mut w, "s", 100, "left");
     assert_transactions(&mut w, &[("late", 4), ("confirmed", 3)]);
     assert_eq!(w.phase(&s), Phase::Pending);
-    w.switches_mut().silent.clear();
+    w.silent.clear();
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 11));
 }
@@ -153,13 +148,13 @@ fn silent_switch_is_excluded_until_it_executes_a_command() {
 #[test]
 fn switch_without_rollback_is_commanded_after_the_transaction() {
     let mut w = World::with_transactions();
-    w.switches_mut().without_rollback.insert("spine2".into());
+    w.drivers.without_rollback.insert("spine2".into());
     w.settle();
     // The engine learns from the first report that the switch cannot hold changes.
     connect(&mut w, "first", 99, "cp");
-    w.switches_mut().participant_counts.clear();
+    w.participant_counts.clear();
     let (s, _) = connect(&mut w, "s", 100, "cp");
-    assert_eq!((w.switches_mut().participant_counts.clone(), w.phase(&s)), (vec![3], Phase::Ready));
+    assert_eq!((w.participant_counts.clone(), w.phase(&s)), (vec![3], Phase::Ready));
     w.set_refusal("leaf1", 200, true);
     connect(&mut w, "t", 200, "cp");
     assert!(w.carrying_ports(200).is_empty());
@@ -169,12 +164,12 @@ fn switch_without_rollback_is_commanded_after_the_transaction() {
 fn new_engine_completes_an_open_transaction() {
     let mut w = split_fabric();
     let s = w.apply_and_settle(service("s", 100, &["dc"]));
-    w.switches_mut().silent.insert("leaf1".into());
+    w.silent.insert(switch("leaf1"));
     w.apply(attachment("a", &["s"], "left"));
     // Step until the other switches hold their changes.
     step_until_carried(&mut w, 100, 7);
-    w.restart_with_transactions();
-    w.switches_mut().silent.clear();
+    w.restart();
+    w.silent.clear();
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Ready, 11));
 }
@@ -186,11 +181,11 @@ fn new_engine_keeps_realised_ports_when_an_extension_is_refused() {
     w.set_refusal("leaf1", 100, true);
     w.apply(attachment("left", &["s"], "left"));
     step_until_carried(&mut w, 100, 7);
-    w.restart_with_transactions_and_settle();
+    w.restart_and_settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (RIGHT.map(str::to_owned).to_vec(), Phase::Error));
     // The next engine retries, and the service stays in error meanwhile.
     let phases = w.phases[&s].clone();
-    w.restart_with_transactions_and_settle();
+    w.restart_and_settle();
     assert_eq!((w.carrying_ports(100), &w.phases[&s]), (RIGHT.map(str::to_owned).to_vec(), &phases));
     w.end_refusal("leaf1", 100);
     assert_eq!((w.carrying_ports(100).len(), w.phase(&s)), (13, Phase::Ready));
@@ -205,7 +200,7 @@ fn new_engine_restores_the_former_vlan_after_a_refusal() {
         w.set_refusal("spine2", refused, true);
         w.apply(service("s", 200, &["dc"]));
         step_until_carried(&mut w, 200, 7);
-        w.restart_with_transactions_and_settle();
+        w.restart_and_settle();
         assert_carried(&w, &s, Phase::Error, &[(100, 11), (200, 0)]);
         assert_eq!(w.statuses[&s].granted_id, VlanId::new(100).ok(), "the applied VLAN stays granted");
         w.set_refusal("spine2", refused, false);
@@ -235,7 +230,7 @@ fn new_engine_reads_the_placement_of_a_refused_network_and_statuses_without_it()
         if earlier_version {
             w.statuses.get_mut(&s).expect("a status").placement = None;
         }
-        w.restart_with_transactions_and_settle();
+        w.restart_and_settle();
         let after = &w.statuses[&s];
         assert_eq!((after.transitions, &after.message), (before.transitions, &before.message));
         assert_eq!((after.granted_id, &after.placement), (before.granted_id, &before.placement));
@@ -272,7 +267,7 @@ fn deleted_service_is_removed_from_all_switches_or_none() {
     // The terminating service still holds its VLAN, also for a new engine.
     let other = w.apply_and_settle(service("other", 100, &["dc"]));
     assert_eq!(w.phase(&other), Phase::Error);
-    w.restart_with_transactions_and_settle();
+    w.restart_and_settle();
     assert_still_present(&w);
     // The deletion completes when the refusal ends.
     w.end_refusal("spine1", 100);
@@ -306,10 +301,10 @@ fn new_engine_reads_a_dead_switch_once_it_is_reachable() {
     let s = w.apply_and_settle(service("s", 100, &["dc"]));
     w.kill("leaf1");
     w.apply(attachment("a", &["s"], "left"));
-    while w.switches_mut().participant_counts.is_empty() {
+    while w.participant_counts.is_empty() {
         w.step();
     }
-    w.restart_with_transactions();
+    w.restart();
     w.set_refusal("spine1", 100, true);
     w.settle();
     assert_eq!((w.carrying_ports(100), w.phase(&s)), (vec!["leaf2:gw".to_owned()], Phase::Error));
@@ -325,14 +320,14 @@ fn refusal_after_the_decision_is_not_retried_forever() {
     let mut w = split_fabric();
     let (s, _) = connect(&mut w, "s", 100, "left");
     // The leaves confirm the new VLAN while both spines are silent. The next engine finds the former VLAN on the spines.
-    w.switches_mut().silent.extend(["spine1", "spine2"].map(Name::from));
-    w.switches_mut().outcomes.clear();
+    w.silent.extend(["spine1", "spine2"].map(switch));
+    w.outcomes.clear();
     w.apply(service("s", 101, &["dc"]));
-    while w.switches_mut().outcomes != ["late", "confirmed"] {
+    while w.outcomes != ["late", "confirmed"] {
         w.step();
     }
-    w.restart_with_transactions();
-    w.switches_mut().silent.clear();
+    w.restart();
+    w.silent.clear();
     w.set_refusal("spine1", 100, true);
     w.settle();
     assert_eq!((w.phase(&s), w.carrying_ports(101).len()), (Phase::Error, 7));
@@ -344,13 +339,13 @@ fn refusal_after_the_decision_is_not_retried_forever() {
 fn slow_switch_is_excluded_until_it_is_fast_again() {
     let mut w = split_fabric();
     for name in DEVICES {
-        w.switches_mut().change_ms.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
+        w.drivers.change_ms.insert(name.into(), if name == "spine1" { 2500 } else { 400 });
     }
     let mut attach = |vid: u16| {
         let (s, _) = connect(&mut w, &format!("s{vid}"), vid, "left");
         assert_eq!((w.phase(&s), w.carrying_ports(vid).len()), (Phase::Ready, 11));
-        let took = w.switches_mut().participant_counts.last().copied();
-        w.switches_mut().change_ms.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
+        let took = w.participant_counts.last().copied();
+        w.drivers.change_ms.insert("spine1".into(), if vid == 101 { 300 } else { 2500 });
         took
     };
     // The first change measures spine1 as slow. Its next one, outside the transaction, is fast.

@@ -8,8 +8,8 @@ use super::Engine;
 use crate::fabric::Fabric;
 use crate::nad::NAD_DRIVER;
 use crate::node::NODE_DRIVER;
-use crate::schedule::{Moment, Participant, PendingCommand, Reconciled};
-use crate::{Effect, Event, Key, Kind, Name, Target};
+use crate::schedule::{Moment, Participant, PendingCommand, Reconciled, Schedule};
+use crate::{Key, Kind, Name, Target};
 
 impl Engine {
     /// The driver and the complete desired state of a target. `None`: there is no such target.
@@ -24,19 +24,20 @@ impl Engine {
         }
     }
 
-    /// The driver and the desired state of a target that is commanded now, with the state's hash. `None`: there is no
-    /// such target. It may leave work for [`Self::settle`]: a state that the target has already reported gets no new
-    /// report.
-    pub fn issue(&mut self, target: &Target) -> Option<(Name, Desired, String)> {
-        let Some((driver, desired)) = self.desired(target) else {
-            if let Target::Nad(namespace, name) = target {
+    /// A target with a change, and its desired state, which is commanded now. `None`: there is no such target, and the
+    /// change is dropped. It may leave work for [`Self::settle`]: a state that the target has already reported gets no
+    /// new report.
+    fn issue(&mut self, target: Target) -> Option<Participant> {
+        let Some((driver, desired)) = self.desired(&target) else {
+            if let Target::Nad(namespace, name) = &target {
                 let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
                 self.nad.mark_unpublished(&key);
             }
+            self.schedule.discard_change(&target);
             return None;
         };
         let hash = desired.hash();
-        match target {
+        match &target {
             Target::Fabric(name) => {
                 let alive = &self.schedule.live_drivers;
                 if self.fabric.record_issued(&self.store, alive, name, &hash, &mut self.work) {
@@ -53,25 +54,24 @@ impl Engine {
             Target::Nad(..) => {}
         }
         self.distribute();
-        Some((driver, desired, hash))
+        Some(Participant { target, driver, desired, hash })
     }
 
     /// Works out all that follows from the events since the last call: effects, and the commands that may be published
     /// now. A state that a target has already reported gets no new report, so commands may have effects in turn.
     pub fn reconcile(&mut self, now: &Moment) -> Reconciled {
-        self.advance(now.elapsed);
+        self.schedule.now = now.elapsed;
+        let at = Name::from(now.at.as_str());
         let mut result = Reconciled::default();
         loop {
-            for effect in self.settle(&now.at) {
-                match &effect {
-                    Effect::Publish(target) => self.schedule.mark_dirty(target.clone(), now.elapsed),
-                    Effect::Forget(target) => {
-                        let driver = self.schedule.remove_target(target, now.elapsed);
-                        result.removed.extend(driver.map(|driver| (target.clone(), driver)));
-                    }
-                    _ => {}
-                }
-                result.effects.push(effect);
+            self.settle(&at);
+            result.effects.append(&mut self.work.effects);
+            for target in std::mem::take(&mut self.work.forget) {
+                let driver = self.schedule.remove_target(&target, now.elapsed);
+                result.removed.extend(driver.map(|driver| (target, driver)));
+            }
+            for target in std::mem::take(&mut self.schedule.publish_queue) {
+                self.schedule.mark_dirty(target, now.elapsed);
             }
             self.issue_ready(now, &mut result);
             if !self.is_unsettled() {
@@ -85,6 +85,7 @@ impl Engine {
         }
         result.removed.extend(self.schedule.take_purges());
         result.republished = self.schedule.take_republished();
+        result.unissued = self.schedule.take_unissued();
         (result.waiting, result.outstanding) = self.schedule.counts();
         result
     }
@@ -100,7 +101,9 @@ impl Engine {
         }
         let (mut ready, switches) = self.schedule.collect_ready(now);
         if let Some(switches) = switches {
-            self.schedule.add_groups(self.transaction_groups(&switches), now, &mut ready);
+            let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
+            let groups = self.fabric.transaction_groups(live_drivers, holding_drivers, &switches);
+            self.schedule.add_groups(groups, now, &mut ready);
         }
         result.next = ready.next;
         for target in ready.decisions {
@@ -112,9 +115,9 @@ impl Engine {
             if let Target::Fabric(name) = &target
                 && self.schedule.is_silent(&target, now)
             {
-                self.handle(Event::MissedDeadline(name.clone()));
+                self.fabric.mark_late(name, &mut self.work);
             }
-            if let Some(participant) = self.issue_participant(target) {
+            if let Some(participant) = self.issue(target) {
                 self.issue_single(participant, now, result);
             }
         }
@@ -124,20 +127,12 @@ impl Engine {
         for ended in self.schedule.take_decided() {
             for target in &ended.late {
                 if let Target::Fabric(name) = target {
-                    self.handle(Event::MissedDeadline(name.clone()));
+                    self.fabric.mark_late(name, &mut self.work);
                 }
             }
             result.decided.push(ended);
         }
-    }
-
-    /// [`Self::issue`] for a target with a change; without a desired state, the change is dropped.
-    fn issue_participant(&mut self, target: Target) -> Option<Participant> {
-        let Some((driver, desired, hash)) = self.issue(&target) else {
-            self.schedule.discard_change(&target);
-            return None;
-        };
-        Some(Participant { target, driver, desired, hash })
+        self.distribute();
     }
 
     fn issue_single(&mut self, participant: Participant, now: Duration, result: &mut Reconciled) {
@@ -151,8 +146,7 @@ impl Engine {
     /// Issues one transaction of all targets whose desired state changed.
     fn issue_transaction(&mut self, targets: Vec<Target>, moment: &Moment, result: &mut Reconciled) {
         let now = moment.elapsed;
-        let all: Vec<Participant> =
-            targets.into_iter().filter_map(|target| self.issue_participant(target)).collect();
+        let all: Vec<Participant> = targets.into_iter().filter_map(|target| self.issue(target)).collect();
         let (part, same): (Vec<_>, Vec<_>) = all.into_iter().partition(|participant| {
             !self.schedule.is_commanded(&participant.target, &participant.driver, &participant.hash)
         });
@@ -169,17 +163,12 @@ impl Engine {
 
     fn add_command(&mut self, command: (Participant, PendingCommand), result: &mut Reconciled) {
         let (participant, pending) = &command;
-        self.handle(Event::CommandIssued(participant.target.clone(), pending.generation.clone()));
+        self.schedule.record_command(participant.target.clone(), pending.generation.clone());
         result.commands.push(command);
-    }
-
-    /// True when a target that was commanded `desired` still has the same endpoint and driver.
-    pub fn is_same_endpoint(&self, target: &Target, driver: &Name, desired: &Desired) -> bool {
-        is_same_endpoint(&self.fabric, target, driver, desired)
     }
 }
 
-/// [`Engine::is_same_endpoint`] among these switches.
+/// True when a target that was commanded `desired` still has the same endpoint and driver.
 fn is_same_endpoint(fabric: &Fabric, target: &Target, driver: &Name, desired: &Desired) -> bool {
     match (target, desired) {
         (Target::Fabric(name), Desired::Fabric(desired)) => fabric.device(name).is_some_and(|device| {

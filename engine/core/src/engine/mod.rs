@@ -12,17 +12,16 @@
 
 mod absent;
 mod commands;
+mod notices;
 mod objects;
 mod reports;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use eno_schemas::{Drift, Generation, Phase, Report};
+use eno_schemas::Phase;
 
 use reports::Startup;
 
-use crate::TransactionGroup;
 use crate::fabric::Fabric;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
@@ -37,7 +36,7 @@ use crate::store::Store;
 use crate::validate::{Validation, Validator, Verdict, subnets};
 use crate::vlan::{Vlans, is_network};
 use crate::work::Work;
-use crate::{Config, Effect, Event, Key, Kind, Name, Status, Target};
+use crate::{Config, Effect, Event, Key, Kind, Name, Status};
 
 /// The state of the cluster as far as it is known, and what follows from it. Its parts settle in this order.
 #[derive(Debug)]
@@ -62,20 +61,15 @@ pub struct Engine {
     status: Statuses,
     /// The commands of targets.
     schedule: Schedule,
-    /// What came before the first [`Engine::settle`].
+    /// What came before the first [`Engine::reconcile`].
     startup: Startup,
-    /// What the parts request of each other, and the effects of the current [`Engine::settle`].
+    /// What the parts request of each other, and the effects of the current [`Engine::reconcile`].
     work: Work,
 }
 
 impl Engine {
-    /// An empty cluster. Its commands are of term 0.
-    pub fn new(config: Config) -> Self {
-        Self::leading(config, 0)
-    }
-
     /// An empty cluster whose engine leads in `term`.
-    pub fn leading(config: Config, term: u64) -> Self {
+    pub fn new(config: Config, term: u64) -> Self {
         Self {
             config,
             store: Store::default(),
@@ -92,9 +86,10 @@ impl Engine {
         }
     }
 
-    /// Processes an event. [`Self::settle`] works out its consequences.
+    /// Processes an event. [`Self::reconcile`] works out its consequences.
     pub fn handle(&mut self, event: Event) {
         match event {
+            Event::Time(elapsed) => self.schedule.now = elapsed,
             Event::Object(object) => self.upsert(object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
@@ -150,16 +145,11 @@ impl Engine {
                 self.schedule.restore(&commands);
                 self.startup.stored_commands.extend(commands);
             }
-            Event::CommandIssued(target, generation) => self.schedule.record_command(target, generation),
             Event::Drivers(alive) => self.update_drivers(alive),
             Event::HoldCapableDrivers(drivers) => self.schedule.holding_drivers = drivers,
             Event::SkewedDrivers(drivers) => {
                 self.fabric.skews_changed(&self.schedule.skewed_drivers, &drivers, &mut self.work);
                 self.schedule.skewed_drivers = drivers;
-            }
-            Event::MissedDeadline(name) => self.fabric.mark_late(&name, &mut self.work),
-            Event::ChangeRefused(name, report) => {
-                self.fabric.withhold_rejected(&self.store, &name, &report, &mut self.work);
             }
             Event::RetryDue(network, attempt) => self.fabric.retry(&network, attempt, &mut self.work),
             Event::DeadlineExceeded { key, since } => {
@@ -178,22 +168,16 @@ impl Engine {
         self.distribute();
     }
 
-    /// Sets the time of the events that follow, since the beginning of the leadership.
-    pub fn advance(&mut self, elapsed: Duration) {
-        self.schedule.now = elapsed;
-    }
-
-    /// Works out all effects of the events since the last call. `now` is RFC 3339.
-    pub fn settle(&mut self, now: &str) -> Vec<Effect> {
+    /// Works out what follows from the events since the last call. `now` is RFC 3339.
+    fn settle(&mut self, now: &Name) {
         self.run_stages();
         if !self.startup.is_over {
             self.startup.is_over = true;
             self.start();
             self.run_stages();
         }
-        let now = Name::from(now);
         while let Some(key) = self.status.pop() {
-            self.evaluate(&key, &now);
+            self.evaluate(&key, now);
             // A deleted object frees what others wait for.
             self.run_stages();
         }
@@ -201,16 +185,6 @@ impl Engine {
         self.pods.emit_views(&self.store, &self.node, &mut self.work);
         self.node.emit(&mut self.work);
         self.distribute();
-        self.work
-            .effects
-            .extend(std::mem::take(&mut self.schedule.publish_queue).into_iter().map(Effect::Publish));
-        let effects = std::mem::take(&mut self.work.effects);
-        for effect in &effects {
-            if let Effect::Forget(target) = effect {
-                self.schedule.forget_command(target);
-            }
-        }
-        effects
     }
 
     /// Hands what parts requested of each other to their queues. They are extended, since `append` would rebuild a long queue for
@@ -230,41 +204,16 @@ impl Engine {
     }
 
     /// True when [`Self::settle`] has something to do.
-    pub fn is_unsettled(&self) -> bool {
+    fn is_unsettled(&self) -> bool {
         !(self.validate.is_idle()
             && self.vlan.is_idle()
             && self.fabric.is_idle()
             && self.status.is_idle()
             && self.schedule.publish_queue.is_empty()
             && self.work.effects.is_empty()
+            && self.work.forget.is_empty()
             && self.node.is_idle()
             && self.pods.is_idle())
-    }
-
-    /// True for a generation that no engine issued. Its report says nothing: [`StreamEvent::ReportUnissued`].
-    pub fn is_unissued(&self, generation: &Generation) -> bool {
-        self.schedule.is_foreign(generation)
-    }
-
-    /// True if a report counts: it is of the target's present driver, and no failure of a command that was replaced.
-    pub fn accepts_report(&self, target: &Target, report: &Report) -> bool {
-        self.schedule.accepts(target, report)
-    }
-
-    /// Groups the switches of `names`, which have unpublished changes, into those that have to change together.
-    pub fn transaction_groups<'a>(&self, names: impl IntoIterator<Item = &'a Name>) -> Vec<TransactionGroup> {
-        let Schedule { live_drivers, holding_drivers, .. } = &self.schedule;
-        self.fabric.transaction_groups(live_drivers, holding_drivers, names)
-    }
-
-    /// True when a report rejects a change that was issued to the switch: its transaction can't be confirmed.
-    pub fn rejects_planned_change(&self, target: &Target, report: &Report) -> bool {
-        matches!(target, Target::Fabric(name) if self.fabric.rejects_planned_change(name, report))
-    }
-
-    /// The drift policy of a switch.
-    pub fn drift_policy(&self, device: &Name) -> Drift {
-        self.fabric.device(device).map(|device| device.access().drift).unwrap_or_default()
     }
 
     /// The number of nodes that should have an agent.

@@ -6,12 +6,12 @@ use eno_schemas::{Desired, Report, VlanId};
 
 use super::Engine;
 use crate::schedule::{Receipt, StoredCommand};
-use crate::{Effect, Key, Kind, Target};
+use crate::{Key, Kind, Target};
 
-/// What came before the first [`Engine::settle`].
+/// What came before the first [`Engine::reconcile`].
 #[derive(Debug, Default)]
 pub(super) struct Startup {
-    /// The first [`Engine::settle`] is over.
+    /// The first [`Engine::reconcile`] is over.
     pub is_over: bool,
     /// Reports of drivers.
     pub early_reports: Vec<(Target, Report)>,
@@ -41,11 +41,11 @@ impl Engine {
                 (Target::Fabric(name), Desired::Fabric(desired)) => {
                     match self.fabric.restore_command(&self.store, name, &desired) {
                         Some(here) => had.extend(here),
-                        None => self.work.effects.push(Effect::Forget(target)),
+                        None => self.work.forget.push(target),
                     }
                 }
                 (Target::Node(name), _) if self.node.node(name).is_none() => {
-                    self.work.effects.push(Effect::Forget(target));
+                    self.work.forget.push(target);
                 }
                 (Target::Nad(namespace, name), Desired::Nad(desired)) => {
                     let key = Key::namespaced(Kind::L2ServiceAttachment, namespace, name);
@@ -69,6 +69,9 @@ impl Engine {
 
     /// Takes in a report of a driver.
     pub(super) fn receive(&mut self, target: Target, mut report: Box<Report>) {
+        if self.schedule.is_foreign(&report.generation) {
+            return self.schedule.report_unissued(target, &report.driver, report.generation);
+        }
         let fabric = &self.fabric;
         let refuses = |report: &Report| matches!(&target, Target::Fabric(name) if fabric.rejects_planned_change(name, report));
         match (self.schedule.receive(&target, &mut report, refuses), &target) {
@@ -79,6 +82,7 @@ impl Engine {
             _ => {}
         }
         if self.startup.is_over {
+            self.announce(&target, &report);
             self.report(&target, *report);
         } else {
             self.startup.early_reports.push((target, *report));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::spec::{DeviceSpec, Spec};
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Effect, Key, Kind, Name, PortMemory, Target};
+use crate::{Key, Kind, Name, PortMemory, Target};
 
 use super::Fabric;
 use super::device::DeviceTarget;
@@ -22,7 +22,7 @@ impl Fabric {
     pub fn remove_device(&mut self, name: &Name, work: &mut Work) {
         self.topology_dirty = true;
         if self.devices.remove(name).is_some() {
-            work.effects.push(Effect::Forget(Target::Fabric(name.clone())));
+            work.forget.push(Target::Fabric(name.clone()));
         }
     }
 

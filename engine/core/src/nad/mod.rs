@@ -16,7 +16,7 @@ use crate::pods::ipam::Ipam;
 use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Effect, Key, Name, Target};
+use crate::{Key, Name, Target};
 
 use pools::SubnetIndex;
 use render::{Leases, exhausted, render};
@@ -89,7 +89,7 @@ impl Nads {
         nad.want(&nothing, &nothing);
         if nad.hop() == NadState::Confirmed {
             self.targets.remove(key);
-            work.effects.push(Effect::Forget(target_of(key)));
+            work.forget.push(target_of(key));
         } else {
             work.publish.insert(target_of(key));
         }
@@ -120,7 +120,7 @@ impl Nads {
             work.evaluate.insert(key.clone());
         } else if nad.hop() == NadState::Confirmed {
             self.targets.remove(key);
-            work.effects.push(Effect::Forget(target_of(key)));
+            work.forget.push(target_of(key));
         }
     }
 

@@ -8,7 +8,7 @@ use crate::pods::used_attachments;
 use crate::store::Store;
 use crate::validate::and_more;
 use crate::work::Work;
-use crate::{Effect, Key, Kind, Name, Pod, Uses};
+use crate::{About, Effect, Key, Kind, Name, NoticeKind, Pod, Uses};
 
 /// Pods by uid: namespace and name.
 pub(crate) type Users = BTreeMap<Name, (Name, Name)>;
@@ -28,9 +28,13 @@ impl Nads {
             Uses::Any(reason) => {
                 if self.users_of_any.insert(uid.clone(), user).is_none() {
                     revalidate_deleted(store, work);
-                    let (namespace, name) = (namespace.clone(), name.clone());
-                    let (uid, reason) = (uid.clone(), reason.clone());
-                    work.effects.push(Effect::UsesAny { namespace, name, uid, reason });
+                    let message = format!(
+                        "{reason}. While it exists, it keeps each L2ServiceAttachment from being deleted that it may \
+                         use"
+                    );
+                    let (namespace, name, uid) = (namespace.clone(), name.clone(), uid.clone());
+                    let (about, messages) = (About::Pod { namespace, name, uid }, vec![message.into()]);
+                    work.effects.push(Effect::Notice { about, kind: NoticeKind::NetworksUnclear, messages });
                 }
             }
         }

@@ -85,7 +85,7 @@ impl Nodes {
         self.changed.remove(name);
         let Some(node) = self.targets.remove(name) else { return false };
         work.evaluate.extend(node.waiters);
-        work.effects.push(Effect::Forget(Target::Node(name.clone())));
+        work.forget.push(Target::Node(name.clone()));
         true
     }
 

@@ -49,8 +49,6 @@ pub enum StreamEvent {
     StreamsLost,
     /// The last report of this driver on the target is unreadable.
     ReportUnreadable(Target, Name),
-    /// The last report of this driver on the target is of a generation that no engine issued.
-    ReportUnissued(Target, Name),
 }
 
 /// Why a command is published again.
@@ -111,12 +109,6 @@ impl Schedule {
                 self.decide_inherited(participant, generation, transaction, self.now);
             }
         }
-    }
-
-    /// True if the report counts: it is of the target's present driver, and no failure of a command that was replaced.
-    pub(crate) fn accepts(&self, target: &Target, report: &Report) -> bool {
-        self.is_of_driver(target, report)
-            && !(matches!(report.outcome, Outcome::Failed(_)) && self.is_replaced(target, &report.generation))
     }
 
     fn is_of_driver(&self, target: &Target, report: &Report) -> bool {
@@ -180,7 +172,6 @@ impl Schedule {
             StreamEvent::StoredSequences(sequences) => self.compare_with_stream(&sequences, now),
             StreamEvent::StreamsLost => self.streams_lost(),
             StreamEvent::ReportUnreadable(target, driver) => self.report_unreadable(&target, &driver, now),
-            StreamEvent::ReportUnissued(target, driver) => self.distrust(&target, &driver, now),
         }
     }
 
@@ -206,8 +197,14 @@ impl Schedule {
         self.removing.get(target).is_some_and(|drivers| drivers.iter().any(|other| **other == *driver))
     }
 
-    /// A report is of a generation that nobody issued: command and report are purged, so that the driver forgets that
-    /// generation, and the command is published again.
+    /// A report is of a generation that nobody issued.
+    pub(crate) fn report_unissued(&mut self, target: Target, driver: &str, generation: Generation) {
+        self.distrust(&target, driver, self.now);
+        self.unissued.push((target, generation));
+    }
+
+    /// Has command and report purged, so that the driver forgets a generation that nobody issued, and has the command
+    /// published again.
     fn distrust(&mut self, target: &Target, driver: &str, now: Duration) {
         if self.is_bound(target) || self.is_removing(target, driver) {
             return;

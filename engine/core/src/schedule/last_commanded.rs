@@ -31,13 +31,6 @@ impl Schedule {
         }
     }
 
-    /// The target is gone. If it returns, its first command counts as another.
-    pub(crate) fn forget_command(&mut self, target: &Target) {
-        if let Some(slot) = self.slots.get_mut(target) {
-            slot.last_commanded = None;
-        }
-    }
-
     /// True when a report is older than the command, although both have the same hash.
     pub(crate) fn is_outdated(&self, target: &Target, generation: &Generation) -> bool {
         let order = (generation.term, generation.sequence);

@@ -20,7 +20,8 @@ use std::time::Duration;
 use eno_queue::FairQueue;
 use eno_schemas::{Decision, Generation, Transaction};
 
-use crate::{Effect, Name, Target, TransactionGroup};
+use crate::fabric::transaction::TransactionGroup;
+use crate::{Effect, Name, Target};
 
 pub(crate) use answers::Receipt;
 pub use answers::{Republished, StoredCommand, StreamEvent};
@@ -116,12 +117,21 @@ pub struct Reconciled {
     pub decided: Vec<DecidedTransaction>,
     /// Commands that NATS lost or that another publisher replaced; they are published again.
     pub republished: Vec<(Target, Republished)>,
+    /// Reports on generations that no engine issued: they say nothing, and are purged.
+    pub unissued: Vec<(Target, Generation)>,
     /// Number of targets with an unpublished change.
     pub waiting: usize,
     /// Number of targets with an outstanding command.
     pub outstanding: usize,
     /// When to ask again if nothing else happens before.
     pub next: Option<Duration>,
+}
+
+impl Reconciled {
+    /// True if there is nothing to do before [`Self::next`].
+    pub fn is_idle(&self) -> bool {
+        self.effects.is_empty() && self.commands.is_empty() && self.removed.is_empty()
+    }
 }
 
 /// Schedules the commands of all targets.
@@ -156,6 +166,8 @@ pub struct Schedule {
     decided: Vec<DecidedTransaction>,
     /// Commands to be published again, since the last [`Self::take_republished`].
     republished: Vec<(Target, Republished)>,
+    /// Reports on generations that no engine issued, since the last [`Self::take_unissued`].
+    unissued: Vec<(Target, Generation)>,
     /// Targets with messages on the subjects of a driver that they have no command for.
     uncommanded: BTreeSet<(Target, Name)>,
     /// Messages that have to be purged, by target and the driver in their subjects.
@@ -225,6 +237,7 @@ impl Schedule {
             transactions: Vec::new(),
             decided: Vec::new(),
             republished: Vec::new(),
+            unissued: Vec::new(),
             uncommanded: BTreeSet::new(),
             purges: Vec::new(),
             now: Duration::ZERO,
@@ -455,6 +468,11 @@ impl Schedule {
     /// Commands that have to be published again, since the last call.
     pub fn take_republished(&mut self) -> Vec<(Target, Republished)> {
         std::mem::take(&mut self.republished)
+    }
+
+    /// Reports on generations that no engine issued, since the last call.
+    pub fn take_unissued(&mut self) -> Vec<(Target, Generation)> {
+        std::mem::take(&mut self.unissued)
     }
 
     /// The driver that the target's stored command is for.

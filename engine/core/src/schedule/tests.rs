@@ -212,7 +212,7 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
     let unissued = Generation { sequence: issued.sequence + 99, ..issued.clone() };
     for generation in [Generation { term: u64::MAX, ..issued }, unissued] {
         assert!(schedule.is_foreign(&generation));
-        schedule.on_stream(StreamEvent::ReportUnissued(nad(), "netconf".into()));
+        schedule.report_unissued(nad(), "netconf", generation.clone());
         assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
         assert_eq!(issue(&mut schedule, &nad(), "a", now), None, "the purge would delete it");
         schedule.removal_done(&nad(), &"netconf".into(), now);
@@ -222,7 +222,7 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
         assert_eq!((again.expected, again.generation.term), (0, 3));
         // While it is published, the purge waits.
         assert!(schedule.is_foreign(&generation));
-        schedule.on_stream(StreamEvent::ReportUnissued(nad(), "netconf".into()));
+        schedule.report_unissued(nad(), "netconf", generation.clone());
         assert_eq!(schedule.take_purges(), []);
         schedule.confirm_published(&nad(), &again.generation, 7, now);
         assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
@@ -231,7 +231,8 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
         schedule.handle_report(&nad(), &again.generation, DriverAnswer::Applied, now);
     }
     // A target that does not exist.
-    schedule.on_stream(StreamEvent::ReportUnissued(fabric(), "netconf".into()));
+    let generation = Generation { term: u64::MAX, sequence: 1, hash: "a".into() };
+    schedule.report_unissued(fabric(), "netconf", generation);
     assert_eq!(schedule.take_uncommanded(), BTreeSet::from([(fabric(), "netconf".into())]));
 }
 

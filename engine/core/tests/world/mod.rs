@@ -8,24 +8,28 @@
 )]
 
 mod builders;
+mod drivers;
 mod queries;
 mod split_fabric;
-mod switches;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use eno_core::spec::*;
 use eno_core::{
-    Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Pod, PodView, Selector, Status, Target,
+    About, Config, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, NoticeKind, Object, Pod, PodView,
+    Reconciled, Selector, Status, Target,
 };
 use eno_schemas::*;
 
+use crate::nats::Nats;
 pub use builders::*;
+pub use drivers::*;
 pub use queries::*;
 pub use split_fabric::*;
-pub use switches::*;
 
-/// A simulated cluster: the engine, the Kubernetes objects, and the drivers with the state that they applied.
+/// A simulated cluster: the engine, the Kubernetes objects, NATS, and the drivers with the state that they applied. Its
+/// time is virtual, and passes when nothing else can happen.
 pub struct World {
     /// The engine under test.
     pub engine: Engine,
@@ -42,14 +46,18 @@ pub struct World {
     /// The L2BridgeDomains that the engine generated; `None`: deleted.
     pub bridge_domains: BTreeMap<Name, Option<BridgeDomainSpec>>,
     /// The pods that came to use any attachment, with the reason.
-    pub unclear_uses: Vec<(Name, Name)>,
+    pub unclear_uses: Vec<(Name, String)>,
+    /// The other Kubernetes Events: the object, what happened and the details.
+    pub notices: Vec<(About, NoticeKind, String)>,
     /// Number of commands published.
     pub published: usize,
     /// Targets whose drivers do not answer.
     pub silent: BTreeSet<Target>,
-    /// Commands that the drivers have not executed yet.
-    pub pending: BTreeMap<Target, Desired>,
-    /// The rejections by the driver of each target.
+    /// The messages that NATS stores.
+    pub nats: Nats,
+    /// The drivers.
+    pub drivers: Drivers,
+    /// The rejections by the driver of each target, besides the VLANs that a switch refuses.
     pub rejections: BTreeMap<Target, Vec<Rejection>>,
     /// Path MTUs below the requested MTU, by the ids of pod interfaces.
     pub path_mtus: BTreeMap<String, PathMtu>,
@@ -77,10 +85,20 @@ pub struct World {
     pub delayed_status_writes: Option<Vec<(Key, u64)>>,
     /// If set, deletions are collected here and the engine gets no event of them.
     pub delayed_deletions: Option<Vec<Key>>,
-    /// If set, changes of several switches are transactions.
-    pub switches: Option<Switches>,
-    /// The sequence of the last report.
-    sequence: u64,
+    /// The switches can hold a change, so that changes of several switches are transactions.
+    pub transactions: bool,
+    /// The retries that the engine requested, with their attempts.
+    pub retries: Vec<(Key, u32)>,
+    /// The outcome of each transaction: `confirmed`, `refused`, `failed` or `late`.
+    pub outcomes: Vec<&'static str>,
+    /// Number of participants of each transaction, at its opening.
+    pub participant_counts: Vec<usize>,
+    /// The virtual time.
+    elapsed: Duration,
+    /// The time at which the present engine began to lead.
+    leading_since: Duration,
+    /// The present engine's term.
+    term: u64,
 }
 
 impl Default for World {
@@ -93,9 +111,9 @@ const NODES: [&str; 4] = ["node1", "node2", "node3", "node4"];
 
 impl World {
     pub fn new(bridge_domains: bool, agents: bool) -> Self {
-        let mut engine =
-            Engine::new(Config { cluster: "lab".into(), cluster_uid: None, bridge_domains, nodes: agents });
-        engine.handle(Event::Drivers(Self::drivers()));
+        let config = Config { cluster: "lab".into(), cluster_uid: None, bridge_domains, nodes: agents };
+        let mut engine = Engine::new(config, 1);
+        engine.handle(Event::Drivers(Self::live_drivers()));
         Self {
             engine,
             objects: BTreeMap::new(),
@@ -105,9 +123,11 @@ impl World {
             commands: BTreeMap::new(),
             bridge_domains: BTreeMap::new(),
             unclear_uses: Vec::new(),
+            notices: Vec::new(),
             published: 0,
             silent: BTreeSet::new(),
-            pending: BTreeMap::new(),
+            nats: Nats::default(),
+            drivers: Drivers::default(),
             notes: BTreeMap::new(),
             path_mtus: BTreeMap::new(),
             rejections: BTreeMap::new(),
@@ -122,14 +142,27 @@ impl World {
             deadlines: Vec::new(),
             delayed_status_writes: None,
             delayed_deletions: None,
-            switches: None,
-            sequence: 0,
+            transactions: false,
+            retries: Vec::new(),
+            outcomes: Vec::new(),
+            participant_counts: Vec::new(),
+            elapsed: Duration::ZERO,
+            leading_since: Duration::ZERO,
+            term: 1,
         }
     }
 
-    fn drivers() -> BTreeSet<Name> {
+    fn live_drivers() -> BTreeSet<Name> {
         let agents = NODES.map(|node| Name::from(format!("node/{node}")));
         ["netconf", "nad"].map(Name::from).into_iter().chain(agents).collect()
+    }
+
+    /// [`Self::leaf_spine`] with transactions.
+    pub fn with_transactions() -> Self {
+        let mut world = Self { transactions: true, ..Self::default() };
+        world.engine.handle(Event::HoldCapableDrivers(BTreeSet::from(["netconf".into()])));
+        world.apply_leaf_spine();
+        world
     }
 
     /// [`Self::leaf_spine`] with an agent on each node.
@@ -238,18 +271,51 @@ impl World {
         }
     }
 
-    /// Lets the engine settle and one driver answer. False: the system is quiescent.
+    /// Lets the engine reconcile, and then one driver answer, or time pass. False: the system is quiescent.
     pub fn step(&mut self) -> bool {
-        let effects = self.engine.settle(&self.now);
-        for effect in effects {
-            self.apply_effect(effect);
+        let reconciled = self.reconcile();
+        let next = reconciled.next.map(|next| self.leading_since + next);
+        let is_idle = reconciled.is_idle();
+        self.carry_out(reconciled);
+        if !is_idle {
+            return true;
         }
-        let answer = self.pending.keys().find(|target| !self.silent.contains(target)).cloned();
-        if let Some(target) = answer {
+        if let Some(target) = self.next_target() {
             self.run_driver(&target);
             return true;
         }
-        self.engine.is_unsettled() || (self.switches.is_some() && self.step_switches())
+        let Some(next) = next.into_iter().chain(self.next_rollback()).min() else { return false };
+        self.elapsed = self.elapsed.max(next);
+        self.roll_back_overdue();
+        true
+    }
+
+    /// Lets the engine work out what follows from all events.
+    pub fn reconcile(&mut self) -> Reconciled {
+        let elapsed = self.elapsed - self.leading_since;
+        let deadline = "2026-01-01T00:00:30Z".into();
+        self.engine.reconcile(&Moment { at: self.now.clone(), elapsed, deadline })
+    }
+
+    /// Carries out what the engine decided.
+    fn carry_out(&mut self, reconciled: Reconciled) {
+        let Reconciled { effects, commands, removed, decided, .. } = reconciled;
+        self.outcomes.extend(decided.iter().map(|decided| decided.outcome));
+        let opened = commands.iter().filter_map(|(_, pending)| pending.transaction.as_ref());
+        let opened: BTreeMap<_, _> = opened
+            .filter(|transaction| transaction.decision.is_none())
+            .map(|transaction| (transaction.id.clone(), transaction.participants.len()))
+            .collect();
+        self.participant_counts.extend(opened.into_values());
+        for effect in effects {
+            self.apply_effect(effect);
+        }
+        for (target, driver) in removed {
+            self.purge(target, driver);
+        }
+        for (participant, pending) in commands {
+            self.publish(participant, pending);
+        }
     }
 
     fn apply_effect(&mut self, effect: Effect) {
@@ -277,32 +343,11 @@ impl World {
                 assert_ne!(self.statuses.get(&key), Some(&*status), "{key}: a status write without a change");
                 self.write_status(key, *status);
             }
-            Effect::Publish(Target::Fabric(name)) if self.switches.is_some() => self.mark_switch_dirty(&name),
-            Effect::Retry { network, attempt } => {
-                if let Some(switches) = &mut self.switches {
-                    switches.retries.push((network, attempt));
-                }
-            }
-            Effect::Publish(target) => {
-                let Some((_, desired, _)) = self.engine.issue(&target) else { return };
-                if self.commands.get(&target) != Some(&desired) {
-                    self.published += 1;
-                    self.commands.insert(target.clone(), desired.clone());
-                    self.pending.insert(target, desired);
-                }
-            }
+            Effect::Retry { network, attempt } => self.retries.push((network, attempt)),
             Effect::Await(key) => {
                 if !self.awaits_never_elapse {
                     self.engine.handle(Event::AwaitElapsed(key));
                 }
-            }
-            Effect::Forget(target) => {
-                if let (Target::Fabric(name), Some(_)) = (&target, &self.switches) {
-                    self.forget_switch(name);
-                }
-                self.applied.remove(&target);
-                self.commands.remove(&target);
-                self.pending.remove(&target);
             }
             Effect::BridgeDomain { service, spec } => {
                 self.bridge_domains.insert(service, spec);
@@ -328,7 +373,14 @@ impl World {
                 None => assert!(self.pod_networks.remove(&uid).is_some(), "{uid}: had no PodNetwork"),
             },
             Effect::SampleDeployment { name, .. } => self.samples.push(name),
-            Effect::UsesAny { name, reason, .. } => self.unclear_uses.push((name, reason)),
+            Effect::Notice {
+                about: About::Pod { name, .. },
+                kind: NoticeKind::NetworksUnclear,
+                messages,
+            } => {
+                self.unclear_uses.push((name, messages.join("; ")));
+            }
+            Effect::Notice { about, kind, messages } => self.notices.push((about, kind, messages.join("; "))),
             Effect::Deadline { key, since } => self.deadlines.push((key, since)),
         }
     }
@@ -342,70 +394,6 @@ impl World {
             Some(later) => later.push((key, leased)),
             None => self.engine.handle(Event::StatusWritten(key, leased)),
         }
-    }
-
-    /// The driver executes the pending command and reports the result.
-    pub fn run_driver(&mut self, target: &Target) {
-        let desired = self.pending.remove(target).unwrap();
-        let rejected = self.rejections.get(target).cloned().unwrap_or_default();
-        let applied = match &desired {
-            Desired::Fabric(fabric) => {
-                assert_fabric_consistent(fabric);
-                let refused = |vid, port: &str| rejected.iter().any(|r| r.item.covers(vid, port));
-                let applied_vlans = |port: &FabricPort| {
-                    let vlans = port.vlans.iter().filter(|vid| !refused(*vid, &port.name));
-                    (port.name.clone(), vlans.collect())
-                };
-                let ports = fabric.ports.iter().map(applied_vlans).collect();
-                Applied::Fabric {
-                    vlans: fabric
-                        .vlans
-                        .iter()
-                        .map(|vlan| vlan.vid)
-                        .filter(|vid| !refused(*vid, ""))
-                        .collect(),
-                    closed: Some(closed_ports(&ports)),
-                    before: before_by_port(&fabric.ports),
-                    ports,
-                    carried: BTreeMap::new(),
-                }
-            }
-            Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(node) => applied_by_node(node, &rejected, &self.path_mtus),
-        };
-        self.report(target, desired.hash(), Outcome::Applied, Some(applied), rejected);
-        self.applied.insert(target.clone(), desired);
-    }
-
-    /// Reports that the target is unreachable.
-    pub fn report_unreachable(&mut self, target: &Target) {
-        let failure = Failure { reason: "connect: refused".into(), retryable: true, unreachable: true };
-        self.report(target, "old".into(), Outcome::Failed(failure), None, Vec::new());
-    }
-
-    pub fn report(
-        &mut self,
-        target: &Target,
-        hash: String,
-        outcome: Outcome,
-        applied: Option<Applied>,
-        rejected: Vec<Rejection>,
-    ) {
-        self.sequence += 1;
-        let report = Report {
-            driver: "netconf".into(),
-            target: target.to_string(),
-            instance: "i".into(),
-            generation: Generation { term: 1, sequence: self.sequence, hash },
-            at: "2026-01-01T00:00:00Z".into(),
-            outcome,
-            applied,
-            rejected,
-            notes: self.notes.get(target).cloned().unwrap_or_default(),
-            device: None,
-            change: None,
-        };
-        self.engine.handle(Event::Report(target.clone(), Box::new(report)));
     }
 
     pub fn phase(&self, key: &Key) -> Phase {
@@ -443,17 +431,15 @@ impl World {
 
     /// Replaces the engine with a new one that knows only the contents of Kubernetes and NATS.
     pub fn restart(&mut self) {
-        let mut objects = self.objects.clone();
-        for (key, object) in &mut objects {
-            object.status = self.statuses.get(key).cloned();
+        self.term += 1;
+        self.leading_since = self.elapsed;
+        let config =
+            Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: self.agents };
+        let mut engine = Engine::new(config, self.term);
+        if self.transactions {
+            engine.handle(Event::HoldCapableDrivers(BTreeSet::from(["netconf".into()])));
         }
-        let mut engine = Engine::new(Config {
-            cluster: "lab".into(),
-            cluster_uid: None,
-            bridge_domains: false,
-            nodes: self.agents,
-        });
-        engine.handle(Event::Drivers(Self::drivers()));
+        engine.handle(Event::Drivers(Self::live_drivers()));
         for (name, (labels, ready)) in self.nodes.clone() {
             engine.handle(Event::Node { name, labels, ready });
         }
@@ -463,17 +449,16 @@ impl World {
         self.node_labels.clear();
         self.pod_networks.clear();
         self.deadlines.clear();
+        self.retries.clear();
         // The reverse order, because the order of events must not matter.
-        for object in objects.values().rev() {
-            engine.handle(Event::Object(Box::new(object.clone())));
+        for (key, object) in self.objects.iter().rev() {
+            let status = self.statuses.get(key).cloned();
+            engine.handle(Event::Object(Box::new(Object { status, ..object.clone() })));
+        }
+        for event in self.nats.events() {
+            engine.handle(event);
         }
         self.engine = engine;
-        self.engine.handle(stored_commands(&self.commands));
-        for (target, desired) in self.applied.clone() {
-            let unexecuted = self.pending.insert(target.clone(), desired);
-            self.run_driver(&target);
-            self.pending.extend(unexecuted.map(|desired| (target, desired)));
-        }
     }
 }
 

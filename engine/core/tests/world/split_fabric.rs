@@ -24,7 +24,7 @@ pub fn split_fabric() -> World {
         w.apply(connection_point(side, Some(side)));
     }
     w.settle();
-    w.switches_mut().outcomes.clear();
-    w.switches_mut().participant_counts.clear();
+    w.outcomes.clear();
+    w.participant_counts.clear();
     w
 }

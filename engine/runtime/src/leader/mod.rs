@@ -19,13 +19,11 @@ use eno_queue::DelayQueue;
 use eno_sbi::nats::{Connection, ensure_streams};
 use jiff::Timestamp;
 use kube::Client;
-use kube::runtime::events::EventType;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::callbacks;
-use crate::commands::drift::{DRIFT, NoteTracker};
 use crate::commands::{drivers, publish};
 use crate::leader::delays::Delayed;
 use crate::leader::lease_guard::LeaseGuard;
@@ -33,7 +31,6 @@ use crate::leader::phases::Phases;
 use crate::leader::tasks::{MAILBOX_CAPACITY, Outputs};
 use crate::metrics::Metrics;
 use crate::nodes::{node_labels, pod_networks};
-use crate::status::events::pod_ref;
 use crate::status::outbox::{self, LoadedOutbox};
 use crate::status::writer::{self, Change, Job, WrittenStatus};
 use crate::watch::mailbox::{Input, Source};
@@ -116,7 +113,7 @@ async fn run_loop(
     let (outputs, mut inputs) = tasks::start(context, sequences, tasks, stop_all).await;
     let mut leader = Leader {
         context: context.clone(),
-        engine: Engine::leading(context.config.clone(), term),
+        engine: Engine::new(context.config.clone(), term),
         objects: Objects::default(),
         phases: Phases::default(),
         outbox,
@@ -126,8 +123,6 @@ async fn run_loop(
         needed: Vec::new(),
         gone_objects: Vec::new(),
         delayed: DelayQueue::default(),
-        drift_notes: NoteTracker::new(DRIFT),
-        vlan_taken_off_notes: NoteTracker::new(eno_schemas::VLAN_TAKEN_OFF),
         outputs,
         settled_once: false,
         publishing: JoinSet::new(),
@@ -135,7 +130,6 @@ async fn run_loop(
         next_command: None,
         started,
         caught_up: false,
-        leading_since: Timestamp::now(),
     };
     leader.engine.handle(Event::StoredCommands(commands));
     let mut batch = Vec::new();
@@ -184,10 +178,6 @@ struct Leader {
     needed: Vec<String>,
     /// What the core waits for.
     delayed: DelayQueue<Delayed>,
-    /// New drift in reports on switches.
-    drift_notes: NoteTracker,
-    /// New notes of removed VLANs in reports on switches.
-    vlan_taken_off_notes: NoteTracker,
     /// Objects that are gone since the last batch; their last transitions may still have to be written.
     gone_objects: Vec<Key>,
     /// Senders to the other tasks.
@@ -204,8 +194,6 @@ struct Leader {
     started: Instant,
     /// All commands that follow from the initial state are published.
     caught_up: bool,
-    /// The same as wall-clock time, to recognise older reports.
-    leading_since: Timestamp,
 }
 
 impl Leader {
@@ -233,7 +221,7 @@ impl Leader {
                 self.engine.handle(Event::ObjectGone(key));
             }
             Input::Event(event) => self.engine.handle(event),
-            Input::Report(target, report) => self.handle_report(target, report),
+            Input::Report(target, report) => self.engine.handle(Event::Report(target, report)),
             Input::ReferenceExists(key) => self.wait_for_references(key),
             Input::Synced(source) => {
                 self.unsynced.remove(&source);
@@ -351,7 +339,7 @@ impl Leader {
 
     /// Inputs arrived.
     fn on_inputs(&mut self, inputs: impl Iterator<Item = Input>) -> Result<(), LeaderError> {
-        self.engine.advance(self.started.elapsed());
+        self.engine.handle(Event::Time(self.started.elapsed()));
         for input in inputs {
             self.handle_input(input);
         }
@@ -364,6 +352,7 @@ impl Leader {
 
     /// Time passed: waits may be over, and commands may be due.
     fn on_time(&mut self) {
+        self.engine.handle(Event::Time(self.started.elapsed()));
         self.run_due();
         self.reconcile();
     }
@@ -400,6 +389,7 @@ impl Leader {
         }
         self.count_commands(reconciled.unchanged, reconciled.decided);
         commands::log_republished(&self.context.metrics, reconciled.republished);
+        commands::log_unissued(&self.context.metrics, reconciled.unissued);
         let metrics = &self.context.metrics;
         metrics.publish_waiting.set(i64::try_from(reconciled.waiting).unwrap_or(i64::MAX));
         metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));
@@ -429,8 +419,6 @@ impl Leader {
 
     fn dispatch(&mut self, effect: Effect, at: &Arc<str>) {
         match effect {
-            // The core has marked these targets, and returns what follows beside the effects.
-            Effect::Publish(_) | Effect::Forget(_) => {}
             Effect::BridgeDomain { service, spec } => {
                 // The receiver ends together with this leadership.
                 let _ = self.outputs.bridge_domains.send((service, spec));
@@ -439,13 +427,7 @@ impl Leader {
                 let _ =
                     self.outputs.pod_networks.send(pod_networks::Update::Desired(namespace, name, uid, view));
             }
-            Effect::UsesAny { namespace, name, uid, reason } => {
-                let note = format!(
-                    "{reason}. While it exists, it keeps each L2ServiceAttachment from being deleted that it may use"
-                );
-                let pod = pod_ref(&namespace, &name, &uid);
-                self.outputs.events.publish(pod, EventType::Warning, "NetworksUnclear", "Reconcile", &note);
-            }
+            Effect::Notice { about, kind, messages } => self.publish_event(&about, kind, &messages),
             Effect::LabelNode { node, points, bridges } => {
                 let wanted = node_labels::DesiredLabels::new(&points, &bridges);
                 let _ = self.outputs.node_labels.send(node_labels::Update::Desired(node, wanted));

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::{
-    Applied, ChangeOutcome, Desired, Drift, FabricDesired, FabricPort, FabricVlan, Outcome, PortBefore,
-    Rejection, Report, VlanId, VlanSet,
+    Applied, ChangeOutcome, Desired, Drift, FabricDesired, FabricPort, FabricVlan, Note, Outcome, PortBefore,
+    Rejection, Report, Text, VlanId, VlanSet,
 };
 
 use super::{DeviceTarget, has_other_lags, interface, leaving_name};
 use crate::fabric::changes::{Extent, Owners};
 use crate::fabric::topology::Indices;
 use crate::status::{LastTransaction, PortMemory};
-use crate::{Key, Name};
+use crate::{ConditionType, Key, Name};
 
 /// The consequences of a report.
 #[derive(Debug, Default)]
@@ -286,6 +286,21 @@ impl DeviceTarget {
             networks.extend(self.wanted.get(&vid).into_iter().flat_map(Owners::networks).cloned());
             networks.extend(self.changes.open_networks(vid).cloned());
         }
+    }
+
+    /// The notes of a kind in a report that the last report did not have. A repair is reported together with the drift
+    /// that it removed, so that drift is new each time.
+    pub fn new_notes(&self, kind: &str, report: &Report) -> Vec<Text> {
+        let repairs = self.access.drift == Drift::Repair && kind == ConditionType::Drift.as_ref();
+        let were_removed = repairs && (report.change.is_some() || self.repaired.is_some());
+        let of_kind = |notes: &[Note]| -> BTreeSet<Text> {
+            notes.iter().filter(|note| note.kind == kind).map(|note| note.message.clone()).collect()
+        };
+        let mut found = of_kind(&report.notes);
+        if !were_removed {
+            found = &found - &of_kind(&self.notes);
+        }
+        found.into_iter().collect()
     }
 
     /// True when the report is a later one on a command that was answered before. A driver repeats what is refused, so

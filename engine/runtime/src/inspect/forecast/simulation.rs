@@ -1,14 +1,16 @@
 //! The core with simulated drivers that carry out every command at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use eno_core::spec::Spec;
 use eno_core::{
-    ConditionType, Config, Effect, Engine, Event, Key, Kind, Name, Object, PodView, Status, Target,
+    ConditionType, Config, Effect, Engine, Event, Key, Kind, Moment, Name, Object, Participant,
+    PendingCommand, PodView, Status, StreamEvent, Target,
 };
 use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
-    Phase, Report, VlanSet,
+    Applied, AppliedLink, AppliedNetwork, Desired, HostNetwork, LinkName, NodeDesired, Outcome, Phase,
+    Report, VlanSet,
 };
 use kube::api::DynamicObject;
 
@@ -28,12 +30,10 @@ pub(super) struct Simulation {
     objects: BTreeMap<Key, Object>,
     /// State after the effects so far.
     current: Snapshot,
-    /// Targets with an unpublished change.
-    pending: BTreeSet<Target>,
     /// Switches that are unreachable at present: they confirm nothing.
     unreachable: BTreeSet<Target>,
-    /// Sequence of the last simulated command.
-    sequence: u64,
+    /// The virtual time. It passes when nothing else can happen.
+    elapsed: Duration,
 }
 
 /// A dependency of an object that could not be read.
@@ -59,12 +59,9 @@ impl Simulation {
     /// Runs the core up to the current state of the cluster.
     pub fn new(cluster: &ClusterState) -> Self {
         let agents = cluster.has_agents();
-        let mut engine = Engine::new(Config {
-            cluster: CLUSTER.into(),
-            cluster_uid: None,
-            bridge_domains: false,
-            nodes: agents,
-        });
+        let config =
+            Config { cluster: CLUSTER.into(), cluster_uid: None, bridge_domains: false, nodes: agents };
+        let mut engine = Engine::new(config, 1);
         let mut drivers: BTreeSet<Name> = BTreeSet::from(["nad".into()]);
         let nodes = cluster.node_names().map(|node| Name::from(format!("node/{node}")));
         drivers.extend(nodes.filter(|_| agents));
@@ -97,7 +94,7 @@ impl Simulation {
             unreachable: unreachable.clone(),
             ..Snapshot::default()
         };
-        Self { engine, objects, current, pending: BTreeSet::new(), unreachable, sequence: 0 }
+        Self { engine, objects, current, unreachable, elapsed: Duration::ZERO }
     }
 
     /// Applies an object.
@@ -168,16 +165,21 @@ impl Simulation {
     /// Carries out all effects, and returns the resulting state.
     pub fn snapshot(&mut self) -> Snapshot {
         loop {
-            for effect in self.engine.settle(NOW) {
+            let moment = Moment { at: NOW.into(), elapsed: self.elapsed, deadline: NOW.into() };
+            let reconciled = self.engine.reconcile(&moment);
+            if reconciled.is_idle() {
+                let Some(next) = reconciled.next else { return self.current.clone() };
+                self.elapsed = self.elapsed.max(next);
+            }
+            for effect in reconciled.effects {
                 self.apply_effect(effect);
             }
-            // All at once: each report makes the core evaluate every object of its target again.
-            let pending = std::mem::take(&mut self.pending);
-            if pending.is_empty() && !self.engine.is_unsettled() {
-                return self.current.clone();
+            for (target, driver) in reconciled.removed {
+                self.current.desired.remove(&target);
+                self.engine.handle(Event::Stream(StreamEvent::TargetRemoved(target, driver)));
             }
-            for target in &pending {
-                self.confirm(target);
+            for (participant, command) in reconciled.commands {
+                self.confirm(participant, command);
             }
         }
     }
@@ -199,12 +201,7 @@ impl Simulation {
                 self.current.statuses.insert(key.clone(), *status);
                 self.engine.handle(Event::StatusWritten(key, leased));
             }
-            Effect::Publish(target) => drop(self.pending.insert(target)),
             Effect::Await(key) => self.engine.handle(Event::AwaitElapsed(key)),
-            Effect::Forget(target) => {
-                self.pending.remove(&target);
-                self.current.desired.remove(&target);
-            }
             Effect::PodNetwork { namespace, name, uid, view } => match view {
                 Some(view) => drop(self.current.pods.insert(uid, (namespace, name, *view))),
                 None => drop(self.current.pods.remove(&uid)),
@@ -215,8 +212,11 @@ impl Simulation {
     }
 
     /// Simulates the driver: it carries the command out, unless its switch is unreachable.
-    fn confirm(&mut self, target: &Target) {
-        let Some((driver, desired, hash)) = self.engine.issue(target) else { return };
+    fn confirm(&mut self, participant: Participant, command: PendingCommand) {
+        let Participant { target, driver, desired, .. } = participant;
+        let generation = command.generation;
+        let stored = StreamEvent::Published(target.clone(), generation.clone(), generation.sequence);
+        self.engine.handle(Event::Stream(stored));
         let applied = match &desired {
             Desired::Fabric(fabric) => Applied::Fabric {
                 vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
@@ -228,16 +228,15 @@ impl Simulation {
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(node) => on_node(node),
         };
-        let before = self.current.desired.insert(target.clone(), (driver.clone(), desired));
-        if self.unreachable.contains(target) || before.is_some_and(|(_, before)| before.hash() == hash) {
+        self.current.desired.insert(target.clone(), (driver.clone(), desired));
+        if self.unreachable.contains(&target) {
             return;
         }
-        self.sequence += 1;
         let report = Report {
             driver: driver.to_string(),
             target: target.to_string(),
             instance: CLUSTER.into(),
-            generation: Generation { term: 1, sequence: self.sequence, hash },
+            generation,
             at: NOW.into(),
             outcome: Outcome::Applied,
             applied: Some(applied),
@@ -246,7 +245,7 @@ impl Simulation {
             device: None,
             change: None,
         };
-        self.engine.handle(Event::Report(target.clone(), Box::new(report)));
+        self.engine.handle(Event::Report(target, Box::new(report)));
     }
 }
 
