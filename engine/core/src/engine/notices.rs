@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use eno_schemas::{NodePod, Outcome, Report, VLAN_TAKEN_OFF};
 
 use super::Engine;
+use crate::pods::template::owner_of;
 use crate::{About, ConditionType, Effect, Key, Kind, Name, NoticeKind, Target};
 
 /// The kind of the notes of agents about repairs.
@@ -65,31 +66,10 @@ impl Engine {
             return About::Node(node.clone());
         };
         let (namespace, name) = (Name::from(pod.namespace.as_str()), Name::from(pod.name.as_str()));
-        let owner = link.and_then(owner_of);
-        let owner = owner.map(|(kind, name)| Key::namespaced(kind, &namespace, &name.into()));
-        match owner.filter(|key| self.store.contains(key)) {
-            Some(key) => About::Object(key),
+        let owner = link.and_then(|id| owner_of(id, &namespace));
+        match owner.filter(|(key, _)| self.store.contains(key)) {
+            Some((key, _)) => About::Object(key),
             None => About::Pod { namespace, name, uid: uid.into() },
         }
-    }
-}
-
-/// Kind and name of the object that requested an interface, from the interface's id `<kind>/<object>/<link>`.
-fn owner_of(link: &str) -> Option<(Kind, &str)> {
-    let (kind, rest) = link.split_once('/')?;
-    let (name, _) = rest.split_once('/')?;
-    Some((Kind::ALL.into_iter().find(|one| one.as_str() == kind)?, name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interface_id_yields_owner() {
-        assert_eq!(owner_of("PodConfig/pc/pc0"), Some((Kind::PodConfig, "pc")));
-        assert_eq!(owner_of("L2ServiceAttachment/a/a/s"), Some((Kind::L2ServiceAttachment, "a")));
-        assert_eq!(owner_of("eth0"), None);
-        assert_eq!(owner_of("Other/a/b"), None);
     }
 }

@@ -41,7 +41,7 @@ impl Pods {
         if let Some(key) = self.restore_queue.pop_first() {
             self.restore_leases(store, &key, work);
         } else if !self.orphans_restored {
-            self.restore_orphan_leases(store, nodes, early_reports, work);
+            self.restore_reported(store, nodes, early_reports, work);
         } else if let Some((key, uid)) = self.queue_first.pop_first().or_else(|| self.queue.pop_first()) {
             self.plan(store, nodes, &key, &uid, work);
         } else {
@@ -288,6 +288,9 @@ mod tests {
         for (labels, links) in [(&[("podNetworkConfig", "net")][..], 1), (&[], 0)] {
             pods.update(&mut nodes, pod(labels), false);
             assert!(!pods.is_idle());
+            while pods.step(&store, &mut nodes, &[], &mut work) {}
+            // The status has it.
+            pods.leases_written(&config, pods.lease_revision(&config));
             while pods.step(&store, &mut nodes, &[], &mut work) {}
             assert!(std::mem::take(&mut work.evaluate).contains(&config));
             let state = pods.states.get("uid").expect("the pod");

@@ -113,7 +113,12 @@ impl Pods {
             LinkName::Fixed(name) => Some(name.clone()),
             LinkName::WithPid(_) => None,
         });
-        if entry.leases != leases || entry.ifname != ifname {
+        let is_something = !offered.templates.is_empty() || offered.primary.is_some();
+        let was_there = entry.was_granted && !entry.is_recorded && entry.lease_revision == 0;
+        if was_there && entry.leases == leases {
+            // A node that has it since before a status says so keeps it meanwhile.
+            (entry.ifname, entry.is_recorded) = (ifname, is_something);
+        } else if entry.leases != leases || entry.ifname != ifname || entry.is_recorded != is_something {
             provider.lease_revision += 1;
             provider.unwritten.remove(&entry.lease_revision);
             entry.lease_revision = provider.lease_revision;
@@ -123,6 +128,7 @@ impl Pods {
             // An address that it has again is not released.
             entry.retiring.retain(|(_, lease)| !kept.contains(&lease));
             (entry.leases, entry.ifname, entry.retired_at) = (leases.clone(), ifname, None);
+            entry.is_recorded = is_something;
         }
         if entry.lease_revision > provider.written_revision {
             provider.unwritten.insert(entry.lease_revision, uid.clone());
@@ -153,9 +159,9 @@ impl Pods {
         let Some(provider) = self.providers.get_mut(key) else { return };
         let Some(entry) = provider.entries.get_mut(uid) else { return };
         provider.unwritten.remove(&entry.lease_revision);
-        if !entry.leases.is_empty() {
+        if std::mem::take(&mut entry.is_recorded) {
             provider.lease_revision += 1;
-            entry.lease_revision = provider.lease_revision;
+            (entry.lease_revision, entry.ifname) = (provider.lease_revision, None);
             entry.retiring.extend(named(std::mem::take(&mut entry.leases)));
         }
         entry.retired_at = Some(nodes.version());

@@ -21,8 +21,8 @@ use crate::{Key, Kind, Name, Target};
 /// Maximum bytes of an object's leases in its status. The API server takes no object of more than 1.5 MiB.
 const MAX_LEASE_BYTES: usize = 1 << 20;
 
-/// The bytes of the leases of a pod in a status, or slightly more. Each link is an entry with the names of the pod.
-/// That of an attachment is there without addresses too, and has the name of the interface.
+/// The bytes of the leases of a pod in a status, or slightly more. Each link is an entry with the names of the pod. One
+/// is there without addresses too, and the first one of an attachment has the name of the interface.
 fn stored_size(
     key: &Key,
     pod: &Name,
@@ -39,11 +39,10 @@ fn stored_size(
         FIELDS + pod.len() + uid.len() + link.len() + own.iter().map(address).sum::<usize>()
     };
     let retiring = retiring.iter().map(|(link, lease)| entry(link, slice::from_ref(lease)));
-    let is_attachment = key.kind == Kind::L2ServiceAttachment;
-    let without_address = is_attachment && !leases.contains_key(&key.name);
-    let own =
-        if is_attachment { INTERFACE } else { 0 } + if without_address { entry(&key.name, &[]) } else { 0 };
-    own + leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum::<usize>()
+    let interface = if key.kind == Kind::L2ServiceAttachment { INTERFACE } else { 0 };
+    interface
+        + entry(&key.name, &[])
+        + leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum::<usize>()
 }
 
 /// Flattens leases to pairs of a link's name and a lease.
@@ -74,10 +73,7 @@ impl Pods {
                     }
                 }
             }
-            let had_any = !leases.is_empty()
-                || !retiring.is_empty()
-                || !entry.links.is_empty()
-                || entry.ifname.is_some();
+            let is_recorded = !entry.leases.is_empty();
             let provider = self.providers.entry(key.clone()).or_default();
             provider.lease_bytes = None;
             let own = provider.entry(&entry.uid, &entry.name);
@@ -87,13 +83,13 @@ impl Pods {
             own.leases = leases;
             own.retiring = retiring;
             own.ifname.clone_from(&entry.ifname);
-            own.was_granted = had_any;
+            (own.is_recorded, own.was_granted) = (is_recorded, is_recorded);
             // Another object of the pod that wants the same name comes second, whichever is planned first.
             let name = entry.ifname.map(|name| Claim::Name(entry.uid.clone(), name));
             let claims = name.into_iter().filter(|name| !self.claims.contains_key(name)).collect();
             self.set_claims(key, &entry.uid, claims);
             let work = (key.clone(), entry.uid.clone());
-            if had_any {
+            if is_recorded {
                 self.queue_first.insert(work)
             } else {
                 self.queue.insert(work)
@@ -107,9 +103,10 @@ impl Pods {
         Lease { pool: PoolKey::Unknown, address }
     }
 
-    /// Restores, before any new lease, addresses that agents report in pods for deleted objects. They stay taken
-    /// until the nodes have confirmed their removal.
-    pub(super) fn restore_orphan_leases(
+    /// Restores, before any new lease, what agents report in pods and no status says. Addresses for deleted objects stay
+    /// taken until the nodes have confirmed their removal. A status of an earlier version does not say which pods have
+    /// interfaces without addresses.
+    pub(super) fn restore_reported(
         &mut self,
         store: &Store,
         nodes: &mut Nodes,
@@ -118,6 +115,7 @@ impl Pods {
     ) {
         self.orphans_restored = true;
         let mut found: Vec<(Name, Holder, Vec<IpNet>)> = Vec::new();
+        let mut present: Vec<(Holder, String)> = Vec::new();
         for (target, report) in early_reports {
             let (Target::Node(node), Some(Applied::Node { pods, .. })) = (target, &report.applied) else {
                 continue;
@@ -125,14 +123,18 @@ impl Pods {
             for (uid, links) in pods.iter().filter(|_| nodes.node(node).is_some()) {
                 let Some(state) = self.states.get(uid.as_str()) else { continue };
                 for (id, link) in links.iter().filter(|_| state.pod.node.as_ref() == Some(node)) {
-                    let owner = template::owner_of(id, &state.pod.namespace);
-                    let Some((key, name)) = owner.filter(|(key, _)| !store.contains(key)) else {
-                        continue;
-                    };
+                    let Some((key, name)) = template::owner_of(id, &state.pod.namespace) else { continue };
                     let holder = (key, state.pod.uid.clone(), name);
-                    found.push((node.clone(), holder, link.addresses.clone()));
+                    if store.contains(&holder.0) {
+                        present.push((holder, link.name.clone()));
+                    } else {
+                        found.push((node.clone(), holder, link.addresses.clone()));
+                    }
                 }
             }
+        }
+        for (holder, ifname) in present {
+            self.restore_present(&holder, ifname);
         }
         let version = nodes.version();
         for (node, holder, addresses) in found {
@@ -148,6 +150,22 @@ impl Pods {
             entry.withdrawal = Some(Withdrawal { node: node.clone(), version });
             nodes.track_removal(&node, &uid);
         }
+    }
+
+    /// A pod has an interface of an object. Those that the status says come first.
+    fn restore_present(&mut self, (key, uid, link): &Holder, ifname: String) {
+        let Some(state) = self.states.get_mut(uid) else { return };
+        let entry = self.providers.entry(key.clone()).or_default().entry(uid, &state.pod.name);
+        if entry.is_recorded {
+            return;
+        }
+        let is_main = key.kind == Kind::L2ServiceAttachment && *link == key.name;
+        if is_main && !self.claims.contains_key(&Claim::Name(uid.clone(), ifname.clone())) {
+            entry.ifname = Some(ifname);
+        }
+        entry.was_granted = true;
+        state.entries.insert(key.clone());
+        self.queue.insert((key.clone(), uid.clone()));
     }
 
     /// The links of a configuration.
@@ -192,8 +210,7 @@ impl Pods {
                 leases.entry(template.name.clone()).or_default().push(lease);
             }
         }
-        let is_new = key.kind == Kind::L2ServiceAttachment
-            && self.entry(key, uid).is_none_or(|entry| entry.ifname.is_none());
+        let is_new = self.entry(key, uid).is_none_or(|entry| !entry.is_recorded);
         if (is_new || !taken.is_empty())
             && let Err(message) = self.check_room(key, uid, &leases)
         {

@@ -120,6 +120,8 @@ struct Entry {
     pub retired_at: Option<u64>,
     /// The interface's name, where the label doesn't say one.
     pub ifname: Option<String>,
+    /// The status says that the pod has interfaces of the object, so that the next leader lets it keep them.
+    pub is_recorded: bool,
     /// Why it is not, or not entirely, given.
     pub problem: Option<String>,
     /// The claims that it holds.

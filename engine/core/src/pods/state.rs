@@ -211,7 +211,7 @@ impl PodStates<'_> {
                 for (link, lease) in &entry.retiring {
                     leases.entry(link.clone()).or_default().push(lease.address);
                 }
-                if entry.ifname.is_some() {
+                if entry.is_recorded && leases.is_empty() {
                     leases.entry(key.name.clone()).or_default();
                 }
                 // Sorted, so that the next leader has the same order, whichever are retiring.

@@ -40,3 +40,12 @@ pub fn find_pod_entry<'a>(w: &'a World, key: &Key, pod: &str) -> Option<&'a PodE
 pub fn condition<'a>(status: &'a Status, kind: &str) -> Option<&'a Condition> {
     status.conditions.iter().find(|condition| condition.kind.as_ref() == kind)
 }
+
+/// A status without the interfaces of these pods.
+pub fn without_links_of(status: &Status, pods: &[&str]) -> Status {
+    let mut status = status.clone();
+    for entry in status.pods.iter_mut().filter(|entry| pods.contains(&&*entry.name)) {
+        entry.links.clear();
+    }
+    status
+}
