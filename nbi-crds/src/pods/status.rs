@@ -112,7 +112,7 @@ pub struct Lease {
     /// Its metadata.uid.
     #[schemars(length(max = 64))]
     pub uid: String,
-    /// The interface, as the spec names it.
+    /// The interface, as the spec names it. The name of the object, if none of its interfaces in the pod has an address.
     #[schemars(length(max = 512))]
     pub link: String,
     /// The name in the pod of an attachment's interface, in the first entry of a pod. It stays as long as the labels
