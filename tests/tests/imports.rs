@@ -1,4 +1,6 @@
-//! Allowed dependencies between the workspace's crates.
+//! Allowed dependencies between the workspace's crates, and between the modules of the core.
+
+mod layers;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_schemas::{Phase, Report, Text};
+use eno_schemas::{Command, Generation, Phase, Report, Text};
 
-use crate::schedule::{StoredCommand, StreamEvent};
 use crate::spec::{Invalid, Spec};
-use crate::{Key, Labels, Name, Pod, PodView, Status, Target, Workload};
+use crate::{Key, Labels, Name, PodView, Status, Target};
 
 /// A transient error counts as stalled when it has stood for this long.
 pub const STALLED_AFTER: Duration = Duration::from_mins(1);
@@ -70,6 +69,95 @@ pub enum Event {
     SampleRefused(Key, Name),
     /// The status of an object is written with its leases up to [`Status::leased`]: nodes may get them now.
     StatusWritten(Key, u64),
+}
+
+/// An unfinished pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: Name,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// The NetworkAttachmentDefinitions that it uses.
+    pub uses: Uses,
+    /// Its labels that choose a configuration: `podconfig`, `podNetworkConfig` and `attach.eno.k8s.io/…`.
+    pub labels: BTreeMap<Name, Name>,
+    /// The node that it runs on.
+    pub node: Option<Name>,
+    /// `spec.hostNetwork`: its network namespace is the node's own.
+    pub host_network: bool,
+    /// The id of its first container, once that runs.
+    pub container: Option<Name>,
+}
+
+/// The NetworkAttachmentDefinitions that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Uses {
+    /// These, by namespace and name, ascending and without duplicates.
+    Named(Vec<(Name, Name)>),
+    /// Any that it may use: those of its own namespace, and those whose `UsableFrom` selects it. With the reason.
+    Any(Name),
+}
+
+impl Uses {
+    /// Those that are known by name.
+    pub fn named(&self) -> &[(Name, Name)] {
+        match self {
+            Self::Named(names) => names,
+            Self::Any(_) => &[],
+        }
+    }
+}
+
+impl Default for Uses {
+    fn default() -> Self {
+        Self::Named(Vec::new())
+    }
+}
+
+/// An object that makes pods from a template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workload {
+    /// Its kind, such as `Deployment`.
+    pub kind: &'static str,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+}
+
+/// A command that NATS held before this engine led.
+#[derive(Debug)]
+pub struct StoredCommand {
+    /// Its target.
+    pub target: Target,
+    /// The driver in its subject.
+    pub driver: Name,
+    /// Its sequence in the stream.
+    pub sequence: u64,
+    /// The command; `None`: it is unreadable.
+    pub command: Option<Command>,
+}
+
+/// What NATS answers to commands, and what its streams hold of them.
+#[derive(Debug)]
+pub enum StreamEvent {
+    /// NATS stored a command at this sequence.
+    Published(Target, Generation, u64),
+    /// NATS did not store a command; with the last sequence of the subject, if known.
+    NotPublished(Target, Option<u64>),
+    /// The messages about a target on the subjects of this driver are purged, or that failed.
+    TargetRemoved(Target, Name),
+    /// NATS stored a message on the command subject of a target and driver at this sequence. It may be ours.
+    CommandStored(Target, Name, u64),
+    /// Sequences of all commands that NATS stores, read after a reconnect.
+    StoredSequences(BTreeMap<Target, u64>),
+    /// NATS lost its streams, which were recreated empty.
+    StreamsLost,
+    /// The last report of this driver on the target is unreadable.
+    ReportUnreadable(Target, Name),
 }
 
 /// A custom resource, as far as the core needs it.

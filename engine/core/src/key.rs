@@ -109,6 +109,16 @@ impl Key {
         Some(Self::cluster(kind, &name.into()))
     }
 
+    /// True for the kinds that have a VLAN.
+    pub(crate) fn is_network(&self) -> bool {
+        matches!(self.kind, Kind::L2Service | Kind::L2BridgeDomain)
+    }
+
+    /// True for the kinds that use networks at connection points.
+    pub(crate) fn uses_networks(&self) -> bool {
+        matches!(self.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
+    }
+
     /// The namespace, if it has one.
     pub fn namespace(&self) -> Option<&str> {
         (!self.namespace.is_empty()).then_some(&*self.namespace)
@@ -143,4 +153,9 @@ impl fmt::Display for Target {
             Self::Nad(namespace, name) => write!(f, "{namespace}/{name}"),
         }
     }
+}
+
+/// The first of some things, and how many more there are.
+pub(crate) fn and_more(first: &str, count: usize) -> String {
+    if count > 1 { format!("{first} and {} more", count - 1) } else { first.into() }
 }

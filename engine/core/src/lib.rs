@@ -1,8 +1,20 @@
 //! The pure core. It turns Kubernetes objects into the desired state of every target, and reports of targets into the
 //! phase of every object. It knows no clock, no network and no randomness; what it needs of them comes in with its
 //! events.
+//!
+//! A module depends only on modules before it in this list, which a test reads:
+//!
+//! 1. `key`, `selector`, `spec`, `status`: names, and the specs and statuses of objects as values.
+//! 2. `event`, `work`: events in, effects out, and what the parts request of each other.
+//! 3. `store`: the objects.
+//! 4. `vlan`, `fabric`: who holds which VLAN ID, and the switches.
+//! 5. `schedule`: the commands of targets.
+//! 6. `node`, `pods`, `nad`: the nodes, the running pods, and the content of NADs.
+//! 7. `validate`, `evaluate`: whether an object fits all these, and what its status is.
+//! 8. `engine`: the loop.
 
 mod engine;
+mod evaluate;
 mod event;
 mod fabric;
 mod key;
@@ -19,16 +31,16 @@ mod vlan;
 mod work;
 
 pub use engine::Engine;
-pub use event::{About, Config, Effect, Event, NoticeKind, Object, STALLED_AFTER};
-pub use fabric::placement::{Confirmed, PlacementStatus};
+pub use event::{
+    About, Config, Effect, Event, NoticeKind, Object, Pod, STALLED_AFTER, StoredCommand, StreamEvent, Uses,
+    Workload,
+};
 pub use key::{Key, Kind, Name, Target};
-pub use nad::templates::Workload;
-pub use pods::view::{LinkEntry, Pod, PodEntry, PodInterface, PodView, Uses};
 pub use schedule::{
-    DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished,
-    StoredCommand, StreamEvent, instance_of,
+    DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished, instance_of,
 };
 pub use selector::{Labels, Operator, Requirement, Selector};
+pub use spec::compat;
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
-pub use status::{LastTransaction, PortMemory, Status};
-pub use validate::compat;
+pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};
+pub use status::{Confirmed, LastTransaction, PlacementStatus, PortMemory, Status};

@@ -2,6 +2,7 @@
 //!
 //! Ingest builds them from custom resources that may be invalid ([`Invalid`]). `status.realized` holds them, too.
 
+pub mod compat;
 mod pods;
 
 use std::fmt;
@@ -13,7 +14,7 @@ use eno_schemas::{
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::{ConditionReason, Key, Kind, Name, Selector};
+use crate::{Key, Kind, Name, Selector};
 
 pub use pods::{BridgeSpec, PodLinkSpec, PodLinksSpec, PrimarySpec};
 
@@ -62,22 +63,6 @@ pub enum Cause {
     NameConflict,
     /// An object that it names does not allow it.
     NotPermitted,
-}
-
-impl Cause {
-    /// The reason of a condition.
-    pub fn reason(self) -> ConditionReason {
-        match self {
-            Self::Spec => ConditionReason::Invalid,
-            Self::Incompatible => ConditionReason::Incompatible,
-            Self::ReferenceNotFound => ConditionReason::ReferenceNotFound,
-            Self::ReferenceNotReady => ConditionReason::ReferenceNotReady,
-            Self::ReferenceTerminating => ConditionReason::ReferenceTerminating,
-            Self::IdConflict => ConditionReason::IdConflict,
-            Self::NameConflict => ConditionReason::NameConflict,
-            Self::NotPermitted => ConditionReason::NotPermitted,
-        }
-    }
 }
 
 /// The spec of any kind.

@@ -1,7 +1,7 @@
 //! The condition Stalled and the reasons of the condition Ready.
 
 use eno_core::spec::{Cause, Invalid, PhysicalNetworkSpec, Spec};
-use eno_core::{Event, Key, Kind, Name, Selector};
+use eno_core::{ConditionReason, Event, Key, Kind, Name, Selector};
 use eno_schemas::{CniName, Failure, InterfaceType, Item, Outcome, Phase, Rejection, VlanType};
 
 use crate::edits::edit_attachment;
@@ -83,17 +83,18 @@ fn recoverable_error_is_stalled_after_a_minute() {
         (attachment("a4", &["inside"], "cp"), Cause::NotPermitted),
         (dpdk, Cause::Incompatible),
     ] {
+        let reason = ConditionReason::from(cause);
         w.now = START.into();
         let key = w.apply_and_settle(object);
         assert_eq!(
             reason_and_stalled(&w, &key),
-            (cause.reason().as_ref(), Some(false)),
+            (reason.as_ref(), Some(false)),
             "{key}: {}",
             w.message(&key)
         );
         assert!(w.deadlines.contains(&(key.clone(), START.into())), "{key}");
         minute_passes(&mut w);
-        assert_eq!(reason_and_stalled(&w, &key), (cause.reason().as_ref(), Some(true)), "{key}");
+        assert_eq!(reason_and_stalled(&w, &key), (reason.as_ref(), Some(true)), "{key}");
         assert_eq!(&*condition(&w.statuses[&key], "Stalled").unwrap().since, LATER);
         assert_eq!(w.phases[&key], [Phase::Pending, Phase::Error], "Stalled is not a transition");
     }

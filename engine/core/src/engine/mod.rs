@@ -7,7 +7,7 @@
 //!    of them exclude each other ([`crate::validate::trunks`]).
 //! 3. [`crate::fabric`]: a network is placed on switch ports.
 //! 4. [`crate::pods`]: a running pod is granted its interfaces and addresses.
-//! 5. [`crate::status`]: the status of an object is evaluated, after changes and after reports of targets.
+//! 5. [`crate::evaluate`]: the status of an object is evaluated, after changes and after reports of targets.
 //! 6. [`crate::schedule`]: the commands of targets that may be published now are issued.
 
 mod absent;
@@ -22,6 +22,7 @@ use eno_schemas::Phase;
 
 use reports::Startup;
 
+use crate::evaluate::{Evaluator, Statuses, stalled, write};
 use crate::fabric::Fabric;
 use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
@@ -30,11 +31,9 @@ use crate::node::target::NodeChanges;
 use crate::pods::Pods;
 use crate::pods::state::PodStates;
 use crate::schedule::Schedule;
-use crate::status::evaluate::Evaluator;
-use crate::status::{Statuses, stalled, write};
-use crate::store::Store;
-use crate::validate::{Validation, Validator, Verdict, subnets};
-use crate::vlan::{Vlans, is_network};
+use crate::store::{Store, Verdict};
+use crate::validate::{Validation, Validator, subnets};
+use crate::vlan::Vlans;
 use crate::work::Work;
 use crate::{Config, Effect, Event, Key, Kind, Name, Status};
 
@@ -241,7 +240,7 @@ impl Engine {
             } else if self.fabric.step_topology(&self.store, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2Service) {
                 self.validate_first();
-            } else if self.vlan.step(&self.store, &self.fabric, &mut self.work) {
+            } else if self.fabric.step_claims(&self.store, &mut self.vlan, &mut self.work) {
             } else if next.is_some_and(|kind| kind < Kind::L2ServiceAttachment) {
                 self.validate_first();
             } else if self.validate.has_stale_trunks() {
@@ -273,7 +272,7 @@ impl Engine {
         if !same {
             self.validate.update_trunk_index(&self.store, &key);
         }
-        self.fabric.update_usage(&mut self.store, &key, &mut self.work);
+        self.fabric.update_usage(&self.store, &key, &mut self.work);
         let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
         self.pods.change_point(&self.store, &key, &change, &mut self.work);
         self.work.evaluate.insert(key.clone());
@@ -285,7 +284,7 @@ impl Engine {
             self.nad.index_subnet(&self.store, &key.name);
         }
         if key.kind == Kind::L2ServiceAttachment {
-            self.nad.decide_pool(&mut self.store, &key, &mut self.work);
+            self.nad.decide_pool(&self.store, &key, &mut self.work);
             self.nad.plan(&self.store, self.pods.ipam(), &key, &mut self.work);
             if !same {
                 sharing::reevaluate_subnet_neighbours(&self.store, &key, &mut self.work);
@@ -347,7 +346,7 @@ impl Engine {
         }
         if finding.phase == Phase::Deleted {
             // Others may ask for what it held before the API server reports that it is gone.
-            if is_network(key) {
+            if key.is_network() {
                 self.work.claim.insert(key.clone());
             }
             self.pods.update_bridge_index(&self.store, key, &mut self.work);

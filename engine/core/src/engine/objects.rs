@@ -6,7 +6,6 @@ use crate::spec::Spec;
 use crate::store::Update;
 use crate::store::record::Record;
 use crate::validate::subnets;
-use crate::vlan::is_network;
 use crate::{Key, Kind, Object};
 
 impl Engine {
@@ -32,6 +31,7 @@ impl Engine {
         if self.config.nodes {
             self.pods.add_object(&key, &record.status);
         }
+        self.nad.restore_pool(&key, &record.status);
         if let (Kind::L2BridgeDomain, true, Ok(spec)) = (key.kind, record.generated, &record.spec)
             && let Spec::BridgeDomain(spec) = &**spec
         {
@@ -45,18 +45,18 @@ impl Engine {
     fn changed(&mut self, key: &Key) {
         self.update_references(key);
         self.validate.update_trunk_index(&self.store, key);
-        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        self.fabric.update_usage(&self.store, key, &mut self.work);
         self.work.validate.insert(key.clone());
         self.work.evaluate.insert(key.clone());
         subnets::revalidate_routes(&self.store, key, &mut self.work);
-        if is_network(key) {
+        if key.is_network() {
             self.work.claim.insert(key.clone());
         }
     }
 
     pub(super) fn remove(&mut self, key: &Key) {
         let Some(references) = self.store.clear_specs(key) else { return };
-        self.fabric.update_usage(&mut self.store, key, &mut self.work);
+        self.fabric.update_usage(&self.store, key, &mut self.work);
         let record = self.store.remove(key);
         let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
         self.pods.change_point(&self.store, key, &change, &mut self.work);
@@ -81,7 +81,7 @@ impl Engine {
                 self.work.place.insert(key.clone());
             }
             Kind::L2ServiceAttachment => {
-                self.nad.forget_pool(&self.store, key, &mut self.work);
+                self.nad.forget_pool(key, &mut self.work);
                 if let Some(record) = record.filter(|_| self.nad.get(key).is_some()) {
                     self.nad.withdraw(key, &record.uid, &mut self.work);
                 }

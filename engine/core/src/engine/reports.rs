@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 use eno_schemas::{Desired, Report, VlanId};
 
 use super::Engine;
-use crate::schedule::{Receipt, StoredCommand};
-use crate::{Key, Kind, Target};
+use crate::schedule::Receipt;
+use crate::{Key, Kind, StoredCommand, Target};
 
 /// What came before the first [`Engine::reconcile`].
 #[derive(Debug, Default)]

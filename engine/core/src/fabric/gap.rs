@@ -49,18 +49,19 @@ fn no_way(from: &Name, to: &Name) -> String {
     format!("no way from {from} to {to}: name the link in their Ports")
 }
 
-/// The attachments by which a service is realised.
-fn attachments_of<'a>(
-    store: &'a Store,
-    service: &'a Key,
-) -> impl Iterator<Item = (&'a Key, &'a AttachmentSpec)> {
-    store.referrers(service).filter_map(|key| {
-        let spec = store.get(key)?.counted.as_deref()?.attachment()?;
-        spec.services.contains(&service.name).then_some((key, spec))
-    })
-}
-
 impl Fabric {
+    /// The attachments by which a service is realised.
+    fn attachments_of<'a>(
+        &'a self,
+        store: &'a Store,
+        service: &'a Key,
+    ) -> impl Iterator<Item = (&'a Key, &'a AttachmentSpec)> {
+        store.referrers(service).filter_map(|key| {
+            let spec = self.counted.get(key)?.realised.as_deref()?.attachment()?;
+            spec.services.contains(&service.name).then_some((key, spec))
+        })
+    }
+
     /// The gap of a network, if there is one. It is unknown without any FabricDevice, and for a network that is used
     /// only at ConnectionPoints without switch ports.
     pub(super) fn gap_of(&self, store: &Store, key: &Key) -> Option<Gap> {
@@ -111,7 +112,7 @@ impl Fabric {
             Some(Gap::EndsApart { parts, own: Some(own) }) => parts.get(*own),
             _ => None,
         };
-        let candidates = attachments_of(store, service).filter_map(|(key, spec)| {
+        let candidates = self.attachments_of(store, service).filter_map(|(key, spec)| {
             let (record, ends) = (store.get(key)?, self.ends_of(spec)?);
             let part = parts.iter().position(|part| ends.iter().all(|end| part.contains(*end)))?;
             let was = former.is_some_and(|former| !former.is_disjoint(&parts[part]));
@@ -156,7 +157,8 @@ impl Fabric {
     /// The message about the attachments whose ends are apart from those of a service: the first, and how many more.
     pub fn ends_apart_message(&self, store: &Store, service: &Key) -> Option<String> {
         let Some(Gap::EndsApart { parts, own }) = &self.networks.get(service)?.gap else { return None };
-        let mut apart = attachments_of(store, service)
+        let mut apart = self
+            .attachments_of(store, service)
             .filter_map(|(key, spec)| Some((key, self.end_apart(spec, parts, *own)?)));
         let (Key { kind, namespace, name }, gap) = apart.next()?;
         let more = match apart.count() {

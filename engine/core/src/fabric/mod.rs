@@ -25,7 +25,7 @@ use crate::work::Work;
 use crate::{Config, Key, Kind, Name, Target};
 
 use device::DeviceTarget;
-use network::{Network, Point};
+use network::{Counted, Network, Point};
 use placement::Placements;
 use topology::{Ports, Topology};
 
@@ -44,6 +44,8 @@ pub struct Fabric {
     path_cache: RefCell<HashMap<planner::Endpoints, Arc<Ports>>>,
     /// Where each L2Service and hand-written L2BridgeDomain is used.
     networks: HashMap<Key, Network>,
+    /// By L2ServiceAttachment and L2BridgeDomain: what of it is counted in `networks`.
+    counted: HashMap<Key, Counted>,
     /// Where each of them is on switches.
     pub placements: Placements,
     /// By L2Service: the L2BridgeDomain that the engine has written for it.
@@ -216,7 +218,7 @@ mod tests {
         fabric.touch_topology();
         assert!(fabric.step_topology(&store, &mut work) && !fabric.step_topology(&store, &mut work));
         assert!(work.place.contains(&service), "the topology changed");
-        while vlan.step(&store, &fabric, &mut work) {}
+        while fabric.step_claims(&store, &mut vlan, &mut work) {}
         fabric.take_requests(&mut work);
         work = Work::default();
         while fabric.step(&config(), &store, &vlan, &mut work) {}

@@ -1,6 +1,7 @@
 //! The networks and ConnectionPoints as the fabric sees them: which network is used where, and with which ports.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::spec::{ConnectionPointSpec, Spec};
 use crate::store::Store;
@@ -21,6 +22,15 @@ pub struct Network {
     pub requested: BTreeMap<Name, u32>,
     /// Why its endpoints can't reach each other.
     pub gap: Option<Gap>,
+}
+
+/// The specs of an object whose demands are counted in the networks that it uses.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    /// The realised spec: counted in [`Network::points`].
+    pub realised: Option<Arc<Spec>>,
+    /// The wanted spec: counted in [`Network::requested`].
+    pub requested: Option<Arc<Spec>>,
 }
 
 /// A connection point as the fabric sees it.
@@ -84,17 +94,24 @@ impl Fabric {
     }
 
     /// Updates how many users each network has at each connection point with the specs of an object.
-    pub fn update_usage(&mut self, store: &mut Store, key: &Key, work: &mut Work) {
-        if !is_user(key) {
+    pub fn update_usage(&mut self, store: &Store, key: &Key, work: &mut Work) {
+        if !key.uses_networks() {
             return;
         }
-        let Some(record) = store.get_mut(key) else { return };
+        let Some(record) = store.get(key) else { return };
         let active = record.finalized && !record.generated;
         let requested = record.wanted().filter(|_| active).cloned();
-        let counted = record.effective.clone().filter(|_| active);
-        let old_requested = std::mem::replace(&mut record.requested, requested.clone());
-        let old_counted = std::mem::replace(&mut record.counted, counted.clone());
-        for (old, new, realised) in [(old_requested, requested, false), (old_counted, counted, true)] {
+        let realised = record.effective.clone().filter(|_| active);
+        let now = Counted { realised, requested };
+        let before = if now.realised.is_some() || now.requested.is_some() {
+            self.counted.insert(key.clone(), now.clone())
+        } else {
+            self.counted.remove(key)
+        };
+        let before = before.unwrap_or_default();
+        for (old, new, realised) in
+            [(before.requested, now.requested, false), (before.realised, now.realised, true)]
+        {
             if old == new {
                 continue;
             }
@@ -178,11 +195,6 @@ impl Fabric {
         point.scopes.insert(VlanScope::Bridge(pool, bridge.into()));
         point
     }
-}
-
-/// True for the kinds that use networks at connection points.
-pub fn is_user(key: &Key) -> bool {
-    matches!(key.kind, Kind::L2ServiceAttachment | Kind::L2BridgeDomain)
 }
 
 /// The networks that a spec wants, each with a connection point.

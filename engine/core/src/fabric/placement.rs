@@ -3,26 +3,17 @@
 //! A network that a switch rejects within a transaction is *withheld*. It stays where it was last confirmed on every
 //! switch until its spec changes, the switch reports on its own, or a retry is due.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use eno_schemas::VlanId;
 
-use crate::{Key, Name};
+use crate::{Confirmed, Key, Name};
 
 use super::topology::Ports;
 
 /// A VLAN and the ports that carry it.
 pub type Plan = (VlanId, Arc<Ports>);
-
-/// Where a network was confirmed. The ports have their names, which outlive a change of the topology.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Confirmed {
-    /// Its VLAN.
-    pub vlan: VlanId,
-    /// By switch: the ports that carry it. Empty while reports of switches tell them.
-    pub ports: BTreeMap<Name, BTreeSet<Name>>,
-}
 
 /// The placement of one network.
 #[derive(Debug, Default)]
@@ -63,17 +54,6 @@ pub enum PlanMode {
     Reduce,
     /// Its confirmed placement.
     Freeze,
-}
-
-/// The part of a placement that a status carries while the network is rejected or moves to another VLAN.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlacementStatus {
-    /// Where it was confirmed.
-    pub confirmed: Option<Confirmed>,
-    /// The VLAN that it is to have.
-    pub desired: Option<VlanId>,
-    /// The switch that rejected it, and whether the same request may succeed later.
-    pub rejected_by: Option<(Name, bool)>,
 }
 
 impl Rejection {

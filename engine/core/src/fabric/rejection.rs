@@ -6,12 +6,12 @@ use std::sync::Arc;
 use eno_schemas::{Outcome, Phase, Report, VlanId};
 
 use crate::store::Store;
-use crate::vlan::{VlanScope, Vlans, is_network};
+use crate::vlan::{VlanScope, Vlans};
 use crate::work::Work;
-use crate::{ConditionReason, ConditionType, Effect, Key, Name, Status};
+use crate::{ConditionReason, ConditionType, Confirmed, Effect, Key, Name, PlacementStatus, Status};
 
 use super::Fabric;
-use super::placement::{Confirmed, PlacementStatus, Plan, PlanMode, Rejection};
+use super::placement::{Plan, PlanMode, Rejection};
 use super::topology::{Indices, Ports};
 
 impl Fabric {
@@ -70,7 +70,7 @@ impl Fabric {
     /// Restores pending VLAN changes. `had`: the networks and VLANs of the former leader's commands. A network with
     /// another VLAN in these or in its status leaves the one and takes the other at once.
     pub(super) fn restore_vlan_changes(&mut self, store: &Store, had: BTreeSet<(Key, VlanId)>) {
-        let networks = store.iter().filter(|(key, record)| is_network(key) && !record.generated);
+        let networks = store.iter().filter(|(key, record)| key.is_network() && !record.generated);
         let last = networks.filter_map(|(key, record)| Some((key.clone(), last_vlan(&record.status)?)));
         for (key, former) in last.chain(had).collect::<Vec<_>>() {
             let now = self.placements.planned(&key).map(|(now, _)| *now);
@@ -84,7 +84,7 @@ impl Fabric {
 
     /// Restores rejections from statuses. These networks are tried again, and are in error until that succeeds.
     pub(super) fn restore_rejections(&mut self, store: &Store) {
-        for (key, record) in store.iter().filter(|(key, _)| is_network(key)) {
+        for (key, record) in store.iter().filter(|(key, _)| key.is_network()) {
             let status = &record.status;
             let is_refused = status.phase == Some(Phase::Error)
                 && status.observed_generation == record.generation

@@ -1,10 +1,13 @@
 //! The scopes in which networks claim their VLANs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use eno_schemas::{Phase, VlanId};
 
 use crate::spec::{ServiceSpec, Spec};
 use crate::store::Store;
-use crate::vlan::VlanScope;
+use crate::vlan::{Claim, VlanScope, Vlans, vid_of};
+use crate::work::Work;
 use crate::{Key, Name};
 
 use super::Fabric;
@@ -61,9 +64,98 @@ impl Fabric {
         }
         or_unplaced(scopes)
     }
+
+    /// Does one piece of work on VLAN IDs: restores all claims once, updates the claims of one network, or decides the
+    /// holders of one VLAN ID. Returns false when there is none.
+    pub fn step_claims(&self, store: &Store, vlan: &mut Vlans, work: &mut Work) -> bool {
+        if vlan.begins() {
+            self.restore_claims(store, vlan);
+        } else if let Some(key) = vlan.pop_claim() {
+            self.update_claims(store, vlan, &key);
+        } else {
+            return vlan.step(store, work);
+        }
+        true
+    }
+
+    /// Restores VLAN claims before any new decision: first where a VLAN is realised, then where it is requested,
+    /// objects in error last.
+    fn restore_claims(&self, store: &Store, vlan: &mut Vlans) {
+        let mut rounds: [Vec<Claim<'_>>; 4] = Default::default();
+        for (key, record) in store.iter().filter(|(key, record)| key.is_network() && !record.generated) {
+            let Some(vid) = record.effective.as_deref().and_then(vid_of) else { continue };
+            let last = usize::from(record.status.phase == Some(Phase::Error));
+            rounds[last].push((vid, key, record.seniority(), self.realised_scopes(store, key)));
+            rounds[2 + last].push((vid, key, record.seniority(), self.claimed_scopes(store, key)));
+        }
+        for claims in rounds {
+            vlan.restore(claims);
+        }
+    }
+
+    /// Updates the VLAN claims of a network. A network that is being removed keeps its claims until it is gone.
+    fn update_claims(&self, store: &Store, vlan: &mut Vlans, key: &Key) {
+        let mut claims: BTreeMap<VlanId, BTreeSet<VlanScope>> = BTreeMap::new();
+        let mut seniority = (0, Name::from(""));
+        match store.get(key) {
+            Some(record) if record.status.phase == Some(Phase::Deleted) => {}
+            Some(record) if record.deleting && record.effective.is_none() => {
+                let vid = record.status.realized.as_deref().and_then(vid_of);
+                claims.extend(vid.map(|vid| (vid, vlan.scopes(vid, key))));
+                seniority = record.seniority();
+            }
+            Some(record) if !record.generated => {
+                seniority = record.seniority();
+                if let Some(vid) = record.effective.as_deref().and_then(vid_of) {
+                    claims.insert(vid, or_unplaced(self.realised_scopes(store, key)));
+                }
+                // Users of an object that is being deleted may still request it elsewhere.
+                let spec = record.wanted().or(record.effective.as_ref());
+                if let Some(vid) = spec.and_then(|spec| vid_of(spec)) {
+                    // A request adds scopes, and replaces the scope Unplaced.
+                    claims.insert(vid, self.claimed_scopes(store, key));
+                }
+            }
+            _ => {}
+        }
+        if let Some((vid, scopes)) = self.withheld_scopes(key) {
+            claims.entry(vid).or_default().extend(scopes);
+        }
+        vlan.claim(key, &seniority, claims);
+    }
 }
 
 /// A network without a location claims its VLAN everywhere.
-pub fn or_unplaced(scopes: BTreeSet<VlanScope>) -> BTreeSet<VlanScope> {
+fn or_unplaced(scopes: BTreeSet<VlanScope>) -> BTreeSet<VlanScope> {
     if scopes.is_empty() { BTreeSet::from([VlanScope::Unplaced]) } else { scopes }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Kind;
+    use crate::store::fixture::{delete, key, store};
+
+    #[test]
+    fn vlan_goes_to_the_younger_claim_once_the_older_network_is_gone() {
+        let service = || json!({ "SegmentationID": 100, "PhysicalNW": ["dc"] });
+        let mut store = store([
+            (Kind::PhysicalNetwork, "dc", json!({})),
+            (Kind::L2Service, "old", service()),
+            (Kind::L2Service, "young", service()),
+        ]);
+        let (old, young) = (key(Kind::L2Service, "old"), key(Kind::L2Service, "young"));
+        let (mut vlans, fabric, mut work) = (Vlans::default(), Fabric::default(), Work::default());
+        let (vid, scope) = (VlanId::new(100).unwrap(), VlanScope::Network("dc".into()));
+        while fabric.step_claims(&store, &mut vlans, &mut work) {}
+        assert_eq!(vlans.check(vid, &young, &scope), Err(Some(&old)));
+        delete(&mut store, &old);
+        work.claim.insert(old);
+        vlans.take_requests(&mut work);
+        while fabric.step_claims(&store, &mut vlans, &mut work) {}
+        assert_eq!((vlans.check(vid, &young, &scope), vlans.is_idle()), (Ok(()), true));
+        assert!(work.validate.contains(&young) && work.place.contains(&young));
+    }
 }

@@ -18,7 +18,7 @@ use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Name, Target};
 
-use pools::SubnetIndex;
+use pools::{Pools, SubnetIndex};
 use render::{Leases, exhausted, render};
 use target::{NadState, NadTarget};
 use templates::Templates;
@@ -42,6 +42,8 @@ pub struct Nads {
     templates: Templates,
     /// Subnets by their networks.
     subnets: SubnetIndex,
+    /// By L2ServiceAttachment: its pool of addresses.
+    pools: Pools,
     /// The L2ServiceAttachments that share a pool of addresses with another L2Service.
     shared_pools: BTreeSet<Key>,
 }
@@ -64,7 +66,7 @@ impl Nads {
         let desired = |leases| {
             // One without an address to give does not exist.
             let attachment = if is_wanted && !anti_spoof && exhausted(store, key, leases).is_none() {
-                Some(render(store, key, leases)?)
+                Some(render(store, self.pool(key), key, leases)?)
             } else {
                 None
             };
@@ -128,7 +130,8 @@ impl Nads {
     /// names is gone.
     pub fn desired(&self, store: &Store, ipam: &Ipam, key: &Key) -> Option<Desired> {
         let nad = self.targets.get(key)?;
-        let attachment = if nad.wanted { Some(render(store, key, Leases::Exclude(ipam))?) } else { None };
+        let attachment =
+            if nad.wanted { Some(render(store, self.pool(key), key, Leases::Exclude(ipam))?) } else { None };
         Some(target::desired(key, &nad.uid, attachment))
     }
 

@@ -14,17 +14,14 @@ use crate::spec::{AttachmentSpec, Spec, SubnetSpec};
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::work::Work;
-use crate::{Key, Kind, Name};
+use crate::{Key, Kind, Name, Status};
 
 /// Maximum length of a pool's name. whereabouts makes it a part of the name of an object.
 const MAX_NAME_LEN: usize = 128;
 
 /// The pool of addresses of an attachment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressPool {
-    /// It has none, or none yet.
-    #[default]
-    None,
     /// The one that the plugin chooses.
     Default,
     /// The one that the plugin chooses, which an attachment of another L2Service has too. It gets a name when no pod
@@ -57,6 +54,17 @@ impl AddressPool {
         matches!(self, Self::Default | Self::Shared(_))
     }
 }
+
+/// The pool of addresses of an attachment that has one.
+#[derive(Debug)]
+pub(super) struct HeldPool {
+    pool: AddressPool,
+    /// The L2Service whose pool it is.
+    service: Option<Name>,
+}
+
+/// By L2ServiceAttachment: its pool of addresses.
+pub(super) type Pools = HashMap<Key, HeldPool>;
 
 /// Subnets by their networks.
 #[derive(Debug, Default)]
@@ -131,14 +139,19 @@ impl Sharers {
     }
 
     /// The pool that those of an L2Service have, with one of them; `None`: none has one yet.
-    fn pool<'a>(&'a self, store: &'a Store, service: &'a Name) -> Option<(&'a Key, &'a AddressPool)> {
-        let records = self.members(store, service).filter_map(|key| Some((key, store.get(key)?)));
+    fn pool<'a>(
+        &'a self,
+        store: &'a Store,
+        pools: &'a Pools,
+        service: &'a Name,
+    ) -> Option<(&'a Key, &'a AddressPool)> {
+        let held = self.members(store, service).filter_map(|key| Some((key, pools.get(key)?)));
         // An attachment that was of another L2Service before does not bring that one's pool.
-        let own = records.filter(|(_, record)| {
-            let is_own = record.pool_service.as_ref() == Some(service);
-            record.pool.service() == Some(service) || (is_own && record.pool.is_default())
+        let own = held.filter(|(_, held)| {
+            let is_own = held.service.as_ref() == Some(service);
+            held.pool.service() == Some(service) || (is_own && held.pool.is_default())
         });
-        own.map(|(key, record)| (key, &record.pool)).min_by_key(|(_, pool)| pool.is_default())
+        own.map(|(key, held)| (key, &held.pool)).min_by_key(|(_, pool)| pool.is_default())
     }
 
     /// The L2Services with addresses in common.
@@ -172,45 +185,55 @@ impl Nads {
         self.subnets.set(name, store.subnet(name).map(|subnet| subnet.network));
     }
 
+    /// The pool of addresses of an attachment. `None`: it has none, or none yet.
+    pub fn pool(&self, key: &Key) -> Option<&AddressPool> {
+        self.pools.get(key).map(|held| &held.pool)
+    }
+
+    /// Restores the pool that an attachment had under a former leader.
+    pub fn restore_pool(&mut self, key: &Key, status: &Status) {
+        let spec = status.realized.as_deref().and_then(|spec| spec.attachment());
+        let pool = status.address_pool.clone().map(AddressPool::Named);
+        if let Some(pool) = pool.or_else(|| spec.map(|_| AddressPool::Default)) {
+            let service = spec.and_then(|spec| spec.services.first().cloned());
+            self.pools.insert(key.clone(), HeldPool { pool, service });
+        }
+    }
+
     /// Something changed by which an attachment may share its pool no longer.
     pub fn revalidate_shared_pools(&self, work: &mut Work) {
         work.validate.extend(self.shared_pools.iter().cloned());
     }
 
     /// An attachment is gone.
-    pub fn forget_pool(&mut self, store: &Store, key: &Key, work: &mut Work) {
+    pub fn forget_pool(&mut self, key: &Key, work: &mut Work) {
         self.shared_pools.remove(key);
-        self.revalidate_sharers(store, key, work);
+        self.pools.remove(key);
+        self.revalidate_sharers(key, work);
     }
 
     /// Those that share the pool of an attachment, or of another of its L2Service, may share it no longer.
-    pub(super) fn revalidate_sharers(&self, store: &Store, holder: &Key, work: &mut Work) {
-        let service = |key: &Key| store.get(key).and_then(|record| record.pool_service.as_ref());
+    pub(super) fn revalidate_sharers(&self, holder: &Key, work: &mut Work) {
+        let service = |key: &Key| self.pools.get(key).and_then(|held| held.service.as_ref());
         let is_of =
             |with: &Key| with == holder || service(with).is_some_and(|name| service(holder) == Some(name));
-        let shares = |key: &&Key| {
-            store
-                .get(key)
-                .is_some_and(|record| matches!(&record.pool, AddressPool::Shared(with) if is_of(with)))
-        };
+        let shares = |key: &&Key| matches!(self.pool(key), Some(AddressPool::Shared(with)) if is_of(with));
         work.validate.extend(self.shared_pools.iter().filter(shares).cloned());
     }
 
     /// Decides on the pool of an attachment, and of those that have it too.
-    pub fn decide_pool(&mut self, store: &mut Store, key: &Key, work: &mut Work) {
-        let Some(sharers) = Sharers::of(store, key) else {
-            return self.set_pool(store, key, (AddressPool::None, None), work);
-        };
-        let before = sharers.pool(store, &sharers.service).map(|(_, pool)| pool.clone());
+    pub fn decide_pool(&mut self, store: &Store, key: &Key, work: &mut Work) {
+        let Some(sharers) = Sharers::of(store, key) else { return self.set_pool(key, None, work) };
+        let before = sharers.pool(store, &self.pools, &sharers.service).map(|(_, pool)| pool.clone());
         let pool = self.pool_of(store, &sharers, before.as_ref(), work);
         if before.is_some_and(|before| before != pool) {
             let members: Vec<Key> = sharers.members(store, &sharers.service).cloned().collect();
             for member in members.into_iter().filter(|member| member != key) {
-                self.set_pool(store, &member, (pool.clone(), Some(&sharers.service)), work);
+                self.set_pool(&member, Some((pool.clone(), &sharers.service)), work);
                 work.validate.insert(member);
             }
         }
-        self.set_pool(store, key, (pool, Some(&sharers.service)), work);
+        self.set_pool(key, Some((pool, &sharers.service)), work);
     }
 
     /// `before`: the pool that its attachments have.
@@ -239,7 +262,7 @@ impl Nads {
                     (true, false) => false,
                     _ => seniority(rival) < seniority(service),
                 };
-            match sharers.pool(store, rival) {
+            match sharers.pool(store, &self.pools, rival) {
                 Some((other, pool)) if comes_first && pool.is_default() => holder = holder.or(Some(other)),
                 // It yields.
                 Some((other, AddressPool::Default)) => drop(work.validate.insert(other.clone())),
@@ -254,29 +277,27 @@ impl Nads {
     }
 
     /// `pool`: with the L2Service whose pool it is.
-    fn set_pool(
-        &mut self,
-        store: &mut Store,
-        key: &Key,
-        (pool, service): (AddressPool, Option<&Name>),
-        work: &mut Work,
-    ) {
-        let is_shared = matches!(pool, AddressPool::Shared(_));
-        if is_shared {
+    fn set_pool(&mut self, key: &Key, pool: Option<(AddressPool, &Name)>, work: &mut Work) {
+        if matches!(pool, Some((AddressPool::Shared(_), _))) {
             self.shared_pools.insert(key.clone())
         } else {
             self.shared_pools.remove(key)
         };
-        let Some(record) = store.get_mut(key) else { return };
-        record.pool_service = service.cloned();
-        if record.pool == pool {
+        let before = match pool {
+            Some((pool, service)) => {
+                self.pools.insert(key.clone(), HeldPool { pool, service: Some(service.clone()) })
+            }
+            None => self.pools.remove(key),
+        };
+        let before = before.map(|held| held.pool);
+        if before.as_ref() == self.pool(key) {
             return;
         }
-        let frees = record.pool.is_default() && !pool.is_default();
-        record.pool = pool;
         work.evaluate.insert(key.clone());
-        if frees {
-            self.revalidate_sharers(store, key, work);
+        if before.is_some_and(|pool| pool.is_default())
+            && !self.pool(key).is_some_and(AddressPool::is_default)
+        {
+            self.revalidate_sharers(key, work);
         }
     }
 

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use eno_schemas::{NadRoute, NadSubnet, Pool, VlanAttachment, VlanType};
 
+use crate::nad::pools::AddressPool;
 use crate::nad::subnets::ipam_pools;
 use crate::nad::target;
 use crate::pods::ipam::{Ipam, PoolKey};
-use crate::spec::{AttachmentSpec, Spec, SubnetSpec};
+use crate::spec::{AttachmentSpec, Spec, SubnetSpec, compat};
 use crate::store::Store;
-use crate::validate::compat;
 use crate::{Key, Name};
 
 /// How addresses that the engine leases are treated in the ranges of a NetworkAttachmentDefinition.
@@ -23,7 +23,12 @@ pub(crate) enum Leases<'a> {
 }
 
 /// Renders the configuration of an attachment's NetworkAttachmentDefinition. `None`: an object that it names is gone.
-pub(crate) fn render(store: &Store, key: &Key, leases: Leases<'_>) -> Option<VlanAttachment> {
+pub(crate) fn render(
+    store: &Store,
+    pool: Option<&AddressPool>,
+    key: &Key,
+    leases: Leases<'_>,
+) -> Option<VlanAttachment> {
     let spec = store.effective(key, Spec::attachment)?;
     let point = store.connection_point(&spec.connection_point)?;
     let chosen = compat::choose(spec, point).ok()?;
@@ -39,7 +44,7 @@ pub(crate) fn render(store: &Store, key: &Key, leases: Leases<'_>) -> Option<Vla
         }
     }
     let (cni, vlans) = target::cni(&chosen.plugin, spec.interface, spec.vlan_type, &vids);
-    let pool = store.get(key).filter(|_| !subnets.is_empty()).and_then(|record| record.pool.name());
+    let pool = pool.filter(|_| !subnets.is_empty()).and_then(AddressPool::name);
     Some(VlanAttachment { cni, vlans, mtu: spec.mtu(chosen), subnets, pool })
 }
 

@@ -1,11 +1,8 @@
-//! Attachments that share a Subnet: a change of one of them, or of a lease, may concern the others.
+//! Attachments that share a Subnet: a change of one of them may concern the others.
 
-use std::net::IpAddr;
-
-use eno_schemas::{Ipam, Pool};
+use eno_schemas::Ipam;
 
 use crate::nad::render::nad_subnets;
-use crate::pods::ipam::PoolKey;
 use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
@@ -18,26 +15,6 @@ pub(crate) fn attachments_on<'a>(store: &'a Store, subnet: &'a Name) -> impl Ite
         let spec = store.effective(key, Spec::attachment);
         spec.is_some_and(|spec| nad_subnets(store, spec).iter().any(|(name, _)| *name == subnet))
     })
-}
-
-/// An address was leased or released. If it is outside the HotPlugPool of its Subnet, the ranges of
-/// NetworkAttachmentDefinitions change.
-pub(crate) fn lease_changed(store: &Store, pool: &PoolKey, address: IpAddr, work: &mut Work) {
-    let subnets: Vec<Key> = match pool {
-        PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
-        PoolKey::Unknown => store.of_kind(Kind::Subnet).map(|(key, _)| key.clone()).collect(),
-        PoolKey::Bridge(..) | PoolKey::Link(..) => return,
-    };
-    let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
-    for key in subnets {
-        let subnet = store.effective(&key, Spec::subnet);
-        if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
-            continue;
-        }
-        for service in store.referrers(&key) {
-            store.revalidate_referrers(service, work);
-        }
-    }
 }
 
 /// An attachment, or a service with its attachments, changed: an attachment that was the only one on a host-local

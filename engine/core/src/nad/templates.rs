@@ -3,23 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use crate::key::and_more;
 use crate::nad::Nads;
 use crate::nad::users::may_use;
 use crate::store::Store;
-use crate::validate::and_more;
 use crate::work::Work;
-use crate::{Key, Kind, Name};
-
-/// An object that makes pods from a template.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Workload {
-    /// Its kind, such as `Deployment`.
-    pub kind: &'static str,
-    /// Its namespace.
-    pub namespace: Name,
-    /// Its name.
-    pub name: Name,
-}
+use crate::{Key, Kind, Name, Workload};
 
 /// The workloads without pods that name L2ServiceAttachments.
 #[derive(Debug, Default)]

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::key::and_more;
 use crate::nad::Nads;
 use crate::pods::used_attachments;
 use crate::store::Store;
-use crate::validate::and_more;
 use crate::work::Work;
 use crate::{About, Effect, Key, Kind, Name, NoticeKind, Pod, Uses};
 
@@ -69,7 +69,7 @@ impl Nads {
             if self.shared_pools.contains(key) {
                 work.validate.insert(key.clone());
             }
-            self.revalidate_sharers(store, key, work);
+            self.revalidate_sharers(key, work);
         }
         if !now.is_empty() {
             self.attachments_by_pod.insert(uid.clone(), now);

@@ -7,9 +7,8 @@ use serde::Serialize;
 
 use crate::node::Nodes;
 use crate::node::shape;
-use crate::spec::{Plugin, Spec};
+use crate::spec::{Plugin, Spec, compat};
 use crate::store::Store;
-use crate::validate::compat;
 use crate::work::Work;
 use crate::{Config, Key, Kind, Name};
 

@@ -7,7 +7,7 @@ use crate::node::Nodes;
 use crate::node::shape::{self, Shape, Shapes};
 use crate::spec::{Cause, ConnectionPointSpec, Invalid};
 use crate::store::Store;
-use crate::vlan::Seniority;
+use crate::store::record::Seniority;
 use crate::{Config, Key, Name};
 
 /// A connection point on its nodes.

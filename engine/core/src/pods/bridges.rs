@@ -235,7 +235,7 @@ impl Pods {
         let users: Vec<&Key> = users.collect();
         let first = users.first()?;
         let named = format!("{} {}/{}", first.kind, first.namespace, first.name);
-        Some(crate::validate::and_more(&named, users.len()))
+        Some(crate::key::and_more(&named, users.len()))
     }
 
     /// The nodes where a pod bridge is wanted.

@@ -12,9 +12,8 @@ use crate::pods::claims::Claim;
 use crate::pods::ipam::{PoolKey, Source};
 use crate::pods::template::{AddressNeed, Template, link_id};
 use crate::pods::{self, PodState, Pods};
-use crate::spec::{AttachmentSpec, Plugin};
+use crate::spec::{AttachmentSpec, Plugin, compat};
 use crate::store::Store;
-use crate::validate::compat;
 use crate::{Key, Name};
 
 /// The addresses and routes that a pod gets of one service.

@@ -2,12 +2,12 @@
 //! that they are gone.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::slice;
 
-use eno_schemas::{Applied, Report};
+use eno_schemas::{Applied, Pool, Report};
 use ipnet::IpNet;
 
-use crate::nad::sharing::lease_changed;
 use crate::node::Nodes;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
@@ -43,6 +43,26 @@ fn stored_size(
     interface
         + entry(&key.name, &[])
         + leases.iter().map(|(link, own)| entry(link, own)).chain(retiring).sum::<usize>()
+}
+
+/// An address was leased or released. If it is outside the HotPlugPool of its Subnet, the ranges of
+/// NetworkAttachmentDefinitions change.
+fn lease_changed(store: &Store, pool: &PoolKey, address: IpAddr, work: &mut Work) {
+    let subnets: Vec<Key> = match pool {
+        PoolKey::Subnet(name) => vec![Key::cluster(Kind::Subnet, name)],
+        PoolKey::Unknown => store.of_kind(Kind::Subnet).map(|(key, _)| key.clone()).collect(),
+        PoolKey::Bridge(..) | PoolKey::Link(..) => return,
+    };
+    let within = |pool: &Pool| (pool.start..=pool.end).contains(&address);
+    for key in subnets {
+        let subnet = store.effective(&key, Spec::subnet);
+        if !subnet.is_some_and(|s| s.network.contains(&address) && !s.hot_plug_pool.iter().any(within)) {
+            continue;
+        }
+        for service in store.referrers(&key) {
+            store.revalidate_referrers(service, work);
+        }
+    }
 }
 
 /// Flattens leases to pairs of a link's name and a lease.

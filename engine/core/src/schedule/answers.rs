@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use eno_schemas::{ChangeReport, Command, Decision, Generation, Outcome, Report, Transaction};
+use eno_schemas::{ChangeReport, Decision, Generation, Outcome, Report, Transaction};
 
-use crate::{Name, Target};
+use crate::{Name, StoredCommand, StreamEvent, Target};
 
 use super::{DriverAnswer, Participant, Schedule, Slot, State, Stored};
 
@@ -18,38 +18,6 @@ const MAX_COMMAND_DELAY: Duration = Duration::from_secs(1);
 /// The same if it asks for a report in the place of one that is not the driver's. A driver whose reports stay unreadable
 /// would otherwise cause an endless loop.
 const MAX_REPORT_DELAY: Duration = Duration::from_mins(1);
-
-/// A command that NATS held before this engine led.
-#[derive(Debug)]
-pub struct StoredCommand {
-    /// Its target.
-    pub target: Target,
-    /// The driver in its subject.
-    pub driver: Name,
-    /// Its sequence in the stream.
-    pub sequence: u64,
-    /// The command; `None`: it is unreadable.
-    pub command: Option<Command>,
-}
-
-/// What NATS answers to commands, and what its streams hold of them.
-#[derive(Debug)]
-pub enum StreamEvent {
-    /// NATS stored a command at this sequence.
-    Published(Target, Generation, u64),
-    /// NATS did not store a command; with the last sequence of the subject, if known.
-    NotPublished(Target, Option<u64>),
-    /// The messages about a target on the subjects of this driver are purged, or that failed.
-    TargetRemoved(Target, Name),
-    /// NATS stored a message on the command subject of a target and driver at this sequence. It may be ours.
-    CommandStored(Target, Name, u64),
-    /// Sequences of all commands that NATS stores, read after a reconnect.
-    StoredSequences(BTreeMap<Target, u64>),
-    /// NATS lost its streams, which were recreated empty.
-    StreamsLost,
-    /// The last report of this driver on the target is unreadable.
-    ReportUnreadable(Target, Name),
-}
 
 /// Why a command is published again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

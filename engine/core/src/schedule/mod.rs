@@ -24,7 +24,7 @@ use crate::fabric::transaction::TransactionGroup;
 use crate::{Effect, Name, Target};
 
 pub(crate) use answers::Receipt;
-pub use answers::{Republished, StoredCommand, StreamEvent};
+pub use answers::Republished;
 use last_commanded::LastCommanded;
 use transaction::DriverAnswer;
 use transaction::OpenTransaction;

@@ -4,6 +4,7 @@ use eno_schemas::{Command, Desired, Device, FabricDesired};
 
 use super::answers::RETRY_DELAY;
 use super::*;
+use crate::StoredCommand;
 
 /// Every switch forms its own group.
 fn ungrouped(names: &[Name]) -> Vec<TransactionGroup> {

@@ -3,6 +3,7 @@
 use strum::{AsRefStr, Display, EnumString};
 
 use crate::Name;
+use crate::spec::Cause;
 
 /// The `type` of a condition. The order is that of the texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, Display, EnumString)]
@@ -148,6 +149,21 @@ pub enum ConditionReason {
     Unreachable,
     /// A target has not confirmed it yet.
     Waiting,
+}
+
+impl From<Cause> for ConditionReason {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Spec => Self::Invalid,
+            Cause::Incompatible => Self::Incompatible,
+            Cause::ReferenceNotFound => Self::ReferenceNotFound,
+            Cause::ReferenceNotReady => Self::ReferenceNotReady,
+            Cause::ReferenceTerminating => Self::ReferenceTerminating,
+            Cause::IdConflict => Self::IdConflict,
+            Cause::NameConflict => Self::NameConflict,
+            Cause::NotPermitted => Self::NotPermitted,
+        }
+    }
 }
 
 /// A condition without its time.

@@ -1,64 +1,17 @@
 //! The status of an object, as clients see it.
 
 pub mod condition;
-pub mod evaluate;
 pub mod evaluation;
 pub mod inputs;
-mod notes;
-pub mod stalled;
-mod switches;
-pub mod write;
+pub mod pods;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use eno_schemas::{ChangeOutcome, ChangeReport, DeviceInfo, Phase, PortBefore, VlanId};
 
-use crate::fabric::placement::PlacementStatus;
 use crate::spec::Spec;
-use crate::{Condition, Key, Name, PodEntry};
-
-/// The objects whose status is to be evaluated.
-#[derive(Debug, Default)]
-pub struct Statuses {
-    /// Objects whose status is to be evaluated.
-    queue: BTreeSet<Key>,
-    /// Objects that were given up while switches may still carry their VLANs. Evaluated after each switch report.
-    removing: BTreeSet<Key>,
-}
-
-impl Statuses {
-    /// Adds objects to the queue, and takes them out of `keys`.
-    pub fn request(&mut self, keys: &mut BTreeSet<Key>) {
-        self.queue.extend(std::mem::take(keys));
-    }
-
-    /// Takes the next object out of the queue.
-    pub fn pop(&mut self) -> Option<Key> {
-        self.queue.pop_first()
-    }
-
-    /// True when nothing is to be evaluated.
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Evaluates an object after each report of a switch, since switches may still carry its VLANs.
-    pub fn follow_removal(&mut self, key: &Key) {
-        self.removing.insert(key.clone());
-    }
-
-    /// A switch reported.
-    pub fn reevaluate_removed(&mut self) {
-        self.queue.extend(self.removing.iter().cloned());
-    }
-
-    /// Forgets an object that is gone.
-    pub fn forget(&mut self, key: &Key) {
-        self.queue.remove(key);
-        self.removing.remove(key);
-    }
-}
+use crate::{Condition, Name, PodEntry};
 
 /// The status of an object, as the runtime writes it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -125,4 +78,24 @@ pub struct LastTransaction {
     pub change: ChangeReport,
     /// How it ended.
     pub outcome: ChangeOutcome,
+}
+
+/// The part of a placement that a status carries while the network is rejected or moves to another VLAN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementStatus {
+    /// Where it was confirmed.
+    pub confirmed: Option<Confirmed>,
+    /// The VLAN that it is to have.
+    pub desired: Option<VlanId>,
+    /// The switch that rejected it, and whether the same request may succeed later.
+    pub rejected_by: Option<(Name, bool)>,
+}
+
+/// Where a network was confirmed. The ports have their names, which outlive a change of the topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confirmed {
+    /// Its VLAN.
+    pub vlan: VlanId,
+    /// By switch: the ports that carry it. Empty while reports of switches tell them.
+    pub ports: BTreeMap<Name, BTreeSet<Name>>,
 }

@@ -8,9 +8,7 @@ pub mod record;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::fabric::network::is_user;
 use crate::spec::{Invalid, Spec};
-use crate::validate::Verdict;
 use crate::work::Work;
 use crate::{Key, Kind, Labels, Name, Object};
 
@@ -45,6 +43,26 @@ pub enum Update {
     },
     /// There is no record of this object: its name is free, or an object with another uid has it.
     Unknown(Box<Object>),
+}
+
+/// The decision about one object.
+#[allow(clippy::struct_excessive_bools, reason = "facts of a decision, independent of each other")]
+#[derive(Debug)]
+pub struct Verdict {
+    /// The spec that is realised.
+    pub effective: Option<Arc<Spec>>,
+    /// Why the manifest's spec can't be realised.
+    pub problem: Option<Invalid>,
+    /// The problem may only be that a referenced object has not arrived yet.
+    pub incomplete: bool,
+    /// It has just become incomplete: the time for the others to arrive begins.
+    pub starts_waiting: bool,
+    /// The decision about the object itself is the last one.
+    pub same: bool,
+    /// It, or what it depends on, changed for others.
+    pub changed: bool,
+    /// It had a realised spec, and has none any more.
+    pub given_up: bool,
 }
 
 impl Store {
@@ -140,7 +158,7 @@ impl Store {
         if turned {
             // The object becomes active or stops taking new users: everything that depends on it is validated again.
             (record.finalizer_requested, record.version) = (false, 0);
-            if !record.finalized && is_user(&object.key) {
+            if !record.finalized && object.key.uses_networks() {
                 // Without a finalizer it held nothing: it starts from what its status says is realised.
                 record.effective = record.status.realized.clone();
             }

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::nad::pools::AddressPool;
-use crate::spec::{AttachmentSpec, Invalid, Spec};
-use crate::vlan::Seniority;
+use crate::spec::{Invalid, Spec};
 use crate::{Key, Name, Object, Status};
+
+/// The precedence of objects that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
+pub type Seniority = (i64, Name);
 
 /// One custom resource.
 #[allow(clippy::struct_excessive_bools, reason = "facts of an object, independent of each other")]
@@ -32,10 +33,6 @@ pub struct Record {
     pub spec: Result<Arc<Spec>, Invalid>,
     /// The spec that is realised: the manifest's when it is valid in all that it depends on, else the last valid one.
     pub effective: Option<Arc<Spec>>,
-    /// The realised spec whose demands are counted in [`crate::fabric::network::Network::points`].
-    pub counted: Option<Arc<Spec>>,
-    /// The wanted spec whose demands are counted in [`crate::fabric::network::Network::requested`].
-    pub requested: Option<Arc<Spec>>,
     /// Why the spec can't be realised.
     pub problem: Option<Invalid>,
     /// The problem may only be that a referenced object has not arrived yet.
@@ -46,10 +43,6 @@ pub struct Record {
     pub version: u64,
     /// The references of the object that the index of referrers has.
     pub indexed_references: BTreeSet<Key>,
-    /// The pool of addresses of an attachment.
-    pub pool: AddressPool,
-    /// The L2Service whose pool that is.
-    pub pool_service: Option<Name>,
     /// The status as last emitted.
     pub status: Status,
     /// An effect that adds or removes the finalizer was emitted.
@@ -72,15 +65,11 @@ impl Record {
             unknown_opts: object.unknown_opts,
             spec: object.spec.map(Arc::new),
             effective: status.realized.clone(),
-            counted: None,
-            requested: None,
             problem: None,
             incomplete: false,
             await_elapsed: status.phase.is_some(),
             version: 0,
             indexed_references: BTreeSet::new(),
-            pool: former_pool(&status),
-            pool_service: former_attachment(&status).and_then(|spec| spec.services.first().cloned()),
             status,
             finalizer_requested: false,
             deadline: None,
@@ -102,17 +91,4 @@ impl Record {
         let spec = self.spec.as_ref().ok();
         spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
     }
-}
-
-/// The pool that an attachment had under a former leader.
-fn former_pool(status: &Status) -> AddressPool {
-    match (&status.address_pool, former_attachment(status)) {
-        (Some(service), _) => AddressPool::Named(service.clone()),
-        (None, Some(_)) => AddressPool::Default,
-        (None, None) => AddressPool::None,
-    }
-}
-
-fn former_attachment(status: &Status) -> Option<&AttachmentSpec> {
-    status.realized.as_deref()?.attachment()
 }

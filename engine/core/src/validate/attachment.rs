@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use eno_schemas::VlanType;
 
 use crate::node::shape::check_subinterface;
-use crate::spec::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec};
+use crate::spec::{AttachmentSpec, Cause, Invalid, ServiceSpec, Spec, compat};
 use crate::store::record::Record;
-use crate::validate::{Validator, compat};
+use crate::validate::Validator;
 use crate::{Key, Kind, Name};
 
 impl Validator<'_> {

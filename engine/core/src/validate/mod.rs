@@ -2,13 +2,12 @@
 
 mod attachment;
 mod checks;
-pub mod compat;
+
 pub mod subnets;
 pub mod trunks;
 pub mod users;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use eno_schemas::Phase;
 
@@ -16,13 +15,12 @@ use crate::fabric::Fabric;
 use crate::nad::Nads;
 use crate::node::Nodes;
 use crate::pods::Pods;
-use crate::spec::{Cause, Invalid, Spec};
-use crate::store::Store;
+use crate::spec::Cause;
+use crate::store::{Store, Verdict};
 use crate::vlan::Vlans;
 use crate::{Config, Key, Kind};
 
 use trunks::Trunks;
-pub(crate) use users::and_more;
 
 /// The objects that are to be validated.
 #[derive(Debug, Default)]
@@ -31,26 +29,6 @@ pub struct Validation {
     queue: BTreeSet<Key>,
     /// Which attachments exclude each other.
     trunks: Trunks,
-}
-
-/// The decision about one object.
-#[allow(clippy::struct_excessive_bools, reason = "facts of a decision, independent of each other")]
-#[derive(Debug)]
-pub struct Verdict {
-    /// The spec that is realised.
-    pub effective: Option<Arc<Spec>>,
-    /// Why the manifest's spec can't be realised.
-    pub problem: Option<Invalid>,
-    /// The problem may only be that a referenced object has not arrived yet.
-    pub incomplete: bool,
-    /// It has just become incomplete: the time for the others to arrive begins.
-    pub starts_waiting: bool,
-    /// The decision about the object itself is the last one.
-    pub same: bool,
-    /// It, or what it depends on, changed for others.
-    pub changed: bool,
-    /// It had a realised spec, and has none any more.
-    pub given_up: bool,
 }
 
 /// Checks objects against the parts of the engine.

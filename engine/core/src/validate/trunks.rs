@@ -13,10 +13,9 @@ use eno_schemas::VlanType;
 use crate::fabric::Fabric;
 use crate::fabric::topology::Ports;
 use crate::pods::bridges::carriers;
-use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, Spec};
+use crate::spec::{AttachmentSpec, Cause, Invalid, Plugin, Spec, compat};
 use crate::store::Store;
 use crate::store::record::Record;
-use crate::validate::compat;
 use crate::{Key, Kind, Name};
 
 /// Which attachments are trunks, and which attachments another one excludes.

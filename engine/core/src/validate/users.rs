@@ -1,5 +1,6 @@
 //! The users that keep an object from being deleted.
 
+use crate::key::and_more;
 use crate::validate::Validator;
 use crate::{Key, Kind};
 
@@ -20,9 +21,4 @@ impl Validator<'_> {
             first.namespace().map_or_else(|| first.name.to_string(), |ns| format!("{ns}/{}", first.name));
         Some(and_more(&format!("{} {name}", first.kind), users.count()))
     }
-}
-
-/// The first of some things, and how many more there are.
-pub(crate) fn and_more(first: &str, count: usize) -> String {
-    if count > 1 { format!("{first} and {} more", count - 1) } else { first.into() }
 }

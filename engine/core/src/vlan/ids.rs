@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eno_schemas::VlanId;
 
+use crate::store::record::Seniority;
 use crate::{Key, Name};
 
 /// The scope within which a VLAN ID is unique.
@@ -35,9 +36,6 @@ impl VlanScope {
         self == other || matches!(self, Self::Unplaced) || matches!(other, Self::Unplaced)
     }
 }
-
-/// The precedence of networks that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
-pub type Seniority = (i64, Name);
 
 /// All claims on VLAN IDs, and their holders.
 #[derive(Debug, Default)]

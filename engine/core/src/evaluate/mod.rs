@@ -1,5 +1,12 @@
 //! The last stage: evaluates the phase of an object, and what hinders it.
 
+mod notes;
+pub mod stalled;
+mod switches;
+pub mod write;
+
+use std::collections::BTreeSet;
+
 use eno_schemas::Phase;
 
 use crate::fabric::Fabric;
@@ -15,6 +22,48 @@ use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validator;
 use crate::{ConditionType, Config, Key, Kind, Name};
+
+/// The objects whose status is to be evaluated.
+#[derive(Debug, Default)]
+pub struct Statuses {
+    /// Objects whose status is to be evaluated.
+    queue: BTreeSet<Key>,
+    /// Objects that were given up while switches may still carry their VLANs. Evaluated after each switch report.
+    removing: BTreeSet<Key>,
+}
+
+impl Statuses {
+    /// Adds objects to the queue, and takes them out of `keys`.
+    pub fn request(&mut self, keys: &mut BTreeSet<Key>) {
+        self.queue.extend(std::mem::take(keys));
+    }
+
+    /// Takes the next object out of the queue.
+    pub fn pop(&mut self) -> Option<Key> {
+        self.queue.pop_first()
+    }
+
+    /// True when nothing is to be evaluated.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Evaluates an object after each report of a switch, since switches may still carry its VLANs.
+    pub fn follow_removal(&mut self, key: &Key) {
+        self.removing.insert(key.clone());
+    }
+
+    /// A switch reported.
+    pub fn reevaluate_removed(&mut self) {
+        self.queue.extend(self.removing.iter().cloned());
+    }
+
+    /// Forgets an object that is gone.
+    pub fn forget(&mut self, key: &Key) {
+        self.queue.remove(key);
+        self.removing.remove(key);
+    }
+}
 
 /// Evaluates objects. It reads all parts of the engine.
 #[derive(Clone, Copy)]

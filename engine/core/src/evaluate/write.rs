@@ -2,9 +2,9 @@
 
 use eno_schemas::{DeviceInfo, Phase, VlanId};
 
-use crate::status::evaluate::{Evaluator, Finding};
+use crate::evaluate::{Evaluator, Finding, stalled};
+use crate::nad::pools::AddressPool;
 use crate::status::evaluation::Evaluation;
-use crate::status::stalled;
 use crate::store::record::Record;
 use crate::vlan::vid_of;
 use crate::work::Work;
@@ -16,6 +16,8 @@ use crate::{
 /// What a status shows of the parts of the engine, beside the phase and the conditions.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
+    /// The L2Service whose name the pool of addresses has.
+    address_pool: Option<Name>,
     /// The connection points of a service.
     connection_points: Vec<Name>,
     /// The switch ports that lead to a PhysicalNetwork.
@@ -55,6 +57,7 @@ impl Evaluator<'_> {
         let points = self.fabric.points_of(key).filter(|_| key.kind == Kind::L2Service);
         let device = self.fabric.device(&key.name).filter(|_| key.kind == Kind::FabricDevice);
         Facts {
+            address_pool: self.nad.pool(key).and_then(AddressPool::service).cloned(),
             connection_points: points.cloned().collect(),
             switch_ports: self.switch_ports(key),
             device: device.map(|device| DeviceFacts {
@@ -185,7 +188,7 @@ fn build(
         granted_id,
         placement: facts.placement.clone().filter(|_| !matches!(phase, Phase::Ready | Phase::Deleted)),
         realized: record.effective.clone().or_else(|| last.realized.clone().filter(|_| deleting)),
-        address_pool: record.pool.service().cloned(),
+        address_pool: facts.address_pool.clone(),
         connection_points: facts.connection_points.clone(),
         switch_ports: facts.switch_ports.clone(),
         cluster: device.map(|device| device.cluster.clone()),
@@ -215,7 +218,7 @@ fn conditions(
         Phase::Ready => ConditionReason::Confirmed,
         Phase::Pending => ConditionReason::Waiting,
         Phase::Error if evaluation.refused.is_some() => ConditionReason::Refused,
-        Phase::Error => evaluation.cause.unwrap_or_default().reason(),
+        Phase::Error => evaluation.cause.unwrap_or_default().into(),
         Phase::Terminating => ConditionReason::Terminating,
         Phase::Deleted => ConditionReason::Deleted,
     };

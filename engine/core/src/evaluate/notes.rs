@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use eno_schemas::{Ipam, VlanType};
 
+use crate::evaluate::Evaluator;
 use crate::nad::pools::AddressPool;
 use crate::nad::render::{Leases, exhausted, nad_subnets};
 use crate::nad::sharing::attachments_on;
-use crate::spec::{AttachmentSpec, Plugin};
-use crate::status::evaluate::Evaluator;
+use crate::spec::{AttachmentSpec, Plugin, compat};
 use crate::status::evaluation::Evaluation;
-use crate::validate::compat;
 use crate::{ConditionReason, ConditionState, ConditionType, Key};
 
 impl Evaluator<'_> {
@@ -134,8 +133,7 @@ impl Evaluator<'_> {
                 message,
             ));
         }
-        let record = self.store.get(key);
-        if let Some(AddressPool::Shared(other)) = record.map(|record| &record.pool) {
+        if let Some(AddressPool::Shared(other)) = self.nad.pool(key) {
             let message = format!(
                 "its L2Service has a Subnet in common with that of L2ServiceAttachment {}/{} or one that overlaps, and the IPAM plugin hands out both from one pool; its own pool follows when no pod uses the attachments of its L2Service",
                 other.namespace, other.name

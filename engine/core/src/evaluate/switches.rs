@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use eno_schemas::VlanId;
 
+use crate::evaluate::Evaluator;
 use crate::fabric::device::HopState;
 use crate::fabric::topology::Ports;
-use crate::status::evaluate::Evaluator;
 use crate::status::evaluation::Evaluation;
 use crate::status::inputs::Inputs;
 use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind};
