@@ -22,6 +22,7 @@ mod pods;
 mod reachability;
 mod removed_ports;
 mod restarts;
+mod seeded;
 mod settled;
 mod stalled;
 mod subnets;

@@ -1,15 +1,22 @@
-//! A simulated cluster with delayed deliveries: watch events, writes of the engine, commands and reports (`messages`).
-//! Some are delivered twice, and some are skipped in favour of a later one. Engine and drivers crash in between.
+//! A simulated cluster with delayed deliveries: watch events, writes of the engine, and messages of NATS (`messages`).
+//! Some are delivered twice, and some are skipped in favour of a later one. Engine and drivers crash in between. Time
+//! passes only if nothing else happens, or by chance.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use eno_core::spec::{LeadsTo, NodePoolSpec, PhysicalNetworkSpec, Spec};
-use eno_core::{Config, Effect, Engine, Event, Key, Kind, Labels, Name, Object, Status, Target};
-use eno_schemas::{Desired, NadVlans, Phase, VlanId};
+use eno_core::{
+    Config, DEADLINE, Effect, Engine, Event, Key, Kind, Labels, Moment, Name, Object, Reconciled,
+    STALLED_AFTER, Status, StreamEvent, Target,
+};
+use eno_schemas::{Desired, Phase, VlanId};
 
+use super::drivers::Drivers;
 use super::messages::Messages;
-use super::mutants::Mutant;
 use super::random::Random;
+use super::time;
+use crate::nats::Nats;
 use crate::world::{attachment, connection_point, created, device, object, service};
 
 /// The message of a violated invariant.
@@ -25,74 +32,104 @@ enum Write {
 
 /// An object in the API server.
 #[derive(Clone)]
-struct StoredObject {
-    object: Object,
-    status: Option<Status>,
+pub struct StoredObject {
+    pub object: Object,
+    pub status: Option<Status>,
     /// Its recorded transitions: the phase before and the status.
-    outbox: Vec<(Option<Phase>, Status)>,
+    pub outbox: Vec<(Option<Phase>, Status)>,
+}
+
+/// What the engine asked to hear of later.
+enum Timer {
+    Await(Key),
+    Retry(Key, u32),
+    Deadline {
+        key: Key,
+        since: Name,
+    },
+    /// The stored commands are read again, as long as NATS may have lost some.
+    ReadSequences,
 }
 
 /// The simulated cluster.
 pub struct Cluster {
     /// Decides every random choice.
     pub random: Random,
-    /// The injected defect.
-    pub mutant: Option<Mutant>,
     /// The engine under test.
-    pub engine: Engine,
+    engine: Engine,
+    /// The term of the engine.
+    pub term: u64,
+    /// The time.
+    pub now: Duration,
+    /// When the engine began to lead.
+    leading_since: Duration,
+    /// The engine was told something since it reconciled last.
+    pub is_unreconciled: bool,
+    /// What the engine returned last; its lists are handled.
+    pub last: Reconciled,
     /// The objects in the API server.
-    objects: BTreeMap<Key, StoredObject>,
+    pub objects: BTreeMap<Key, StoredObject>,
     /// Watch events in flight for each object; `None`: deleted.
-    watch: BTreeMap<Key, VecDeque<Option<Object>>>,
-    /// The last delivered state of each object, for [`Mutant::StaleSpec`].
-    last_delivered: BTreeMap<Key, Object>,
+    pub watch: BTreeMap<Key, VecDeque<Option<Object>>>,
     /// The uid of each object that the engine has seen.
     seen_uids: BTreeMap<Key, Name>,
     /// Writes of the engine in flight, with the uid of their object.
     writes: BTreeMap<Key, VecDeque<(Name, Write)>>,
-    /// Objects with an [`Effect::Await`] that has not elapsed.
-    awaits: Vec<Key>,
-    /// The state that the drivers applied.
+    /// When each timer is due.
+    timers: Vec<(Duration, Timer)>,
+    /// The state of switches, and the NetworkAttachmentDefinitions.
     pub applied: BTreeMap<Target, Desired>,
-    /// Commands and reports.
+    /// The messages that NATS stores.
+    pub nats: Nats,
+    /// The last message in the stream of commands when the engine started.
+    pub first_late: u64,
+    /// Messages in flight.
     pub messages: Messages,
+    /// The drivers.
+    pub drivers: Drivers,
     /// The last phase that the engine gave each object.
-    last_phases: BTreeMap<Key, Phase>,
+    pub last_phases: BTreeMap<Key, Phase>,
+    /// Objects whose last phase is of a former engine.
+    pub inherited: BTreeSet<Key>,
     /// The present cables.
-    cabling: Cabling,
+    pub cabling: Cabling,
+    /// Switches and NATS fail in this history.
+    has_faults: bool,
     /// Number of objects created; it makes uids and creation times.
     created_count: i64,
 }
 
-pub const AT: &str = "2026-01-01T00:00:00Z";
 /// Which cables are present.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Cabling {
-    /// Between the switches.
-    link: bool,
+pub struct Cabling {
+    /// Between `leaf1` and the spine.
+    pub link: bool,
     /// From `leaf2` to the PhysicalNetwork `dc`.
-    gateway: bool,
+    pub gateway: bool,
 }
 
 impl Cabling {
-    const ALL: Self = Self { link: true, gateway: true };
+    pub const ALL: Self = Self { link: true, gateway: true };
 }
 
 const NODES: [&str; 2] = ["node1", "node2"];
-/// The ports that carry the VLANs of every attachment.
-const PORTS: [(&str, &str); 2] = [("leaf1", "e1"), ("leaf2", "e1")];
+const SWITCHES: [&str; 3] = ["leaf1", "leaf2", "spine"];
+
+fn switch(name: &str) -> Target {
+    Target::Fabric(name.into())
+}
 
 /// The switches with these cables.
-fn switches(cabling: Cabling) -> [Object; 2] {
+fn switches(cabling: Cabling) -> [Object; 3] {
     let node = |name: &str| LeadsTo::Node { node: name.into(), interface: "eth1".into() };
-    let link =
-        |name: &str| cabling.link.then(|| ("u1", LeadsTo::Device { device: name.into(), port: "u1".into() }));
+    let spine = |port: &str| LeadsTo::Device { device: "spine".into(), port: port.into() };
     let gateway = cabling.gateway.then(|| ("gw", LeadsTo::PhysicalNetwork("dc".into())));
-    let left = [Some(("e1", node("node1"))), link("leaf2")];
-    let right = [Some(("e1", node("node2"))), gateway, link("leaf1")];
+    let left = [Some(("e1", node("node1"))), cabling.link.then(|| ("u1", spine("leaf1")))];
+    let right = [Some(("e1", node("node2"))), gateway, Some(("u1", spine("leaf2")))];
     [
         device("leaf1", &left.into_iter().flatten().collect::<Vec<_>>()),
         device("leaf2", &right.into_iter().flatten().collect::<Vec<_>>()),
+        device("spine", &[]),
     ]
 }
 
@@ -108,25 +145,29 @@ fn static_objects() -> Vec<Object> {
 }
 
 impl Cluster {
-    pub fn new(seed: u64, mutant: Option<Mutant>) -> Result<Self, Violation> {
+    pub fn new(seed: u64) -> Result<Self, Violation> {
+        let mut random = Random::new(seed);
         let mut cluster = Self {
-            random: Random::new(seed),
-            mutant,
-            engine: Engine::new(Config {
-                cluster: "lab".into(),
-                cluster_uid: None,
-                bridge_domains: false,
-                nodes: false,
-            }),
+            has_faults: random.one_in(2),
+            random,
+            engine: new_engine(0),
+            term: 0,
+            now: Duration::ZERO,
+            leading_since: Duration::ZERO,
+            is_unreconciled: false,
+            last: Reconciled::default(),
             objects: BTreeMap::new(),
             watch: BTreeMap::new(),
-            last_delivered: BTreeMap::new(),
             seen_uids: BTreeMap::new(),
             writes: BTreeMap::new(),
-            awaits: Vec::new(),
+            timers: Vec::new(),
             applied: BTreeMap::new(),
+            nats: Nats::default(),
+            first_late: 0,
             messages: Messages::default(),
+            drivers: Drivers::default(),
             last_phases: BTreeMap::new(),
+            inherited: BTreeSet::new(),
             cabling: Cabling::ALL,
             created_count: 0,
         };
@@ -138,15 +179,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts a new engine with the contents of Kubernetes and NATS, in random order.
+    /// Starts a new engine with the contents of NATS and Kubernetes. Those of Kubernetes come in random order.
     fn start_engine(&mut self) {
-        let mut engine = Engine::new(Config {
-            cluster: "lab".into(),
-            cluster_uid: None,
-            bridge_domains: false,
-            nodes: false,
-        });
-        let mut events = vec![Event::Drivers(["netconf", "nad"].map(Name::from).into())];
+        self.term += 1;
+        (self.engine, self.leading_since) = (new_engine(self.term), self.now);
+        self.drivers.engine_started(&self.nats, self.applied.keys());
+        self.first_late = self.nats.last_sequence();
+        let mut events = vec![
+            Event::Drivers(["netconf", "nad"].map(Name::from).into()),
+            Event::HoldCapableDrivers(["netconf".into()].into()),
+        ];
         for node in NODES {
             let labels = Labels::from([("pool".into(), "a".into())]);
             events.push(Event::Node { name: node.into(), labels, ready: true });
@@ -161,34 +203,126 @@ impl Cluster {
                 let writes = self.writes.entry(key.clone()).or_default();
                 writes.push_back((stored.object.uid.clone(), Write::Status(Box::new(recorded.clone()))));
             }
-            let recorded = recorded.or(stored.status.as_ref());
-            let mut status = recorded.cloned();
-            if self.mutant == Some(Mutant::InputsForgotten)
-                && let Some(status) = &mut status
-            {
-                status.ready_inputs = None;
-            }
+            let status = recorded.or(stored.status.as_ref()).cloned();
             self.last_phases.extend(status.as_ref().and_then(|status| Some((key.clone(), status.phase?))));
             self.seen_uids.insert(key.clone(), stored.object.uid.clone());
             events.push(Event::Object(Box::new(Object { status, ..stored.object.clone() })));
         }
-        events.extend(self.messages.replay());
+        self.inherited = self.last_phases.keys().cloned().collect();
+        let mut stored = self.nats.events().into_iter();
+        stored.next().into_iter().for_each(|commands| self.tell(commands));
+        events.extend(stored);
         while !events.is_empty() {
             let at = self.random.below(events.len());
-            engine.handle(events.swap_remove(at));
+            self.tell(events.swap_remove(at));
         }
-        self.engine = engine;
+        self.watch_commands();
     }
 
     /// The engine crashes with its writes in flight, and a new one starts.
     pub fn crash(&mut self) -> Result<(), Violation> {
         self.watch.clear();
         self.writes.clear();
-        self.awaits.clear();
-        self.last_delivered.clear();
-        self.messages.crash();
+        self.timers.clear();
+        self.engine_crashed();
         self.start_engine();
-        self.settle()
+        self.reconcile()
+    }
+
+    /// Tells the engine what happened.
+    pub fn tell(&mut self, event: Event) {
+        self.engine.handle(Event::Time(self.now - self.leading_since));
+        self.engine.handle(event);
+        self.is_unreconciled = true;
+    }
+
+    /// Lets the engine work out what follows, and checks the invariants.
+    fn reconcile(&mut self) -> Result<(), Violation> {
+        let (at, deadline) = (time::at(self.now), time::at(self.now + DEADLINE));
+        let mut reconciled =
+            self.engine.reconcile(&Moment { at, elapsed: self.now - self.leading_since, deadline });
+        self.is_unreconciled = false;
+        for effect in std::mem::take(&mut reconciled.effects) {
+            self.carry_out(effect);
+        }
+        for (target, driver) in std::mem::take(&mut reconciled.removed) {
+            self.send_purge(target, driver);
+        }
+        for (participant, command) in std::mem::take(&mut reconciled.commands) {
+            self.send_command(participant, command);
+        }
+        self.last = reconciled;
+        self.check()
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::AddFinalizer(key) => self.queue_write(key, Write::AddFinalizer),
+            Effect::RemoveFinalizer(key) => self.queue_write(key, Write::RemoveFinalizer),
+            Effect::Transition { key, previous, status } => {
+                self.last_phases.extend(status.phase.map(|phase| (key.clone(), phase)));
+                self.inherited.remove(&key);
+                self.queue_write(key.clone(), Write::Outbox(previous, status.clone()));
+                self.queue_write(key, Write::Status(status));
+            }
+            Effect::Status { key, status } => self.queue_write(key, Write::Status(status)),
+            Effect::Await(key) => self.start_timer(Duration::from_secs(1), Timer::Await(key)),
+            Effect::Retry { network, attempt } => {
+                self.start_timer(Duration::from_secs(5), Timer::Retry(network, attempt));
+            }
+            Effect::Deadline { key, since } => {
+                self.start_timer(STALLED_AFTER, Timer::Deadline { key, since });
+            }
+            _ => {}
+        }
+    }
+
+    fn start_timer(&mut self, delay: Duration, timer: Timer) {
+        self.timers.push((self.now + delay, timer));
+    }
+
+    /// When something happens next if nothing is delivered.
+    fn next_time(&self) -> Option<Duration> {
+        let is_tried = self.drivers.refused.is_empty();
+        let timers = self.timers.iter().filter(|(_, timer)| is_tried || !matches!(timer, Timer::Retry(..)));
+        let timers = timers.map(|(at, _)| *at);
+        let next = self.last.next.map(|next| self.leading_since + next);
+        timers.chain(next).chain(self.drivers.next_deadline()).min()
+    }
+
+    /// Time passes. A refused network is not tried again while it is refused, so that the cluster becomes quiescent.
+    fn pass_time(&mut self, now: Duration) {
+        self.now = self.now.max(now);
+        self.is_unreconciled = true;
+        self.expire_held();
+        let is_tried = self.drivers.refused.is_empty();
+        let is_due = |(at, timer): &(Duration, Timer)| {
+            *at <= self.now && (is_tried || !matches!(timer, Timer::Retry(..)))
+        };
+        let (due, later) = std::mem::take(&mut self.timers).into_iter().partition::<Vec<_>, _>(is_due);
+        self.timers = later;
+        for (_, timer) in due {
+            match timer {
+                Timer::Await(key) => self.tell(Event::AwaitElapsed(key)),
+                Timer::Retry(network, attempt) => self.tell(Event::RetryDue(network, attempt)),
+                Timer::Deadline { key, since } => self.tell(Event::DeadlineExceeded { key, since }),
+                Timer::ReadSequences => {
+                    let sequences = self.nats.sequences();
+                    self.tell(Event::Stream(StreamEvent::StoredSequences(sequences)));
+                }
+            }
+        }
+    }
+
+    /// The engine reads the stored commands again, until it would have noticed a loss.
+    pub fn read_sequences_again(&mut self) {
+        self.start_timer(Duration::from_secs(10), Timer::ReadSequences);
+        self.start_timer(Duration::from_secs(50), Timer::ReadSequences);
+    }
+
+    /// An object with this uid exists.
+    pub fn has_object(&self, uid: &str) -> bool {
+        self.objects.values().any(|stored| *stored.object.uid == *uid)
     }
 
     fn apply(&mut self, mut object: Object) {
@@ -230,7 +364,8 @@ impl Cluster {
     pub fn user_acts(&mut self) {
         let n = self.random.below(3);
         let name = format!("s{n}");
-        match self.random.below(7) {
+        match self.random.below(if self.has_faults { 10 } else { 7 }) {
+            7.. => self.fault(),
             6 => {
                 let cabling = Cabling { link: self.random.one_in(2), gateway: self.random.one_in(2) };
                 self.set_cabling(cabling);
@@ -262,28 +397,67 @@ impl Cluster {
         }
     }
 
-    /// Delivers a random event, write or message in flight.
-    pub fn deliver_any(&mut self) -> Result<(), Violation> {
-        match self.random.below(8) {
-            0 | 1 => self.deliver_object(),
-            2 => {
-                if !self.awaits.is_empty() {
-                    let at = self.random.below(self.awaits.len());
-                    let key = self.awaits.swap_remove(at);
-                    self.engine.handle(Event::AwaitElapsed(key));
+    /// A switch, a driver or NATS fails, or works again.
+    fn fault(&mut self) {
+        let target = switch(SWITCHES[self.random.below(SWITCHES.len())]);
+        match self.random.below(9) {
+            0 | 1 => {
+                let vid = 100 + self.random.below(3) * 10 + self.random.below(2);
+                let vid = VlanId::new(u16::try_from(vid).unwrap()).unwrap();
+                let is_refused = self.random.one_in(2);
+                self.set_refused(&target, vid, is_refused);
+            }
+            2 | 3 => {
+                let is_unreachable = !self.drivers.unreachable.contains(&target);
+                self.set_unreachable(&target, is_unreachable);
+            }
+            4 | 5 => {
+                if !self.drivers.silent.remove(&target) {
+                    self.drivers.silent.insert(target);
                 }
             }
-            3 => self.publish_any(),
-            4 => {
+            6 => self.crash_driver(&target),
+            7 => self.lose_command(),
+            _ => {
+                if self.random.one_in(3) {
+                    self.lose_streams();
+                }
+            }
+        }
+    }
+
+    /// All switches and drivers work again.
+    fn end_faults(&mut self) {
+        self.drivers.silent.clear();
+        for name in SWITCHES {
+            self.set_unreachable(&switch(name), false);
+        }
+        for (target, vid) in self.drivers.refused.clone() {
+            self.set_refused(&target, vid, false);
+        }
+    }
+
+    /// Delivers a random event, write or message in flight.
+    pub fn deliver_any(&mut self) -> Result<(), Violation> {
+        match self.random.below(12) {
+            0 | 1 => self.deliver_object(),
+            2 => {
+                let next = self.next_time().filter(|_| self.random.one_in(2));
+                self.pass_time(next.unwrap_or(self.now + Duration::from_millis(50)));
+            }
+            3 | 4 => {
                 if let Some(key) = self.random.pick(self.writes.keys()).cloned() {
                     self.execute_write(&key)?;
                 }
             }
-            5 => self.deliver_command(),
-            6 => self.run_any_driver(),
+            5 | 6 => self.deliver_command()?,
+            7 => self.deliver_purge(),
+            8 => self.deliver_answer(),
+            9 => self.deliver_stored(),
+            10 => self.run_any_driver()?,
             _ => self.deliver_report(),
         }
-        if self.random.one_in(2) { self.settle() } else { Ok(()) }
+        if self.random.one_in(2) { self.reconcile() } else { Ok(()) }
     }
 
     fn deliver_object(&mut self) {
@@ -302,20 +476,7 @@ impl Cluster {
     }
 
     fn send_state(&mut self, key: Key, state: Option<Object>) {
-        if self.mutant == Some(Mutant::StaleSpec) {
-            let before = match &state {
-                Some(object) => self.last_delivered.insert(key.clone(), object.clone()),
-                None => self.last_delivered.remove(&key),
-            };
-            let is_same_object = |before: &Object| state.as_ref().is_some_and(|now| now.uid == before.uid);
-            if let Some(before) = before.filter(is_same_object)
-                && self.random.one_in(4)
-            {
-                self.engine.handle(Event::Object(Box::new(state.unwrap())));
-                return self.engine.handle(Event::Object(Box::new(before)));
-            }
-        }
-        self.engine.handle(if let Some(object) = state {
+        let event = if let Some(object) = state {
             if self.seen_uids.insert(key.clone(), object.uid.clone()).is_some_and(|uid| uid != object.uid) {
                 self.last_phases.remove(&key);
             }
@@ -323,7 +484,8 @@ impl Cluster {
         } else {
             self.last_phases.remove(&key);
             Event::ObjectGone(key)
-        });
+        };
+        self.tell(event);
     }
 
     /// Executes the next write to an object.
@@ -385,6 +547,7 @@ impl Cluster {
                 }
                 self.check_removed(key)?;
                 self.objects.remove(key);
+                self.applied.remove(&Target::Nad(key.namespace.clone(), key.name.clone()));
                 self.last_phases.remove(key);
                 self.notify_watch(key);
             }
@@ -392,217 +555,48 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets the engine settle, queues its effects and checks the invariants.
-    fn settle(&mut self) -> Result<(), Violation> {
-        for effect in self.engine.settle(AT) {
-            match effect {
-                Effect::AddFinalizer(key) => self.queue_write(key, Write::AddFinalizer),
-                Effect::RemoveFinalizer(key) => self.queue_write(key, Write::RemoveFinalizer),
-                Effect::Transition { key, previous, status } => {
-                    self.last_phases.extend(status.phase.map(|phase| (key.clone(), phase)));
-                    if self.mutant == Some(Mutant::EarlyFinalizerRemoval)
-                        && status.phase == Some(Phase::Terminating)
-                    {
-                        let mut gone = status.clone();
-                        (gone.phase, gone.transitions) = (Some(Phase::Deleted), gone.transitions + 1);
-                        self.queue_write(key.clone(), Write::Outbox(previous, status));
-                        self.queue_write(key.clone(), Write::Outbox(Some(Phase::Terminating), gone));
-                        self.queue_write(key, Write::RemoveFinalizer);
-                        continue;
-                    }
-                    let (outbox, status) = (Write::Outbox(previous, status.clone()), Write::Status(status));
-                    if self.mutant == Some(Mutant::StatusBeforeOutbox) {
-                        self.queue_write(key.clone(), status);
-                        self.queue_write(key, outbox);
-                    } else {
-                        self.queue_write(key.clone(), outbox);
-                        self.queue_write(key, status);
-                    }
-                }
-                Effect::Status { key, status } => self.queue_write(key, Write::Status(status)),
-                Effect::Publish(target) => self.messages.mark_dirty(target),
-                Effect::Forget(target) => self.forget_target(&target),
-                Effect::Await(key) => self.awaits.push(key),
-                _ => {}
-            }
-        }
-        self.check()
-    }
-
     fn queue_write(&mut self, key: Key, write: Write) {
         let uid = self.seen_uids[&key].clone();
         self.writes.entry(key).or_default().push_back((uid, write));
     }
 
-    /// Delivers everything in order until the cluster is quiescent.
+    /// Delivers everything in order until nothing happens any more.
     pub fn run_until_quiescent(&mut self) -> Result<(), Violation> {
-        for _ in 0..10_000 {
+        for _ in 0..2_000 {
             while let Some(key) = self.watch.keys().next().cloned() {
                 for state in self.watch.remove(&key).into_iter().flatten() {
                     self.send_state(key.clone(), state);
                 }
             }
-            for key in std::mem::take(&mut self.awaits) {
-                self.engine.handle(Event::AwaitElapsed(key));
+            self.deliver_all_messages()?;
+            self.run_drivers()?;
+            if self.is_unreconciled {
+                self.reconcile()?;
             }
-            self.deliver_all_messages();
-            self.settle()?;
             while let Some(key) = self.writes.keys().next().cloned() {
                 self.execute_write(&key)?;
             }
-            let quiet = self.watch.is_empty() && self.awaits.is_empty() && self.messages.are_quiescent();
-            if quiet && !self.engine.is_unsettled() {
-                return Ok(());
-            }
-        }
-        Err("the cluster does not become quiescent".into())
-    }
-
-    fn carries(&self, device: &str, port: &str, vid: VlanId) -> bool {
-        match self.applied.get(&Target::Fabric(device.into())) {
-            Some(Desired::Fabric(fabric)) => {
-                fabric.ports.iter().any(|one| one.name == port && one.vlans.contains(vid))
-            }
-            _ => false,
-        }
-    }
-
-    /// The VLANs of an applied NAD.
-    fn nad_vlans(&self, key: &Key) -> Option<Vec<VlanId>> {
-        match self.applied.get(&Target::Nad(key.namespace.clone(), key.name.clone()))? {
-            Desired::Nad(nad) => match &nad.attachment.as_ref()?.vlans {
-                NadVlans::Access(vid) => Some(vec![*vid]),
-                NadVlans::Selective(vids) => Some(vids.iter().collect()),
-                NadVlans::Trunk => Some(Vec::new()),
-            },
-            _ => None,
-        }
-    }
-
-    /// The VLANs that an attachment requests; `None`: the engine has not received all objects involved.
-    fn requested_vlans(&self, key: &Key, of: &Object) -> Option<Vec<VlanId>> {
-        let Ok(Spec::Attachment(spec)) = &of.spec else { return None };
-        let mut vids = Vec::new();
-        for name in &spec.services {
-            let key = Key::cluster(Kind::L2Service, name);
-            let service = &self.objects.get(&key).filter(|stored| !stored.object.deleting)?.object;
-            if self.watch.contains_key(&key) || !service.finalized {
-                return None;
-            }
-            let Ok(Spec::Service(service)) = &service.spec else { return None };
-            vids.push(service.vid);
-        }
-        vids.sort_unstable();
-        (!self.watch.contains_key(key)).then_some(vids)
-    }
-
-    /// Invariants: each VLAN has one owner, and ready attachments are applied.
-    fn check(&self) -> Result<(), Violation> {
-        for desired in self.messages.commanded().map(|(_, desired)| desired) {
-            let Desired::Fabric(fabric) = desired else { continue };
-            if let Some(vlan) = fabric.vlans.iter().find(|vlan| vlan.owners.len() != 1) {
-                return Err(format!("VLAN {} is of {:?}", vlan.vid, vlan.owners));
-            }
-        }
-        self.check_cabling()?;
-        for (key, stored) in &self.objects {
-            let ready =
-                key.kind == Kind::L2ServiceAttachment && self.last_phases.get(key) == Some(&Phase::Ready);
-            if !ready || stored.object.deleting || self.engine.is_unsettled() {
-                continue;
-            }
-            let Some(requested) = self.requested_vlans(key, &stored.object) else { continue };
-            let nad = Target::Nad(key.namespace.clone(), key.name.clone());
-            let fabric = PORTS.map(|(device, _)| Target::Fabric(device.into()));
-            if fabric.iter().chain([&nad]).any(|target| self.messages.has_stale_effect(target)) {
-                continue;
-            }
-            let Some(vlans) = self.nad_vlans(key) else {
-                return Err(format!("{key} is ready and has no NAD"));
-            };
-            if vlans != requested {
-                return Err(format!("{key} is ready on {vlans:?} and requests {requested:?}"));
-            }
-            for (vid, (device, port)) in vlans.iter().flat_map(|vid| PORTS.map(|port| (*vid, port))) {
-                if !self.carries(device, port, vid) {
-                    return Err(format!("{key} is ready and VLAN {vid} is not on {device}:{port}"));
+            if self.watch.is_empty() && self.messages.are_quiescent() && !self.is_unreconciled {
+                match self.next_time() {
+                    Some(next) => self.pass_time(next),
+                    None => return self.check_quiescent(),
                 }
             }
         }
-        Ok(())
-    }
-
-    /// No object is ready if the engine knows that one of its cables is missing.
-    fn check_cabling(&self) -> Result<(), Violation> {
-        let is_delivered = |key: &Key| !self.watch.contains_key(key);
-        let is_switch_delivered = |name: &str| is_delivered(&Key::cluster(Kind::FabricDevice, &name.into()));
-        if self.engine.is_unsettled() || !is_switch_delivered("leaf1") || !is_switch_delivered("leaf2") {
-            return Ok(());
-        }
-        for (key, stored) in &self.objects {
-            if stored.object.deleting
-                || self.last_phases.get(key) != Some(&Phase::Ready)
-                || !is_delivered(key)
-            {
-                continue;
-            }
-            let lacks_cable = match &stored.object.spec {
-                Ok(Spec::Attachment(_)) => !self.cabling.link,
-                Ok(Spec::Service(spec)) => !self.cabling.gateway && !spec.physical_networks.is_empty(),
-                _ => false,
-            };
-            if lacks_cable {
-                return Err(format!("{key} is ready and a cable of it is missing"));
-            }
-        }
-        Ok(())
-    }
-
-    fn check_removed(&self, key: &Key) -> Result<(), Violation> {
-        let nad = Target::Nad(key.namespace.clone(), key.name.clone());
-        let left = self.nad_vlans(key).is_some() && !self.messages.has_stale_effect(&nad);
-        if left && key.kind == Kind::L2ServiceAttachment {
-            return Err(format!("{key} is removed and its NAD is left"));
-        }
-        let name = key.to_string();
-        for (target, desired) in
-            self.applied.iter().filter(|(target, _)| !self.messages.has_stale_effect(target))
-        {
-            let Desired::Fabric(fabric) = desired else { continue };
-            if fabric.vlans.iter().any(|vlan| vlan.owners.contains(&name)) {
-                return Err(format!("{key} is removed and {target} has its VLAN"));
-            }
-        }
-        Ok(())
+        Err(format!("the cluster does not become quiescent: {:?}", self.last))
     }
 
     /// Invariants of the quiescent cluster: the desired state is applied, a new engine finds nothing to do, and deleted
     /// objects leave nothing.
     pub fn finish(&mut self) -> Result<(), Violation> {
         self.run_until_quiescent()?;
+        self.end_faults();
+        self.run_until_quiescent()?;
         if self.cabling != Cabling::ALL {
             self.set_cabling(Cabling::ALL);
             self.run_until_quiescent()?;
         }
-        for (key, stored) in &self.objects {
-            let phase = stored.outbox.last().and_then(|(_, status)| status.phase);
-            let status = stored.status.as_ref();
-            if status.and_then(|status| status.phase) != phase {
-                return Err(format!("{key} has the status {status:?} and the recorded phase {phase:?}"));
-            }
-            let missing = |name: &Name| {
-                let service = self.objects.get(&Key::cluster(Kind::L2Service, name));
-                service.is_none_or(|stored| stored.object.deleting)
-            };
-            let is_complete = match &stored.object.spec {
-                Ok(Spec::Attachment(spec)) => !spec.services.iter().any(missing),
-                _ => true,
-            };
-            let expected = if stored.object.deleting { Phase::Terminating } else { Phase::Ready };
-            if is_complete && phase != Some(expected) {
-                return Err(format!("{key} ends {phase:?}: {status:?}"));
-            }
-        }
+        self.check_converged()?;
         let (recorded, commands) = (self.recorded_transitions(), self.commands());
         self.crash()?;
         self.run_until_quiescent()?;
@@ -626,20 +620,12 @@ impl Cluster {
             self.delete(&key);
         }
         self.run_until_quiescent()?;
-        if let Some(key) = self.objects.keys().find(|key| is_user_object(key)) {
-            return Err(format!("{key} is left"));
-        }
-        for (target, desired) in &self.applied {
-            let Desired::Fabric(fabric) = desired else { return Err(format!("{target} is left")) };
-            if !fabric.vlans.is_empty() || fabric.ports.iter().any(|port| !port.vlans.is_empty()) {
-                return Err(format!("{target} has VLANs left"));
-            }
-        }
-        Ok(())
+        self.check_empty()
     }
 
     fn commands(&self) -> BTreeMap<Target, Desired> {
-        self.messages.commanded().map(|(target, desired)| (target.clone(), desired.clone())).collect()
+        let commands = self.nats.commands();
+        commands.map(|((target, _), stored)| (target.clone(), stored.command.desired.clone())).collect()
     }
 
     fn recorded_transitions(&self) -> BTreeMap<Key, Vec<(Option<Phase>, String)>> {
@@ -650,6 +636,11 @@ impl Cluster {
     }
 }
 
-fn is_user_object(key: &Key) -> bool {
+fn new_engine(term: u64) -> Engine {
+    let config = Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: false };
+    Engine::new(config, term)
+}
+
+pub fn is_user_object(key: &Key) -> bool {
     matches!(key.kind, Kind::L2Service | Kind::L2ServiceAttachment)
 }

@@ -1,338 +1,264 @@
-//! The commands and reports that NATS stores, and those in flight. A command replaces the last one that the engine
-//! knows. It may be stored late, without an answer, or never.
+//! What is in flight between the engine and NATS: commands and purges, the answers to them, and what the watches of the
+//! streams deliver. A command may be stored late, without an answer, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use eno_core::{Event, Target};
-use eno_schemas::{Applied, Desired, Generation, Outcome, Report};
+use eno_core::{Event, Name, Participant, PendingCommand, StreamEvent, Target};
+use eno_schemas::{Command, Decision, Generation, Report};
 
-use super::cluster::{AT, Cluster};
-use super::mutants::Mutant;
-use crate::world::{closed_ports, stored_command};
+use super::cluster::{Cluster, Violation};
+use crate::nats::StoredMessage;
 
-/// A stored command; `position` is its sequence in the stream.
-struct Command {
-    generation: Generation,
-    desired: Desired,
-    position: u64,
-}
-
-/// The last command of a target as far as the engine knows.
-#[derive(Default)]
-struct LastCommanded {
-    /// `None`: unverified.
-    generation: Option<Generation>,
-    position: u64,
-}
-
-/// A command that the engine sent and NATS has not stored yet.
-struct InFlight {
+/// A command that an engine sent.
+#[derive(Debug)]
+struct Publish {
     target: Target,
-    generation: Generation,
-    desired: Desired,
-    /// The position of the command that it replaces; 0: there is none.
+    command: Command,
+    /// The sequence of the message that it replaces; 0: there is none.
     expected: u64,
 }
 
-/// All messages between engine and drivers.
-#[derive(Default)]
+/// The messages in flight.
+#[derive(Debug, Default)]
 pub struct Messages {
-    /// The term of the present engine.
-    term: u64,
-    /// The sequence of its last command.
-    sequence: u64,
-    /// The position of the last stored command.
-    position: u64,
-    /// Targets with a desired state that is not sent yet.
-    dirty: BTreeSet<Target>,
-    /// The last command of each target as far as the engine knows.
-    last_commanded: BTreeMap<Target, LastCommanded>,
-    /// Commands in flight.
-    in_flight: Vec<InFlight>,
-    /// The stored command of each target.
-    commands: BTreeMap<Target, Command>,
-    /// Targets whose last command is from a former engine and was stored after the present one started.
-    from_former_engine: BTreeSet<Target>,
-    /// Targets whose driver applied such a command.
-    stale_effects: BTreeSet<Target>,
-    /// Targets whose driver applied the last command and reported it.
-    executed: BTreeSet<Target>,
-    /// The stored report of each target.
-    reports: BTreeMap<Target, Report>,
-    /// Reports that the engine has not received yet, in order.
-    reports_in_flight: BTreeMap<Target, VecDeque<Report>>,
-}
-
-fn driver_of(target: &Target) -> &'static str {
-    if matches!(target, Target::Nad(..)) { "nad" } else { "netconf" }
-}
-
-fn sequence_of(generation: &Generation) -> (u64, u64) {
-    (generation.term, generation.sequence)
+    /// Commands on the way to NATS.
+    commands: Vec<Publish>,
+    /// Purges on the way to NATS.
+    purges: Vec<(Target, Name)>,
+    /// Answers of NATS on the way to the engine.
+    answers: Vec<StreamEvent>,
+    /// The stored commands that the watch of the engine has not delivered, in order.
+    stored: VecDeque<(Target, Name, u64)>,
+    /// The stored reports that the watch of the engine has not delivered, in order.
+    reports: BTreeMap<Target, VecDeque<Report>>,
+    /// The generations of stored commands whose sender did not hear of it.
+    pub unanswered: BTreeSet<Generation>,
+    /// The decisions of transactions that were stored.
+    decisions: BTreeMap<String, Decision>,
+    /// The transactions with a stored decision, each with a target that it was stored for.
+    pub decided: BTreeSet<(Target, String)>,
 }
 
 impl Messages {
-    /// Starts a new term. Returns the events that a new engine reads from NATS.
-    pub fn replay(&mut self) -> Vec<Event> {
-        self.term += 1;
-        self.sequence = 0;
-        // The new engine reads every stored command.
-        self.from_former_engine.clear();
-        self.stale_effects.clear();
-        let mut events = Vec::new();
-        self.last_commanded.clear();
-        for (target, command) in &self.commands {
-            let (generation, desired) = (command.generation.clone(), command.desired.clone());
-            let stored = stored_command(target, driver_of(target), generation, desired, command.position);
-            events.push(Event::StoredCommands(vec![stored]));
-            let last_commanded =
-                LastCommanded { generation: Some(command.generation.clone()), position: command.position };
-            self.last_commanded.insert(target.clone(), last_commanded);
-        }
-        for (target, report) in &self.reports {
-            events.push(Event::Report(target.clone(), Box::new(report.clone())));
-        }
-        events
-    }
-
-    /// The engine crashes; its sent commands stay in flight.
-    pub fn crash(&mut self) {
-        self.dirty.clear();
-        self.reports_in_flight.clear();
-    }
-
-    pub fn mark_dirty(&mut self, target: Target) {
-        self.dirty.insert(target);
-    }
-
-    pub fn commanded(&self) -> impl Iterator<Item = (&Target, &Desired)> {
-        self.commands.iter().map(|(target, command)| (target, &command.desired))
-    }
-
-    /// A late command of a former engine was applied. The present engine corrects it when it receives the report.
-    pub fn has_stale_effect(&self, target: &Target) -> bool {
-        self.stale_effects.contains(target)
+    /// A report was stored.
+    pub fn report_stored(&mut self, target: &Target, report: Report) {
+        self.reports.entry(target.clone()).or_default().push_back(report);
     }
 
     /// No message is in flight.
     pub fn are_quiescent(&self) -> bool {
-        self.dirty.is_empty() && self.in_flight.is_empty() && self.reports_in_flight.is_empty()
-    }
-
-    fn is_sending(&self, target: &Target) -> bool {
-        self.in_flight
-            .iter()
-            .any(|in_flight| in_flight.target == *target && in_flight.generation.term == self.term)
-    }
-
-    /// The engine no longer knows the last command of the target and sends it again.
-    fn mark_unverified(&mut self, target: &Target, position: Option<u64>) {
-        let last_commanded = self.last_commanded.entry(target.clone()).or_default();
-        last_commanded.generation = None;
-        last_commanded.position = position.unwrap_or(last_commanded.position);
-        self.dirty.insert(target.clone());
+        self.commands.is_empty()
+            && self.purges.is_empty()
+            && self.answers.is_empty()
+            && self.stored.is_empty()
+            && self.reports.is_empty()
     }
 }
 
 impl Cluster {
-    pub fn publish_any(&mut self) {
-        if let Some(target) = self.random.pick(self.messages.dirty.iter()).cloned() {
-            self.publish(&target);
-        }
-    }
-
-    pub fn run_any_driver(&mut self) {
-        if let Some(target) = self.random.pick(self.messages.commands.keys()).cloned() {
-            let crashes = self.random.one_in(6);
-            self.run_driver(&target, crashes);
-        }
-    }
-
-    /// Delivers all messages in flight, and runs all drivers.
-    pub fn deliver_all_messages(&mut self) {
-        for target in self.messages.dirty.clone() {
-            self.publish(&target);
-        }
-        while !self.messages.in_flight.is_empty() {
-            let in_flight = self.messages.in_flight.remove(0);
-            self.store_command(in_flight, true);
-        }
-        for target in self.messages.commands.keys().cloned().collect::<Vec<_>>() {
-            self.run_driver(&target, false);
-        }
-        for (target, reports) in std::mem::take(&mut self.messages.reports_in_flight) {
-            for report in reports {
-                self.receive_report(target.clone(), report);
+    /// The messages of a crashed engine: its commands may be stored later.
+    pub fn engine_crashed(&mut self) {
+        for (target, driver) in std::mem::take(&mut self.messages.purges) {
+            if self.random.one_in(2) {
+                self.nats.purge(&target, &driver);
             }
         }
+        self.messages.answers.clear();
+        self.messages.stored.clear();
+        self.messages.reports.clear();
     }
 
-    /// Sends the desired state of a target; at most one command of a target is in flight.
-    fn publish(&mut self, target: &Target) {
-        if self.messages.is_sending(target) {
-            return;
-        }
-        self.messages.dirty.remove(target);
-        let Some((_, desired, hash)) = self.engine.issue(target) else { return };
-        let last_commanded = self.messages.last_commanded.entry(target.clone()).or_default();
-        if last_commanded.generation.as_ref().is_some_and(|generation| generation.hash == hash) {
-            return;
-        }
-        self.messages.sequence += 1;
-        let (term, sequence) = (self.messages.term, self.messages.sequence);
-        let generation = Generation { term, sequence, hash };
-        self.engine.handle(Event::CommandIssued(target.clone(), generation.clone()));
-        let in_flight =
-            InFlight { target: target.clone(), generation, desired, expected: last_commanded.position };
-        self.messages.in_flight.push(in_flight);
+    /// The watch of commands begins with the last one of each target.
+    pub fn watch_commands(&mut self) {
+        let mut stored: Vec<_> = self
+            .nats
+            .commands()
+            .map(|((target, driver), stored)| (stored.sequence, target.clone(), driver.clone()))
+            .collect();
+        stored.sort_unstable();
+        self.messages.stored = stored.into_iter().map(|(at, target, driver)| (target, driver, at)).collect();
     }
 
-    /// Delivers a command to NATS and the answer to the engine; either may be lost.
-    pub fn deliver_command(&mut self) {
-        if self.messages.in_flight.is_empty() {
-            return;
+    /// The engine sends a command.
+    pub fn send_command(&mut self, participant: Participant, pending: PendingCommand) {
+        let Participant { target, driver, desired, .. } = participant;
+        if let Some(former) = pending.moved_from {
+            self.nats.purge(&target, &former);
         }
-        let at = self.random.below(self.messages.in_flight.len());
-        let in_flight = self.messages.in_flight.remove(at);
-        if self.random.one_in(10) {
-            if in_flight.generation.term == self.messages.term {
-                self.messages.mark_unverified(&in_flight.target, None);
-            }
-            return;
-        }
-        let answered = !self.random.one_in(10);
-        self.store_command(in_flight, answered);
-    }
-
-    /// Stores the command if it replaces the one that its sender expected. `answered`: the sender receives the answer.
-    fn store_command(&mut self, in_flight: InFlight, answered: bool) {
-        let InFlight { target, generation, desired, expected } = in_flight;
-        let messages = &mut self.messages;
-        let found = messages.commands.get(&target).map_or(0, |command| command.position);
-        let own = generation.term == messages.term;
-        if found != expected && self.mutant != Some(Mutant::CheckThenAct) {
-            if own {
-                messages.mark_unverified(&target, Some(found));
-            }
-            return;
-        }
-        messages.position += 1;
-        let position = messages.position;
-        messages.executed.remove(&target);
-        if own {
-            messages.from_former_engine.remove(&target);
-        } else {
-            messages.from_former_engine.insert(target.clone());
-        }
-        if own && answered {
-            let last_commanded = LastCommanded { generation: Some(generation.clone()), position };
-            messages.last_commanded.insert(target.clone(), last_commanded);
-        } else if own {
-            messages.mark_unverified(&target, None);
-        }
-        messages.commands.insert(target, Command { generation, desired, position });
-    }
-
-    /// A driver applies the last command. `crashes`: it crashes before the report, and applies the command again.
-    fn run_driver(&mut self, target: &Target, crashes: bool) {
-        let Command { generation, desired, .. } = &self.messages.commands[target];
-        let is_newer = |report: &Report| sequence_of(generation) < sequence_of(&report.generation);
-        if self.messages.executed.contains(target) || self.messages.reports.get(target).is_some_and(is_newer)
-        {
-            return;
-        }
-        let applied = match desired {
-            Desired::Fabric(fabric) => {
-                let ports = fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect();
-                Applied::Fabric {
-                    vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
-                    closed: Some(closed_ports(&ports)),
-                    before: BTreeMap::new(),
-                    ports,
-                    carried: BTreeMap::new(),
-                }
-            }
-            Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
-            Desired::Node(_) => return,
-        };
-        let report = Report {
-            driver: driver_of(target).into(),
+        let command = Command {
+            driver: driver.to_string(),
             target: target.to_string(),
-            instance: "i".into(),
-            generation: generation.clone(),
-            at: AT.into(),
-            outcome: Outcome::Applied,
-            applied: Some(applied),
-            rejected: Vec::new(),
-            notes: Vec::new(),
-            device: None,
-            change: None,
+            generation: pending.generation,
+            desired,
+            transaction: pending.transaction,
         };
-        if self.messages.from_former_engine.contains(target) {
-            self.messages.stale_effects.insert(target.clone());
-        } else {
-            self.messages.stale_effects.remove(target);
-        }
-        if self.mutant != Some(Mutant::ReportWithoutApply) {
-            self.applied.insert(target.clone(), desired.clone());
-        }
-        if crashes {
-            return;
-        }
-        self.messages.executed.insert(target.clone());
-        self.messages.reports.insert(target.clone(), report.clone());
-        self.messages.reports_in_flight.entry(target.clone()).or_default().push_back(report);
+        self.messages.commands.push(Publish { target, command, expected: pending.expected });
     }
 
+    /// The engine has the messages about a target that is gone purged.
+    pub fn send_purge(&mut self, target: Target, driver: Name) {
+        self.messages.purges.push((target, driver));
+    }
+
+    /// A command reaches NATS, or it or its answer is lost.
+    pub fn deliver_command(&mut self) -> Result<(), Violation> {
+        if self.messages.commands.is_empty() {
+            return Ok(());
+        }
+        let at = self.random.below(self.messages.commands.len());
+        let publish = self.messages.commands.remove(at);
+        if self.random.one_in(10) {
+            let answer = StreamEvent::NotPublished(publish.target, None);
+            self.answer(publish.command.generation.term, answer);
+            return Ok(());
+        }
+        let is_answered = !self.random.one_in(10);
+        self.store_command(publish, is_answered)
+    }
+
+    /// Stores the command if it replaces the one that its sender expected. `is_answered`: the sender hears of it.
+    fn store_command(&mut self, publish: Publish, is_answered: bool) -> Result<(), Violation> {
+        let Publish { target, command, expected } = publish;
+        let (generation, driver) = (command.generation.clone(), Name::from(command.driver.as_str()));
+        let term = generation.term;
+        let before = self.nats.last_sequence();
+        let stored = self.nats.publish(&target, command.clone(), expected);
+        if self.nats.last_sequence() > before {
+            self.messages.stored.push_back((target.clone(), driver, self.nats.last_sequence()));
+            self.check_stored(&target, &command)?;
+        }
+        let answer = match stored {
+            _ if !is_answered => {
+                self.messages.unanswered.insert(generation);
+                StreamEvent::NotPublished(target, None)
+            }
+            Ok(sequence) => StreamEvent::Published(target, generation, sequence),
+            Err(found) => StreamEvent::NotPublished(target, Some(found)),
+        };
+        self.answer(term, answer);
+        Ok(())
+    }
+
+    /// An answer goes to the engine of this term, unless it has crashed.
+    fn answer(&mut self, term: u64, answer: StreamEvent) {
+        if term == self.term {
+            self.messages.answers.push(answer);
+        }
+    }
+
+    /// Invariants of a stored command: its decision is right, and no transaction has two decisions.
+    fn check_stored(&mut self, target: &Target, command: &Command) -> Result<(), Violation> {
+        self.check_decision(command)?;
+        let Some(transaction) = &command.transaction else { return Ok(()) };
+        let Some(decision) = transaction.decision else { return Ok(()) };
+        self.messages.decided.insert((target.clone(), transaction.id.clone()));
+        if command.generation.term < self.term {
+            return Ok(());
+        }
+        let first = *self.messages.decisions.entry(transaction.id.clone()).or_insert(decision);
+        if first == decision {
+            return Ok(());
+        }
+        Err(format!("transaction {} is decided twice: {first:?} and {decision:?}", transaction.id))
+    }
+
+    /// A purge takes place.
+    pub fn deliver_purge(&mut self) {
+        if self.messages.purges.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.messages.purges.len());
+        let (target, driver) = self.messages.purges.remove(at);
+        self.purge(target, driver);
+    }
+
+    fn purge(&mut self, target: Target, driver: Name) {
+        self.nats.purge(&target, &driver);
+        self.messages.answers.push(StreamEvent::TargetRemoved(target, driver));
+    }
+
+    /// An answer of NATS reaches the engine.
+    pub fn deliver_answer(&mut self) {
+        if !self.messages.answers.is_empty() {
+            let at = self.random.below(self.messages.answers.len());
+            let answer = self.messages.answers.remove(at);
+            self.tell(Event::Stream(answer));
+        }
+    }
+
+    /// The watch of commands delivers the next one.
+    pub fn deliver_stored(&mut self) {
+        if let Some((target, driver, sequence)) = self.messages.stored.pop_front() {
+            self.tell(Event::Stream(StreamEvent::CommandStored(target, driver, sequence)));
+        }
+    }
+
+    /// The watch of reports delivers one. Those in between may be skipped, and the last one may be repeated.
     pub fn deliver_report(&mut self) {
-        let Some(target) = self.random.pick(self.messages.reports_in_flight.keys()).cloned() else { return };
-        let reports = self.messages.reports_in_flight.get_mut(&target).unwrap();
+        let Some(target) = self.random.pick(self.messages.reports.keys()).cloned() else { return };
+        let reports = self.messages.reports.get_mut(&target).unwrap();
         if self.random.one_in(4) {
             reports.drain(..reports.len() - 1);
         }
-        let repeated = self.random.one_in(6);
-        let report = if repeated { reports[0].clone() } else { reports.pop_front().unwrap() };
+        let is_repeated = self.random.one_in(6);
+        let report = if is_repeated { reports[0].clone() } else { reports.pop_front().unwrap() };
         if reports.is_empty() {
-            self.messages.reports_in_flight.remove(&target);
+            self.messages.reports.remove(&target);
         }
-        self.receive_report(target, report);
+        self.tell(Event::Report(target, Box::new(report)));
     }
 
-    /// The engine receives a report. If it is on a late command of a former engine, the command is sent again.
-    fn receive_report(&mut self, target: Target, mut report: Report) {
-        let generation = self
-            .messages
-            .last_commanded
-            .get(&target)
-            .and_then(|last_commanded| last_commanded.generation.as_ref());
-        if let Some(generation) = generation.filter(|_| self.mutant == Some(Mutant::GenerationIgnored)) {
-            report.generation = generation.clone();
+    /// Delivers all messages in flight.
+    pub fn deliver_all_messages(&mut self) -> Result<(), Violation> {
+        while !self.messages.commands.is_empty() {
+            let publish = self.messages.commands.remove(0);
+            self.store_command(publish, true)?;
         }
-        let former = report.generation.term < self.messages.term;
-        let sending = self.messages.is_sending(&target);
-        match self.messages.last_commanded.get(&target) {
-            Some(LastCommanded { generation: Some(last_commanded), .. })
-                if former && !sending && sequence_of(last_commanded) < sequence_of(&report.generation) =>
-            {
-                self.messages.mark_unverified(&target, None);
+        for (target, driver) in std::mem::take(&mut self.messages.purges) {
+            self.purge(target, driver);
+        }
+        for answer in std::mem::take(&mut self.messages.answers) {
+            self.tell(Event::Stream(answer));
+        }
+        while !self.messages.stored.is_empty() {
+            self.deliver_stored();
+        }
+        for (target, reports) in std::mem::take(&mut self.messages.reports) {
+            for report in reports {
+                self.tell(Event::Report(target.clone(), Box::new(report)));
             }
-            None if former && self.engine.desired(&target).is_none() => return self.forget_target(&target),
-            _ => {}
         }
-        self.engine.handle(Event::Report(target, Box::new(report)));
+        Ok(())
     }
 
-    /// Deletes a target and all its messages.
-    pub fn forget_target(&mut self, target: &Target) {
-        let messages = &mut self.messages;
-        messages.dirty.remove(target);
-        messages.last_commanded.remove(target);
-        messages.commands.remove(target);
-        messages.from_former_engine.remove(target);
-        messages.stale_effects.remove(target);
-        messages.executed.remove(target);
-        messages.reports.remove(target);
-        messages.reports_in_flight.remove(target);
-        self.applied.remove(target);
+    /// A server of NATS is killed and loses the last command of a target. The engine reads what is left.
+    pub fn lose_command(&mut self) {
+        let Some((target, driver)) =
+            self.random.pick(self.nats.commands()).map(|(subject, _)| subject.clone())
+        else {
+            return;
+        };
+        self.nats.lose_command(&target, &driver);
+        self.messages.stored.retain(|(other, ..)| *other != target);
+        self.crash_driver(&target);
+        let sequences = self.nats.sequences();
+        self.tell(Event::Stream(StreamEvent::StoredSequences(sequences)));
+        self.read_sequences_again();
+    }
+
+    /// NATS loses its streams, which are created again.
+    pub fn lose_streams(&mut self) {
+        self.crash_drivers();
+        self.nats.lose_streams();
+        self.first_late = 0;
+        self.messages.stored.clear();
+        self.messages.reports.clear();
+        self.tell(Event::Stream(StreamEvent::StreamsLost));
+        self.read_sequences_again();
+    }
+
+    /// The stored command is of a former engine, and was not there when the present one started.
+    pub fn is_late(&self, stored: &StoredMessage) -> bool {
+        stored.command.generation.term < self.term && stored.sequence > self.first_late
     }
 }

@@ -56,7 +56,8 @@ pub fn vlan_placement(state: Option<&FabricDesired>, vid: VlanId) -> (bool, BTre
     (state.vlans.iter().any(|vlan| vlan.vid == vid), ports.collect())
 }
 
-fn set_vlan_placement(state: &mut FabricDesired, vid: VlanId, (exists, ports): (bool, BTreeSet<String>)) {
+/// Puts the VLAN on these ports, if it exists.
+pub fn set_vlan_placement(state: &mut FabricDesired, vid: VlanId, (exists, ports): (bool, BTreeSet<String>)) {
     let owner = state.vlans.iter().find(|vlan| vlan.vid == vid).cloned();
     state.vlans.retain(|vlan| vlan.vid != vid);
     if exists {
