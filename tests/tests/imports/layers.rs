@@ -124,10 +124,16 @@ fn read(folder: &Path, prefix: &str, files: &mut BTreeMap<String, String>) {
     }
 }
 
-#[test]
-fn modules_of_the_core_depend_only_on_those_before_them() {
+/// The sources of the core, by their path below `src`.
+pub fn sources_of_the_core() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../engine/core/src"), "", &mut files);
+    files
+}
+
+#[test]
+fn modules_of_the_core_depend_only_on_those_before_them() {
+    let mut files = sources_of_the_core();
     let lib = files.remove("lib.rs").expect("the root of the crate");
     let faults = faults(&lib, &files);
     assert!(faults.is_empty(), "{faults:#?}");

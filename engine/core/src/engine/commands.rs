@@ -87,6 +87,7 @@ impl Engine {
         result.republished = self.schedule.take_republished();
         result.unissued = self.schedule.take_unissued();
         (result.waiting, result.outstanding) = self.schedule.counts();
+        result.nodes = if self.config.nodes { self.store.linux_nodes() } else { 0 };
         result
     }
 

@@ -215,11 +215,6 @@ impl Engine {
             && self.pods.is_idle())
     }
 
-    /// The number of nodes that should have an agent.
-    pub fn node_count(&self) -> usize {
-        if self.config.nodes { self.store.linux_nodes() } else { 0 }
-    }
-
     /// The current status of an object.
     pub fn status(&self, key: &Key) -> Option<&Status> {
         self.store.get(key).map(|record| &record.status)

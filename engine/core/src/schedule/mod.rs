@@ -123,6 +123,8 @@ pub struct Reconciled {
     pub waiting: usize,
     /// Number of targets with an outstanding command.
     pub outstanding: usize,
+    /// Number of nodes that should have an agent.
+    pub nodes: usize,
     /// When to ask again if nothing else happens before.
     pub next: Option<Duration>,
 }

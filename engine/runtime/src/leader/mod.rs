@@ -393,7 +393,7 @@ impl Leader {
         let metrics = &self.context.metrics;
         metrics.publish_waiting.set(i64::try_from(reconciled.waiting).unwrap_or(i64::MAX));
         metrics.publish_outstanding.set(i64::try_from(reconciled.outstanding).unwrap_or(i64::MAX));
-        metrics.nodes.set(i64::try_from(self.engine.node_count()).unwrap_or(i64::MAX));
+        metrics.nodes.set(i64::try_from(reconciled.nodes).unwrap_or(i64::MAX));
         self.next_command = reconciled.next.map(|at| self.started + at);
         if reconciled.waiting == 0 {
             self.report_catch_up();
