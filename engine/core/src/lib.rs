@@ -42,5 +42,6 @@ pub use schedule::{
 pub use selector::{Labels, Operator, Requirement, Selector};
 pub use spec::compat;
 pub use status::condition::{Condition, ConditionReason, ConditionState, ConditionType};
+pub use status::hop::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
 pub use status::pods::{LinkEntry, PodEntry, PodInterface, PodView};
 pub use status::{Confirmed, LastTransaction, PlacementStatus, PortMemory, Status};

@@ -157,7 +157,10 @@ impl History {
                 self.pods.insert(*attachment, *exists);
                 self.pod(*attachment, *exists);
             }
-            Step::Settle => self.world.settle(),
+            Step::Settle => {
+                self.world.settle();
+                self.world.assert_paths_agree();
+            }
             Step::Restart => {
                 // The engine loses its in-flight state, but the drivers keep their commands.
                 self.world.settle();
@@ -190,6 +193,7 @@ impl History {
         }
         history.world.end_silence();
         history.check();
+        history.world.assert_paths_agree();
         history
     }
 
@@ -346,8 +350,9 @@ proptest! {
         history.check_ready();
         history.check_reachability();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
+        let paths = history.world.paths();
         history.world.restart_and_settle();
-        assert_eq!(history.world.published, published);
+        assert_eq!((history.world.published, history.world.paths()), (published, paths));
         for (key, status) in &statuses {
             let now = &history.world.statuses[key];
             assert_eq!((now.phase, &now.message), (status.phase, &status.message), "{key}");

@@ -18,6 +18,7 @@ mod nats;
 mod node_histories;
 mod node_networks;
 mod object_lifecycle;
+mod paths;
 mod pods;
 mod reachability;
 mod removed_ports;

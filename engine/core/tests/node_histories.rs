@@ -230,6 +230,7 @@ impl History {
     fn check(&self) {
         self.check_addresses();
         self.world.assert_transitions_are_legal();
+        self.world.assert_paths_agree();
         for (name, desired) in self.node_states() {
             if self.world.silent.contains(&Target::Node(name.as_str().into())) {
                 continue;
@@ -410,8 +411,9 @@ proptest! {
         };
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         let (node_labels, pod_networks) = (history.world.node_labels.clone(), networks(&history.world));
+        let paths = history.world.paths();
         history.world.restart_and_settle();
-        assert_eq!(history.world.published, published);
+        assert_eq!((history.world.published, history.world.paths()), (published, paths));
         for (key, status) in &statuses {
             let now = without_links_of(&history.world.statuses[key], &names);
             assert_eq!(now, without_links_of(status, &names), "{key}");

@@ -499,7 +499,10 @@ fn agent_rejections_are_in_status_and_pod_network() {
     w.rejections.insert(node_target("node1"), vec![refused.clone()]);
     w.apply_pod(pod("a", "node1", &[(LABEL, "c")]));
     w.apply_pod_and_settle(pod("b", "node1", &[(LABEL, "c")]));
-    assert_eq!((w.phase(&c), w.message(&c)), (Phase::Error, "Pod a: link pc0: pc01234567890123 is too long"));
+    assert_eq!(
+        (w.phase(&c), w.message(&c)),
+        (Phase::Error, "Pod a: link pc0 on Node node1: pc01234567890123 is too long")
+    );
     assert_eq!(pod_entry(&w, &c, "b").problem, None);
     assert_eq!(
         w.pod_networks[&to_name("uid-a")].interfaces[0].problem.as_deref(),
@@ -507,10 +510,10 @@ fn agent_rejections_are_in_status_and_pod_network() {
     );
     w.reject(&node_target("node1"), &[Rejection { retryable: true, ..refused }]);
     assert_eq!(w.phase(&c), Phase::Pending);
-    assert_eq!(w.message(&c), "Pod a: link pc0: pc01234567890123 is too long; it is retried");
+    assert_eq!(w.message(&c), "Pod a: link pc0 on Node node1: pc01234567890123 is too long; it is retried");
     assert_eq!(
         pod_entry(&w, &c, "a").problem.as_deref(),
-        Some("link pc0: pc01234567890123 is too long; it is retried")
+        Some("link pc0 on Node node1: pc01234567890123 is too long; it is retried")
     );
     w.reject(&node_target("node1"), &[]);
     assert_eq!(w.phase(&c), Phase::Ready);

@@ -164,6 +164,7 @@ impl History {
     /// Invariants of a quiescent world: no change is on some switches only, and no port loses a VLAN that is still
     /// desired.
     fn check(&mut self) {
+        self.w.assert_paths_agree();
         let actual = placement(&self.w);
         let switches = &self.w.drivers;
         let silent = self.w.silent.iter().filter_map(|target| match target {

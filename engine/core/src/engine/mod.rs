@@ -14,6 +14,7 @@ mod absent;
 mod commands;
 mod notices;
 mod objects;
+mod path;
 mod reports;
 
 use std::collections::BTreeSet;

@@ -6,22 +6,26 @@ mod switches;
 pub mod write;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use eno_schemas::Phase;
+use eno_schemas::{Phase, VlanId};
 
 use crate::fabric::Fabric;
-use crate::nad::target::{NadState, NadTarget};
+use crate::fabric::topology::Ports;
 use crate::nad::{NAD_DRIVER, Nads};
 use crate::node::state::HostStates;
 use crate::pods::state::PodStates;
 use crate::schedule::Schedule;
 use crate::spec::{AttachmentSpec, Spec};
 use crate::status::evaluation::Evaluation;
+use crate::status::hop::{Hop, HopState, Part, Wait};
 use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::validate::Validator;
-use crate::{ConditionType, Config, Key, Kind, Name};
+use crate::{ConditionType, Config, Key, Kind};
+
+use write::part_condition;
 
 /// The objects whose status is to be evaluated.
 #[derive(Debug, Default)]
@@ -92,13 +96,26 @@ pub(crate) struct Finding {
     pub evaluation: Evaluation,
 }
 
+/// A network on the path of an object.
+#[derive(Debug)]
+pub(crate) struct NetworkPath {
+    /// The network.
+    pub network: Key,
+    /// Its VLAN.
+    pub vid: VlanId,
+    /// The ports that matter to the object.
+    pub ports: Arc<Ports>,
+    /// The ends of the object that no link joins.
+    pub gap: Option<String>,
+}
+
 impl Finding {
     fn new(phase: Phase, message: impl Into<String>, evaluation: Evaluation) -> Self {
         Self { phase, message: message.into(), evaluation }
     }
 }
 
-impl Evaluator<'_> {
+impl<'a> Evaluator<'a> {
     /// Evaluates an object that has our finalizer. `None`: there is no such object.
     pub fn evaluate(&self, key: &Key) -> Option<Finding> {
         let record = self.store.get(key)?;
@@ -136,80 +153,128 @@ impl Evaluator<'_> {
         }
     }
 
+    /// The networks on the path of an object.
+    pub fn networks(&self, key: &Key) -> Vec<NetworkPath> {
+        if !matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment) {
+            return Vec::new();
+        }
+        let paths = self.fabric.paths(self.store, key).into_iter();
+        let paths = paths.map(|(network, vid, ports)| {
+            let gap = self.fabric.gap_message(self.store, key, &network);
+            NetworkPath { network, vid, ports, gap }
+        });
+        paths.collect()
+    }
+
+    /// Visits the hops of an object's path on which its phase and its conditions depend. The first that is not confirmed
+    /// gives the message. `networks`: those of [`Self::networks`].
+    pub fn visit_hops(&self, key: &Key, networks: &[NetworkPath], visit: &mut dyn FnMut(Hop<'a>)) {
+        match key.kind {
+            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => {}
+            Kind::PodNetworkConfig | Kind::PodConfig => self.pods.visit_pods(key, visit),
+            Kind::Bridge => self.pods.visit_bridge(key, visit),
+            Kind::ConnectionPoint => self.hosts.visit_point(key, visit),
+            Kind::FabricDevice => self.visit_device(key, visit),
+            Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
+                for path in networks {
+                    if let Some(gap) = &path.gap {
+                        visit(Hop::missing(Part::Link, gap.clone()));
+                    }
+                    self.visit_network(key, path, visit);
+                }
+                self.hosts.visit_demands(key, visit);
+            }
+        }
+        if key.kind == Kind::L2ServiceAttachment {
+            visit(self.nad_hop(key));
+            self.pods.visit_pods(key, visit);
+        }
+    }
+
+    fn nad_hop(&self, key: &Key) -> Hop<'a> {
+        match self.nad.get(key) {
+            None => Hop::missing(Part::Nad, "its NetworkAttachmentDefinition is not planned yet"),
+            Some(nad) => Hop { part: Part::Nad, state: nad.hop().waiting_for(|| self.wait(NAD_DRIVER)) },
+        }
+    }
+
     /// Evaluates the parts of the path of an object.
     fn evaluate_path(&self, key: &Key) -> Evaluation {
         let mut evaluation = Evaluation::default();
+        let networks = self.networks(key);
+        let [mut fabric, mut nodes, mut nad, mut pods] = [(); 4].map(|()| Evaluation::default());
+        self.visit_hops(key, &networks, &mut |hop| {
+            let part = match hop.part.condition() {
+                ConditionType::NodesReady => &mut nodes,
+                ConditionType::NadReady => &mut nad,
+                ConditionType::PodsReady => &mut pods,
+                _ => &mut fabric,
+            };
+            part.add(&hop);
+        });
+        evaluation.add_part(ConditionType::FabricReady, fabric);
+        evaluation.add_part(ConditionType::NodesReady, nodes);
+        evaluation.add_part(ConditionType::NadReady, nad);
+        if key.kind == Kind::L2ServiceAttachment {
+            // It is as ready for other pods.
+            evaluation.parts.retain(|(kind, _)| self.config.nodes || *kind != ConditionType::NodesReady);
+            if self.pods.has_pods(key) {
+                evaluation.conditions.push(part_condition(ConditionType::PodsReady, pods.hindrance()));
+            }
+            evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
+        } else {
+            evaluation.add_part(ConditionType::PodsReady, pods);
+            evaluation.parts.clear();
+        }
+        self.note_path(key, &networks, &mut evaluation);
+        evaluation
+    }
+
+    /// Adds the inputs of an object and the conditions that don't change its phase.
+    fn note_path(&self, key: &Key, networks: &[NetworkPath], evaluation: &mut Evaluation) {
         let mut inputs = Inputs::default();
         match key.kind {
-            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return evaluation,
+            Kind::Route | Kind::Subnet | Kind::NodePool | Kind::PhysicalNetwork => return,
             Kind::PodNetworkConfig | Kind::PodConfig => {
-                self.pods.evaluate_pods(key, &mut evaluation);
-                return evaluation;
+                return self.pods.note_narrow_paths(key, evaluation);
             }
-            Kind::Bridge => self.pods.evaluate_bridge(key, &mut evaluation, &mut inputs),
-            Kind::ConnectionPoint => self.hosts.evaluate_point(key, &mut evaluation, &mut inputs),
-            Kind::FabricDevice => self.evaluate_device(key, &mut evaluation, &mut inputs),
+            Kind::Bridge => self.pods.add_bridge_inputs(key, &mut inputs),
+            Kind::ConnectionPoint => self.hosts.add_point_inputs(key, &mut inputs),
+            Kind::FabricDevice => self.note_device(key, evaluation, &mut inputs),
             Kind::L2Service | Kind::L2BridgeDomain | Kind::L2ServiceAttachment => {
-                let mut fabric = Evaluation::default();
-                for (network, vid, ports) in self.fabric.paths(self.store, key) {
-                    inputs.add(&vid);
-                    if let Some(service) = self.store.effective(&network, Spec::service) {
+                for NetworkPath { network, vid, gap, .. } in networks {
+                    inputs.add(vid);
+                    if let Some(service) = self.store.effective(network, Spec::service) {
                         inputs.add(&service.physical_networks);
                     }
                     // Without a gap the hash is the same as that of engines that knew no gaps.
-                    if let Some(gap) = self.fabric.gap_message(self.store, key, &network) {
-                        inputs.add(&gap);
+                    if let Some(gap) = gap {
+                        inputs.add(gap);
                         evaluation.gap = true;
-                        fabric.wait(gap);
                     }
-                    self.evaluate_network(key, &network, vid, &ports, &mut fabric);
                 }
-                let mut nodes = Evaluation::default();
-                self.hosts.evaluate_demands(key, &mut nodes, &mut inputs);
-                evaluation.add_hop(ConditionType::FabricReady, fabric);
-                evaluation.add_hop(ConditionType::NodesReady, nodes);
+                self.hosts.add_demand_inputs(key, &mut inputs);
             }
         }
         if key.kind == Kind::L2ServiceAttachment {
             if let Some(spec) = self.store.effective(key, Spec::attachment) {
                 // `UsableFrom` does not change what its own pods have.
                 inputs.add(&AttachmentSpec { usable_from: None, ..spec.clone() });
-                self.note_unmanaged(spec, &mut evaluation);
-                self.note_addresses(key, spec, &mut evaluation);
-                self.note_trunk(spec, &mut evaluation);
-                self.note_foreign_pods(key, &mut evaluation);
-                self.note_templates(key, &mut evaluation);
+                self.note_unmanaged(spec, evaluation);
+                self.note_addresses(key, spec, evaluation);
+                self.note_trunk(spec, evaluation);
+                self.note_foreign_pods(key, evaluation);
+                self.note_templates(key, evaluation);
             }
-            let mut nad = Evaluation::default();
-            self.evaluate_nad(key, &mut nad, &mut inputs);
-            evaluation.add_hop(ConditionType::NadReady, nad);
-            self.pods.evaluate_pods(key, &mut evaluation);
-            evaluation.hops.retain(|(kind, _)| self.config.nodes || *kind != ConditionType::NodesReady);
-        } else {
-            evaluation.hops.clear();
+            if let Some(nad) = self.nad.get(key) {
+                inputs.add(nad.inputs());
+            }
+            self.pods.note_narrow_paths(key, evaluation);
         }
         if key.kind == Kind::L2Service {
-            self.note_ends_apart(key, &mut evaluation);
+            self.note_ends_apart(key, evaluation);
         }
         evaluation.inputs = Some(inputs.finish());
-        evaluation
-    }
-
-    fn evaluate_nad(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        let Some(nad) = self.nad.get(key) else {
-            return evaluation.wait("its NetworkAttachmentDefinition is not planned yet".into());
-        };
-        inputs.add(nad.inputs());
-        match nad.hop() {
-            NadState::Confirmed => {}
-            NadState::Refused { reason, retryable } => {
-                evaluation.reject(format!("NetworkAttachmentDefinition: {reason}"), retryable);
-            }
-            NadState::Waiting => {
-                evaluation
-                    .wait(format!("NetworkAttachmentDefinition {}", self.waits_for(&NAD_DRIVER.into())));
-            }
-        }
     }
 
     /// Evaluates an object that is being deleted.
@@ -231,22 +296,17 @@ impl Evaluator<'_> {
 
     /// Why the NetworkAttachmentDefinition is not confirmed to be gone.
     fn remains_of_nad(&self, key: &Key) -> Option<String> {
-        match self.nad.get(key).map(NadTarget::hop) {
-            Some(NadState::Waiting) => Some(format!(
-                "the removal of its NetworkAttachmentDefinition {}",
-                self.waits_for(&NAD_DRIVER.into())
-            )),
-            Some(NadState::Refused { reason, .. }) => Some(format!("NetworkAttachmentDefinition: {reason}")),
-            Some(NadState::Confirmed) | None => None,
-        }
+        self.nad.get(key)?;
+        let hop = self.nad_hop(key);
+        let message = hop.message()?;
+        Some(match hop.state {
+            HopState::Refused { .. } => message,
+            _ => format!("the removal of its {message}"),
+        })
     }
 
-    /// The end of a message about a target whose driver has not reported.
-    pub fn waits_for(&self, driver: &Name) -> String {
-        if self.schedule.live_drivers.contains(driver) {
-            "is not confirmed yet".into()
-        } else {
-            format!("waits: driver {driver} is not running")
-        }
+    /// What a target waits for whose driver has not reported.
+    pub fn wait(&self, driver: &'a str) -> Wait<'a> {
+        if self.schedule.live_drivers.contains(driver) { Wait::Report } else { Wait::Driver(driver) }
     }
 }

@@ -4,108 +4,80 @@ use std::collections::BTreeSet;
 
 use eno_schemas::VlanId;
 
-use crate::evaluate::Evaluator;
-use crate::fabric::device::HopState;
+use crate::evaluate::{Evaluator, NetworkPath};
 use crate::fabric::topology::Ports;
 use crate::status::evaluation::Evaluation;
+use crate::status::hop::{Hop, HopState, Part};
 use crate::status::inputs::Inputs;
 use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind};
 
-impl Evaluator<'_> {
-    /// Evaluates the ports of a network that matter to an object. Of a rejected network, the confirmed ports
-    /// are evaluated as usual, and the others are refused.
-    pub fn evaluate_network(
-        &self,
-        key: &Key,
-        network: &Key,
-        vid: VlanId,
-        ports: &Ports,
-        evaluation: &mut Evaluation,
-    ) {
+impl<'a> Evaluator<'a> {
+    /// Visits the ports of a network that matter to an object. Of a network that a switch rejects, the ports where it is
+    /// confirmed are visited as usual. The others have the state of the rejection.
+    pub(super) fn visit_network(&self, key: &Key, path: &NetworkPath, visit: &mut dyn FnMut(Hop<'a>)) {
+        let NetworkPath { network, vid, ports, .. } = path;
         let placement = self.fabric.placements.get(network);
         let Some((placement, rejection)) = placement.and_then(|one| Some((one, one.rejected_by.as_ref()?)))
         else {
-            return self.evaluate_ports(vid, ports, evaluation);
+            return self.visit_ports(*vid, ports, visit);
         };
-        let (mut confirmed, mut rest) = (Ports::new(), Ports::new());
-        for (name, indices) in ports {
-            let names = self.fabric.topology().port_names(name);
-            let stays = |index: &u16| {
-                let port = names.get(usize::from(*index)).map_or("", |port| port);
-                placement.confirmed_on(vid, name, port)
-            };
-            let (own, others): (Vec<u16>, Vec<u16>) = indices.iter().copied().partition(stays);
-            for (part, indices) in [(&mut confirmed, own), (&mut rest, others)] {
-                if !indices.is_empty() {
-                    part.insert(name.clone(), indices.into());
-                }
+        let reason = rejection.message.as_str();
+        let rejected = if rejection.unreachable {
+            HopState::Unreachable { reason, was_confirmed: false }
+        } else {
+            HopState::Refused { reason, retryable: rejection.retryable }
+        };
+        let mut hops = Vec::new();
+        let mut is_rejected = key == network && rejection.is_withheld();
+        self.visit_ports(*vid, ports, &mut |mut hop| {
+            if let Part::Port { device, port, .. } = hop.part
+                && !placement.confirmed_on(*vid, device, port)
+                && hop.state != HopState::Confirmed
+            {
+                is_rejected = true;
+                hop.state = rejected.clone();
             }
+            hops.push(hop);
+        });
+        if is_rejected {
+            visit(Hop { part: Part::Change(rejection.device.as_ref()), state: rejected });
         }
-        let mut more = Evaluation::default();
-        self.evaluate_ports(vid, &rest, &mut more);
-        let own = key == network && rejection.is_withheld();
-        if own || more.refused.is_some() || more.waiting.is_some() {
-            evaluation.reject(rejection.message.clone(), rejection.retryable);
-        }
-        self.evaluate_ports(vid, &confirmed, evaluation);
+        hops.into_iter().for_each(visit);
     }
 
-    fn evaluate_ports(&self, vid: VlanId, ports: &Ports, evaluation: &mut Evaluation) {
+    fn visit_ports(&self, vlan: VlanId, ports: &Ports, visit: &mut dyn FnMut(Hop<'a>)) {
         for (name, indices) in ports {
-            let Some(device) = self.fabric.device(name) else { continue };
-            if let Some(failure) = device.failure.as_ref().filter(|failure| failure.unreachable) {
-                evaluation.unreachable.get_or_insert(format!("FabricDevice {name}: {}", failure.reason));
-            }
-            if evaluation.waiting.is_some() && device.only_waits(vid) {
-                continue;
-            }
+            let Some((name, device)) = self.fabric.named_device(name) else { continue };
             for index in indices.iter() {
                 let port = device.ports.get(usize::from(*index)).map_or("", |port| &port.name);
-                let hop = || format!("FabricDevice {name}: VLAN {vid} on port {port}");
-                match device.hop(vid, *index) {
-                    HopState::Confirmed => {}
-                    HopState::Refused { reason, retryable } => {
-                        evaluation.reject(format!("{}: {reason}", hop()), retryable);
-                    }
-                    HopState::Unreachable(reason) => {
-                        evaluation.wait_with(|| format!("{} waits: {reason}", hop()));
-                    }
-                    HopState::Waiting if device.leaves_drift() => {
-                        let message =
-                            format!("{} was changed by another hand; with Drift: Report it stays so", hop());
-                        evaluation.drifted.get_or_insert_with(|| message.clone());
-                        evaluation.wait(message);
-                    }
-                    HopState::Waiting => {
-                        evaluation.wait_with(|| format!("{} {}", hop(), self.waits_for(&device.driver)));
-                    }
-                }
+                let leads_to = self.fabric.topology().leads_to(name, *index);
+                let state = device.hop(vlan, *index).waiting_for(|| self.wait(&device.driver));
+                visit(Hop { part: Part::Port { device: name, port, vlan, leads_to }, state });
             }
         }
     }
 
-    /// Evaluates a switch.
-    pub fn evaluate_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        let Some(device) = self.fabric.device(&key.name) else {
-            return evaluation.wait("not looked at yet".into());
+    /// Visits a switch itself.
+    pub(super) fn visit_device(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
+        let Some(Key { name, .. }) = self.store.key(key) else { return };
+        let part = Part::Device(name);
+        let Some(device) = self.fabric.device(name) else {
+            return visit(Hop::missing(part, "not looked at yet"));
         };
-        if let Some(conflict) = self.fabric.topology().conflict(&key.name) {
-            evaluation.refuse(conflict.to_owned());
+        if let Some(reason) = self.fabric.topology().conflict(name) {
+            visit(Hop { part, state: HopState::Refused { reason, retryable: true } });
         }
-        match &device.failure {
-            Some(failure) if failure.unreachable => {
-                evaluation.unreachable = Some(failure.reason.to_string());
-                evaluation.wait(failure.reason.to_string());
-            }
-            Some(failure) => evaluation.reject(failure.reason.to_string(), failure.retryable),
-            None => {}
+        let own = device.own_hop().waiting_for(|| self.wait(&device.driver));
+        visit(Hop { part, state: own });
+        for refusal in device.refusals() {
+            let state = HopState::of_report([refusal], false, None);
+            visit(Hop { part: Part::Item(name, &refusal.item), state });
         }
-        if let Some(refusal) = device.refusals().next() {
-            evaluation.reject(format!("{}: {}", refusal.item, refusal.reason), refusal.retryable);
-        }
-        if !device.is_known() {
-            evaluation.wait(format!("the device {}", self.waits_for(&device.driver)));
-        }
+    }
+
+    /// Adds the conditions of a switch.
+    pub(super) fn note_device(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+        let Some(device) = self.fabric.device(&key.name) else { return };
         evaluation.conditions.append(&mut device.conditions());
         if let Some(skew) = self.schedule.skewed_drivers.get(&device.driver) {
             evaluation.conditions.push(ConditionState::new(
@@ -133,7 +105,7 @@ impl Evaluator<'_> {
                 }
                 (None, Some(clash)) => format!("what is ours is not taken off: {clash}; {forget}"),
                 (None, None) => {
-                    format!("removing what is ours from the device ({})", self.waits_for(&device.driver))
+                    format!("removing what is ours from the device ({})", self.wait(&device.driver))
                 }
             });
         }
@@ -158,10 +130,9 @@ impl Evaluator<'_> {
                     (None, Some(clash)) => {
                         format!("FabricDevice {name}: its VLANs can't be removed yet: {clash}")
                     }
-                    (None, None) => format!(
-                        "FabricDevice {name}: the removal of its VLANs {}",
-                        self.waits_for(&device.driver)
-                    ),
+                    (None, None) => {
+                        format!("FabricDevice {name}: the removal of its VLANs {}", self.wait(&device.driver))
+                    }
                 });
             }
         }

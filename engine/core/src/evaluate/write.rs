@@ -223,14 +223,8 @@ fn conditions(
         Phase::Deleted => ConditionReason::Deleted,
     };
     let mut all = evaluation.conditions.clone();
-    for (kind, hindered) in &evaluation.hops {
-        all.push(match hindered.as_ref().filter(|_| phase != Phase::Ready) {
-            None => ConditionState::new(*kind, true, ConditionReason::Confirmed, ""),
-            Some((refused, message)) => {
-                let reason = if *refused { ConditionReason::Refused } else { ConditionReason::Waiting };
-                ConditionState::new(*kind, false, reason, message.as_str())
-            }
-        });
+    for (kind, hindered) in &evaluation.parts {
+        all.push(part_condition(*kind, hindered.clone().filter(|_| phase != Phase::Ready)));
     }
     all.push(ConditionState::new(ConditionType::Ready, phase == Phase::Ready, reason, message));
     let unreachable = evaluation.unreachable.as_ref().map(|message| (ConditionReason::Unreachable, message));
@@ -249,6 +243,15 @@ fn conditions(
     let mut conditions: Vec<Condition> = conditions.chain(stalled).collect();
     conditions.sort_by_key(|condition| condition.kind);
     conditions
+}
+
+/// The condition of a part of a path. `hindered`: whether it was refused, and the message.
+pub(super) fn part_condition(kind: ConditionType, hindered: Option<(bool, String)>) -> ConditionState {
+    match hindered {
+        None => ConditionState::new(kind, true, ConditionReason::Confirmed, ""),
+        Some((true, message)) => ConditionState::new(kind, false, ConditionReason::Refused, message),
+        Some((false, message)) => ConditionState::new(kind, false, ConditionReason::Waiting, message),
+    }
 }
 
 #[cfg(test)]

@@ -69,6 +69,11 @@ impl Fabric {
         self.devices.get(name)
     }
 
+    /// A switch, with its name.
+    pub fn named_device(&self, name: &Name) -> Option<(&Name, &DeviceTarget)> {
+        self.devices.get_key_value(name)
+    }
+
     /// Takes what other parts requested.
     pub fn take_requests(&mut self, work: &mut Work) {
         self.queue.extend(std::mem::take(&mut work.place));

@@ -39,6 +39,8 @@ pub struct Rejection {
     pub message: String,
     /// The same request may succeed later.
     pub retryable: bool,
+    /// A part of the switch did not answer: nothing is known to be wrong with the network.
+    pub unreachable: bool,
     /// The number of rejections in a row, from 1.
     pub attempt: u32,
     /// How the network is planned.
@@ -193,6 +195,7 @@ mod tests {
             device: None,
             message: String::new(),
             retryable: true,
+            unreachable: false,
             attempt: 1,
             mode: PlanMode::Freeze,
         };

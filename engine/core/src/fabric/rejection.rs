@@ -101,7 +101,9 @@ impl Fabric {
             let (device, retryable) =
                 by.map_or((None, true), |(device, retryable)| (Some(device), retryable));
             let message = status.message.clone();
-            let rejection = Rejection { device, message, retryable, attempt: 1, mode: PlanMode::Retry };
+            let unreachable = false;
+            let rejection =
+                Rejection { device, message, retryable, unreachable, attempt: 1, mode: PlanMode::Retry };
             self.placements.update(key, |placement| placement.rejected_by = Some(rejection));
         }
     }
@@ -114,9 +116,9 @@ impl Fabric {
     /// Withholds the networks that a report rejects.
     pub fn withhold_rejected(&mut self, store: &Store, name: &Name, report: &Report, work: &mut Work) {
         let Some(device) = self.devices.get(name) else { return };
-        for (network, message) in device.rejected_networks(report) {
-            if let Some((message, retryable)) = message {
-                self.withhold(store, &network, name, &message, retryable, work);
+        for (network, rejection) in device.rejected_networks(report) {
+            if let Some(rejection) = rejection {
+                self.withhold(store, &network, name, rejection, work);
             }
         }
     }
@@ -166,8 +168,7 @@ impl Fabric {
         store: &Store,
         key: &Key,
         by: &Name,
-        message: &str,
-        retryable: bool,
+        rejection: &eno_schemas::Rejection,
         work: &mut Work,
     ) {
         let placement = self.placements.get(key);
@@ -183,8 +184,11 @@ impl Fabric {
         let (has_desired, has_surplus) = self.compare(confirmed.as_ref(), desired);
         let reduce = tried && has_desired && has_surplus;
         let mode = if reduce { PlanMode::Reduce } else { PlanMode::Freeze };
-        let message = format!("FabricDevice {by}: {message}");
-        let rejection = Rejection { device: Some(by.clone()), message, retryable, attempt, mode };
+        let eno_schemas::Rejection { item, reason, retryable, unreachable } = rejection;
+        let message = format!("FabricDevice {by}: {item}: {reason}");
+        let (retryable, unreachable) = (*retryable || *unreachable, *unreachable);
+        let rejection =
+            Rejection { device: Some(by.clone()), message, retryable, unreachable, attempt, mode };
         self.placements.update(key, |placement| {
             (placement.rejected_by, placement.confirmed) = (Some(rejection), confirmed);
         });

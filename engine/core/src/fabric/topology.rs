@@ -39,6 +39,8 @@ fn add_indices(ports: &mut Ports, device: &Name, more: &Indices) {
 pub struct Topology {
     /// By device: the names of its ports, sorted.
     ports: BTreeMap<Name, Vec<Name>>,
+    /// By device: what its ports lead to, in the same order.
+    leads: BTreeMap<Name, Vec<LeadsTo>>,
     /// By node: the ports that lead to it, as NIC, device and port index.
     nodes: HashMap<Name, Vec<(Name, Name, u16)>>,
     /// By PhysicalNetwork: the ports that lead to it.
@@ -75,6 +77,7 @@ impl Topology {
         topology.add_far_ends(&mut listed);
         for (device, ports) in &listed {
             topology.ports.insert(device.clone(), ports.keys().cloned().collect());
+            topology.leads.insert(device.clone(), ports.values().cloned().collect());
             topology.component.insert(device.clone(), device.clone());
         }
         for (device, ports) in &listed {
@@ -164,16 +167,17 @@ impl Topology {
 
     /// True when both are the same graph.
     pub fn same(&self, other: &Self) -> bool {
-        self.ports == other.ports
-            && self.nodes == other.nodes
-            && self.networks == other.networks
-            && self.links == other.links
-            && self.conflicts == other.conflicts
+        self.ports == other.ports && self.leads == other.leads && self.conflicts == other.conflicts
     }
 
     /// The names of a device's ports, by index.
     pub fn port_names(&self, device: &Name) -> &[Name] {
         self.ports.get(device).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a port of a device leads to.
+    pub fn leads_to(&self, device: &Name, index: u16) -> Option<&LeadsTo> {
+        self.leads.get(device)?.get(usize::from(index))
     }
 
     /// The connected component of the device, named after its first device.

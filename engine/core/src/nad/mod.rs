@@ -14,13 +14,14 @@ use eno_schemas::{Desired, NadDesired, Report};
 
 use crate::pods::ipam::Ipam;
 use crate::spec::Spec;
+use crate::status::hop::HopState;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Name, Target};
 
 use pools::{Pools, SubnetIndex};
 use render::{Leases, exhausted, render};
-use target::{NadState, NadTarget};
+use target::NadTarget;
 use templates::Templates;
 use users::Users;
 
@@ -89,7 +90,7 @@ impl Nads {
         let nad = self.targets.entry(key.clone()).or_insert_with(|| NadTarget::new(uid.clone()));
         let nothing = target::desired(key, &nad.uid, None);
         nad.want(&nothing, &nothing);
-        if nad.hop() == NadState::Confirmed {
+        if nad.hop() == HopState::Confirmed {
             self.targets.remove(key);
             work.forget.push(target_of(key));
         } else {
@@ -120,7 +121,7 @@ impl Nads {
         nad.report(report);
         if store.contains(key) {
             work.evaluate.insert(key.clone());
-        } else if nad.hop() == NadState::Confirmed {
+        } else if nad.hop() == HopState::Confirmed {
             self.targets.remove(key);
             work.forget.push(target_of(key));
         }

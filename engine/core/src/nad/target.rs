@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use eno_schemas::{
-    Cni, Desired, Failure, InterfaceType, NadDesired, NadOwner, NadVlans, Outcome, Report, VlanAttachment,
-    VlanId, VlanType,
+    Cni, Desired, Failure, InterfaceType, Item, NadDesired, NadOwner, NadVlans, Outcome, Rejection, Report,
+    VlanAttachment, VlanId, VlanType,
 };
 
 use crate::spec::Plugin;
+use crate::status::hop::HopState;
 use crate::{Key, Name};
 
 /// The state of one NAD.
@@ -29,24 +30,8 @@ pub struct NadTarget {
 struct LastReport {
     /// The hash of the reported state.
     hash: Box<str>,
-    /// The failure or the first rejection.
-    problem: Option<Box<Failure>>,
-}
-
-/// The state of a NAD.
-#[derive(Debug, PartialEq, Eq)]
-pub enum NadState<'a> {
-    /// Read back as desired.
-    Confirmed,
-    /// Not confirmed yet.
-    Waiting,
-    /// Refused by the driver.
-    Refused {
-        /// The driver's message.
-        reason: &'a str,
-        /// The same request may succeed later.
-        retryable: bool,
-    },
+    /// The rejections. A failure counts as one, since the NAD is all that the report is about.
+    rejected: Vec<Rejection>,
 }
 
 impl NadTarget {
@@ -73,30 +58,20 @@ impl NadTarget {
 
     /// Processes a report of the driver.
     pub fn report(&mut self, report: Report) {
-        let problem = match report.outcome {
+        let rejected = match report.outcome {
             Outcome::Held | Outcome::RolledBack { .. } | Outcome::Progress { .. } => return,
-            Outcome::Failed(failure) => Some(Box::new(failure)),
-            Outcome::Applied => report.rejected.into_iter().next().map(|rejection| {
-                Box::new(Failure {
-                    reason: rejection.reason,
-                    retryable: rejection.retryable,
-                    unreachable: false,
-                })
-            }),
+            Outcome::Failed(Failure { reason, retryable, unreachable }) => {
+                vec![Rejection { item: Item::TARGET, reason, retryable, unreachable }]
+            }
+            Outcome::Applied => report.rejected,
         };
-        self.reported = Some(LastReport { hash: report.generation.hash.into_boxed_str(), problem });
+        self.reported = Some(LastReport { hash: report.generation.hash.into_boxed_str(), rejected });
     }
 
     /// Its state.
-    pub fn hop(&self) -> NadState<'_> {
-        match self.reported.as_ref().filter(|last| last.hash == self.hash) {
-            None => NadState::Waiting,
-            Some(LastReport { problem: None, .. }) => NadState::Confirmed,
-            Some(LastReport { problem: Some(problem), .. }) if problem.unreachable => NadState::Waiting,
-            Some(LastReport { problem: Some(problem), .. }) => {
-                NadState::Refused { reason: &problem.reason, retryable: problem.retryable }
-            }
-        }
+    pub fn hop(&self) -> HopState<'_> {
+        let last = self.reported.as_ref().filter(|last| last.hash == self.hash);
+        HopState::of_report(last.into_iter().flat_map(|last| &last.rejected), last.is_some(), None)
     }
 
     /// The part of a ready attachment's inputs that is about the NAD. Leases don't change it.

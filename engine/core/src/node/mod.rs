@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use eno_schemas::{Desired, HostNetwork, NodePod, Report, VlanId, VlanSet};
 
-use crate::fabric::device::HopState;
+use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Effect, Key, Kind, Name, Target};
@@ -58,6 +58,11 @@ impl Nodes {
     /// A node.
     pub fn node(&self, name: &str) -> Option<&NodeTarget> {
         self.targets.get(name)
+    }
+
+    /// A node that is ready, with its name.
+    pub(crate) fn ready_node(&self, name: &Name) -> Option<(&Name, &NodeTarget)> {
+        self.targets.get_key_value(name).filter(|(_, node)| node.ready)
     }
 
     /// Adds a node or updates its readiness. Returns true when it is new.
@@ -219,7 +224,7 @@ impl Nodes {
         vlan: Option<VlanId>,
         mtu: Option<u32>,
     ) -> HopState<'a> {
-        let Some(placed) = self.points.get(point) else { return HopState::Waiting };
+        let Some(placed) = self.points.get(point) else { return HopState::Waiting(Wait::Report) };
         let usage = self.usage.get(point).and_then(|usages| usages.get(network));
         let mut since = placed.since.get(network).copied().unwrap_or(self.version);
         since = since.max(node.points.get(point).copied().unwrap_or(self.version));
@@ -268,7 +273,7 @@ impl Nodes {
             let Some(placed) = self.points.get(point) else { continue };
             let mut whole = placed.blocked.is_empty();
             for (network, shape) in self.networks_of(point) {
-                if self.hop(node, point, network, None, None) != HopState::Confirmed {
+                if !self.hop(node, point, network, None, None).is_there() {
                     whole = false;
                 } else if matches!(shape, Shape::Ovs { .. }) {
                     bridges.insert(Name::from(network.as_str()));

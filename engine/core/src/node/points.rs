@@ -202,6 +202,13 @@ impl Nodes {
         })
     }
 
+    /// The NICs by which a network leads to the fabric.
+    pub(crate) fn nics_of<'a>(&'a self, network: &'a str) -> impl Iterator<Item = &'a str> {
+        let shape = self.owner_of(network).and_then(|point| self.shape(point, network));
+        let itself = matches!(shape, Some(Shape::Master { bond }) if bond.is_empty()).then_some(network);
+        itself.into_iter().chain(shape.into_iter().flat_map(Shape::nics).map(String::as_str))
+    }
+
     /// The shape of a network of a connection point.
     pub(super) fn shape(&self, point: &Name, network: &str) -> Option<&Shape> {
         self.points.get(point)?.shapes.get(network)

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use crate::fabric::device::HopState;
 use crate::node::demands::Demand;
 use crate::node::shape::Shape;
 use crate::node::target::NodeTarget;
 use crate::node::{NODE_DRIVER, Nodes};
 use crate::schedule::Schedule;
 use crate::status::evaluation::Evaluation;
+use crate::status::hop::{Aspect, Hop, HopState, Part, Wait};
 use crate::status::inputs::Inputs;
 use crate::{Key, Name};
 
@@ -21,88 +21,86 @@ pub(crate) struct HostStates<'a> {
     pub schedule: &'a Schedule,
 }
 
-impl HostStates<'_> {
-    /// Evaluates a connection point's own networks on its nodes.
-    pub(crate) fn evaluate_point(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        for (network, shape) in self.nodes.networks_of(&key.name) {
-            inputs.add(&(network, shape));
-        }
+impl<'a> HostStates<'a> {
+    /// Visits a connection point's own networks on its nodes.
+    pub(crate) fn visit_point(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
         for name in &*self.nodes.nodes_of(&key.name) {
-            let Some(node) = self.nodes.node(name).filter(|node| node.ready) else { continue };
+            let Some((name, node)) = self.nodes.ready_node(name) else { continue };
             for (network, shape) in self.nodes.networks_of(&key.name) {
-                let hop = self.nodes.hop(node, &key.name, network, None, None);
-                self.note_hop(evaluation, name, &hop, || format!("Node {name}: {} {network}", shape.noun()));
+                let state = self.nodes.hop(node, &key.name, network, None, None);
+                let part = Part::Network { node: name, noun: shape.noun(), network, aspect: Aspect::Whole };
+                visit(self.hop(name, part, state));
             }
         }
     }
 
-    /// Evaluates the demands of an object on each node.
-    pub(crate) fn evaluate_demands(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
-        for demand in self.nodes.objects.get(key).into_iter().flat_map(|object| &object.demands) {
-            let shape = self.nodes.shape(&demand.point, &demand.network);
-            inputs.add(&(demand, shape));
-            let noun = shape.map_or("network", Shape::noun);
+    /// Visits the demands of an object on each node.
+    pub(crate) fn visit_demands(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
+        for demand in self.demands(key) {
             for name in &*self.nodes.nodes_of(&demand.point) {
-                let Some(node) = self.nodes.node(name).filter(|node| node.ready) else { continue };
-                self.evaluate_demand(demand, noun, name, node, evaluation);
+                if let Some((name, node)) = self.nodes.ready_node(name) {
+                    self.visit_demand(demand, name, node, visit);
+                }
             }
         }
     }
 
-    fn evaluate_demand(
+    fn visit_demand(
         &self,
-        demand: &Demand,
-        noun: &str,
-        name: &Name,
-        node: &NodeTarget,
-        evaluation: &mut Evaluation,
+        demand: &'a Demand,
+        name: &'a Name,
+        node: &'a NodeTarget,
+        visit: &mut dyn FnMut(Hop<'a>),
     ) {
-        let network = &demand.network;
-        let place = || format!("Node {name}: {noun} {network}");
-        let hop = self.nodes.hop(node, &demand.point, network, None, None);
-        self.note_hop(evaluation, name, &hop, place);
-        if hop != HopState::Confirmed {
+        let Demand { point, network, .. } = demand;
+        let noun = self.nodes.shape(point, network).map_or("network", Shape::noun);
+        let part = |aspect| Part::Network { node: name, noun, network, aspect };
+        let state = self.nodes.hop(node, point, network, None, None);
+        let is_there = state.is_there();
+        visit(self.hop(name, part(Aspect::Whole), state));
+        if !is_there {
             return;
         }
         for vid in &demand.vids {
-            let hop = self.nodes.hop(node, &demand.point, network, Some(*vid), None);
-            self.note_hop(evaluation, name, &hop, || format!("{}: VLAN {vid}", place()));
+            let state = self.nodes.hop(node, point, network, Some(*vid), None);
+            visit(self.hop(name, part(Aspect::Vlan(*vid)), state));
         }
         if let Some(mtu) = demand.mtu {
-            let hop = self.nodes.hop(node, &demand.point, network, None, Some(mtu));
-            self.note_hop(evaluation, name, &hop, || format!("{}: MTU {mtu}", place()));
+            let state = self.nodes.hop(node, point, network, None, Some(mtu));
+            visit(self.hop(name, part(Aspect::Mtu(mtu)), state));
         }
     }
 
-    /// Adds the state of one hop on a node.
-    pub(crate) fn note_hop(
-        &self,
-        evaluation: &mut Evaluation,
-        name: &Name,
-        hop: &HopState<'_>,
-        what: impl Fn() -> String,
-    ) {
-        match hop {
-            HopState::Confirmed => {}
-            HopState::Refused { reason, retryable } => {
-                evaluation.reject(format!("{}: {reason}", what()), *retryable);
-            }
-            HopState::Unreachable(reason) => {
-                evaluation.unreachable.get_or_insert_with(|| format!("Node {name}: {reason}"));
-                evaluation.wait_for(name, || format!("{} waits: {reason}", what()));
-            }
-            HopState::Waiting => {
-                evaluation.wait_for(name, || format!("{} {}", what(), self.waits_for(name)));
-            }
+    /// What an object wants on the hosts.
+    fn demands(&self, key: &Key) -> impl Iterator<Item = &'a Demand> {
+        self.nodes.objects.get(key).into_iter().flat_map(|object| &object.demands)
+    }
+
+    /// Adds what a connection point wants on its nodes to its inputs.
+    pub(crate) fn add_point_inputs(&self, key: &Key, inputs: &mut Inputs) {
+        for (network, shape) in self.nodes.networks_of(&key.name) {
+            inputs.add(&(network, shape));
         }
     }
 
-    /// What a change waits for on a node, as the end of a sentence.
-    pub(crate) fn waits_for(&self, name: &str) -> String {
-        if self.schedule.live_drivers.contains(format!("{NODE_DRIVER}/{name}").as_str()) {
-            "is not confirmed yet".into()
+    /// Adds what an object wants on nodes to its inputs.
+    pub(crate) fn add_demand_inputs(&self, key: &Key, inputs: &mut Inputs) {
+        for demand in self.demands(key) {
+            inputs.add(&(demand, self.nodes.shape(&demand.point, &demand.network)));
+        }
+    }
+
+    /// A hop on a node.
+    pub(crate) fn hop(&self, node: &Name, part: Part<'a>, state: HopState<'a>) -> Hop<'a> {
+        Hop { part, state: state.waiting_for(|| self.wait(node)) }
+    }
+
+    /// What a change waits for on a node.
+    pub(crate) fn wait(&self, node: &str) -> Wait<'a> {
+        if self.schedule.live_drivers.contains(format!("{NODE_DRIVER}/{node}").as_str()) {
+            Wait::Report
         } else {
-            "waits: the agent of the node is not running".into()
+            Wait::Agent
         }
     }
 
@@ -133,7 +131,7 @@ impl HostStates<'_> {
                         format!("Node {name}: what it made there can't be removed yet: {reason}")
                     }
                     None => {
-                        format!("Node {name}: the removal of what it made there {}", self.waits_for(name))
+                        format!("Node {name}: the removal of what it made there {}", self.wait(name))
                     }
                 });
             }

@@ -8,7 +8,7 @@ use eno_schemas::{
     Rejection, Report, VlanId,
 };
 
-use crate::fabric::device::HopState;
+use crate::status::hop::{HopState, Wait};
 use crate::{Key, Name};
 
 /// Maximum of issued states that are remembered. More are never in flight at once.
@@ -58,32 +58,6 @@ pub struct NodeTarget {
     changed_networks: BTreeSet<String>,
     /// By pod bridge: the version of its last change.
     bridges_since: BTreeMap<String, u64>,
-}
-
-/// The state of one interface of a pod.
-#[derive(Debug, PartialEq, Eq)]
-pub enum LinkState<'a> {
-    /// Confirmed: read back from the target.
-    Confirmed,
-    /// Not confirmed yet.
-    Waiting,
-    /// Refused by the driver.
-    Refused {
-        /// The agent's message.
-        reason: &'a str,
-        /// The agent retries.
-        retryable: bool,
-    },
-}
-
-impl LinkState<'_> {
-    /// Why it is not there, if it was refused.
-    pub fn problem(&self) -> Option<String> {
-        match self {
-            Self::Refused { reason, .. } => Some((*reason).to_owned()),
-            Self::Confirmed | Self::Waiting => None,
-        }
-    }
 }
 
 /// The desired state of a pod of the node.
@@ -281,12 +255,11 @@ impl NodeTarget {
         self.bridges_since.get(name).copied().unwrap_or(self.desired_version)
     }
 
-    /// The rejection of a host network.
-    pub fn rejection_of(&self, network: &str) -> Option<&Rejection> {
-        self.rejected.iter().find(|rejection| {
-            let item = &rejection.item;
-            item.port.as_deref() == Some(network) && item.vlan.is_none() && item.pod.is_none()
-        })
+    /// The state of a pod bridge that interfaces need, by its rejections. These interfaces tell whether it is there.
+    pub fn pod_bridge_hop(&self, network: &str) -> HopState<'_> {
+        let is_about =
+            |item: &Item| item.port.as_deref() == Some(network) && item.vlan.is_none() && item.pod.is_none();
+        HopState::of_report(self.rejected.iter().filter(|rejection| is_about(&rejection.item)), true, None)
     }
 
     /// True when a link whose id has this prefix is in a pod or could not be removed from it.
@@ -309,24 +282,15 @@ impl NodeTarget {
     }
 
     /// An interface of a pod as observed, if it has the wanted revision, and its state.
-    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, LinkState<'_>) {
-        let Some(slot) = self.pods.get(uid) else { return (None, LinkState::Waiting) };
+    pub fn link_hop(&self, uid: &Name, id: &str) -> (Option<&AppliedLink>, HopState<'_>) {
+        let Some(slot) = self.pods.get(uid) else { return (None, HopState::Waiting(Wait::Report)) };
         let wanted = revisions(&slot.pod).find(|(own, _)| *own == id).map(|(_, revision)| revision);
         let found = self.observed_pods.get(&**uid).and_then(|links| links.get(id));
         let found = found.filter(|found| Some(found.revision.as_str()) == wanted);
-        if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers_link(uid, id)) {
-            return (found, LinkState::Refused { reason: &rejection.reason, retryable: rejection.retryable });
-        }
         let since = slot.since.get(id).copied().unwrap_or(self.desired_version);
-        let hop = match &self.failure {
-            _ if found.is_some() && self.caught_up(since) => LinkState::Confirmed,
-            Some(failure) => LinkState::Refused {
-                reason: &failure.reason,
-                retryable: failure.retryable || failure.unreachable,
-            },
-            None => LinkState::Waiting,
-        };
-        (found, hop)
+        let rejections = self.rejected.iter().filter(|rejection| rejection.item.covers_link(uid, id));
+        let is_confirmed = found.is_some() && self.caught_up(since);
+        (found, HopState::of_report(rejections, is_confirmed, self.failure.as_ref()))
     }
 
     /// True once the node has reported on a state of this process.
@@ -359,30 +323,12 @@ impl NodeTarget {
                 }
             }
         };
-        let mut rejections = self.rejected.iter().filter(covers);
-        if let Some(first) = rejections.next() {
-            let refusal = std::iter::once(first).chain(rejections).find(|rejection| !rejection.unreachable);
-            return match refusal {
-                Some(Rejection { reason, retryable, .. }) => {
-                    HopState::Refused { reason, retryable: *retryable }
-                }
-                None => HopState::Unreachable(&first.reason),
-            };
-        }
-        let there = self.observed_networks.get(name).is_some_and(|seen| {
+        let is_there = self.observed_networks.get(name).is_some_and(|seen| {
             vlan.is_none_or(|vid| seen.vlans.contains(vid))
                 && mtu.is_none_or(|requested| seen.mtu.is_some_and(|there| there >= requested))
         });
-        self.hop(there && self.caught_up(version))
-    }
-
-    fn hop(&self, there: bool) -> HopState<'_> {
-        match &self.failure {
-            _ if there => HopState::Confirmed,
-            Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
-            Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
-            None => HopState::Waiting,
-        }
+        let rejections = self.rejected.iter().filter(covers);
+        HopState::of_report(rejections, is_there && self.caught_up(version), self.failure.as_ref())
     }
 
     /// Why it is unknown whether a host network is present: the daemon that holds it did not answer.

@@ -6,10 +6,10 @@ use eno_schemas::PathMtu;
 use ipnet::IpNet;
 
 use crate::node::state::HostStates;
-use crate::node::target::LinkState;
 use crate::pods::{Entry, Grant, PodState, Pods, Provider, template};
 use crate::spec::Spec;
 use crate::status::evaluation::Evaluation;
+use crate::status::hop::{Aspect, Hop, HopState, Part, PodId, Wait};
 use crate::status::inputs::Inputs;
 use crate::store::Store;
 use crate::{ConditionReason, ConditionState, ConditionType, Config, Key, Kind, LinkEntry, Name, PodEntry};
@@ -30,90 +30,45 @@ pub(crate) struct PodStates<'a> {
     pub pods: &'a Pods,
 }
 
-/// The state of one pod of an object.
-enum PodProgress {
-    /// Everything is confirmed.
-    Confirmed,
-    /// There is nothing to wait for.
-    Idle,
-    /// Not confirmed yet: the message, and the node that it waits for.
-    Waits(String, Option<Name>),
-    /// The agent of this node could not do it, and tries again.
-    Retried(String, Name),
-    /// It can't be done: the message, and whether that may pass.
-    Refused(String, bool),
-}
-
-impl PodStates<'_> {
-    /// Evaluates what an object gives to pods. The phase of a configuration depends on it. An attachment has a
-    /// condition for it, since it is as ready for other pods.
-    pub(crate) fn evaluate_pods(&self, key: &Key, evaluation: &mut Evaluation) {
-        let is_config = key.kind != Kind::L2ServiceAttachment;
-        if is_config && !self.config.nodes {
-            return evaluation.wait(NO_AGENTS.into());
+impl<'a> PodStates<'a> {
+    /// Visits what an object gives to pods, by the names of these.
+    pub(crate) fn visit_pods(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
+        if key.kind != Kind::L2ServiceAttachment && !self.config.nodes {
+            return visit(Hop::missing(Part::Agents, NO_AGENTS));
         }
-        let Some(provider) = self.pods.providers.get(key).filter(|provider| !provider.entries.is_empty())
-        else {
+        let Some((key, provider)) = self.provider(key) else {
             let refused = self.pods.samples.get(key).and_then(|sample| sample.refused.as_ref());
-            return refused
-                .into_iter()
-                .for_each(|message| evaluation.refuse(format!("spec.sampleDeployment: {message}")));
+            return refused.into_iter().for_each(|reason| {
+                visit(Hop { part: Part::Sample, state: HopState::Refused { reason, retryable: true } });
+            });
         };
-        self.note_narrow_paths(key, provider, evaluation);
-        let mut pods = Evaluation::default();
         let mut entries: Vec<(&Name, &Entry)> = provider.entries.iter().collect();
         entries.sort_by_key(|(uid, entry)| (&entry.name, *uid));
         for (uid, entry) in entries {
-            match self.progress(key, uid, entry) {
-                PodProgress::Confirmed | PodProgress::Idle => {}
-                PodProgress::Retried(message, node) => {
-                    pods.wait_for(&node, || format!("Pod {}: {message}", entry.name));
-                }
-                PodProgress::Waits(message, node) => {
-                    let message = format!("Pod {}: {message}", entry.name);
-                    match node {
-                        Some(node) => pods.wait_for(&node, || message),
-                        None => pods.wait(message),
-                    }
-                }
-                PodProgress::Refused(message, transient) => {
-                    pods.reject(format!("Pod {}: {message}", entry.name), transient);
-                }
-            }
+            self.visit_pod(key, uid, entry, visit);
         }
-        if is_config {
-            let (refused, waiting, waits_on) = (pods.refused, pods.waiting, pods.waits_on);
-            if let Some(message) = refused {
-                evaluation.reject(message, !pods.permanent);
-            }
-            if let Some(message) = waiting {
-                evaluation.wait(message);
-            }
-            evaluation.waits_on = evaluation.waits_on.take().or(waits_on);
-            return;
-        }
-        evaluation.conditions.push(match (pods.refused, pods.waiting) {
-            (Some(message), _) => {
-                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Refused, message)
-            }
-            (None, Some(message)) => {
-                ConditionState::new(ConditionType::PodsReady, false, ConditionReason::Waiting, message)
-            }
-            (None, None) => {
-                ConditionState::new(ConditionType::PodsReady, true, ConditionReason::Confirmed, String::new())
-            }
-        });
-        evaluation.waits_on = evaluation.waits_on.take().or(pods.waits_on);
+    }
+
+    /// True when an object gives something to a pod.
+    pub(crate) fn has_pods(&self, key: &Key) -> bool {
+        self.provider(key).is_some()
+    }
+
+    /// An object that gives something to a pod.
+    fn provider(&self, key: &Key) -> Option<(&'a Key, &'a Provider)> {
+        self.pods.providers.get_key_value(key).filter(|(_, provider)| !provider.entries.is_empty())
     }
 
     /// Adds the condition PathMTU for an interface whose MTU the path does not carry: of the first pod by name.
-    fn note_narrow_paths(&self, key: &Key, provider: &Provider, evaluation: &mut Evaluation) {
+    pub(crate) fn note_narrow_paths(&self, key: &Key, evaluation: &mut Evaluation) {
+        let Some((_, provider)) = self.provider(key) else { return };
         let narrow = provider.entries.iter().filter_map(|(uid, entry)| {
             let state = self.pods.states.get(uid)?;
             let node = self.hosts.nodes.node(state.pod.node.as_ref()?)?;
-            let message = granted_parts(state.grants.get(key)?).find_map(|(link, id)| {
+            let message = granted_parts(state.grants.get(key)?).find_map(|(link, id, is_primary)| {
                 let found = node.link_hop(uid, id).0?;
-                Some(narrow_path(&link, found.mtu, found.path.as_ref()?))
+                let noun = if is_primary { "" } else { "link " };
+                Some(narrow_path(&format!("{noun}{link}"), found.mtu, found.path.as_ref()?))
             })?;
             Some((&entry.name, uid, state.pod.node.clone()?, message))
         });
@@ -134,57 +89,41 @@ impl PodStates<'_> {
         ));
     }
 
-    fn progress(&self, key: &Key, uid: &Name, entry: &Entry) -> PodProgress {
+    /// Visits what an object gives to a pod. Nothing is visited of a pod that does not run, or loses all of it.
+    fn visit_pod(&self, key: &'a Key, uid: &'a Name, entry: &'a Entry, visit: &mut dyn FnMut(Hop<'a>)) {
         if entry.withdrawal.is_some() {
-            return PodProgress::Idle;
+            return;
         }
-        if let Some(problem) = &entry.problem {
-            return PodProgress::Refused(problem.clone(), true);
+        let pod = PodId { name: &entry.name, uid };
+        if let Some(reason) = &entry.problem {
+            return visit(Hop { part: Part::Pod(pod), state: HopState::Refused { reason, retryable: true } });
         }
-        let Some(state) = self.pods.states.get(uid).filter(|state| state.runs()) else {
-            return PodProgress::Idle;
+        let Some(state) = self.pods.states.get(uid).filter(|state| state.runs()) else { return };
+        let Some((name, node)) = state.pod.node.as_ref().and_then(|name| self.hosts.nodes.ready_node(name))
+        else {
+            return;
         };
-        let Some(name) = &state.pod.node else { return PodProgress::Idle };
-        let Some(node) = self.hosts.nodes.node(name).filter(|node| node.is_ready()) else {
-            return PodProgress::Idle;
-        };
-        let awaited = self
-            .pods
-            .providers
-            .get(key)
-            .is_some_and(|provider| entry.lease_revision > provider.written_revision);
+        let provider = self.pods.providers.get(key);
+        let awaited = provider.is_some_and(|provider| entry.lease_revision > provider.written_revision);
         let Some(grant) = state.grants.get(key).filter(|_| !awaited) else {
-            return PodProgress::Waits("its addresses are being written down".into(), None);
+            return visit(Hop { part: Part::Pod(pod), state: HopState::Waiting(Wait::Leases) });
         };
+        visit(Hop { part: Part::Pod(pod), state: HopState::Confirmed });
         if !node.is_known() && self.was_complete_before(key, uid) {
-            return PodProgress::Confirmed;
+            return;
         }
         for (bridge, _) in &grant.bridges {
-            if let Some(rejection) = node.rejection_of(bridge) {
-                return refusal(
-                    format!("Node {name}: bridge {bridge}: {}", rejection.reason),
-                    rejection.retryable,
-                    name,
-                );
-            }
+            let part = Part::PodBridge { pod, node: name, bridge };
+            visit(self.hosts.hop(name, part, node.pod_bridge_hop(bridge)));
         }
-        for (link, id) in granted_parts(grant) {
-            match node.link_hop(uid, id).1 {
-                LinkState::Confirmed => {}
-                LinkState::Refused { reason, retryable } => {
-                    return refusal(format!("{link}: {reason}"), retryable, name);
-                }
-                LinkState::Waiting => {
-                    let message = format!("{link} on Node {name} {}", self.hosts.waits_for(name));
-                    return PodProgress::Waits(message, Some(name.clone()));
-                }
-            }
+        for (link, id, is_primary) in granted_parts(grant) {
+            let part = Part::Interface { pod, node: name, id, name: link, is_primary };
+            visit(self.hosts.hop(name, part, node.link_hop(uid, id).1));
         }
-        if let Some(former) = node.unwanted_link(uid, &template::link_id(key, "")) {
-            let message = format!("the removal of {former} on Node {name} {}", self.hosts.waits_for(name));
-            return PodProgress::Waits(message, Some(name.clone()));
+        if let Some(id) = node.unwanted_link(uid, &template::link_id(key, "")) {
+            let part = Part::Removal { pod, node: name, id };
+            visit(self.hosts.hop(name, part, HopState::Waiting(Wait::Report)));
         }
-        PodProgress::Confirmed
     }
 
     /// True when the last status showed all interfaces of a pod.
@@ -199,7 +138,7 @@ impl PodStates<'_> {
 
     /// The entries of pods in the status of an object.
     pub(crate) fn entries(&self, key: &Key) -> Vec<PodEntry> {
-        let Some(provider) = self.pods.providers.get(key) else { return Vec::new() };
+        let Some((key, provider)) = self.provider(key) else { return Vec::new() };
         let mut entries: Vec<PodEntry> = provider
             .entries
             .iter()
@@ -233,17 +172,26 @@ impl PodStates<'_> {
         entries
     }
 
-    fn problem_of(&self, key: &Key, uid: &Name, entry: &Entry, state: Option<&PodState>) -> Option<String> {
+    fn problem_of(
+        &self,
+        key: &'a Key,
+        uid: &'a Name,
+        entry: &'a Entry,
+        state: Option<&PodState>,
+    ) -> Option<String> {
         if entry.withdrawal.is_some() {
             return Some("what it was given is being taken back".into());
         }
         if entry.problem.is_none() && state.is_some_and(|state| !state.runs()) {
             return Some("it waits until its first container runs".into());
         }
-        match self.progress(key, uid, entry) {
-            PodProgress::Refused(message, _) | PodProgress::Retried(message, _) => Some(message),
-            _ => None,
-        }
+        let mut problem = None;
+        self.visit_pod(key, uid, entry, &mut |hop| {
+            if problem.is_none() && hop.state.problem().is_some() {
+                problem = hop.message_in_pod();
+            }
+        });
+        problem
     }
 
     /// The interfaces of an object that are present in a pod.
@@ -286,24 +234,31 @@ impl PodStates<'_> {
                 None => format!(
                     "Pod {} on Node {name}: the removal of what it was given {}",
                     entry.name,
-                    self.hosts.waits_for(name)
+                    self.hosts.wait(name)
                 ),
             });
         }
         None
     }
 
-    /// Evaluates a Bridge on the nodes where it is wanted.
-    pub(crate) fn evaluate_bridge(&self, key: &Key, evaluation: &mut Evaluation, inputs: &mut Inputs) {
+    /// Visits a Bridge on the nodes where it is wanted.
+    pub(crate) fn visit_bridge(&self, key: &Key, visit: &mut dyn FnMut(Hop<'a>)) {
         if !self.config.nodes {
-            return evaluation.wait(NO_AGENTS.into());
+            return visit(Hop::missing(Part::Agents, NO_AGENTS));
         }
         let Some(spec) = self.store.effective(key, Spec::bridge) else { return };
-        inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
         for name in self.pods.bridge_nodes(&spec.name) {
-            let Some(node) = self.hosts.nodes.node(name).filter(|node| node.is_ready()) else { continue };
-            let hop = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
-            self.hosts.note_hop(evaluation, name, &hop, || format!("Node {name}: bridge {}", spec.name));
+            let Some((name, node)) = self.hosts.nodes.ready_node(name) else { continue };
+            let state = node.network_hop(&spec.name, None, None, node.bridge_since(&spec.name));
+            let (network, aspect) = (spec.name.as_str(), Aspect::Whole);
+            visit(self.hosts.hop(name, Part::Network { node: name, noun: "bridge", network, aspect }, state));
+        }
+    }
+
+    /// Adds what a Bridge is to its inputs.
+    pub(crate) fn add_bridge_inputs(&self, key: &Key, inputs: &mut Inputs) {
+        if let Some(spec) = self.store.effective(key, Spec::bridge).filter(|_| self.config.nodes) {
+            inputs.add(&(&spec.name, &spec.cidrs, spec.mtu));
         }
     }
 
@@ -322,14 +277,6 @@ impl PodStates<'_> {
     }
 }
 
-fn refusal(message: String, retryable: bool, node: &Name) -> PodProgress {
-    if retryable {
-        PodProgress::Retried(message + "; it is retried", node.clone())
-    } else {
-        PodProgress::Refused(message, false)
-    }
-}
-
 fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
     let PathMtu { interface, mtu: there, overhead } = path;
     let needed = match overhead {
@@ -339,8 +286,8 @@ fn narrow_path(link: &str, mtu: u32, path: &PathMtu) -> String {
     format!("{link} has an MTU of {mtu}{needed}, but {interface} on its way has {there}")
 }
 
-/// The names and ids of the parts of a grant.
-fn granted_parts(grant: &Grant) -> impl Iterator<Item = (String, &str)> {
-    let links = grant.links.iter().map(|(name, link)| (format!("link {name}"), link.id.as_str()));
-    links.chain(grant.primary.iter().map(|primary| (primary.name.clone(), primary.id.as_str())))
+/// The names and ids of the parts of a grant, and whether each is the primary interface.
+fn granted_parts(grant: &Grant) -> impl Iterator<Item = (&str, &str, bool)> {
+    let links = grant.links.iter().map(|(name, link)| (&**name, link.id.as_str(), false));
+    links.chain(grant.primary.iter().map(|primary| (primary.name.as_str(), primary.id.as_str(), true)))
 }

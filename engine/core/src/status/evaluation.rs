@@ -1,6 +1,7 @@
 //! The findings about an object, from which its phase and conditions follow.
 
 use crate::spec::Cause;
+use crate::status::hop::{Hop, HopState, Wait};
 use crate::{ConditionState, ConditionType, Name};
 
 /// The findings about an object, from which its phase and conditions follow.
@@ -29,7 +30,7 @@ pub(crate) struct Evaluation {
     pub conditions: Vec<ConditionState>,
     /// The parts of its path, each with its condition type and what hinders it: whether it was refused, and the
     /// message.
-    pub hops: Vec<(ConditionType, Option<(bool, String)>)>,
+    pub parts: Vec<(ConditionType, Option<(bool, String)>)>,
     /// The message when the object is gone, such as what may be left on nodes that are not ready.
     pub final_message: String,
 }
@@ -40,46 +41,47 @@ impl Evaluation {
         Self { cause: Some(cause), permanent: cause == Cause::Spec, ..Self::default() }
     }
 
-    /// Refuses it with a transient error.
-    pub fn refuse(&mut self, message: String) {
-        self.reject(message, true);
-    }
-
-    /// Refuses it. `transient`: the error may pass while the spec stays as it is. The first message stays.
-    pub fn reject(&mut self, message: String, transient: bool) {
-        if self.refused.is_none() {
-            (self.refused, self.permanent) = (Some(message), !transient);
+    /// Takes a hop of its path into account. The first messages stay.
+    pub fn add(&mut self, hop: &Hop<'_>) {
+        if self.unreachable.is_none() {
+            self.unreachable = hop.unreachable_target();
         }
-    }
-
-    /// Waits. The first message stays.
-    pub fn wait(&mut self, message: String) {
-        self.wait_with(|| message);
-    }
-
-    /// Waits; the message is made only if it is the first.
-    pub fn wait_with(&mut self, message: impl FnOnce() -> String) {
-        self.waiting.get_or_insert_with(message);
-    }
-
-    /// Waits for a node. The object is evaluated again when the node reports.
-    pub fn wait_for(&mut self, node: &Name, message: impl FnOnce() -> String) {
-        if self.waits_on.is_none() {
-            self.waits_on = Some(node.clone());
-        }
-        if self.waiting.is_none() {
-            self.waiting = Some(message());
+        match &hop.state {
+            state if state.is_there() => {}
+            HopState::Refused { retryable, .. } if !hop.is_retried() => {
+                if self.refused.is_none() {
+                    (self.refused, self.permanent) = (hop.message(), !retryable);
+                }
+            }
+            state => {
+                if self.waits_on.is_none() {
+                    self.waits_on = hop.part.node().cloned();
+                }
+                if *state == HopState::Waiting(Wait::Drift) && self.drifted.is_none() {
+                    self.drifted = hop.message();
+                }
+                if self.waiting.is_none() {
+                    self.waiting = hop.message();
+                }
+            }
         }
     }
 
     /// Adds the findings about one part of the path.
-    pub fn add_hop(&mut self, kind: ConditionType, part: Self) {
-        let hindered = part.refused.clone().map(|message| (true, message));
-        self.hops.push((kind, hindered.or_else(|| part.waiting.clone().map(|message| (false, message)))));
-        part.refused.into_iter().for_each(|message| self.reject(message, !part.permanent));
-        part.waiting.into_iter().for_each(|message| self.wait(message));
+    pub fn add_part(&mut self, kind: ConditionType, part: Self) {
+        self.parts.push((kind, part.hindrance()));
+        if self.refused.is_none() && part.refused.is_some() {
+            (self.refused, self.permanent) = (part.refused, part.permanent);
+        }
+        self.waiting = self.waiting.take().or(part.waiting);
         self.waits_on = self.waits_on.take().or(part.waits_on);
         self.unreachable = self.unreachable.take().or(part.unreachable);
         self.drifted = self.drifted.take().or(part.drifted);
+    }
+
+    /// What hinders it: whether it was refused, and the message.
+    pub fn hindrance(&self) -> Option<(bool, String)> {
+        let refused = self.refused.clone().map(|message| (true, message));
+        refused.or_else(|| Some((false, self.waiting.clone()?)))
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod condition;
 pub mod evaluation;
+pub mod hop;
 pub mod inputs;
 pub mod pods;
 

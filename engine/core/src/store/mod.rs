@@ -71,6 +71,11 @@ impl Store {
         self.records.get(key)
     }
 
+    /// The key of an object.
+    pub fn key<'a>(&'a self, key: &Key) -> Option<&'a Key> {
+        self.records.get_key_value(key).map(|(key, _)| key)
+    }
+
     /// The record of an object, to be changed.
     pub fn get_mut(&mut self, key: &Key) -> Option<&mut Record> {
         self.records.get_mut(key)

@@ -15,6 +15,7 @@ use crate::event::Config;
 use crate::fabric::changes::{Changes, Extent, Owners};
 use crate::fabric::topology::Indices;
 use crate::spec::DeviceSpec;
+use crate::status::hop::{HopState, Wait};
 use crate::status::{LastTransaction, PortMemory};
 use crate::{ConditionType, Key, Name};
 
@@ -82,24 +83,6 @@ struct LeavingPort {
     since: u64,
     /// Its configuration before its first VLAN of ours.
     before: Option<PortBefore>,
-}
-
-/// The state of one hop of a path, such as one VLAN on one port.
-#[derive(Debug, PartialEq, Eq)]
-pub enum HopState<'a> {
-    /// Confirmed: read back from the target.
-    Confirmed,
-    /// Not confirmed yet.
-    Waiting,
-    /// The device or its driver refused it.
-    Refused {
-        /// The message of the driver.
-        reason: &'a str,
-        /// The same request may succeed later.
-        retryable: bool,
-    },
-    /// The device does not answer.
-    Unreachable(&'a str),
 }
 
 impl DeviceTarget {
@@ -341,12 +324,13 @@ impl DeviceTarget {
         self.ports.iter().filter(|port| port.closed).map(|port| port.name.as_str())
     }
 
-    /// The networks whose issued change a report rejects, each with the device's message and whether a retry may
-    /// help. `None`: the network has changed again since.
-    pub fn rejected_networks(&self, report: &Report) -> BTreeMap<Key, Option<(String, bool)>> {
+    /// The networks whose issued change a report rejects, each with the rejection. `None`: the network has changed
+    /// again since.
+    pub fn rejected_networks<'a>(&self, report: &'a Report) -> BTreeMap<Key, Option<&'a Rejection>> {
         let mut refused = BTreeMap::new();
         let Some(extent) = self.changes.extent(&report.generation.hash) else { return refused };
-        for Rejection { item, reason, retryable, .. } in &report.rejected {
+        for rejection in &report.rejected {
+            let item = &rejection.item;
             let vids = match item.vlan {
                 Some(vid) => vec![vid],
                 None => self.changes.open_vlans().collect(),
@@ -356,8 +340,7 @@ impl DeviceTarget {
                     let name =
                         |index: &u16| self.ports.get(usize::from(*index)).map_or("", |port| &port.name);
                     if ports.iter().any(|index| item.covers(vid, name(index))) {
-                        let message = || (!since).then(|| (format!("{item}: {reason}"), *retryable));
-                        refused.entry(network.clone()).or_insert_with(message);
+                        refused.entry(network.clone()).or_insert((!since).then_some(rejection));
                     }
                 }
             }
@@ -413,27 +396,25 @@ impl DeviceTarget {
     pub fn hop(&self, vid: VlanId, index: u16) -> HopState<'_> {
         let index = usize::from(index);
         let port = self.ports.get(index).map_or("", |port| &port.name);
-        if let Some(rejection) = self.rejected.iter().find(|rejection| rejection.item.covers(vid, port)) {
-            return HopState::Refused { reason: &rejection.reason, retryable: rejection.retryable };
-        }
-        let there = self.applied.as_ref().is_some_and(|observed| {
+        let is_there = self.applied.as_ref().is_some_and(|observed| {
             observed.vlans.contains(vid) && observed.ports.get(index).is_some_and(|v| v.contains(vid))
         });
-        if there && self.known && !self.changes.is_open(vid) {
-            return HopState::Confirmed;
-        }
-        match &self.failure {
-            Some(failure) if failure.unreachable => HopState::Unreachable(&failure.reason),
-            // The failure is of the device, not of this VLAN.
-            Some(failure) => HopState::Refused { reason: &failure.reason, retryable: true },
-            None => HopState::Waiting,
-        }
+        let is_confirmed = is_there && self.known && !self.changes.is_open(vid);
+        let rejections = self.rejected.iter().filter(|rejection| rejection.item.covers(vid, port));
+        HopState::of_report(rejections, is_confirmed, self.failure.as_ref())
+            .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })
     }
 
-    /// True when `vid` is waiting on every port for the device to report, without a rejection, failure or drift.
-    pub fn only_waits(&self, vid: VlanId) -> bool {
-        let open = !self.known || self.changes.is_open(vid);
-        open && self.rejected.is_empty() && self.failure.is_none() && !self.leaves_drift()
+    /// The state of the device as a whole. A failure is its own, so it says whether a retry may help.
+    pub fn own_hop(&self) -> HopState<'_> {
+        match &self.failure {
+            Some(Failure { reason, retryable, unreachable: false }) => {
+                HopState::Refused { reason, retryable: *retryable }
+            }
+            Some(failure) => HopState::Unreachable { reason: &failure.reason, was_confirmed: false },
+            None if self.known => HopState::Confirmed,
+            None => HopState::Waiting(Wait::Report),
+        }
     }
 
     /// True when no removed VLAN of `network` is left on the device. A network that was removed before this process
