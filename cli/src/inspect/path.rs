@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, Key, Kind, Name, desired_state};
+use eno_engine::forecast::{ClusterState, HopState, Key, Kind, Name, desired_state};
 use eno_engine::trace::{self, Messages};
-use eno_schemas::{Applied, Command, Desired, FabricDesired, FabricPort, Outcome, Report, VlanSet};
+use eno_schemas::{
+    Applied, Command, Desired, FabricDesired, FabricPort, Item, Outcome, Rejection, Report, VlanSet,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -262,7 +264,7 @@ pub(crate) fn failing_switches<'a>(
         let mut failing = VlanSet::EMPTY;
         let (state, _) = switch_progress(world, reports, driver, switch, |report| {
             failing = unconfirmed(report, desired);
-            outcome(report, true)
+            state_of(report, [], true)
         });
         let is_failing = |vid| failing.contains(vid) || state == State::Unreachable;
         for vlan in desired.vlans.iter().filter(|vlan| is_failing(vlan.vid)) {
@@ -326,31 +328,48 @@ pub(crate) fn evaluate<'a>(
 ) -> (State, String) {
     let carriers: Vec<(&String, VlanSet)> =
         ports.into_iter().map(|port| (&port.name, port.vlans.intersection(vlans))).collect();
-    let refused = report.rejected.iter().find(|rejection| {
+    let rejections = report.rejected.iter().filter(|rejection| {
         vlans.iter().any(|vid| rejection.item.covers(vid, ""))
             || carriers.iter().any(|(port, on_it)| on_it.iter().any(|vid| rejection.item.covers(vid, port)))
     });
-    if let Some(rejection) = refused {
-        let state = if rejection.unreachable { State::Unreachable } else { State::Refused };
-        return (state, format!("{}: {}", rejection.item, rejection.reason));
-    }
     let is_applied = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
     if vlans.is_subset(made)
         && carriers.iter().all(|(port, on_it)| {
             on_it.is_empty() || ports.get(*port).is_some_and(|carried| on_it.is_subset(carried))
         }));
-    outcome(report, is_applied)
+    state_of(report, rejections, is_applied)
 }
 
-/// The progress of a part of a target that is applied, or not.
-pub(crate) fn outcome(report: &Report, is_applied: bool) -> (State, String) {
-    match &report.outcome {
-        Outcome::Failed(failure) if failure.unreachable => (State::Unreachable, failure.reason.to_string()),
-        _ if is_applied => (State::Confirmed, String::new()),
-        Outcome::Failed(failure) => (State::Refused, failure.reason.to_string()),
-        Outcome::Held => (State::Waiting, "verified, and held until the other switches have verified".into()),
-        Outcome::RolledBack { reason } => (State::Waiting, format!("rolled back: {reason}")),
-        Outcome::Progress { message } => (State::Waiting, message.to_string()),
-        Outcome::Applied => (State::Waiting, String::new()),
+/// The state of a part of a target by its last report, as the core decides it, and an explanation. `rejections`: those
+/// that cover the part.
+pub(crate) fn state_of<'a>(
+    report: &'a Report,
+    rejections: impl IntoIterator<Item = &'a Rejection>,
+    is_applied: bool,
+) -> (State, String) {
+    let rejection = HopState::deciding(rejections);
+    let failure = match &report.outcome {
+        Outcome::Failed(failure) => Some(failure),
+        _ => None,
+    };
+    // The place of an interface says which one it is.
+    let is_named = |item: &Item| *item == Item::TARGET || item.link.is_some();
+    let explain = |reason: &str| match rejection.filter(|rejection| !is_named(&rejection.item)) {
+        Some(Rejection { item, .. }) => format!("{item}: {reason}"),
+        None => reason.to_owned(),
+    };
+    match HopState::of_report(rejection, is_applied, failure) {
+        HopState::Confirmed => (State::Confirmed, String::new()),
+        HopState::Refused { reason, .. } => (State::Refused, explain(reason)),
+        HopState::Unreachable { reason, .. } => (State::Unreachable, explain(reason)),
+        HopState::Waiting(_) | HopState::Missing(_) => {
+            let message = match &report.outcome {
+                Outcome::Held => "verified, and held until the other switches have verified".into(),
+                Outcome::RolledBack { reason } => format!("rolled back: {reason}"),
+                Outcome::Progress { message } => message.to_string(),
+                Outcome::Applied | Outcome::Failed(_) => String::new(),
+            };
+            (State::Waiting, message)
+        }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::progress::network_progress;
 use super::{Builder, Hop, Inputs, Part, Tier, network_key};
 use crate::inspect::cabling::End;
-use crate::inspect::path::{NAD_DRIVER, NODE_DRIVER, State, outcome};
+use crate::inspect::path::{NAD_DRIVER, NODE_DRIVER, State, state_of};
 use crate::inspect::status::conditions;
 
 impl Builder<'_> {
@@ -159,10 +159,7 @@ impl Builder<'_> {
         let (state, message) = if reports.are_known() && nad.is_some() {
             reports.progress(NAD_DRIVER, name, |report| {
                 let present = matches!(report.applied, Some(Applied::Nad { present: true }));
-                match report.rejected.first() {
-                    Some(rejection) => (State::Refused, rejection.reason.to_string()),
-                    None => outcome(report, present),
-                }
+                state_of(report, &report.rejected, present)
             })
         } else {
             self.by_condition(key, "NADReady")

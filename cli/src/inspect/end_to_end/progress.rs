@@ -2,7 +2,7 @@
 
 use eno_schemas::{Applied, AppliedLink, HostNetwork, Item, PodLink, Report, VlanSet};
 
-use crate::inspect::path::{State, outcome};
+use crate::inspect::path::{State, state_of};
 
 /// The progress of VLANs on a network of a host, and its MTU.
 pub(super) fn network_progress(
@@ -26,10 +26,8 @@ pub(super) fn network_progress(
         _ => None,
     };
     let mtu = applied.and_then(|applied| applied.mtu);
-    if let Some(rejection) = report.rejected.iter().find(|rejection| covers(&rejection.item)) {
-        return ((State::Refused, format!("{}: {}", rejection.item, rejection.reason)), mtu);
-    }
-    (outcome(report, applied.is_some_and(|applied| desired.is_subset(&applied.vlans))), mtu)
+    let rejections = report.rejected.iter().filter(|rejection| covers(&rejection.item));
+    (state_of(report, rejections, applied.is_some_and(|applied| desired.is_subset(&applied.vlans))), mtu)
 }
 
 /// The progress of an interface in a pod, and what is observed of it.
@@ -42,8 +40,7 @@ pub(super) fn link_progress<'a>(
         Some(Applied::Node { pods, .. }) => pods.get(uid).and_then(|links| links.get(&link.id)),
         _ => None,
     };
-    if let Some(rejection) = report.rejected.iter().find(|one| one.item.covers_link(uid, &link.id)) {
-        return ((State::Refused, rejection.reason.to_string()), applied);
-    }
-    (outcome(report, applied.is_some_and(|applied| applied.revision == link.revision)), applied)
+    let rejections = report.rejected.iter().filter(|one| one.item.covers_link(uid, &link.id));
+    let is_applied = applied.is_some_and(|applied| applied.revision == link.revision);
+    (state_of(report, rejections, is_applied), applied)
 }

@@ -1,11 +1,12 @@
 //! Paths of small clusters. The desired state is that of the engine's own core.
 
 use eno_engine::forecast::{Part as Listed, desired_state};
-use eno_schemas::{Applied, Generation, Outcome, Report};
+use eno_schemas::{Applied, AppliedNetwork, Failure, Generation, Item, Outcome, Rejection, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::inspect::path::NODE_DRIVER;
 
 const LABEL: &str = "cp.eno.k8s.io/made";
 
@@ -111,10 +112,13 @@ impl Cluster {
         hops.map(|hop| format!("{} {}", hop.id, hop.state.as_str())).collect()
     }
 
-    /// All switches report that they have what is desired.
+    /// All switches report that they have what is desired, and so does the agent of node1.
     fn confirm(&mut self) {
         self.reports = Reports::new(BTreeMap::new(), &self.world);
-        for (switch, (driver, desired)) in &self.fabric.switches {
+        let network = AppliedNetwork { vlans: "100".parse().expect("a set"), mtu: None };
+        let networks = BTreeMap::from([("br".to_owned(), network)]);
+        self.report(NODE_DRIVER, "node1", Applied::Node { networks, pods: BTreeMap::new() });
+        for (switch, (driver, desired)) in self.fabric.switches.clone() {
             let applied = Applied::Fabric {
                 vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
                 ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
@@ -122,21 +126,37 @@ impl Cluster {
                 closed: None,
                 before: BTreeMap::new(),
             };
-            let report = Report {
-                driver: driver.clone(),
-                target: switch.clone(),
-                instance: "i".into(),
-                generation: Generation { term: 1, sequence: 1, hash: String::new() },
-                at: String::new(),
-                outcome: Outcome::Applied,
-                applied: Some(applied),
-                rejected: Vec::new(),
-                notes: Vec::new(),
-                device: None,
-                change: None,
-            };
-            self.reports.set(driver, switch, Some(report));
+            self.report(&driver, &switch, applied);
         }
+    }
+
+    fn report(&mut self, driver: &str, target: &str, applied: Applied) {
+        let report = Report {
+            driver: driver.to_owned(),
+            target: target.to_owned(),
+            instance: "i".into(),
+            generation: Generation { term: 1, sequence: 1, hash: String::new() },
+            at: String::new(),
+            outcome: Outcome::Applied,
+            applied: Some(applied),
+            rejected: Vec::new(),
+            notes: Vec::new(),
+            device: None,
+            change: None,
+        };
+        self.reports.set(driver, target, Some(report));
+    }
+
+    /// The state of a hop of the attachment `x` when the last report on a target is changed.
+    fn state_after(&self, hop: &str, driver: &str, target: &str, change: impl FnOnce(&mut Report)) -> State {
+        let Self { world, desired, fabric, cabling, reports } = self;
+        let mut reports = reports.clone();
+        let mut report = reports.get(driver, target).expect("a report").clone();
+        change(&mut report);
+        reports.set(driver, target, Some(report));
+        let key = Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into());
+        let hops = path(Inputs { world, desired, fabric, cabling, reports: &reports }, &key).hops;
+        hops.iter().find(|one| one.id == hop).expect("the hop").state
     }
 }
 
@@ -156,7 +176,9 @@ fn path_leads_from_the_bridge_to_the_gateway() {
     cluster.confirm();
     let hops = cluster.hops("x");
     assert_eq!(hops[3..], ["port:leaf1:1 confirmed", "switch:spine1 confirmed", "port:leaf2:48 confirmed"]);
-    assert_eq!(hops[1], "bridge:node1:br waiting", "no agent has reported");
+    assert_eq!(hops[1], "bridge:node1:br confirmed");
+    cluster.reports.set(NODE_DRIVER, "node1", None);
+    assert_eq!(cluster.hops("x")[1], "bridge:node1:br waiting", "no agent has reported");
     let key = Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into());
     let links = cluster.path(&key).links.into_iter().map(|link| format!("{} > {}", link.from, link.to));
     let expected = [
@@ -167,6 +189,30 @@ fn path_leads_from_the_bridge_to_the_gateway() {
         "switch:spine1 > port:leaf2:48",
     ];
     assert_eq!(links.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn states_of_hops_are_those_of_the_core() {
+    let point = point("p", "a", "ovs", &json!({ "BridgeName": "br" }));
+    let mut cluster = Cluster::new([fabric(), vec![point, attachment("x", "p")]].concat());
+    cluster.confirm();
+    for (hop, driver, target, item) in [
+        ("port:leaf1:1", "netconf", "leaf1", Item::port("1")),
+        ("bridge:node1:br", NODE_DRIVER, "node1", Item::port("br")),
+    ] {
+        let state = |change: &dyn Fn(&mut Report)| cluster.state_after(hop, driver, target, change);
+        let failed = |unreachable| {
+            let failure = Failure { reason: "no".into(), retryable: true, unreachable };
+            state(&|report| report.outcome = Outcome::Failed(failure.clone()))
+        };
+        // What is there stays confirmed when something else fails.
+        assert_eq!((failed(true), failed(false)), (State::Unreachable, State::Confirmed), "{hop}");
+        let refused = Rejection::permanent(item, "no");
+        let unanswered = Rejection { unreachable: true, ..refused.clone() };
+        let rejected = |rejections: &[Rejection]| state(&|report| report.rejected = rejections.to_vec());
+        assert_eq!(rejected(std::slice::from_ref(&unanswered)), State::Unreachable, "{hop}");
+        assert_eq!(rejected(&[unanswered.clone(), refused.clone()]), State::Refused, "{hop}");
+    }
 }
 
 #[test]

@@ -6,13 +6,13 @@ use axum::Json;
 use axum::extract::State;
 use eno_engine::callbacks::Undelivered;
 use eno_engine::forecast::{Key, Kind};
-use eno_schemas::Report;
+use eno_schemas::Outcome;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Missing, commands, missing};
 use crate::inspect::output::name;
-use crate::inspect::path::{NODE_DRIVER, State as Progress, failing_switches, networks, outcome};
+use crate::inspect::path::{NODE_DRIVER, State as Progress, failing_switches, networks, state_of};
 use crate::inspect::remedy::{Stage, remedy, stage};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::ui::App;
@@ -200,7 +200,8 @@ fn node(state: &state::State, name: &str, ready: bool) -> Node {
     let desired = state.desired.nodes.get(name);
     let report = state.reports.get(NODE_DRIVER, name);
     let progress = report.map(|report| {
-        let (progress, text) = progress_of(report);
+        let is_applied = matches!(report.outcome, Outcome::Applied);
+        let (progress, text) = state_of(report, &report.rejected, is_applied);
         (progress, state.reports.text(NODE_DRIVER, text))
     });
     let (progress, message) = progress.map_or((None, String::new()), |(one, text)| (Some(one), text));
@@ -211,14 +212,6 @@ fn node(state: &state::State, name: &str, ready: bool) -> Node {
         message,
         networks: desired.map_or(0, |desired| desired.networks.len()),
         links: desired.map_or(0, |desired| desired.pods.values().map(|pod| pod.links.len()).sum()),
-    }
-}
-
-/// The progress of a whole target.
-fn progress_of(report: &Report) -> (Progress, String) {
-    match report.rejected.first() {
-        Some(rejection) => (Progress::Refused, format!("{}: {}", rejection.item, rejection.reason)),
-        None => outcome(report, matches!(report.outcome, eno_schemas::Outcome::Applied)),
     }
 }
 

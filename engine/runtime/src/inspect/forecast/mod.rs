@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use eno_schemas::{Desired, FabricDesired, NadDesired, NodeDesired};
 use kube::api::DynamicObject;
 
-pub use eno_core::{Key, Kind, Name};
+pub use eno_core::{HopState, Key, Kind, Name};
 
 pub(crate) use cluster_state::clean;
 pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
