@@ -161,7 +161,7 @@ impl Schedule {
         self.purges.push((target, driver));
     }
 
-    fn is_removing(&self, target: &Target, driver: &str) -> bool {
+    pub(super) fn is_removing(&self, target: &Target, driver: &str) -> bool {
         self.removing.get(target).is_some_and(|drivers| drivers.iter().any(|other| **other == *driver))
     }
 
@@ -174,18 +174,20 @@ impl Schedule {
     /// Has command and report purged, so that the driver forgets a generation that nobody issued, and has the command
     /// published again.
     fn distrust(&mut self, target: &Target, driver: &str, now: Duration) {
-        if self.is_bound(target) || self.is_removing(target, driver) {
+        if self.is_removing(target, driver) {
             return;
         }
+        let is_bound = self.is_bound(target);
         let Some(slot) = self.slots.get_mut(target).filter(|slot| slot.is_of(driver)) else {
             self.uncommanded.insert((target.clone(), driver.into()));
             return;
         };
-        if let State::Publishing { .. } = slot.state {
-            // The purge would delete what is being published.
-            slot.distrusted = Some(driver.into());
+        // The purge would delete what is being published, or what the driver holds. A decision can be sent again.
+        if matches!(slot.state, State::Publishing { .. }) || (is_bound && !self.repeat_decision(target)) {
+            self.distrusted.insert((target.clone(), driver.into()));
             return;
         }
+        let Some(slot) = self.slots.get_mut(target) else { return };
         slot.seen = 0;
         slot.disturb(now, MAX_REPORT_DELAY);
         if let Some(stored) = &mut slot.stored {
@@ -194,6 +196,13 @@ impl Schedule {
         slot.state = State::Idle;
         self.mark_dirty(target.clone(), now);
         self.purge(target.clone(), driver.into());
+    }
+
+    /// Has the messages purged that had to wait for a publish or a transaction.
+    pub(super) fn purge_distrusted(&mut self, now: Duration) {
+        for (target, driver) in std::mem::take(&mut self.distrusted) {
+            self.distrust(&target, &driver, now);
+        }
     }
 
     /// NATS stored a message on the subject of a command. Unless it is ours, ours takes its place again.
@@ -209,20 +218,26 @@ impl Schedule {
         }
     }
 
-    /// Schedules the command again that a message of somebody else replaced. A command of an open transaction is left to
-    /// the decision.
+    /// Schedules the command again that a message of somebody else replaced. A command of an undecided transaction is left
+    /// to the decision.
     fn replace_overwritten(&mut self, target: &Target, bound: bool, now: Duration) {
         let Some(slot) = self.slots.get_mut(target) else { return };
         let seen = slot.seen;
         let Some(stored) = &mut slot.stored else { return };
         stored.sequence = seen;
-        // A command that waits to be published again is not put off by further messages.
-        if bound || stored.generation.take().is_none() {
+        if bound {
+            if !self.repeat_decision(target) {
+                return;
+            }
+        } else if stored.generation.take().is_none() {
+            // A command that waits to be published again is not put off by further messages.
             return;
+        } else {
+            self.mark_dirty(target.clone(), now);
         }
+        let Some(slot) = self.slots.get_mut(target) else { return };
         slot.state = State::Idle;
         slot.disturb(now, MAX_COMMAND_DELAY);
-        self.mark_dirty(target.clone(), now);
         self.republished.push((target.clone(), Republished::Replaced));
     }
 
@@ -336,13 +351,9 @@ impl Schedule {
             stored.sequence = sequence;
         }
         slot.state = if reported { State::Idle } else { State::Outstanding(generation.clone(), now) };
-        let (overwritten, distrusted) = (slot.is_overwritten(), slot.distrusted.take());
-        if overwritten {
+        if slot.is_overwritten() {
             let bound = self.is_bound(target);
             self.replace_overwritten(target, bound, now);
-        }
-        if let Some(driver) = distrusted {
-            self.distrust(target, &driver, now);
         }
     }
 
@@ -362,12 +373,8 @@ impl Schedule {
                 stored.sequence = found.unwrap_or(stored.sequence);
             }
             slot.seen = found.unwrap_or(slot.seen);
-            let distrusted = slot.distrusted.take();
             if !self.decision_publish_failed(target, now) {
                 self.dirty.insert(target.clone());
-            }
-            if let Some(driver) = distrusted {
-                self.distrust(target, &driver, now);
             }
         }
     }
@@ -406,14 +413,14 @@ impl Schedule {
 
     /// Compares the commands with the sequences that NATS stores, and schedules lost ones again. A server that is
     /// killed may lose the last message of a subject and the one before it.
-    /// Transactions are left to their deadlines.
+    /// Undecided transactions are left to their deadlines.
     pub(super) fn compare_with_stream(&mut self, sequences: &BTreeMap<Target, u64>, now: Duration) {
-        let bound: BTreeSet<Target> =
-            self.slots.keys().filter(|target| self.is_bound(target)).cloned().collect();
+        let is_undecided = |target: &&Target| self.is_bound(target) && !self.has_sent_decision(target);
+        let undecided: BTreeSet<Target> = self.slots.keys().filter(is_undecided).cloned().collect();
         let mut lost = Vec::new();
         for (target, slot) in &mut self.slots {
             // NATS refuses a publish in progress if the last sequence differs, and it is retried.
-            let settled = !matches!(slot.state, State::Publishing { .. }) && !bound.contains(target);
+            let settled = !matches!(slot.state, State::Publishing { .. }) && !undecided.contains(target);
             let found = sequences.get(target).copied().unwrap_or_default();
             let Some(stored) = slot.stored.as_mut().filter(|stored| settled && found < stored.sequence)
             else {
@@ -426,7 +433,9 @@ impl Schedule {
             lost.push(target.clone());
         }
         for target in lost {
-            self.mark_dirty(target.clone(), now);
+            if !self.repeat_decision(&target) {
+                self.mark_dirty(target.clone(), now);
+            }
             self.republished.push((target, Republished::Lost));
         }
     }

@@ -172,6 +172,9 @@ pub struct Schedule {
     unissued: Vec<(Target, Generation)>,
     /// Targets with messages on the subjects of a driver that they have no command for.
     uncommanded: BTreeSet<(Target, Name)>,
+    /// Targets on which this driver reported a generation that nobody issued, while a command is being published or a
+    /// transaction binds them: their messages are purged afterwards.
+    distrusted: BTreeSet<(Target, Name)>,
     /// Messages that have to be purged, by target and the driver in their subjects.
     purges: Vec<(Target, Name)>,
     /// The time of the current events.
@@ -194,8 +197,6 @@ struct Slot {
     retry_at: Option<Duration>,
     /// Sequence of the last message that NATS stored on the subject of the command, as far as this is known.
     seen: u64,
-    /// A driver reported on a generation that nobody issued while a command is being published.
-    distrusted: Option<Name>,
     /// When somebody else wrote on the subjects of the target last, and how often that followed shortly.
     disturbed: Option<(Duration, u32)>,
     /// Number of successive aborted transactions of this target.
@@ -241,6 +242,7 @@ impl Schedule {
             republished: Vec::new(),
             unissued: Vec::new(),
             uncommanded: BTreeSet::new(),
+            distrusted: BTreeSet::new(),
             purges: Vec::new(),
             now: Duration::ZERO,
         }
@@ -258,6 +260,7 @@ impl Schedule {
     /// it is known whether they may; `None`: none of them is ready.
     pub fn collect_ready(&mut self, now: Duration) -> (ReadyCommands, Option<Vec<Name>>) {
         self.expire(now);
+        self.purge_distrusted(now);
         let mut ready = ReadyCommands::default();
         self.collect_decisions(now, &mut ready);
         let free_publishes = MAX_PUBLISHING.saturating_sub(self.publishing);

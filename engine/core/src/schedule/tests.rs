@@ -226,6 +226,7 @@ fn report_of_a_generation_that_nobody_issued_is_purged() {
         schedule.report_unissued(nad(), "netconf", generation.clone());
         assert_eq!(schedule.take_purges(), []);
         schedule.confirm_published(&nad(), &again.generation, 7, now);
+        schedule.ready(now, ungrouped);
         assert_eq!(schedule.take_purges(), [(nad(), "netconf".into())]);
         schedule.removal_done(&nad(), &"netconf".into(), now);
         let again = issue(&mut schedule, &nad(), "a", now + 2 * MAX_DELAY).unwrap();
@@ -616,6 +617,22 @@ fn transaction_is_confirmed_when_all_hold() {
 }
 
 #[test]
+fn report_of_a_generation_that_nobody_issued_is_purged_after_the_transaction() {
+    let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
+    f.open();
+    f.hold("leaf2");
+    let unissued = Generation { term: 4, sequence: 1, hash: "a".into() };
+    f.schedule.report_unissued(switch("leaf1"), "netconf", unissued);
+    f.ready();
+    assert_eq!(f.schedule.take_purges(), []);
+    f.now += DEADLINE;
+    f.send_decisions();
+    assert_eq!(f.outcome(), ("late", vec![switch("leaf1")]));
+    f.ready();
+    assert_eq!(f.schedule.take_purges(), [(switch("leaf1"), "netconf".into())]);
+}
+
+#[test]
 fn transaction_is_aborted_on_refusal_and_retried_at_once() {
     let mut f = TransactionTest::new(&["leaf1", "leaf2"]);
     f.open();
@@ -703,11 +720,13 @@ fn participant_without_answer_at_deadline_is_late() {
 }
 
 #[test]
-fn lost_decision_is_detected_after_transaction_ends() {
+fn lost_decision_is_sent_again() {
     let mut f = TransactionTest::with_leaf2_behind();
-    // The decision for leaf2 is lost. A participant that ignores its decision is released after a timeout.
     let left = BTreeMap::from([(switch("leaf1"), 2)]);
-    assert_eq!(lost(&mut f.schedule, &left, f.now), 0);
+    assert_eq!(lost(&mut f.schedule, &left, f.now), 1);
+    let decisions = f.send_decisions();
+    assert_eq!(decisions, [(switch("leaf2"), Decision::Confirm)]);
+    // A participant that ignores its decision is released after a timeout.
     f.now += DRIVER_TIMEOUT;
     f.ready();
     assert_eq!(f.schedule.transaction(&switch("leaf2")), None);
@@ -787,6 +806,26 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     let (_, command) = schedule.issue_decision(&participant.target, now).unwrap();
     assert_eq!(command.transaction.unwrap().decision, Some(Decision::Abort));
     schedule.confirm_published(&participant.target, &command.generation, 5, now);
+    // A decision that NATS lost, or that somebody else replaced, is sent again,
+    assert_eq!(lost(&mut schedule, &BTreeMap::new(), now), 1);
+    assert_eq!(schedule.ready(now, connected).decisions, [participant.target.clone()]);
+    let (_, command) = schedule.issue_decision(&participant.target, now).unwrap();
+    assert_eq!((command.expected, command.transaction.unwrap().decision), (0, Some(Decision::Abort)));
+    schedule.confirm_published(&participant.target, &command.generation, 5, now);
+    schedule.command_stored(participant.target.clone(), "netconf".into(), 6, now);
+    assert_eq!(schedule.ready(now, connected).decisions, [participant.target.clone()]);
+    let (_, command) = schedule.issue_decision(&participant.target, now).unwrap();
+    assert_eq!(command.expected, 6);
+    schedule.confirm_published(&participant.target, &command.generation, 7, now);
+    // and also after a purge of a report that nobody can have made.
+    let unissued = Generation { term: 10, ..command.generation };
+    schedule.report_unissued(participant.target.clone(), "netconf", unissued);
+    assert!(schedule.ready(now, connected).decisions.is_empty(), "the purge would delete it");
+    schedule.removal_done(&participant.target, &"netconf".into(), now);
+    let later = now + MAX_DELAY;
+    assert_eq!(schedule.ready(later, connected).decisions, [participant.target.clone()]);
+    let (_, command) = schedule.issue_decision(&participant.target, later).unwrap();
+    schedule.confirm_published(&participant.target, &command.generation, 8, later);
     // A participant that is absent or silent gets no command before it reports its state,
     schedule.handle_report(&participant.target, &command.generation, DriverAnswer::WillRetry, now);
     let ready = schedule.ready(now + DRIVER_TIMEOUT, connected);

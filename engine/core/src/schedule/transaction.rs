@@ -246,6 +246,9 @@ impl Schedule {
             for part in &open.participants {
                 let Some(slot) = self.slots.get(&part.participant.target) else { continue };
                 match (part.stage, &slot.state) {
+                    // The end of the purge is an event.
+                    (Stage::DecisionPending, _)
+                        if self.is_removing(&part.participant.target, &part.participant.driver) => {}
                     (Stage::DecisionPending, State::Idle | State::Outstanding(..)) => {
                         match slot.retry_at.filter(|at| *at > now) {
                             Some(at) => ready.check_at(at),
@@ -391,16 +394,15 @@ impl Schedule {
     /// A publish failed. True: it carried a decision and is retried. If it was to open a transaction, that is aborted,
     /// so that the other participants do not wait.
     pub(super) fn decision_publish_failed(&mut self, target: &Target, now: Duration) -> bool {
+        if self.repeat_decision(target) {
+            return true;
+        }
         let Some(index) = self.transactions.iter_mut().position(|open| open.part(target).is_some()) else {
             return false;
         };
         let open = &mut self.transactions[index];
         let decided = open.is_decided();
         let Some(part) = open.part(target) else { return false };
-        if part.stage == Stage::DecisionSent {
-            part.stage = Stage::DecisionPending;
-            return true;
-        }
         part.stage = Stage::Released;
         if decided {
             self.drop_finished();
@@ -408,6 +410,20 @@ impl Schedule {
             self.decide(index, Decision::Abort, "failed", Vec::new(), now);
         }
         false
+    }
+
+    /// True if a participant was sent its decision and has not carried it out.
+    pub(super) fn has_sent_decision(&self, target: &Target) -> bool {
+        let sent =
+            |part: &ParticipantState| part.participant.target == *target && part.stage == Stage::DecisionSent;
+        self.transactions.iter().any(|open| open.participants.iter().any(sent))
+    }
+
+    /// NATS does not have the decision that a participant was sent: it is sent again. False: none was sent.
+    pub(super) fn repeat_decision(&mut self, target: &Target) -> bool {
+        let sent = |part: &&mut ParticipantState| part.stage == Stage::DecisionSent;
+        let part = self.transactions.iter_mut().find_map(|open| open.part(target).filter(sent));
+        part.map(|part| part.stage = Stage::DecisionPending).is_some()
     }
 
     fn drop_finished(&mut self) {
