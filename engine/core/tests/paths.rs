@@ -27,7 +27,7 @@ impl World {
 }
 
 /// What hinders hops, as the reason of their condition.
-fn hindrance<'a>(hops: impl Iterator<Item = &'a Hop<'a>> + Clone) -> ConditionReason {
+fn hindrance<'a>(mut hops: impl Iterator<Item = &'a Hop<'a>> + Clone) -> ConditionReason {
     // Agents try again what they could not do in a pod.
     let is_retried = |hop: &Hop| {
         matches!(hop.part, Part::Interface { .. } | Part::PodBridge { .. })
@@ -36,7 +36,7 @@ fn hindrance<'a>(hops: impl Iterator<Item = &'a Hop<'a>> + Clone) -> ConditionRe
     let is_refused = |hop: &Hop| matches!(hop.state, HopState::Refused { .. }) && !is_retried(hop);
     if hops.clone().any(is_refused) {
         ConditionReason::Refused
-    } else if hops.clone().all(|hop| hop.state.is_there()) {
+    } else if hops.all(|hop| hop.state.is_there()) {
         ConditionReason::Confirmed
     } else {
         ConditionReason::Waiting
