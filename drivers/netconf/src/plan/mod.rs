@@ -329,7 +329,7 @@ fn plan_port(
     }
     let taken = current.taken_vlans();
     wanted = wanted.difference(&taken);
-    if current.mode == Some(Mode::Access) {
+    if port_before::is_access(current, subject.before) {
         if wanted.is_empty() {
             return None;
         }
@@ -388,16 +388,18 @@ fn plan_port(
             change.add.insert(native);
         }
     }
-    if let Some((true, settings)) =
-        subject.before.and_then(|before| port_before::known_prior_state(current, before))
-    {
-        change.remove.extend(port_before::placeholder_native(current, settings, &subject.restored));
+    // VLANs that come back take the place of the placeholder.
+    if !restored.is_empty() {
+        change
+            .remove
+            .extend(subject.before.and_then(|before| port_before::placeholder_native(current, before)));
     }
-    let remaining = tagged.difference(&change.remove).union(&change.add);
+    let own_list = tagged.difference(&change.remove).union(&change.add).difference(&current.inherited);
+    let remaining = own_list.union(&current.inherited).union(&current.shadowed);
     let before = subject.before.and_then(|before| port_before::known_prior_state(current, before));
     let empty_opens = subject.empty_opens && !current.has_unresolved_members;
     if let Some((trunk, settings)) = before
-        && remaining.difference(&current.inherited).is_empty()
+        && own_list.is_empty()
         && !(trunk && remaining.is_empty() && empty_opens)
     {
         change.restore = port_before::to_restore(current, settings);

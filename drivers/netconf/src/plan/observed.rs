@@ -75,8 +75,12 @@ pub struct ObservedPort {
     pub unfit: Option<String>,
     /// The dialect does not understand its configuration, so nothing of it is written.
     pub unread: bool,
-    /// Tagged VLANs that the interface inherits. The driver does not change them.
+    /// Tagged VLANs that the interface only inherits. The driver does not change them.
     pub inherited: VlanSet,
+    /// Tagged VLANs of its own list that the interface inherits, too. It carries them without its own entry as well.
+    pub shadowed: VlanSet,
+    /// It is an access port by inherited configuration alone. A trunk that loses its mode becomes that again.
+    pub access_by_inheritance: bool,
     /// VLANs that the interface refers to by name. Without the VLAN the reference would dangle.
     pub vlans_by_name: VlanSet,
     /// The list has entries that match no VLAN, so it is not empty without VLANs.

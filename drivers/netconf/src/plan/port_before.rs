@@ -19,13 +19,19 @@ pub(super) fn prior_state_of<'a>(ports: &[&'a FabricPort]) -> Option<&'a PortBef
     ports.iter().find_map(|port| port.before.as_ref())
 }
 
+/// True for an access port, unless it is a former trunk that inherits this mode since it lost its own.
+pub(super) fn is_access(current: &ObservedPort, before: Option<&PortBefore>) -> bool {
+    let lost_its_mode = current.access_by_inheritance && before.is_some_and(|before| before.trunk);
+    current.mode == Some(Mode::Access) && !lost_its_mode
+}
+
 /// The VLANs to restore on the interface's list because they are not desired any more.
 pub(super) fn restored_vlans(
     before: Option<&PortBefore>,
     current: &ObservedPort,
     desired_vlans: &VlanSet,
 ) -> VlanSet {
-    let has_list = current.mode != Some(Mode::Access) && current.unfit.is_none();
+    let has_list = !is_access(current, before) && current.unfit.is_none();
     match before.filter(|_| has_list) {
         Some(before) => before.vlans.difference(desired_vlans).difference(&current.taken_vlans()),
         None => VlanSet::EMPTY,
@@ -42,7 +48,10 @@ pub(super) fn port_memory(
     is_changed: bool,
 ) -> Option<PortBefore> {
     let own = current.tagged().difference(&current.taken_vlans()).difference(&current.inherited);
-    let lost = if current.open { VlanSet::EMPTY } else { own.intersection(new_vlans) };
+    let mut lost = if current.open { VlanSet::EMPTY } else { own.intersection(new_vlans) };
+    if let Some(placeholder) = before.and_then(|before| placeholder_native(current, before)) {
+        lost.remove(placeholder);
+    }
     let mut now = before.cloned().unwrap_or_default();
     now.vlans = now.vlans.union(&lost);
     let untouched = own.intersection(ours).is_empty();
@@ -86,17 +95,11 @@ pub(super) fn known_prior_state<'a>(
     (native.is_none() || native == settings.get(NATIVE)).then_some((before.trunk, settings))
 }
 
-/// The native VLAN, if it is on the list only as a placeholder and VLANs in `back` replace it.
-pub(super) fn placeholder_native(
-    current: &ObservedPort,
-    settings: &BTreeMap<String, String>,
-    back: &VlanSet,
-) -> Option<VlanId> {
-    let tagged = current.tagged();
-    let comes_back = !back.difference(&tagged).is_empty();
-    current
-        .native
-        .filter(|native| comes_back && tagged.contains(*native) && !settings.contains_key(NATIVE_LISTED))
+/// The native VLAN, if it is on the list of a former trunk only as a placeholder.
+pub(super) fn placeholder_native(current: &ObservedPort, before: &PortBefore) -> Option<VlanId> {
+    let (_, settings) = known_prior_state(current, before).filter(|(trunk, _)| *trunk)?;
+    let placeholder = current.native.filter(|_| !settings.contains_key(NATIVE_LISTED));
+    placeholder.filter(|native| current.tagged().contains(*native))
 }
 
 /// The desired state with the port memory of the plan.

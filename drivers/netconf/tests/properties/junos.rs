@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use eno_driver_netconf::dialect::Dialect;
 use eno_driver_netconf::dialect::junos::{Junos, PLAIN, QFX};
 use eno_driver_netconf::plan::{InterfaceState, Inventory, interfaces};
-use eno_schemas::vlan_name;
+use eno_schemas::{Device, FabricDesired, vlan_name};
 use proptest::prelude::*;
 
-use crate::common::vid;
+use crate::common::{self, vid};
 use crate::properties::device::{Model, Node};
 use crate::properties::{
     DialectUnderTest, VIDS, Vlans, any_desired, any_excluded, any_histories, any_ports, any_vlans, config,
@@ -251,5 +251,47 @@ proptest! {
         let inventory: Inventory = ["d", "e"].map(|name| (name.to_owned(), InterfaceState::default())).into();
         let subject = DialectUnderTest { dialect: &junos, model: &MODEL, inventory: &inventory };
         subject.leaves_no_residue(&device(junos, &vlans, &ports, &inherited), &history)?;
+    }
+}
+
+/// A port named `a` is on none of the networks that come and go.
+#[track_caller]
+fn check_foreign_port(port: Port, group: Option<Port>, networks: &[u16]) {
+    let states = networks.iter().map(|id| vec![*id]).chain([vec![]]);
+    let history: Vec<FabricDesired> = states
+        .map(|ids| {
+            let ids: Vec<String> = ids.iter().map(u16::to_string).collect();
+            common::desired(Device::new(""), &ids.join(","), &[("a", "")])
+        })
+        .collect();
+    let (vlans, inherited) = (Vlans::new(), group.map(|group| ("group", group)).into_iter().collect());
+    let start = device(PLAIN, &vlans, &[("a".to_owned(), port)].into(), &inherited);
+    DialectUnderTest::new(&PLAIN, &MODEL).leaves_no_residue(&start, &history).unwrap();
+}
+
+fn port(mode: Option<&'static str>, vids: &[u16], native: Option<u16>) -> Port {
+    let members = vids.iter().map(|id| Member::Range(*id, *id)).collect();
+    Port { mode, members, native, older: false, bundled: false }
+}
+
+/// VLAN 11 becomes ours, so the native VLAN is alone on the list. Then the native VLAN becomes ours.
+#[test]
+fn native_vlan_on_the_list_in_place_of_others_is_not_restored() {
+    check_foreign_port(port(Some("trunk"), &[11], Some(5)), None, &[11, 5]);
+}
+
+/// The trunk loses its only member, and with it its mode. It inherits another mode from the group.
+#[test]
+fn trunk_that_inherits_access_without_its_own_mode_is_restored() {
+    check_foreign_port(port(Some("trunk"), &[11], None), Some(port(Some("access"), &[], None)), &[11]);
+}
+
+/// The group has the VLAN, too, so the list is not empty without the port's own member.
+#[test]
+fn member_that_the_group_has_too_is_restored_alone() {
+    for mode in ["trunk", "access"] {
+        let group = || Some(port(Some(mode), &[5], None));
+        check_foreign_port(port(Some("trunk"), &[5], None), group(), &[5]);
+        check_foreign_port(port(Some("trunk"), &[5], Some(1)), group(), &[5]);
     }
 }

@@ -206,7 +206,8 @@ fn observed_port(
 ) -> Result<(ObservedPort, Vec<Entry>), TooLarge> {
     let own = &port.settings;
     kept.port(&port.name);
-    // The inherited VLANs, and those by name.
+    // The inherited VLANs, the shadowed ones, and those by name.
+    kept.set();
     kept.set();
     kept.set();
     let mut observed = ObservedPort {
@@ -236,13 +237,18 @@ fn observed_port(
     }
     observed.tagged = entries.iter().filter_map(Entry::vids).collect();
     let of_its_own = observed.tagged();
+    let mut inherited_vlans = VlanSet::EMPTY;
     for text in &inherited.members {
         let ranges = vlans.resolve(text);
         kept.ranges(ranges.len());
         kept.check()?;
+        for (first, last) in &ranges {
+            inherited_vlans.insert_range(*first, *last);
+        }
         observed.tagged.extend(ranges);
     }
-    observed.inherited = observed.tagged().difference(&of_its_own);
+    observed.shadowed = inherited_vlans.intersection(&of_its_own);
+    observed.inherited = inherited_vlans.difference(&of_its_own);
     let members = || own.members.iter().chain(&inherited.members);
     for text in members().filter(|text| range(text).is_none()) {
         for (first, last) in vlans.resolve(text) {
@@ -267,8 +273,9 @@ fn observed_port(
         Some(Mode::Access) | None => {
             observed.mode = Some(Mode::Access);
             observed.access = observed.tagged.first().map(|(first, _)| *first);
+            observed.access_by_inheritance = own.mode.is_none() && members().next().is_none();
             observed.tagged.clear();
-            observed.inherited = VlanSet::EMPTY;
+            (observed.inherited, observed.shadowed) = (VlanSet::EMPTY, VlanSet::EMPTY);
             // On a trunk the inherited members would mean something else, above all `all`.
             if !inherited.members.is_empty() {
                 let what =
