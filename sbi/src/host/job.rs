@@ -284,7 +284,7 @@ impl<D: Driver> Context<D> {
         }
     }
 
-    /// Publishes until it succeeds, or a newer command makes the report needless.
+    /// Publishes until it succeeds, or a newer command or the end of the target makes the report needless.
     async fn publish(
         &self,
         record: &mut ReportRecord,
@@ -308,24 +308,22 @@ impl<D: Driver> Context<D> {
                     return;
                 }
                 Ok(Published::Uncommanded) => {
-                    info!("the target's command is gone, and so no report is due");
-                    return;
+                    info!("NATS has no command of the target, trying again unless it is forgotten");
                 }
-                Err(error) if error.is_retryable() => {
-                    warn!(%error, "trying again");
-                    failures += 1;
-                    tokio::select! {
-                        () = tokio::time::sleep(BACKOFF.delay(failures, random())) => {}
-                        changed = newest.changed() => {
-                            if changed.is_err() || newest.borrow().is_newer_than(&report.generation) {
-                                return;
-                            }
-                        }
-                    }
-                }
+                Err(error) if error.is_retryable() => warn!(%error, "trying again"),
                 Err(error) => {
                     error!(%error, "the driver's report can't be published");
                     if !self.replace_with_failure(&mut report, &error) {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            failures += 1;
+            tokio::select! {
+                () = tokio::time::sleep(BACKOFF.delay(failures, random())) => {}
+                changed = newest.changed() => {
+                    if changed.is_err() || newest.borrow().is_newer_than(&report.generation) {
                         return;
                     }
                 }

@@ -42,7 +42,7 @@ pub(super) enum Published {
     Unchanged,
     /// The stream keeps the report of a newer generation.
     Superseded(Generation),
-    /// The target has no command any more, so no report is expected.
+    /// The server that was asked has no command of the target. It may lag behind, or no report is expected any more.
     Uncommanded,
 }
 
@@ -157,6 +157,8 @@ impl Publisher {
                     debug!(target = %report.target, "another report came between, looking at it");
                     let found = self.read_alone(report).await?;
                     if known && found.position == 0 && !self.is_commanded(report).await? {
+                        // Without this position, a retry would store the report of a target that is gone.
+                        record.stored = Some(stored);
                         return Ok(Published::Uncommanded);
                     }
                     if found.position == stored.position {

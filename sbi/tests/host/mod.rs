@@ -338,6 +338,43 @@ async fn standby_instance_takes_over_from_a_killed_one() {
     }
 }
 
+/// A server that lags behind has neither the command nor the last report. Only the message that the target is gone ends
+/// the report.
+#[tokio::test(flavor = "multi_thread")]
+async fn report_outlasts_a_server_without_the_command() {
+    let Setup { server: _server, engine, stub, host } = setup().await;
+    let purge = async |target: &str| {
+        for (stream, subject) in [
+            (subject::COMMANDS, Subject::command(DRIVER, target)),
+            (subject::RESULTS, Subject::result(DRIVER, target)),
+        ] {
+            nats::purge_subject(&engine.connection, stream, &subject.to_string()).await.unwrap();
+        }
+    };
+    for target in ["lags", "gone"] {
+        engine.apply(&command(target, 1, 1)).await;
+        let looked_for =
+            format!("$JS.API.CONSUMER.CREATE.ENO_COMMANDS.*.{}", Subject::command(DRIVER, target));
+        let mut looked_for = engine.connection.client.subscribe(looked_for).await.unwrap();
+        stub.open(false);
+        engine.command(&command(target, 1, 2)).await;
+        stub.until_begun(|begun| begun.contains(&(target.into(), 2))).await;
+        purge(target).await;
+        stub.open(true);
+        for _ in 0..2 {
+            tokio::time::timeout(TIMEOUT, looked_for.next()).await.expect("it looks for the command again");
+        }
+        if target == "gone" {
+            engine.forget(DRIVER, target).await;
+            stub.until_forgotten(target).await;
+        } else {
+            engine.command(&command(target, 1, 2)).await;
+            engine.report(DRIVER, target, done(2)).await;
+        }
+    }
+    host.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn purged_target_is_forgotten_and_may_be_recreated() {
     let Setup { server: _server, engine, stub, host } = setup().await;
