@@ -210,11 +210,17 @@ export function Conditions({ conditions }: { conditions: Condition[] }) {
 /** Conditions that report trouble when they are True. */
 const TROUBLE = new Set([
   "Stalled", "Degraded", "ForeignPods", "UnknownOpts", "Held", "OpenTrunk", "VlanTakenOff", "ClusterIDClash", "Drift",
-  "TrunkNotActive", "NoConfirmedCommit", "NoRunningLock", "StartupNotSaved",
+  "TrunkNotActive", "NoConfirmedCommit", "NoRunningLock", "StartupNotSaved", "ClockSkew",
+]);
+/** Conditions that report trouble when they are False. Those of others are in neither list. */
+const FINE = new Set([
+  "AddressesAssigned", "AddressesSeparate", "AddressesUnique", "CallbackDelivered", "CanRollBack", "EndsJoined",
+  "FabricManaged", "FabricReady", "NADReady", "NodesReady", "PathMTU", "PodsReady", "Reachable", "Ready", "Recorded",
+  "TrunkChecked", "UsedByTemplates",
 ]);
 
 function toneOfCondition(c: Condition) {
-  if (c.status === "Unknown") return "none";
+  if (c.status === "Unknown" || !(TROUBLE.has(c.type) || FINE.has(c.type))) return "none";
   if ((c.status === "True") !== TROUBLE.has(c.type)) return "good";
   return c.reason === "Waiting" || c.reason === "Terminating" || c.type === "Held" ? "wait" : "bad";
 }

@@ -229,4 +229,23 @@ mod tests {
         let texts = ConditionType::VARIANTS.iter().map(ToString::to_string);
         assert!(texts.is_sorted(), "statuses list conditions in this order");
     }
+
+    #[test]
+    fn console_knows_each_type() {
+        let page = include_str!("../../../../console/src/components/HopPanel.tsx");
+        let list = |name: &str| {
+            let (_, list) = page.split_once(&format!("const {name} = new Set([")).expect("a list");
+            let (list, _) = list.split_once(']').expect("its end");
+            list.split(',')
+                .map(|text| text.trim().trim_matches('"').to_owned())
+                .filter(|text| !text.is_empty())
+        };
+        let mut listed: Vec<String> = list("TROUBLE").chain(list("FINE")).collect();
+        listed.sort();
+        let others = ["CallbackDelivered", "Recorded"].map(str::to_owned);
+        let mut all: Vec<String> =
+            ConditionType::VARIANTS.iter().map(ToString::to_string).chain(others).collect();
+        all.sort();
+        assert_eq!(listed, all);
+    }
 }

@@ -90,6 +90,9 @@ const MAX_REMOVALS: usize = 16;
 
 /// Publishes a transition after the message `expected` of its subject, and returns its sequence. Removes what no engine
 /// wrote there.
+///
+/// The last sequence alone prevents duplicates. A server acknowledges the identifier of a message that it has since lost,
+/// and may refuse for two minutes one whose message was lost in an election.
 pub async fn publish(
     jetstream: &Context,
     transition: &Transition,
@@ -101,10 +104,8 @@ pub async fn publish(
     let nats = |source: async_nats::Error| OutboxError::Nats { subject: subject.clone(), source };
     let mut expected = expected;
     for _ in 0..MAX_REMOVALS {
-        let message = PublishMessage::build()
-            .payload(payload.clone())
-            .message_id(&transition.id)
-            .expected_last_subject_sequence(expected);
+        let message =
+            PublishMessage::build().payload(payload.clone()).expected_last_subject_sequence(expected);
         let stored = match jetstream.send_publish(subject.clone(), message).await {
             Ok(acknowledged) => acknowledged.await,
             Err(error) => Err(error),

@@ -19,7 +19,7 @@ use tracing::{error, warn};
 
 use low_priority::LowPriorityQueue;
 pub use queue::{Change, Job, Removal, WrittenStatus};
-use queue::{Next, Queue, Todo};
+use queue::{Failed, Next, Queue, Todo};
 pub use work::WriterContext;
 use work::{Failure, carry_out};
 
@@ -120,13 +120,13 @@ impl Writer {
     fn on_written(&mut self, key: &Key, todo: Todo, result: Result<(), Failure>) {
         if let Err(failure) = &result {
             warn!(object = %key, %failure, "not written");
-            if !failure.retryable() {
+            if failure.failed() == Failed::ForGood {
                 let lost = i64::try_from(todo.entries.len()).unwrap_or_default();
                 self.context.metrics.outbox_lag.dec_by(lost);
             }
         }
         if let Some(queue) = self.queues.get_mut(key) {
-            queue.finished(todo, result.err().map(|failure| failure.retryable()), Instant::now());
+            queue.finished(todo, result.err().map(|failure| failure.failed()), Instant::now());
             self.work.add(key);
         }
     }

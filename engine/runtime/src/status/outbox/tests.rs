@@ -104,3 +104,18 @@ async fn messages_of_nobody_are_removed() {
     let stream = jetstream.get_stream(subject::TRANSITIONS).await.unwrap();
     assert_eq!(stream.cached_info().state.messages, 2);
 }
+
+/// The acknowledgement of an entry that NATS lost is no acknowledgement of its repetition.
+#[tokio::test]
+async fn lost_entry_is_stored_again() {
+    let server = NatsServer::start().await;
+    let jetstream = server.connect("eno-engine").await.jetstream;
+    ensure_streams(&jetstream, 1).await.unwrap();
+    let deleted = transition("a", 4, Phase::Deleted);
+    let lost = publish(&jetstream, &deleted, 0).await.unwrap();
+    remove(&jetstream, lost).await.unwrap();
+    let again = publish(&jetstream, &deleted, 0).await.unwrap();
+    assert_ne!(again, lost);
+    let last = load(&jetstream).await.unwrap().last;
+    assert_eq!(last[&Key::cluster(Kind::L2Service, &"a".into())].sequence, again);
+}

@@ -20,8 +20,12 @@ const EXTRA_STATUS_DELAY: Duration = Duration::from_millis(250);
 const FIRST_STATUS_DELAY: Duration = Duration::from_millis(30);
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
-/// Delays after failures. They need no jitter: the limit on concurrent writes spreads them.
+const MAX_OUTBOX_BACKOFF: Duration = Duration::from_secs(5);
+/// Delays after failed writes to the API server. They need no jitter: the limit on concurrent writes spreads them.
 const BACKOFF: Backoff = Backoff::new(FIRST_BACKOFF, MAX_BACKOFF);
+/// Delays after failed writes to the outbox. NATS refuses at once while a stream has no leader, so there are many
+/// failures in an election. The object goes on soon after it.
+const OUTBOX_BACKOFF: Backoff = Backoff::new(FIRST_BACKOFF, MAX_OUTBOX_BACKOFF);
 
 /// A change of one object.
 #[derive(Debug)]
@@ -140,6 +144,17 @@ impl Todo {
             && self.remove.is_none()
             && !self.is_unrecorded
     }
+}
+
+/// Why a round did not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// NATS did not take an outbox entry. A retry may help.
+    Outbox,
+    /// The API server did not take a write. A retry may help.
+    Write,
+    /// A retry does not help.
+    ForGood,
 }
 
 /// The next step for an object.
@@ -385,8 +400,8 @@ impl Queue {
         self.delay.is_some_and(|delay| delay.urgency == Urgency::Queued)
     }
 
-    /// A round ended. `failed`: it did not complete, and whether a retry may help.
-    pub fn finished(&mut self, left: Todo, failed: Option<bool>, now: Instant) {
+    /// A round ended. `failed`: it did not complete.
+    pub fn finished(&mut self, left: Todo, failed: Option<Failed>, now: Instant) {
         self.running = false;
         self.todo.sequence = left.sequence;
         self.todo.allowance = left.allowance;
@@ -400,11 +415,12 @@ impl Queue {
                 self.failures = 0;
                 self.retry_at = None;
             }
-            Some(retryable) => {
+            Some(failed) => {
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(now + BACKOFF.delay(self.failures, 0.0));
+                let backoff = if failed == Failed::Outbox { OUTBOX_BACKOFF } else { BACKOFF };
+                self.retry_at = Some(now + backoff.delay(self.failures, 0.0));
                 self.leased_given = self.todo.leased_reported;
-                if retryable && !(self.gone && left.entries.is_empty()) {
+                if failed != Failed::ForGood && !(self.gone && left.entries.is_empty()) {
                     let mut entries = left.entries;
                     entries.append(&mut self.todo.entries);
                     self.todo.entries = entries;

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tracing::{debug, error, warn};
 
 use super::allowance::Allowance;
-use super::queue::{Entry, Todo, WrittenStatus};
+use super::queue::{Entry, Failed, Todo, WrittenStatus};
 use crate::api::{self, WriteError, Written};
 use crate::leader::lease_guard::LeaseGuard;
 use crate::metrics::Metrics;
@@ -62,12 +62,12 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// True when a retry may help.
-    pub fn retryable(&self) -> bool {
+    /// What failed, if a retry may help.
+    pub fn failed(&self) -> Failed {
         match self {
-            Self::Superseded(_) => false,
-            Self::Outbox(error) => matches!(error, OutboxError::Nats { .. }),
-            Self::Write(error) => error.retryable,
+            Self::Outbox(OutboxError::Nats { .. }) => Failed::Outbox,
+            Self::Write(error) if error.retryable => Failed::Write,
+            Self::Superseded(_) | Self::Outbox(_) | Self::Write(_) => Failed::ForGood,
         }
     }
 }

@@ -108,16 +108,34 @@ fn failures_back_off_and_latest_status_wins() {
     add_transition(&mut queue, Phase::Ready, "a", now);
     let todo = work(&mut queue, now);
     add_transition(&mut queue, Phase::Error, "b", now);
-    queue.finished(todo, Some(true), now);
+    queue.finished(todo, Some(Failed::Write), now);
     assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_BACKOFF));
     let todo = work(&mut queue, now + FIRST_BACKOFF);
     assert_eq!(todo.status.as_ref().unwrap().message, "b");
-    queue.finished(todo, Some(true), now);
+    queue.finished(todo, Some(Failed::Write), now);
     assert!(matches!(next(&mut queue, now), Next::Wait(at) if at == now + FIRST_BACKOFF * 2));
     // A permanent failure is not retried.
     let todo = work(&mut queue, now + MAX_BACKOFF);
-    queue.finished(todo, Some(false), now);
+    queue.finished(todo, Some(Failed::ForGood), now);
     assert!(matches!(next(&mut queue, now + MAX_BACKOFF), Next::Nothing));
+}
+
+/// An election among NATS servers may take a minute.
+#[test]
+fn outbox_entry_is_written_soon_after_nats_returns() {
+    let start = Instant::now();
+    let mut queue = Queue::new(&key(), 0);
+    add_transition(&mut queue, Phase::Error, "a", start);
+    let (mut now, mut longest) = (start, Duration::ZERO);
+    while now < start + Duration::from_mins(1) {
+        let todo = work(&mut queue, now);
+        assert_eq!(todo.entries.len(), 1);
+        queue.finished(todo, Some(Failed::Outbox), now);
+        let Next::Wait(at) = next(&mut queue, now) else { panic!("no wait") };
+        longest = longest.max(at - now);
+        now = at;
+    }
+    assert!(longest <= Duration::from_secs(5), "{longest:?}");
 }
 
 #[test]
@@ -274,7 +292,7 @@ fn already_written_leases_are_still_reported() {
     let todo = work(&mut queue, now);
     assert_eq!((todo.leased, todo.written), (Some(3), written));
     // A failed write is urgent again.
-    queue.finished(todo, Some(true), now);
+    queue.finished(todo, Some(Failed::Write), now);
     assert_eq!(work(&mut queue, now + FIRST_BACKOFF).leased, Some(3));
     // Another object of this name starts over.
     let mut other = leased(1, "a");
@@ -297,7 +315,7 @@ fn condition_of_a_former_leader_is_removed() {
     assert!(todo.is_unrecorded && todo.entries.is_empty() && todo.status.is_none());
     // The API server refuses it at first.
     let failed = Todo { uid: todo.uid.clone(), is_unrecorded: true, ..Todo::default() };
-    queue.finished(failed, Some(true), now);
+    queue.finished(failed, Some(Failed::Write), now);
     let Next::Wait(at) = queue.next(now, false, false) else { panic!("no wait") };
     assert!(matches!(queue.next(at, false, false), Next::Work(again) if again.is_unrecorded));
     todo.is_unrecorded = false;
