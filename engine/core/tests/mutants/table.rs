@@ -23,26 +23,26 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "FailedPublishDropped: an acknowledgement is taken for granted: a failed publish is not tried again",
         file: "schedule/answers.rs",
-        from: r#"            if !self.decision_publish_failed(target, now) {
+        from: "            if !self.decision_publish_failed(target, now) {
                 self.dirty.insert(target.clone());
-            }"#,
+            }",
         to: "            self.decision_publish_failed(target, now);",
     },
     Mutant {
         name: "LostCommandIgnored: a command that NATS lost is not published again",
         file: "schedule/answers.rs",
-        from: r#"            if !self.repeat_decision(&target) {
+        from: "            if !self.repeat_decision(&target) {
                 self.mark_dirty(target.clone(), now);
-            }"#,
-        to: r#"            self.repeat_decision(&target);"#,
+            }",
+        to: "            self.repeat_decision(&target);",
     },
     Mutant {
         name: "LostStreamsIgnored: nothing is published again after NATS lost its streams",
         file: "schedule/answers.rs",
-        from: r#"            if !matches!(slot.state, State::Publishing { .. }) {
+        from: "            if !matches!(slot.state, State::Publishing { .. }) {
                 slot.state = State::Idle;
             }
-            self.dirty.insert(target.clone());"#,
+            self.dirty.insert(target.clone());",
         to: "if !matches!(slot.state, State::Publishing { .. }) { slot.state = State::Idle; }",
     },
     Mutant {
@@ -60,8 +60,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "DistrustedCommandNotRepeated: after such a report, the command is purged and not published again",
         file: "schedule/answers.rs",
-        from: r#"        self.mark_dirty(target.clone(), now);
-        self.purge(target.clone(), driver.into());"#,
+        from: "        self.mark_dirty(target.clone(), now);
+        self.purge(target.clone(), driver.into());",
         to: "        self.purge(target.clone(), driver.into());",
     },
     Mutant {
@@ -91,19 +91,19 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "AbortNotCommandedAgain: after an abort, the switches are not commanded again",
         file: "schedule/transaction.rs",
-        from: r#"                // The target is commanded again at once, with its current desired state.
-                self.dirty.insert(target.clone());"#,
+        from: "                // The target is commanded again at once, with its current desired state.
+                self.dirty.insert(target.clone());",
         to: "",
     },
     Mutant {
         name: "DecisionNotRepeated: a decision that was not published is not published again",
         file: "schedule/transaction.rs",
-        from: r#"        if self.repeat_decision(target) {
+        from: "        if self.repeat_decision(target) {
             return true;
-        }"#,
-        to: r#"        if self.has_sent_decision(target) {
+        }",
+        to: "        if self.has_sent_decision(target) {
             return true;
-        }"#,
+        }",
     },
     Mutant {
         name: "SilentParticipantBound: a participant that does not carry out its decision stays bound",
@@ -183,8 +183,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "DeletedBeforeRemoval: the finalizer goes before the VLANs",
         file: "evaluate/mod.rs",
-        from: r#"self
-            .remains_on_switches(key)"#,
+        from: "self
+            .remains_on_switches(key)",
         to: "None",
     },
     Mutant {
