@@ -66,8 +66,9 @@ RUN_properties := $(TEST) --test tests -- properties:: histories:: seeded:: agen
 RUN_transaction_scale := $(TEST) --test transaction_scale $(OPTIMISED)
 RUN_large_answers := $(TEST) --test tests -- large_answers::lanes:: --include-ignored
 RUN_scale := ENO_VLANS=200 $(TEST) --test scale
-RUN_mutants := ENO_CRASH_PLACE=mutants $(TEST) --test tests -- lanes::crash --include-ignored
-$(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst mutants,$(place),$(RUN_mutants))))
+RUN_crash := ENO_CRASH_PLACE=@ $(TEST) --test tests -- lanes::crash --include-ignored
+$(foreach place,api nats netconf,$(eval RUN_crash_at_$(place) := $(subst @,$(place),$(RUN_crash))))
+RUN_mutants := { $(TEST) --test tests -- mutants::lanes:: && $(subst @,mutants,$(RUN_crash)); }
 $(foreach lane,ha soak book ui,$(eval RUN_$(lane) := $(TEST) --test tests -- lanes::$(lane):: --include-ignored))
 RUN_nats := $(TEST) --test tests -- nats::lanes:: --include-ignored
 RUN_callbacks := $(TEST) --lib -- callbacks::tests::lanes:: --include-ignored
@@ -76,7 +77,7 @@ RUN_vm := $(TEST) --test tests -- vm_lanes:: --include-ignored
 RUN_in_cluster := $(TEST) --test tests -- lanes::in_cluster:: --include-ignored --nocapture --test-threads 1
 
 lanes: export PROPTEST_CASES ?= 4000
-lanes: export ENO_SEEDS ?= 20000
+lanes: export ENO_SEEDS ?= 6000
 lanes: export ENO_CRASH_ALL = 1
 lanes: NEEDED += $(NEEDED_FOR_TESTS)
 lanes: NEEDED_MODULES += $(NEEDED_MODULES_FOR_LANES)

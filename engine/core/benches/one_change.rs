@@ -98,6 +98,6 @@ fn command_all_switches(bencher: Bencher, (switches, networks): (u16, u16)) {
 /// Renders the complete desired state of one switch.
 #[divan::bench(args = SIZES)]
 fn desired_state_of_switch(bencher: Bencher, size: u32) {
-    let mut world = populated_world(size);
+    let world = populated_world(size);
     bencher.bench_local(|| world.engine.desired(&Target::Fabric("leaf1".into())));
 }

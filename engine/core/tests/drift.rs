@@ -103,7 +103,7 @@ fn report_notes(w: &mut World, notes: &[(&str, &str)]) {
 fn persisting_drift_is_announced_once() {
     let mut w = World::leaf_spine();
     w.apply_and_settle(edit_device(&w.objects[&device_key("leaf1")], |spec| {
-        spec.device.drift = Drift::Report
+        spec.device.drift = Drift::Report;
     }));
     let (a, b) = (("Drift", "a"), ("Drift", "b"));
     let taken_off = (VLAN_TAKEN_OFF, "c");

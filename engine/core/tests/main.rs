@@ -14,6 +14,7 @@ mod hot_plug;
 mod initial_port_state;
 mod issued_commands;
 mod late_reports;
+mod mutants;
 mod nats;
 mod node_histories;
 mod node_networks;

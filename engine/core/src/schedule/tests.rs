@@ -808,12 +808,12 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     schedule.confirm_published(&participant.target, &command.generation, 5, now);
     // A decision that NATS lost, or that somebody else replaced, is sent again,
     assert_eq!(lost(&mut schedule, &BTreeMap::new(), now), 1);
-    assert_eq!(schedule.ready(now, connected).decisions, [participant.target.clone()]);
+    assert_eq!(schedule.ready(now, connected).decisions, std::slice::from_ref(&participant.target));
     let (_, command) = schedule.issue_decision(&participant.target, now).unwrap();
     assert_eq!((command.expected, command.transaction.unwrap().decision), (0, Some(Decision::Abort)));
     schedule.confirm_published(&participant.target, &command.generation, 5, now);
     schedule.command_stored(participant.target.clone(), "netconf".into(), 6, now);
-    assert_eq!(schedule.ready(now, connected).decisions, [participant.target.clone()]);
+    assert_eq!(schedule.ready(now, connected).decisions, std::slice::from_ref(&participant.target));
     let (_, command) = schedule.issue_decision(&participant.target, now).unwrap();
     assert_eq!(command.expected, 6);
     schedule.confirm_published(&participant.target, &command.generation, 7, now);
@@ -823,7 +823,7 @@ fn inherited_open_transaction_is_aborted_before_new_commands() {
     assert!(schedule.ready(now, connected).decisions.is_empty(), "the purge would delete it");
     schedule.removal_done(&participant.target, &"netconf".into(), now);
     let later = now + MAX_DELAY;
-    assert_eq!(schedule.ready(later, connected).decisions, [participant.target.clone()]);
+    assert_eq!(schedule.ready(later, connected).decisions, std::slice::from_ref(&participant.target));
     let (_, command) = schedule.issue_decision(&participant.target, later).unwrap();
     schedule.confirm_published(&participant.target, &command.generation, 8, later);
     // A participant that is absent or silent gets no command before it reports its state,

@@ -1,5 +1,7 @@
 //! The messages that NATS stores: the last command and the last report of each target, by the driver in their subjects.
 
+#![allow(dead_code, reason = "each of its users needs a part of it")]
+
 use std::collections::BTreeMap;
 
 use eno_core::{Event, Name, StoredCommand, Target};

@@ -95,6 +95,8 @@ pub struct Cluster {
     pub cabling: Cabling,
     /// Switches and NATS fail in this history.
     has_faults: bool,
+    /// What happens is printed.
+    is_traced: bool,
     /// Number of objects created; it makes uids and creation times.
     created_count: i64,
 }
@@ -149,6 +151,7 @@ impl Cluster {
         let mut random = Random::new(seed);
         let mut cluster = Self {
             has_faults: random.one_in(2),
+            is_traced: std::env::var_os("ENO_TRACE").is_some(),
             random,
             engine: new_engine(0),
             term: 0,
@@ -182,6 +185,7 @@ impl Cluster {
     /// Starts a new engine with the contents of NATS and Kubernetes. Those of Kubernetes come in random order.
     fn start_engine(&mut self) {
         self.term += 1;
+        self.trace(|| format!("engine {} starts", self.term));
         (self.engine, self.leading_since) = (new_engine(self.term), self.now);
         self.drivers.engine_started(&self.nats, self.applied.keys());
         self.first_late = self.nats.last_sequence();
@@ -231,16 +235,30 @@ impl Cluster {
 
     /// Tells the engine what happened.
     pub fn tell(&mut self, event: Event) {
-        self.engine.handle(Event::Time(self.now - self.leading_since));
+        self.trace(|| format!("event {event:?}"));
+        if let Event::Report(target, report) = &event {
+            self.drivers.note_delivered(target, report);
+        }
+        self.engine.handle(Event::Time(self.now.saturating_sub(self.leading_since)));
         self.engine.handle(event);
         self.is_unreconciled = true;
+    }
+
+    /// Prints what happens, if that is asked for.
+    pub fn trace(&self, text: impl FnOnce() -> String) {
+        if self.is_traced {
+            println!("{:?} {:.1500}", self.now, text());
+        }
     }
 
     /// Lets the engine work out what follows, and checks the invariants.
     fn reconcile(&mut self) -> Result<(), Violation> {
         let (at, deadline) = (time::at(self.now), time::at(self.now + DEADLINE));
-        let mut reconciled =
-            self.engine.reconcile(&Moment { at, elapsed: self.now - self.leading_since, deadline });
+        let mut reconciled = self.engine.reconcile(&Moment {
+            at,
+            elapsed: self.now.saturating_sub(self.leading_since),
+            deadline,
+        });
         self.is_unreconciled = false;
         for effect in std::mem::take(&mut reconciled.effects) {
             self.carry_out(effect);
@@ -249,13 +267,15 @@ impl Cluster {
             self.send_purge(target, driver);
         }
         for (participant, command) in std::mem::take(&mut reconciled.commands) {
-            self.send_command(participant, command);
+            self.send_command(participant, command)?;
         }
+        self.trace(|| format!("reconciled {reconciled:?}"));
         self.last = reconciled;
         self.check()
     }
 
     fn carry_out(&mut self, effect: Effect) {
+        self.trace(|| format!("effect {effect:?}"));
         match effect {
             Effect::AddFinalizer(key) => self.queue_write(key, Write::AddFinalizer),
             Effect::RemoveFinalizer(key) => self.queue_write(key, Write::RemoveFinalizer),
@@ -400,7 +420,7 @@ impl Cluster {
     /// A switch, a driver or NATS fails, or works again.
     fn fault(&mut self) {
         let target = switch(SWITCHES[self.random.below(SWITCHES.len())]);
-        match self.random.below(9) {
+        match self.random.below(10) {
             0 | 1 => {
                 let vid = 100 + self.random.below(3) * 10 + self.random.below(2);
                 let vid = VlanId::new(u16::try_from(vid).unwrap()).unwrap();
@@ -413,11 +433,13 @@ impl Cluster {
             }
             4 | 5 => {
                 if !self.drivers.silent.remove(&target) {
+                    self.drivers.were_away.insert(target.clone());
                     self.drivers.silent.insert(target);
                 }
             }
             6 => self.crash_driver(&target),
             7 => self.lose_command(),
+            8 => self.forge_report(),
             _ => {
                 if self.random.one_in(3) {
                     self.lose_streams();

@@ -45,6 +45,8 @@ struct Held {
 /// How one participant held the change of a transaction.
 #[derive(Debug)]
 struct Part {
+    /// The command that it held.
+    generation: Generation,
     /// The VLANs that the switch refused.
     refused: BTreeSet<VlanId>,
     /// The VLANs that the change adds or removes.
@@ -64,6 +66,10 @@ pub struct Drivers {
     pub refused: BTreeSet<(Target, VlanId)>,
     /// VLANs that a switch refused in no transaction. The other switches may have changed them.
     pub refused_alone: BTreeSet<VlanId>,
+    /// Switches that were away at some time: the others may have confirmed what they refuse.
+    pub were_away: BTreeSet<Target>,
+    /// The transactions that an engine confirmed.
+    confirmed: BTreeSet<String>,
     /// Who held each transaction, and how.
     held: BTreeMap<String, BTreeMap<String, Part>>,
     /// Targets that have the state of a late command of a former engine.
@@ -109,10 +115,22 @@ impl Drivers {
         self.workers.values().filter_map(|worker| Some(worker.held.as_ref()?.deadline)).min()
     }
 
+    /// The engine hears that a switch rolled back what it held.
+    pub fn note_delivered(&mut self, target: &Target, report: &Report) {
+        if matches!(report.outcome, Outcome::RolledBack { .. }) {
+            for parts in self.held.values_mut() {
+                parts
+                    .retain(|name, part| *name != target.to_string() || part.generation != report.generation);
+            }
+        }
+    }
+
     /// True if every participant held its part of the transaction, and none refused what another one changed.
     fn may_confirm(&self, transaction: &Transaction) -> bool {
         let Some(held) = self.held.get(&transaction.id) else { return false };
-        let is_refused = |vid: &VlanId| held.values().any(|part| part.refused.contains(vid));
+        let was_away = |name: &str| self.were_away.contains(&Target::Fabric(name.into()));
+        let is_refused =
+            |vid: &VlanId| held.iter().any(|(name, part)| !was_away(name) && part.refused.contains(vid));
         transaction.participants.iter().all(|name| held.contains_key(name))
             && !held.values().flat_map(|part| &part.changed).any(is_refused)
     }
@@ -146,6 +164,7 @@ impl Cluster {
 
     /// The driver of a target crashes. Its next process rolls a held change back.
     pub fn crash_driver(&mut self, target: &Target) {
+        self.trace(|| format!("the driver of {target} forgets it"));
         if let Some(held) = self.drivers.workers.remove(target).and_then(|worker| worker.held) {
             self.restore(target, held.before);
         }
@@ -165,6 +184,7 @@ impl Cluster {
             return self.work_again(target);
         }
         self.drivers.unreachable.insert(target.clone());
+        self.drivers.were_away.insert(target.clone());
         if let Some(worker) = self.drivers.workers.get_mut(target) {
             worker.finished = false;
             if let Some(held) = worker.held.take() {
@@ -271,7 +291,7 @@ impl Cluster {
                 let deadline = time::parse(&transaction.deadline);
                 let before = self.applied.get(target).cloned();
                 let rejected = self.configure(target, &command.desired, is_late);
-                self.note_held(target, transaction, before.as_ref(), &command.desired);
+                self.note_held(target, transaction, before.as_ref(), &command);
                 self.report(target, &command.generation, Outcome::Held, rejected.clone());
                 let held = Held { before, command, is_late, rejected, deadline };
                 let worker = self.drivers.workers.get_mut(target).unwrap();
@@ -320,6 +340,7 @@ impl Cluster {
             Desired::Nad(nad) => nad.attachment.is_some() && self.has_object(&nad.owner.uid),
             _ => true,
         };
+        self.trace(|| format!("{target} has {state:?}"));
         match state.filter(is_there) {
             Some(state) => drop(self.applied.insert(target.clone(), state)),
             None => drop(self.applied.remove(target)),
@@ -332,7 +353,7 @@ impl Cluster {
         target: &Target,
         transaction: &Transaction,
         before: Option<&Desired>,
-        desired: &Desired,
+        Command { generation, desired, .. }: &Command,
     ) {
         let (before, now) = (before.and_then(as_fabric), self.applied.get(target).and_then(as_fabric));
         let desired = as_fabric(desired);
@@ -344,21 +365,19 @@ impl Cluster {
         };
         let (refused, changed) = (differing(now, desired), differing(before, now));
         let parts = self.drivers.held.entry(transaction.id.clone()).or_default();
-        parts.insert(target.to_string(), Part { refused, changed });
+        parts.insert(target.to_string(), Part { generation: generation.clone(), refused, changed });
     }
 
-    /// A decision is right if the participants held the change.
-    pub fn check_decision(&self, command: &Command) -> Result<(), Violation> {
-        match &command.transaction {
-            Some(transaction)
-                if transaction.decision == Some(Decision::Confirm)
-                    && !self.drivers.may_confirm(transaction) =>
-            {
-                let held = self.drivers.held.get(&transaction.id);
-                Err(format!("{transaction:?} is confirmed, and held is {held:?}"))
-            }
-            _ => Ok(()),
+    /// A confirmation is right if the participants held the change when it was decided.
+    pub fn check_decision(&mut self, command: &Command) -> Result<(), Violation> {
+        let Some(transaction) = &command.transaction else { return Ok(()) };
+        let is_new = transaction.decision == Some(Decision::Confirm)
+            && self.drivers.confirmed.insert(transaction.id.clone());
+        if is_new && !self.drivers.may_confirm(transaction) {
+            let held = self.drivers.held.get(&transaction.id);
+            return Err(format!("{transaction:?} is confirmed, and held is {held:?}"));
         }
+        Ok(())
     }
 
     /// Publishes a report with the state that is read back.
@@ -369,40 +388,66 @@ impl Cluster {
         outcome: Outcome,
         rejected: Vec<Rejection>,
     ) {
-        let state = self.applied.get(target);
-        let applied = match target {
-            Target::Nad(..) => Applied::Nad { present: state.is_some() },
-            Target::Fabric(_) | Target::Node(_) => {
-                let fabric = state.and_then(as_fabric);
-                let ports = fabric.into_iter().flat_map(|state| &state.ports);
-                let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
-                Applied::Fabric {
-                    vlans: fabric.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
-                    closed: Some(closed_ports(&ports)),
-                    before: BTreeMap::new(),
-                    ports,
-                    carried: BTreeMap::new(),
-                }
-            }
-        };
-        let is_known = !matches!(outcome, Outcome::Failed(_));
-        let rollback = matches!(target, Target::Fabric(_)).then_some(Rollback::Persistent);
-        let report = Report {
-            driver: driver_of(target).into(),
-            target: target.to_string(),
-            instance: "i".into(),
-            generation: generation.clone(),
-            at: time::at(Duration::ZERO),
-            outcome,
-            applied: is_known.then_some(applied),
-            rejected,
-            notes: Vec::new(),
-            device: Some(DeviceInfo { rollback, ..DeviceInfo::default() }),
-            change: None,
-        };
-        if !self.drivers.is_mute && self.nats.store_report(target, &report) {
+        let report = report_on(target, self.applied.get(target), generation, outcome, rejected);
+        if !self.drivers.is_mute {
+            self.store_report(target, report);
+        }
+    }
+
+    fn store_report(&mut self, target: &Target, report: Report) {
+        self.trace(|| format!("report {report:?}"));
+        if self.nats.store_report(target, &report) {
             self.messages.report_stored(target, report);
         }
+    }
+
+    /// Somebody reports that a target has its desired state, under a generation that no engine issued.
+    pub fn forge_report(&mut self) {
+        let Some((subject, stored)) = self.random.pick(self.nats.commands()) else { return };
+        let (target, Command { generation, desired, .. }) = (subject.0.clone(), stored.command.clone());
+        let generation = Generation { term: self.term + 1, ..generation };
+        let report = report_on(&target, Some(&desired), &generation, Outcome::Applied, Vec::new());
+        self.store_report(&target, report);
+    }
+}
+
+/// A report that reads this state back.
+fn report_on(
+    target: &Target,
+    state: Option<&Desired>,
+    generation: &Generation,
+    outcome: Outcome,
+    rejected: Vec<Rejection>,
+) -> Report {
+    let applied = match target {
+        Target::Nad(..) => Applied::Nad { present: state.is_some() },
+        Target::Fabric(_) | Target::Node(_) => {
+            let fabric = state.and_then(as_fabric);
+            let ports = fabric.into_iter().flat_map(|state| &state.ports);
+            let ports = ports.map(|port| (port.name.clone(), port.vlans.clone())).collect();
+            Applied::Fabric {
+                vlans: fabric.into_iter().flat_map(|state| &state.vlans).map(|vlan| vlan.vid).collect(),
+                closed: Some(closed_ports(&ports)),
+                before: BTreeMap::new(),
+                ports,
+                carried: BTreeMap::new(),
+            }
+        }
+    };
+    let is_known = !matches!(outcome, Outcome::Failed(_));
+    let rollback = matches!(target, Target::Fabric(_)).then_some(Rollback::Persistent);
+    Report {
+        driver: driver_of(target).into(),
+        target: target.to_string(),
+        instance: "i".into(),
+        generation: generation.clone(),
+        at: time::at(Duration::ZERO),
+        outcome,
+        applied: is_known.then_some(applied),
+        rejected,
+        notes: Vec::new(),
+        device: Some(DeviceInfo { rollback, ..DeviceInfo::default() }),
+        change: None,
     }
 }
 

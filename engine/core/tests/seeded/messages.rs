@@ -80,7 +80,11 @@ impl Cluster {
     }
 
     /// The engine sends a command.
-    pub fn send_command(&mut self, participant: Participant, pending: PendingCommand) {
+    pub fn send_command(
+        &mut self,
+        participant: Participant,
+        pending: PendingCommand,
+    ) -> Result<(), Violation> {
         let Participant { target, driver, desired, .. } = participant;
         if let Some(former) = pending.moved_from {
             self.nats.purge(&target, &former);
@@ -92,7 +96,10 @@ impl Cluster {
             desired,
             transaction: pending.transaction,
         };
+        self.trace(|| format!("command {command:?} after {}", pending.expected));
+        self.check_decision(&command)?;
         self.messages.commands.push(Publish { target, command, expected: pending.expected });
+        Ok(())
     }
 
     /// The engine has the messages about a target that is gone purged.
@@ -127,6 +134,7 @@ impl Cluster {
             self.messages.stored.push_back((target.clone(), driver, self.nats.last_sequence()));
             self.check_stored(&target, &command)?;
         }
+        self.trace(|| format!("NATS: {target} {generation} {stored:?} answered {is_answered}"));
         let answer = match stored {
             _ if !is_answered => {
                 self.messages.unanswered.insert(generation);
@@ -146,9 +154,8 @@ impl Cluster {
         }
     }
 
-    /// Invariants of a stored command: its decision is right, and no transaction has two decisions.
+    /// Invariant of a stored command: no transaction has two decisions.
     fn check_stored(&mut self, target: &Target, command: &Command) -> Result<(), Violation> {
-        self.check_decision(command)?;
         let Some(transaction) = &command.transaction else { return Ok(()) };
         let Some(decision) = transaction.decision else { return Ok(()) };
         self.messages.decided.insert((target.clone(), transaction.id.clone()));
@@ -173,6 +180,7 @@ impl Cluster {
     }
 
     fn purge(&mut self, target: Target, driver: Name) {
+        self.trace(|| format!("NATS purges {target}"));
         self.nats.purge(&target, &driver);
         self.messages.answers.push(StreamEvent::TargetRemoved(target, driver));
     }
@@ -238,6 +246,7 @@ impl Cluster {
         else {
             return;
         };
+        self.trace(|| format!("NATS loses the command of {target}"));
         self.nats.lose_command(&target, &driver);
         self.messages.stored.retain(|(other, ..)| *other != target);
         self.crash_driver(&target);
@@ -248,6 +257,7 @@ impl Cluster {
 
     /// NATS loses its streams, which are created again.
     pub fn lose_streams(&mut self) {
+        self.trace(|| "NATS loses its streams".into());
         self.crash_drivers();
         self.nats.lose_streams();
         self.first_late = 0;

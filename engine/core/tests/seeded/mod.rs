@@ -7,7 +7,8 @@
 //! When nothing happens any more, no change waits. At the end the desired state is applied, a new engine finds nothing
 //! to do, and deleted objects leave nothing.
 //!
-//! `ENO_SEED=n` replays one history. `ENO_SEEDS=n` is the number of histories, from `ENO_SEED` on.
+//! `ENO_SEED=n` replays one history, and with `ENO_TRACE=1` prints it. `ENO_SEEDS=n` is the number of histories, from
+//! `ENO_SEED` on.
 
 mod checks;
 mod cluster;
@@ -16,6 +17,7 @@ mod messages;
 mod random;
 mod time;
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -47,19 +49,24 @@ fn random_delivery_and_crashes_converge() {
     let first = from_env("ENO_SEED").unwrap_or(1);
     let count = from_env("ENO_SEEDS").unwrap_or(if first == 1 { SEEDS } else { 1 });
     let (next, began) = (AtomicU64::new(first), Instant::now());
+    let violation = Mutex::new(None);
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= first + count {
                 return;
             }
-            if let Err(violation) = history(seed) {
-                panic!("ENO_SEED={seed} cargo test -p eno-core --test tests seeded replays it: {violation}");
+            if let Err(found) = history(seed) {
+                next.store(first + count, Ordering::Relaxed);
+                violation.lock().unwrap().get_or_insert((seed, found));
             }
         }
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    if let Some((seed, violation)) = violation.into_inner().unwrap() {
+        panic!("ENO_SEED={seed} cargo test -p eno-core --test tests seeded replays it: {violation}");
+    }
     let per_second = f64::from(u32::try_from(count).unwrap_or(u32::MAX)) / began.elapsed().as_secs_f64();
     println!("{count} histories, {per_second:.0} in a second");
 }

@@ -295,7 +295,7 @@ impl World {
 
     /// Lets the engine work out what follows from all events.
     pub fn reconcile(&mut self) -> Reconciled {
-        let elapsed = self.elapsed - self.leading_since;
+        let elapsed = self.elapsed.saturating_sub(self.leading_since);
         let deadline = "2026-01-01T00:00:30Z".into();
         self.engine.reconcile(&Moment { at: self.now.clone(), elapsed, deadline })
     }
