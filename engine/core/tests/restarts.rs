@@ -144,3 +144,24 @@ fn interfaces_without_addresses_stay_when_no_status_has_them() {
         assert_eq!([&w.statuses[&c], &w.statuses[&a]], [&statuses[&c], &statuses[&a]]);
     }
 }
+
+/// The switch has left the path of the objects since, so that the next engine can't know it from their specs.
+#[test]
+fn deletion_waits_for_a_switch_that_left_the_path_after_a_restart() {
+    for is_unreachable in [false, true] {
+        let (mut w, s, a) = world_with_two_services();
+        let leaf1 = switch("leaf1");
+        w.silent.insert(leaf1.clone());
+        w.apply_and_settle(device("leaf1", &[]));
+        if is_unreachable {
+            w.report_unreachable(&leaf1);
+        }
+        w.delete(&a);
+        w.delete_and_settle(&s);
+        assert_eq!(w.phase(&s), Phase::Terminating);
+        w.restart_and_settle();
+        assert_eq!(w.phase(&s), Phase::Terminating, "leaf1 has its VLAN");
+        w.end_silence();
+        assert!(!w.objects.contains_key(&s), "{}", w.message(&s));
+    }
+}

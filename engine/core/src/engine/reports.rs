@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use eno_schemas::{Desired, Report, VlanId};
 
 use super::Engine;
+use crate::fabric::may_remove;
 use crate::schedule::Receipt;
-use crate::{Key, Kind, StoredCommand, Target};
+use crate::{Key, Kind, Name, StoredCommand, Target};
 
 /// What came before the first [`Engine::reconcile`].
 #[derive(Debug, Default)]
@@ -27,6 +28,21 @@ impl Engine {
         let stored = std::mem::take(&mut self.startup.stored_commands);
         let commands: Vec<(Target, Desired)> =
             stored.into_iter().filter_map(|stored| Some((stored.target, stored.command?.desired))).collect();
+        let early = |target: &Target| {
+            self.startup
+                .early_reports
+                .iter()
+                .rev()
+                .find(|(other, _)| other == target)
+                .map(|(_, report)| report)
+        };
+        let removing = commands.iter().filter_map(|(target, desired)| match (target, desired) {
+            (Target::Fabric(name), Desired::Fabric(desired)) => {
+                may_remove(desired, early(target)).then(|| name.clone())
+            }
+            _ => None,
+        });
+        let removing: BTreeSet<Name> = removing.collect();
         let commanded: HashMap<&Target, String> =
             commands.iter().map(|(target, desired)| (target, desired.hash())).collect();
         for (target, report) in &mut self.startup.early_reports {
@@ -62,6 +78,9 @@ impl Engine {
         }
         for (target, report) in std::mem::take(&mut self.startup.early_reports) {
             self.report(&target, report);
+        }
+        for key in self.fabric.restore_removals(&self.store, &removing) {
+            self.status.follow_removal(&key);
         }
         self.pods.forget_idle();
         self.work.evaluate.extend(self.store.iter().map(|(key, _)| key.clone()));

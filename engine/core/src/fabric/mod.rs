@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use eno_schemas::{Desired, FabricDesired, Report, VlanId};
+use eno_schemas::{Applied, Desired, FabricDesired, Outcome, Phase, Report, VlanId, VlanSet};
 
 use crate::spec::BridgeDomainSpec;
 use crate::store::Store;
@@ -133,6 +133,22 @@ impl Fabric {
         self.change_count += 1;
     }
 
+    /// The objects that the former leader was removing wait for these switches ([`may_remove`]). What else is deleted later
+    /// waits for those on its path.
+    pub fn restore_removals(&mut self, store: &Store, devices: &BTreeSet<Name>) -> BTreeSet<Key> {
+        let going = store.iter().filter(|(key, record)| {
+            !devices.is_empty()
+                && (key.is_network() || key.uses_networks())
+                && record.status.phase == Some(Phase::Terminating)
+                && record.effective.is_none()
+        });
+        let going: BTreeSet<Key> = going.map(|(key, _)| key.clone()).collect();
+        for key in &going {
+            self.placements.note_left(key, devices.iter().cloned());
+        }
+        going
+    }
+
     /// The driver and the desired state of a switch. `alive`: the drivers that are alive.
     pub fn desired(&self, config: &Config, alive: &BTreeSet<Name>, name: &Name) -> Option<(Name, Desired)> {
         let device = self.devices.get(name)?;
@@ -202,6 +218,21 @@ impl Fabric {
         });
         work.evaluate.extend(devices.map(|(name, _)| Key::cluster(Kind::FabricDevice, name)));
     }
+}
+
+/// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, or it is
+/// a failure.
+pub fn may_remove(command: &FabricDesired, report: Option<&Report>) -> bool {
+    let Some(report) = report else { return true };
+    if report.generation.hash == Desired::Fabric(command.clone()).hash() && report.outcome == Outcome::Applied
+    {
+        return false;
+    }
+    let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return true };
+    let commanded: VlanSet = command.vlans.iter().map(|vlan| vlan.vid).collect();
+    let carries = |name: &str| command.ports.iter().find(|port| port.name == name).map(|port| &port.vlans);
+    !vlans.is_subset(&commanded)
+        || ports.iter().any(|(name, vlans)| !vlans.is_subset(carries(name).unwrap_or(&VlanSet::EMPTY)))
 }
 
 #[cfg(test)]
