@@ -1,7 +1,9 @@
 //! Ready objects stay ready with a new engine unless their inputs have changed.
 
+use std::collections::BTreeMap;
+
 use eno_core::{Key, Object};
-use eno_schemas::{LinkKind, Phase};
+use eno_schemas::{Applied, AppliedLink, LinkKind, Outcome, Phase};
 
 use crate::fixtures::{device_key, ready_world, switch, to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
@@ -164,4 +166,20 @@ fn deletion_waits_for_a_switch_that_left_the_path_after_a_restart() {
         w.end_silence();
         assert!(!w.objects.contains_key(&s), "{}", w.message(&s));
     }
+}
+
+/// A compromised node reports a name that no status takes.
+#[test]
+fn reported_name_of_an_interface_is_kept_only_if_it_is_valid() {
+    let mut w = World::with_agents();
+    w.apply(service("s", 100, &[]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "cp"));
+    w.apply_pod_and_settle(pod("x", "node1", &[("attach.eno.k8s.io/a", "")]));
+    let link = AppliedLink { name: "x".repeat(16), ..AppliedLink::default() };
+    let links = [("L2ServiceAttachment/a/a".to_owned(), link)].into();
+    let applied = Applied::Node { networks: BTreeMap::new(), pods: [("uid-x".to_owned(), links)].into() };
+    w.statuses.get_mut(&a).unwrap().pods.clear();
+    w.report(&node_target("node1"), Outcome::Applied, Some(applied), Vec::new());
+    w.restart_and_settle();
+    assert_eq!(pod_entry(&w, &a, "x").ifname.as_deref(), Some("net0"));
 }

@@ -9,6 +9,7 @@ use eno_schemas::{Applied, Pool, Report};
 use ipnet::IpNet;
 
 use crate::node::Nodes;
+use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
 use crate::pods::template::{self, Template};
@@ -180,7 +181,9 @@ impl Pods {
             return;
         }
         let is_main = key.kind == Kind::L2ServiceAttachment && *link == key.name;
-        if is_main && !self.claims.contains_key(&Claim::Name(uid.clone(), ifname.clone())) {
+        // A node may report any text.
+        let is_free = !self.claims.contains_key(&Claim::Name(uid.clone(), ifname.clone()));
+        if is_main && is_free && name_problem(&ifname).is_none() {
             entry.ifname = Some(ifname);
         }
         entry.was_granted = true;
