@@ -51,8 +51,8 @@ export interface Row {
   since?: string;
 }
 
-/** The progress of a hop, worst first: refused, unreachable, waiting, unknown, confirmed. */
-export type State = "refused" | "unreachable" | "waiting" | "unknown" | "confirmed";
+/** The progress of a hop, worst first: refused, unreachable, missing, waiting, unknown, confirmed. */
+export type State = "refused" | "unreachable" | "missing" | "waiting" | "unknown" | "confirmed";
 
 /** GET /api/overview */
 export interface Overview {

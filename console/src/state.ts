@@ -2,12 +2,12 @@
 import type { Phase, State } from "./api";
 
 /** The states, worst first. */
-export const STATES: readonly State[] = ["refused", "unreachable", "waiting", "unknown", "confirmed"];
+export const STATES: readonly State[] = ["refused", "unreachable", "missing", "waiting", "unknown", "confirmed"];
 
 const rank = new Map<State, number>(STATES.map((s, i) => [s, i]));
 
 /** The place of a state in the order, worst first. A state that this version does not know counts as unknown. */
-export const badness = (s: State): number => rank.get(s) ?? 3;
+export const badness = (s: State): number => rank.get(s) ?? STATES.indexOf("unknown");
 
 /** The worst of some states; confirmed if there is none. */
 export function worst(states: Iterable<State>): State {
@@ -25,6 +25,7 @@ export function toneOfState(s: State): Tone {
       return "bad";
     case "unreachable":
       return "away";
+    case "missing":
     case "waiting":
       return "wait";
     case "confirmed":

@@ -6,6 +6,7 @@ use std::pin::pin;
 use anyhow::{bail, ensure};
 use eno_engine::follow::{ObjectChange, changes};
 use eno_engine::forecast::{ClusterState, Key};
+use eno_engine::observation::Observation;
 use eno_engine::trace::Messages;
 use futures::StreamExt as _;
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use kube::api::DynamicObject;
 use serde::Serialize;
 
 use crate::inspect::output::{Format, table};
-use crate::inspect::path::{Hop, Reports, fabric, hops, networks};
+use crate::inspect::path::{Hop, Reports, hops};
 use crate::inspect::source::{FromArgs, Source};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::inspect::{ClusterArgs, NatsClientArgs, left_out, parse_object};
@@ -205,10 +206,9 @@ async fn detail(
         );
         bail!("{key} does not exist")
     };
-    let fabric = fabric(world, messages).await?;
-    let networks = networks(world, key);
-    let reports = Reports::of_switches(world, &fabric, &networks, messages).await?;
-    let switches = hops(world, &fabric, &networks, &reports);
+    let mut observation = Observation::new(world);
+    let reports = Reports::of_switches(world, &mut observation, key, messages).await?;
+    let switches = hops(&observation, &reports, key);
     Ok(Detail {
         row: row(key, source),
         left_out: left_out.to_vec(),

@@ -2,15 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{ClusterState, HopState, Key, Kind, Name, desired_state};
+use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use eno_engine::observation::{self, HopState, Observation, Part, Wait};
 use eno_engine::trace::{self, Messages};
-use eno_schemas::{
-    Applied, Command, Desired, FabricDesired, FabricPort, Item, Outcome, Rejection, Report, VlanSet,
-};
+use eno_schemas::{Command, Desired, FabricDesired, Outcome, Report, VlanSet};
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::inspect::status::conditions;
 
 /// One switch on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -37,6 +34,8 @@ pub(crate) enum State {
     Refused,
     /// The target does not answer.
     Unreachable,
+    /// What would carry it does not exist.
+    Missing,
     /// The target is not configured yet.
     Waiting,
     /// NATS was not asked.
@@ -49,6 +48,7 @@ impl State {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
+            Self::Missing => "missing",
             Self::Waiting => "waiting",
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
@@ -116,23 +116,27 @@ impl Reports {
         (self.hides_texts, self.hides_pods) = (!world.lists_all_kinds(), !world.lists_everything());
     }
 
-    /// Reads the reports of the switches that have VLANs of `networks`, if NATS is available.
+    /// Reads the reports of the switches on the path of an object, if NATS is available, and feeds them to the core.
     pub(crate) async fn of_switches(
         world: &ClusterState,
-        fabric: &Fabric,
-        networks: &BTreeSet<String>,
+        observation: &mut Observation,
+        key: &Key,
         messages: Option<&Messages>,
     ) -> anyhow::Result<Self> {
         let Some(messages) = messages else { return Ok(Self::unknown()) };
+        let path = observation.path(key);
+        let switches: BTreeSet<&Name> = path.iter().filter_map(|hop| hop.part.device()).collect();
+        let switches: Vec<String> = switches.into_iter().map(ToString::to_string).collect();
         let mut known = BTreeMap::new();
-        for (switch, (driver, desired)) in &fabric.switches {
-            if !vlans_and_ports(desired, networks).0.is_empty()
-                && let Some(report) = trace::report(messages, driver, switch).await?
-            {
-                known.insert((driver.clone(), switch.clone()), report);
+        for switch in switches {
+            let driver = observation.driver_of(&switch).to_owned();
+            if let Some(report) = trace::report(messages, &driver, &switch).await? {
+                known.insert((driver, switch), report);
             }
         }
-        Ok(Self::new(known, world))
+        let reports = Self::new(known, world);
+        observation.catch_up(reports.iter());
+        Ok(reports)
     }
 
     /// NATS was asked.
@@ -171,21 +175,35 @@ impl Reports {
         if hides && !text.is_empty() { HIDDEN.to_owned() } else { text }
     }
 
-    /// The progress of a target by its last report.
-    pub(crate) fn progress(
-        &self,
-        driver: &str,
-        target: &str,
-        evaluate: impl FnOnce(&Report) -> (State, String),
-    ) -> (State, String) {
-        let Some(known) = &self.known else { return (State::Unknown, String::new()) };
-        match known.get(&(driver.to_owned(), target.to_owned())) {
-            None => (State::Waiting, "its driver has reported nothing yet".into()),
-            Some(report) => {
-                let (state, text) = evaluate(report);
-                (state, self.text(driver, text))
-            }
+    /// The state of a hop of a target, by a core that knows these reports, and an explanation.
+    pub(crate) fn verdict(&self, driver: &str, target: &str, hop: &observation::Hop<'_>) -> (State, String) {
+        let (state, text) = match &hop.state {
+            HopState::Confirmed => (State::Confirmed, String::new()),
+            HopState::Refused { reason, .. } => (State::Refused, (*reason).to_owned()),
+            HopState::Unreachable { reason, .. } => (State::Unreachable, (*reason).to_owned()),
+            HopState::Missing(reason) => return (State::Missing, reason.clone().into_owned()),
+            HopState::Waiting(_) if !self.are_known() => return (State::Unknown, String::new()),
+            HopState::Waiting(Wait::Report) => (State::Waiting, self.awaited(driver, target)),
+            HopState::Waiting(wait) => return (State::Waiting, wait.to_string()),
+        };
+        (state, self.text(driver, text))
+    }
+
+    /// What a target that has not confirmed something does, by its last report.
+    fn awaited(&self, driver: &str, target: &str) -> String {
+        match self.get(driver, target).map(|report| &report.outcome) {
+            None => "its driver has reported nothing yet".into(),
+            Some(Outcome::Held) => "verified, and held until the other switches have verified".into(),
+            Some(Outcome::RolledBack { reason }) => format!("rolled back: {reason}"),
+            Some(Outcome::Progress { message }) => message.to_string(),
+            Some(Outcome::Applied | Outcome::Failed(_)) => Wait::Report.to_string(),
         }
+    }
+
+    /// The state of a port of a switch.
+    pub(crate) fn port(&self, observation: &Observation, hop: &observation::Hop<'_>) -> (State, String) {
+        let device = hop.part.device().map(|name| &**name).unwrap_or_default();
+        self.verdict(observation.driver_of(device), device, hop)
     }
 }
 
@@ -201,7 +219,7 @@ pub(crate) struct Fabric {
 /// Computes the desired state of the switches. If not all inputs could be read, it is the engine's last command, if
 /// NATS is available, without owners that the user may not read.
 pub(crate) async fn fabric(world: &ClusterState, messages: Option<&Messages>) -> anyhow::Result<Fabric> {
-    fabric_of(world, desired_state(world).switches, messages).await
+    fabric_of(world, Observation::new(world).desired().switches, messages).await
 }
 
 /// The same, for the switches of a desired state that was computed of `world`.
@@ -233,143 +251,37 @@ pub(crate) async fn fabric_of(
     Ok(fabric)
 }
 
-/// The switches on the path of `networks`, each with its progress.
-pub(crate) fn hops(
-    world: &ClusterState,
-    fabric: &Fabric,
-    networks: &BTreeSet<String>,
-    reports: &Reports,
-) -> Vec<Hop> {
-    let hops = fabric.switches.iter().filter_map(|(switch, (driver, desired))| {
-        let (vlans, ports) = vlans_and_ports(desired, networks);
-        (!vlans.is_empty()).then(|| {
-            let (state, message) = switch_progress(world, reports, driver, switch, |report| {
-                evaluate(report, &desired.ports, &vlans)
-            });
-            Hop { switch: switch.clone(), vlans, ports, state, message }
-        })
-    });
-    hops.collect()
-}
-
-/// The switches that keep networks from being confirmed, by network as written in `owners`. It costs one look at each
-/// VLAN of a switch that does not confirm it.
-pub(crate) fn failing_switches<'a>(
-    world: &ClusterState,
-    fabric: &'a Fabric,
-    reports: &Reports,
-) -> BTreeMap<&'a str, Vec<&'a str>> {
-    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (switch, (driver, desired)) in &fabric.switches {
-        let mut failing = VlanSet::EMPTY;
-        let (state, _) = switch_progress(world, reports, driver, switch, |report| {
-            failing = unconfirmed(report, desired);
-            state_of(report, [], true)
+/// The switches on the path of an object, each with the worst state of its ports there.
+pub(crate) fn hops(observation: &Observation, reports: &Reports, key: &Key) -> Vec<Hop> {
+    let mut hops: BTreeMap<&Name, Hop> = BTreeMap::new();
+    let path = observation.path(key);
+    for hop in &path {
+        let Part::Port { device, port, vlan, .. } = hop.part else { continue };
+        let (state, message) = reports.port(observation, hop);
+        let known = hops.entry(device).or_insert_with(|| Hop {
+            switch: device.to_string(),
+            vlans: VlanSet::EMPTY,
+            ports: Vec::new(),
+            state: State::Confirmed,
+            message: String::new(),
         });
-        let is_failing = |vid| failing.contains(vid) || state == State::Unreachable;
-        for vlan in desired.vlans.iter().filter(|vlan| is_failing(vlan.vid)) {
-            for owner in &vlan.owners {
-                let switches = found.entry(owner).or_default();
-                if switches.last() != Some(&switch.as_str()) {
-                    switches.push(switch);
-                }
-            }
+        known.vlans.insert(vlan);
+        if !known.ports.iter().any(|name| name == port) {
+            known.ports.push(port.to_owned());
+        }
+        if state < known.state {
+            (known.state, known.message) = (state, message);
         }
     }
-    found
+    hops.into_values().collect()
 }
 
-/// The VLANs that a report does not confirm on a switch, or on one of its ports.
-fn unconfirmed(report: &Report, desired: &FabricDesired) -> VlanSet {
-    let all: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-    let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return all };
-    let mut found = all.difference(vlans);
-    for port in &desired.ports {
-        let applied = ports.get(&port.name).unwrap_or(&VlanSet::EMPTY);
-        found = found.union(&port.vlans.difference(applied));
-    }
-    for rejection in &report.rejected {
-        match (rejection.item.vlan, &rejection.item.port) {
-            (Some(vid), _) => drop(found.insert(vid)),
-            (None, Some(name)) => {
-                let port = desired.ports.iter().find(|port| port.name == *name);
-                found = port.map_or(found.clone(), |port| found.union(&port.vlans));
-            }
-            (None, None) => found = all.clone(),
-        }
-    }
-    found
-}
-
-/// The progress of a switch by its last report. Without NATS it is known only that the switch does not answer.
-pub(crate) fn switch_progress(
-    world: &ClusterState,
-    reports: &Reports,
-    driver: &str,
-    switch: &str,
-    evaluate: impl FnOnce(&Report) -> (State, String),
-) -> (State, String) {
-    if !reports.are_known() {
-        let device = world.object(&Key::cluster(Kind::FabricDevice, &switch.into()));
-        let conditions = device.map(conditions).unwrap_or_default();
-        let unreachable = conditions.into_iter().find(|one| one.kind == "Reachable" && one.status == "False");
-        if let Some(condition) = unreachable {
-            return (State::Unreachable, condition.message);
-        }
-    }
-    reports.progress(driver, switch, evaluate)
-}
-
-/// The progress of VLANs on some ports of a switch.
-pub(crate) fn evaluate<'a>(
-    report: &Report,
-    ports: impl IntoIterator<Item = &'a FabricPort>,
-    vlans: &VlanSet,
-) -> (State, String) {
-    let carriers: Vec<(&String, VlanSet)> =
-        ports.into_iter().map(|port| (&port.name, port.vlans.intersection(vlans))).collect();
-    let rejections = report.rejected.iter().filter(|rejection| {
-        vlans.iter().any(|vid| rejection.item.covers(vid, ""))
-            || carriers.iter().any(|(port, on_it)| on_it.iter().any(|vid| rejection.item.covers(vid, port)))
+/// The switches that keep an object from being confirmed.
+pub(crate) fn failing_switches(observation: &Observation, reports: &Reports, key: &Key) -> BTreeSet<String> {
+    let path = observation.path(key);
+    let failing = path.iter().filter(|hop| {
+        let (state, _) = reports.port(observation, hop);
+        !matches!(state, State::Confirmed | State::Unknown)
     });
-    let is_applied = matches!(&report.applied, Some(Applied::Fabric { vlans: made, ports, .. })
-    if vlans.is_subset(made)
-        && carriers.iter().all(|(port, on_it)| {
-            on_it.is_empty() || ports.get(*port).is_some_and(|carried| on_it.is_subset(carried))
-        }));
-    state_of(report, rejections, is_applied)
-}
-
-/// The state of a part of a target by its last report, as the core decides it, and an explanation. `rejections`: those
-/// that cover the part.
-pub(crate) fn state_of<'a>(
-    report: &'a Report,
-    rejections: impl IntoIterator<Item = &'a Rejection>,
-    is_applied: bool,
-) -> (State, String) {
-    let rejection = HopState::deciding(rejections);
-    let failure = match &report.outcome {
-        Outcome::Failed(failure) => Some(failure),
-        _ => None,
-    };
-    // The place of an interface says which one it is.
-    let is_named = |item: &Item| *item == Item::TARGET || item.link.is_some();
-    let explain = |reason: &str| match rejection.filter(|rejection| !is_named(&rejection.item)) {
-        Some(Rejection { item, .. }) => format!("{item}: {reason}"),
-        None => reason.to_owned(),
-    };
-    match HopState::of_report(rejection, is_applied, failure) {
-        HopState::Confirmed => (State::Confirmed, String::new()),
-        HopState::Refused { reason, .. } => (State::Refused, explain(reason)),
-        HopState::Unreachable { reason, .. } => (State::Unreachable, explain(reason)),
-        HopState::Waiting(_) | HopState::Missing(_) => {
-            let message = match &report.outcome {
-                Outcome::Held => "verified, and held until the other switches have verified".into(),
-                Outcome::RolledBack { reason } => format!("rolled back: {reason}"),
-                Outcome::Progress { message } => message.to_string(),
-                Outcome::Applied | Outcome::Failed(_) => String::new(),
-            };
-            (State::Waiting, message)
-        }
-    }
+    failing.filter_map(|hop| hop.part.device()).map(ToString::to_string).collect()
 }

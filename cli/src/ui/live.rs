@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use eno_engine::MessageChange;
 use eno_engine::follow::{ClusterChange, WatchFailed, cluster_changes};
 use eno_engine::follow_messages;
-use eno_engine::forecast::{ClusterState, ReadError, desired_state};
+use eno_engine::forecast::{ClusterState, ReadError};
+use eno_engine::observation::Observation;
 use eno_engine::trace::Messages;
 use eno_sbi::nats::NatsHealth;
 use futures::StreamExt as _;
@@ -135,6 +136,7 @@ async fn apply(app: App, client: Client, namespace: String, messages: &mut mpsc:
                     Input::Message(message) => state.apply_message(message, changed),
                 }
             }
+            state.observe();
             if changed.desired {
                 schedule.want(Duration::ZERO);
             } else if changed.statuses {
@@ -190,14 +192,22 @@ enum Input {
 /// Computes the desired state. False: the engine's commands could not be read.
 pub(super) async fn recompute(app: App) -> bool {
     // A copy, so that changes don't wait.
-    let world = Arc::new(app.state().world.clone());
+    let (world, reports) = {
+        let state = app.state();
+        (Arc::new(state.world.clone()), state.reports.clone())
+    };
     let computing = Arc::clone(&world);
-    let computed = tokio::task::spawn_blocking(move || desired_state(&computing)).await;
-    let Ok(mut desired) = computed else { return true };
+    let computed = tokio::task::spawn_blocking(move || {
+        let mut observation = Observation::new(&computing);
+        observation.catch_up(reports.iter());
+        let desired = observation.desired();
+        (observation, desired)
+    });
+    let Ok((observation, mut desired)) = computed.await else { return true };
     let switches = std::mem::take(&mut desired.switches);
     match fabric_of(&world, switches, app.messages().as_ref()).await {
         Ok(fabric) => {
-            app.change(|state, changed| changed.other |= state.set_desired(desired, fabric));
+            app.change(|state, changed| changed.other |= state.set_desired(observation, desired, fabric));
             true
         }
         Err(error) => {

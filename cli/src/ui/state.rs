@@ -1,10 +1,12 @@
 //! What the pages show: the objects, the desired state that follows from them, and the last messages of NATS.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use eno_engine::callbacks::Undelivered;
 use eno_engine::follow::{ClusterChange, ListScope};
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind};
+use eno_engine::forecast::{ClusterState, Key, Kind};
+use eno_engine::observation::{DesiredState, Observation};
 use eno_engine::trace::StoredMessages;
 use eno_engine::{MessageChange, stored_messages};
 use eno_schemas::{DriverHello, Subject};
@@ -22,6 +24,8 @@ const MAX_NAMED: usize = 100;
 pub(super) struct State {
     /// The objects that the viewer may read.
     pub world: ClusterState,
+    /// The core that knows them and the reports.
+    observation: Mutex<Observation>,
     /// What follows from them for nodes and NetworkAttachmentDefinitions.
     pub desired: DesiredState,
     /// What follows for switches.
@@ -85,6 +89,7 @@ impl State {
         let cabling = Cabling::new(&world);
         Self {
             world,
+            observation: Mutex::new(Observation::new(&ClusterState::default())),
             desired: DesiredState::default(),
             fabric: Fabric::default(),
             cabling,
@@ -95,10 +100,27 @@ impl State {
         }
     }
 
+    /// The core, which knows the objects as of the last computation of the desired state.
+    pub(super) fn observation(&self) -> MutexGuard<'_, Observation> {
+        self.observation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What paths are computed of.
-    pub(super) fn inputs(&self) -> Inputs<'_> {
-        let Self { world, desired, fabric, cabling, reports, .. } = self;
-        Inputs { world, desired, fabric, cabling, reports }
+    pub(super) fn inputs<'a>(&'a self, observation: &'a Observation) -> Inputs<'a> {
+        let Self { world, desired, reports, .. } = self;
+        Inputs { world, observation, desired, reports }
+    }
+
+    /// Feeds the core with the messages that it does not know.
+    pub(super) fn observe(&self) {
+        self.feed(&mut self.observation());
+    }
+
+    fn feed(&self, observation: &mut Observation) {
+        if !self.drivers.is_empty() {
+            observation.set_drivers(self.drivers.values());
+        }
+        observation.catch_up(self.reports.iter());
     }
 
     /// Makes a change of the cluster.
@@ -172,6 +194,7 @@ impl State {
         for change in [reports, drivers, callbacks].into_iter().flatten().flatten() {
             self.apply_message(change, &mut changed);
         }
+        self.observe();
     }
 
     /// Makes a change of what NATS has last.
@@ -211,8 +234,15 @@ impl State {
     }
 
     /// Sets what follows from the objects. False: it is the same as before.
-    pub(super) fn set_desired(&mut self, desired: DesiredState, fabric: Fabric) -> bool {
+    pub(super) fn set_desired(
+        &mut self,
+        mut observation: Observation,
+        desired: DesiredState,
+        fabric: Fabric,
+    ) -> bool {
         let cabling = Cabling::new(&self.world);
+        self.feed(&mut observation);
+        self.observation = Mutex::new(observation);
         let changes = (&self.cabling, &self.desired, &self.fabric) != (&cabling, &desired, &fabric);
         (self.cabling, self.desired, self.fabric) = (cabling, desired, fabric);
         changes

@@ -105,7 +105,7 @@ function decodeKey(word: string): string {
 function Verdict({ path, select }: { path: Path; select: (hop: Hop) => void }) {
   const { phase, message, since } = path.object;
   const broken = path.hops
-    .filter((h) => h.state === "refused" || h.state === "unreachable")
+    .filter((h) => h.state === "refused" || h.state === "unreachable" || h.state === "missing")
     .sort((a, b) => badness(a.state) - badness(b.state));
   const waiting = path.hops.filter((h) => h.state === "waiting").length;
   const confirmed = path.hops.filter((h) => h.state === "confirmed").length;

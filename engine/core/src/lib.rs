@@ -12,6 +12,7 @@
 //! 6. `node`, `pods`, `nad`: the nodes, the running pods, and the content of NADs.
 //! 7. `validate`, `evaluate`: whether an object fits all these, and what its status is.
 //! 8. `engine`: the loop.
+//! 9. `observer`: a core that only answers questions.
 
 mod engine;
 mod evaluate;
@@ -20,6 +21,7 @@ mod fabric;
 mod key;
 mod nad;
 mod node;
+mod observer;
 mod pods;
 mod schedule;
 mod selector;
@@ -36,6 +38,7 @@ pub use event::{
     Workload,
 };
 pub use key::{Key, Kind, Name, Target};
+pub use observer::{Answers, Observed, Observer, Reported};
 pub use schedule::{
     DEADLINE, DecidedTransaction, Moment, Participant, PendingCommand, Reconciled, Republished, instance_of,
 };

@@ -351,6 +351,7 @@ proptest! {
         history.check_reachability();
         let (statuses, published) = (history.world.statuses.clone(), history.world.published);
         let paths = history.world.paths();
+        history.world.assert_observer_agrees();
         history.world.restart_and_settle();
         assert_eq!((history.world.published, history.world.paths()), (published, paths));
         for (key, status) in &statuses {

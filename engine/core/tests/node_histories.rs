@@ -231,6 +231,7 @@ impl History {
         self.check_addresses();
         self.world.assert_transitions_are_legal();
         self.world.assert_paths_agree();
+        self.world.assert_observer_agrees();
         for (name, desired) in self.node_states() {
             if self.world.silent.contains(&Target::Node(name.as_str().into())) {
                 continue;

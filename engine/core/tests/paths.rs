@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use eno_core::{ConditionReason, ConditionType, Hop, HopState, Key, Kind, Part, Status, Target, Tier};
+use eno_core::{
+    ConditionReason, ConditionType, Config, Event, Hop, HopState, Key, Kind, Observer, Part, Reported,
+    Status, Target, Tier,
+};
 use eno_schemas::{Item, Phase, Rejection};
 
 use crate::fixtures::{rejection, switch, vid};
@@ -14,9 +17,39 @@ use crate::world::{
 impl World {
     /// The phase and the conditions of all objects follow from the hops of their paths. Everything is settled.
     pub fn assert_paths_agree(&self) {
+        if self.delayed_status_writes.is_some() {
+            return;
+        }
         for (key, status) in self.statuses.iter().filter(|(key, _)| self.objects.contains_key(*key)) {
             assert_agrees(key, status, &self.engine.path(key));
         }
+    }
+
+    /// A core that was fed by watches and with the last reports has the same paths. Everything is settled.
+    pub fn assert_observer_agrees(&self) {
+        // A driver that answers no command reports on an earlier one.
+        let is_earlier = !self.silent.is_empty() || !self.drivers.dead.is_empty();
+        if is_earlier || self.delayed_status_writes.is_some() {
+            return;
+        }
+        let observer = self.observer();
+        for key in self.objects.keys() {
+            assert_eq!(observer.engine().path(key), self.engine.path(key), "{key}");
+        }
+    }
+
+    /// A core that was fed by watches and with the last reports.
+    pub fn observer(&self) -> Observer<Reported> {
+        let config = Config { cluster: "other".into(), ..self.config(true) };
+        let mut observer = Observer::new(config, Reported::default());
+        self.watched().into_iter().for_each(|event| observer.handle(event));
+        for event in self.nats.events() {
+            if let Event::Report(target, report) = event {
+                observer.report(&target, *report);
+            }
+        }
+        observer.run();
+        observer
     }
 
     /// The paths of all objects, as text.
@@ -201,4 +234,24 @@ fn interface_that_does_not_answer_is_waited_for() {
     assert_eq!(states(&w, &c, Tier::Interfaces), [silent]);
     w.reject(&node_target("node1"), &[]);
     assert_eq!(w.phase(&c), Phase::Ready);
+}
+
+#[test]
+fn what_a_node_refuses_does_not_count_while_it_is_not_ready() {
+    let mut w = World::with_agents();
+    let cp = Key::cluster(Kind::ConnectionPoint, &to_name("cp"));
+    let item = Item::port("br-cp");
+    let refused = (rejection(item.clone(), "no"), Phase::Error, None);
+    let silent = (unanswered(item), Phase::Ready, Some(ConditionReason::Unreachable));
+    for (rejection, phase, reason) in [refused, silent] {
+        w.reject(&node_target("node1"), &[rejection]);
+        assert_ne!((w.phase(&cp), degraded(&w, &cp)), (Phase::Ready, None));
+        w.apply_node("node1", true, false);
+        w.settle();
+        assert_eq!((w.phase(&cp), degraded(&w, &cp)), (Phase::Ready, None), "{}", w.message(&cp));
+        w.assert_paths_agree();
+        w.apply_node("node1", true, true);
+        w.settle();
+        assert_eq!((w.phase(&cp), degraded(&w, &cp)), (phase, reason));
+    }
 }

@@ -165,6 +165,7 @@ impl History {
     /// desired.
     fn check(&mut self) {
         self.w.assert_paths_agree();
+        self.w.assert_observer_agrees();
         let actual = placement(&self.w);
         let switches = &self.w.drivers;
         let silent = self.w.silent.iter().filter_map(|target| match target {

@@ -21,7 +21,7 @@ mod watch;
 pub use api::{finalizer, resource};
 pub use args::EngineArgs;
 pub use callbacks::CallbackArgs;
-pub use inspect::{MessageChange, follow, follow_messages, forecast, stored_messages, trace};
+pub use inspect::{MessageChange, follow, follow_messages, forecast, observation, stored_messages, trace};
 pub use leader::lease;
 pub use nodes::node_labels::unmark_nodes;
 pub use run::run;

@@ -88,6 +88,7 @@ pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Resul
         cluster_uid: None,
         bridge_domains: args.bridge_domains,
         nodes: args.nodes,
+        observes: false,
     };
     let sample_image = args.sample_image.as_deref().map(Arc::from);
     let mut context = LeaderContext {

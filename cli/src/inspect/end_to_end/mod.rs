@@ -2,7 +2,6 @@
 
 mod hosts;
 mod pods;
-mod progress;
 mod switches;
 #[cfg(test)]
 mod tests;
@@ -10,32 +9,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use eno_engine::follow::ListScope;
-use eno_engine::forecast::{ClusterState, DesiredState, Key, Kind, Name, PodInfo};
+use eno_engine::forecast::{ClusterState, Key, Kind, PodInfo};
+use eno_engine::observation::{self, DesiredState, Observation, Tier};
 use eno_schemas::VlanSet;
 use serde::Serialize;
 
-use crate::inspect::cabling::{Cabling, PortId};
-use crate::inspect::path::{Fabric, Reports, State, networks, vlans_and_ports};
-
-/// A tier of a path, from the pod to the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Tier {
-    /// Pods.
-    Pods,
-    /// Interfaces in pods, and NetworkAttachmentDefinitions.
-    Interfaces,
-    /// Bridges, or what takes their place, on nodes.
-    Bridges,
-    /// NICs of nodes.
-    Nics,
-    /// Ports of switches to nodes.
-    Leaves,
-    /// Switches between them.
-    Spines,
-    /// Ports of switches to PhysicalNetworks.
-    Gateways,
-}
+use crate::inspect::cabling::PortId;
+use crate::inspect::path::{NODE_DRIVER, Reports, State, networks};
+use crate::inspect::status::conditions;
 
 /// A hop of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,6 +68,8 @@ pub(crate) enum Part {
     Port(PortId),
     /// A switch.
     Switch(String),
+    /// Something that is at no place, such as a link that is missing.
+    Elsewhere,
 }
 
 /// A connection of two hops.
@@ -114,12 +97,10 @@ pub(crate) struct Path {
 pub(crate) struct Inputs<'a> {
     /// The objects.
     pub world: &'a ClusterState,
+    /// The core that knows the objects and the reports.
+    pub observation: &'a Observation,
     /// The desired state of nodes and NetworkAttachmentDefinitions.
     pub desired: &'a DesiredState,
-    /// The desired state of switches.
-    pub fabric: &'a Fabric,
-    /// Where ports lead.
-    pub cabling: &'a Cabling,
     /// The last reports.
     pub reports: &'a Reports,
 }
@@ -145,22 +126,12 @@ pub(crate) fn hidden_tiers(world: &ClusterState) -> Vec<Tier> {
 /// The path of an object. It has no hops if the object is none on a path.
 pub(crate) fn path(inputs: Inputs<'_>, key: &Key) -> Path {
     let mut builder = Builder::new(inputs);
-    match key.kind {
-        Kind::L2Service | Kind::L2BridgeDomain => {
-            for attachment in attachments_of(inputs.world, key) {
-                builder.attachment(&attachment, &networks(inputs.world, key));
-            }
-            builder.switches(&networks(inputs.world, key), None);
+    if matches!(key.kind, Kind::L2Service | Kind::L2BridgeDomain) {
+        for attachment in attachments_of(inputs.world, key) {
+            builder.object(&attachment);
         }
-        Kind::L2ServiceAttachment => {
-            let networks = networks(inputs.world, key);
-            let nodes = builder.attachment(key, &networks);
-            builder.switches(&networks, Some(&nodes));
-        }
-        Kind::PodNetworkConfig | Kind::PodConfig => builder.links_of(key),
-        Kind::FabricDevice => builder.device(&key.name),
-        _ => {}
     }
+    builder.object(key);
     builder.finish()
 }
 
@@ -175,31 +146,78 @@ struct Builder<'a> {
     inputs: Inputs<'a>,
     hops: BTreeMap<String, Hop>,
     links: BTreeSet<(String, String)>,
-    /// The pods that use each NetworkAttachmentDefinition, by its namespace and name.
-    users: BTreeMap<(Name, Name), Vec<PodInfo<'a>>>,
-    /// The ports that carry networks, by switch.
-    carriers: BTreeMap<BTreeSet<String>, BTreeMap<&'a str, BTreeSet<String>>>,
+    /// The pods, by uid.
+    pods: BTreeMap<String, PodInfo<'a>>,
+    /// The ports on the path.
+    ports: BTreeMap<PortId, switches::Port<'a>>,
 }
 
 impl<'a> Builder<'a> {
     fn new(inputs: Inputs<'a>) -> Self {
-        let mut users: BTreeMap<(Name, Name), Vec<PodInfo<'a>>> = BTreeMap::new();
-        for pod in inputs.world.pods() {
-            for used in pod.uses.named() {
-                users.entry(used.clone()).or_default().push(pod.clone());
-            }
-        }
-        let (hops, links) = (BTreeMap::new(), BTreeSet::new());
-        Self { inputs, hops, links, users, carriers: BTreeMap::new() }
+        let pods = inputs.world.pods().map(|pod| (pod.uid().to_owned(), pod)).collect();
+        let (hops, links, ports) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { inputs, hops, links, pods, ports }
     }
 
-    /// The ports that carry `networks`, by switch.
-    fn carriers(&mut self, networks: &BTreeSet<String>) -> &BTreeMap<&'a str, BTreeSet<String>> {
-        let switches = &self.inputs.fabric.switches;
-        self.carriers.entry(networks.clone()).or_insert_with(|| {
-            let ports = |desired| vlans_and_ports(desired, networks).1.into_iter().collect();
-            switches.iter().map(|(switch, (_, desired))| (switch.as_str(), ports(desired))).collect()
-        })
+    /// Adds the path of one object, as the core has it.
+    fn object(&mut self, key: &Key) {
+        let path = self.inputs.observation.path(key);
+        let vlans = self.vlans(&networks(self.inputs.world, key));
+        self.hosts(key, &path, &vlans);
+        self.interfaces(key, &path, &vlans);
+        self.switches(key, &path);
+        for hop in &path {
+            use observation::Part as Core;
+            if matches!(hop.part, Core::Link | Core::Sample | Core::Agents | Core::Change(None)) {
+                self.elsewhere(hop);
+            }
+        }
+    }
+
+    /// Adds a hop that is at no place.
+    fn elsewhere(&mut self, hop: &observation::Hop<'_>) {
+        let (state, message) = self.inputs.reports.verdict("", "", hop);
+        let label = hop.part.to_string();
+        self.add(Hop {
+            id: format!("part:{label}"),
+            tier: hop.part.tier(),
+            group: label.clone(),
+            label,
+            detail: String::new(),
+            state,
+            message,
+            vlans: VlanSet::EMPTY,
+            mtu: None,
+            addresses: Vec::new(),
+            part: Part::Elsewhere,
+        });
+    }
+
+    /// The VLANs of networks, by their specs.
+    fn vlans(&self, networks: &BTreeSet<String>) -> VlanSet {
+        let ids = networks.iter().filter_map(|network| {
+            let key = network_key(network)?;
+            let field = if key.kind == Kind::L2Service { "SegmentationID" } else { "Vlan" };
+            let id = self.inputs.world.object(&key)?.data.pointer(&format!("/spec/{field}"))?.as_u64()?;
+            eno_schemas::VlanId::new(u16::try_from(id).ok()?).ok()
+        });
+        ids.collect()
+    }
+
+    /// The state of a hop on a node.
+    fn on_node(&self, node: &str, hop: &observation::Hop<'_>) -> (State, String) {
+        self.inputs.reports.verdict(NODE_DRIVER, node, hop)
+    }
+
+    /// The state that a condition of the object tells.
+    fn by_condition(&self, key: &Key, kind: &str) -> (State, String) {
+        let found = self.inputs.world.object(key).map(conditions).unwrap_or_default();
+        match found.into_iter().find(|condition| condition.kind == kind) {
+            Some(condition) if condition.status == "True" => (State::Confirmed, String::new()),
+            Some(condition) if condition.reason == "Refused" => (State::Refused, condition.message),
+            Some(condition) => (State::Waiting, condition.message),
+            None => (State::Unknown, String::new()),
+        }
     }
 
     fn add(&mut self, hop: Hop) -> String {
@@ -220,7 +238,8 @@ impl<'a> Builder<'a> {
         self.links.insert((from.to_owned(), to.to_owned()));
     }
 
-    fn finish(self) -> Path {
+    fn finish(mut self) -> Path {
+        self.place_ports();
         let state = |id: &str| self.hops.get(id).map_or(State::Unknown, |hop| hop.state);
         let links = self.links.iter().map(|(from, to)| Link {
             from: from.clone(),

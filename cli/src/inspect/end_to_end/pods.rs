@@ -1,135 +1,185 @@
-//! Pods and their interfaces.
+//! Pods, their interfaces, and NetworkAttachmentDefinitions.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use eno_engine::forecast::{Key, PodInfo};
-use eno_schemas::{LinkKind, LinkName, NadDesired, PodLink, VlanSet};
+use eno_engine::forecast::{Key, Kind, PodInfo};
+use eno_engine::observation::{self, PodId};
+use eno_schemas::{Applied, LinkKind, LinkName, NadDesired, PodLink, VlanSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::progress::link_progress;
-use super::{Builder, Hop, Inputs, Part, Tier};
+use super::{Builder, Hop, Part, State, Tier};
 use crate::inspect::addresses::{NetworkStatus, network_statuses};
-use crate::inspect::path::{NODE_DRIVER, State};
+use crate::inspect::path::{NAD_DRIVER, NODE_DRIVER};
 
-impl Builder<'_> {
-    /// Adds the pods that use an attachment, and their interfaces. False: there are none.
-    pub(super) fn pods(
-        &mut self,
-        key: &Key,
-        nad: Option<&NadDesired>,
-        bridges: &BTreeMap<String, String>,
-        vlans: &VlanSet,
-    ) -> bool {
-        let (namespace, name) = (&key.namespace, &key.name);
-        let mut any = false;
-        for pod in self.users.get(&(namespace.clone(), name.clone())).cloned().unwrap_or_default() {
-            any = true;
-            let hop = self.add(pod_hop(&pod));
-            let mut interfaces = self.links_in(&pod, key, vlans);
-            let own = format!("{namespace}/{name}");
-            for status in network_statuses(pod.metadata).into_iter().filter(|status| status.name == own) {
-                interfaces.push(self.attached(&pod, &status, nad, vlans));
+impl<'a> Builder<'a> {
+    /// Adds the pods on a path and their interfaces. The path has those that agents make; Multus reports others.
+    pub(super) fn interfaces(&mut self, key: &Key, path: &[observation::Hop<'_>], vlans: &VlanSet) {
+        use observation::Part as Core;
+        let mut interfaces: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for hop in path {
+            match hop.part {
+                Core::Pod(pod) => {
+                    let (state, message) = self.inputs.reports.verdict(NODE_DRIVER, "", hop);
+                    self.pod(&pod, state, message);
+                    interfaces.entry(pod.uid.to_string()).or_default();
+                }
+                Core::Interface { pod, node, id, .. } | Core::Removal { pod, node, id } => {
+                    let interface = self.interface(&pod, node, id, hop, vlans);
+                    interfaces.entry(pod.uid.to_string()).or_default().push(interface);
+                }
+                _ => {}
             }
-            if interfaces.is_empty() {
-                let missing = missing_interface(&pod, vlans, self.by_condition(key, "PodsReady"));
-                interfaces.push(self.add(missing));
-            }
-            for interface in interfaces {
-                self.link(&hop, &interface);
-                if let Some(bridge) = pod.node.as_deref().and_then(|node| bridges.get(node)) {
-                    self.link(&interface, bridge);
+        }
+        let nad = if key.kind == Kind::L2ServiceAttachment {
+            let (nad, hop) = self.nad(key, path, vlans);
+            self.attached(key, nad, vlans, &mut interfaces);
+            Some(hop)
+        } else {
+            None
+        };
+        for (uid, own) in &interfaces {
+            let Some(pod) = self.pods.get(uid).cloned() else { continue };
+            let bridge = pod.node.as_deref().and_then(|node| self.bridge_on(node, key, path));
+            for interface in own {
+                self.link(&format!("pod:{uid}"), interface);
+                let master = pod.node.as_deref().and_then(|node| self.master_of(node, uid, interface));
+                if let Some(bridge) = bridge.as_ref().or(master.as_ref()) {
+                    self.link(interface, bridge);
                 }
             }
         }
-        any
-    }
-
-    /// Adds the interfaces of an object that the agent makes in a pod.
-    fn links_in(&mut self, pod: &PodInfo<'_>, key: &Key, vlans: &VlanSet) -> Vec<String> {
-        let Inputs { desired, reports, .. } = self.inputs;
-        // The ids of interfaces have no namespace: they are of the pod's own.
-        let Some(node) = pod.node.as_deref().filter(|_| *pod.namespace() == *key.namespace) else {
-            return Vec::new();
-        };
-        let links = desired.nodes.get(node).and_then(|node| node.pods.get(pod.uid())).map(|pod| &pod.links);
-        let prefix = format!("{}/{}/", key.kind, key.name);
-        let own = links.into_iter().flatten().filter(|link| link.id.starts_with(&prefix));
-        let mut found = Vec::new();
-        for link in own {
-            let mut applied = None;
-            let (state, message) = reports.progress(NODE_DRIVER, node, |report| {
-                let (progress, seen) = link_progress(report, pod.uid(), link);
-                applied = seen.cloned();
-                progress
-            });
-            let label = applied.as_ref().map_or_else(|| link_name(link), |applied| applied.name.clone());
-            let addresses = applied.as_ref().map_or(&link.addresses, |applied| &applied.addresses);
-            found.push(self.add(Hop {
-                id: format!("link:{}:{}", pod.uid(), link.id),
-                tier: Tier::Interfaces,
-                label,
-                detail: pod_name(pod),
-                group: workload(pod.metadata),
-                state,
-                message,
-                vlans: vlans.clone(),
-                mtu: applied.as_ref().map(|applied| applied.mtu).or(link.mtu),
-                addresses: addresses.iter().map(ToString::to_string).collect(),
-                part: Part::Link(node.to_owned(), pod.uid().to_owned(), link.id.clone()),
-            }));
+        if let Some(nad) = nad.filter(|_| interfaces.is_empty()) {
+            for node in self.inputs.world.nodes().map(|(name, _)| name.to_owned()).collect::<Vec<_>>() {
+                if let Some(bridge) = self.bridge_on(&node, key, path) {
+                    self.link(&nad, &bridge);
+                }
+            }
         }
-        found
     }
 
-    /// Adds an interface that Multus reports.
-    fn attached(
+    /// Adds a pod.
+    fn pod(&mut self, pod: &PodId<'_>, state: State, message: String) {
+        if let Some(info) = self.pods.get(&**pod.uid) {
+            let known = pod_hop(info);
+            self.add(if state < known.state { Hop { state, message, ..known } } else { known });
+        }
+    }
+
+    /// Adds an interface that an agent makes in a pod. Returns the id of its hop.
+    fn interface(
         &mut self,
-        pod: &PodInfo<'_>,
-        status: &NetworkStatus,
-        nad: Option<&NadDesired>,
+        pod: &PodId<'_>,
+        node: &str,
+        id: &str,
+        hop: &observation::Hop<'_>,
         vlans: &VlanSet,
     ) -> String {
+        let (state, message) = self.on_node(node, hop);
+        let uid = &**pod.uid;
+        let desired = self.inputs.desired.nodes.get(node).and_then(|node| node.pods.get(uid));
+        let link = desired.and_then(|pod| pod.links.iter().find(|link| link.id == id));
+        let applied =
+            match self.inputs.reports.get(NODE_DRIVER, node).and_then(|report| report.applied.as_ref()) {
+                Some(Applied::Node { pods, .. }) => pods.get(uid).and_then(|links| links.get(id)),
+                _ => None,
+            };
+        let name = applied.map(|applied| applied.name.clone()).or_else(|| link.map(link_name));
+        let addresses =
+            applied.map(|applied| &applied.addresses).or_else(|| link.map(|link| &link.addresses));
+        let info = self.pods.get(uid);
         self.add(Hop {
-            id: format!("interface:{}:{}", pod.uid(), status.interface),
+            id: format!("link:{uid}:{id}"),
             tier: Tier::Interfaces,
-            label: status.interface.clone(),
-            detail: pod_name(pod),
-            group: workload(pod.metadata),
-            state: State::Confirmed,
-            message: String::new(),
+            label: name.unwrap_or_else(|| id.to_owned()),
+            detail: info.map_or_else(|| pod.name.to_string(), pod_name),
+            group: info.map_or_else(String::new, |info| workload(info.metadata)),
+            state,
+            message,
             vlans: vlans.clone(),
-            mtu: nad.and_then(|nad| nad.attachment.as_ref()?.mtu),
-            addresses: status.ips.clone(),
-            part: Part::Attached(pod.uid().to_owned(), status.interface.clone()),
+            mtu: applied.map(|applied| applied.mtu).or_else(|| link.and_then(|link| link.mtu)),
+            addresses: addresses.into_iter().flatten().map(ToString::to_string).collect(),
+            part: Part::Link(node.to_owned(), uid.to_owned(), id.to_owned()),
         })
     }
 
-    /// Adds the pods with interfaces of a configuration, and the bridges of these.
-    pub(super) fn links_of(&mut self, key: &Key) {
-        let world = self.inputs.world;
-        for pod in world.pods().filter(|pod| *pod.namespace() == *key.namespace) {
-            let interfaces = self.links_in(&pod, key, &VlanSet::EMPTY);
-            let Some(node) = pod.node.as_deref().filter(|_| !interfaces.is_empty()) else { continue };
-            let hop = self.add(pod_hop(&pod));
-            for interface in interfaces {
-                self.link(&hop, &interface);
-                let bridge = self.master_of(node, pod.uid(), &interface);
-                if let Some(bridge) = bridge {
-                    let bridge = self.host(node, &bridge, &BTreeSet::new(), &VlanSet::EMPTY);
-                    self.link(&interface, &bridge);
-                }
+    /// Adds the pods that name the NetworkAttachmentDefinition of an attachment, and the interfaces that Multus reports.
+    fn attached(
+        &mut self,
+        key: &Key,
+        nad: Option<&NadDesired>,
+        vlans: &VlanSet,
+        interfaces: &mut BTreeMap<String, Vec<String>>,
+    ) {
+        let name = (key.namespace.clone(), key.name.clone());
+        let users: Vec<PodInfo<'_>> =
+            self.pods.values().filter(|pod| pod.uses.named().contains(&name)).cloned().collect();
+        let own = format!("{}/{}", key.namespace, key.name);
+        for pod in users {
+            self.add(pod_hop(&pod));
+            let found = interfaces.entry(pod.uid().to_owned()).or_default();
+            for status in network_statuses(pod.metadata).into_iter().filter(|status| status.name == own) {
+                found.push(self.add(attached_hop(&pod, &status, nad, vlans)));
+            }
+            if found.is_empty() {
+                let missing = missing_interface(&pod, vlans, self.by_condition(key, "PodsReady"));
+                found.push(self.add(missing));
             }
         }
     }
 
-    /// The bridge of a pod's interface.
+    /// Adds the NetworkAttachmentDefinition of an attachment. Returns its desired state, and the id of its hop.
+    fn nad(
+        &mut self,
+        key: &Key,
+        path: &[observation::Hop<'_>],
+        vlans: &VlanSet,
+    ) -> (Option<&'a NadDesired>, String) {
+        let name = format!("{}/{}", key.namespace, key.name);
+        let nad = self.inputs.desired.network_attachment_definitions.get(&name);
+        let hop = path.iter().find(|hop| hop.part == observation::Part::Nad);
+        let (state, message) = match hop.filter(|_| self.inputs.reports.are_known()) {
+            Some(hop) => self.inputs.reports.verdict(NAD_DRIVER, &name, hop),
+            None => self.by_condition(key, "NADReady"),
+        };
+        let id = self.add(Hop {
+            id: format!("nad:{name}"),
+            tier: Tier::Interfaces,
+            label: name.clone(),
+            detail: "NetworkAttachmentDefinition".into(),
+            group: format!("NetworkAttachmentDefinition/{name}"),
+            state,
+            message,
+            vlans: vlans.clone(),
+            mtu: nad.and_then(|nad| nad.attachment.as_ref()?.mtu),
+            addresses: Vec::new(),
+            part: Part::Nad(name),
+        });
+        (nad, id)
+    }
+
+    /// The hop of the bridge of a pod's interface.
     fn master_of(&self, node: &str, uid: &str, hop: &str) -> Option<String> {
         let links = &self.inputs.desired.nodes.get(node)?.pods.get(uid)?.links;
         let link = links.iter().find(|link| hop.ends_with(&format!(":{}", link.id)))?;
-        match &link.kind {
-            LinkKind::Veth { master: Some(master) } => Some(master.bridge().to_owned()),
-            _ => None,
-        }
+        let LinkKind::Veth { master: Some(master) } = &link.kind else { return None };
+        Some(format!("bridge:{node}:{}", master.bridge())).filter(|id| self.hops.contains_key(id))
+    }
+}
+
+/// An interface that Multus reports.
+fn attached_hop(pod: &PodInfo<'_>, status: &NetworkStatus, nad: Option<&NadDesired>, vlans: &VlanSet) -> Hop {
+    Hop {
+        id: format!("interface:{}:{}", pod.uid(), status.interface),
+        tier: Tier::Interfaces,
+        label: status.interface.clone(),
+        detail: pod_name(pod),
+        state: State::Confirmed,
+        message: String::new(),
+        vlans: vlans.clone(),
+        mtu: nad.and_then(|nad| nad.attachment.as_ref()?.mtu),
+        addresses: status.ips.clone(),
+        part: Part::Attached(pod.uid().to_owned(), status.interface.clone()),
+        ..pod_hop(pod)
     }
 }
 

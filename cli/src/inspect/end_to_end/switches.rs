@@ -1,149 +1,97 @@
-//! Switches, their ports, and the cables between them.
+//! Switches, their ports, and the links between them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use eno_schemas::{FabricDesired, FabricPort, VlanSet};
+use eno_engine::forecast::{Key, Kind};
+use eno_engine::observation::{self, LeadsTo};
+use eno_schemas::VlanSet;
 
-use super::{Builder, Hop, Inputs, Part, Tier};
-use crate::inspect::cabling::{End, PortId};
-use crate::inspect::path::{evaluate, switch_progress, vlans_and_ports};
+use super::{Builder, Hop, Part, State, Tier};
+use crate::inspect::cabling::PortId;
 
-impl Builder<'_> {
-    /// Adds the switches of networks. `nodes`: only the ports to these.
-    pub(super) fn switches(
-        &mut self,
-        networks: &BTreeSet<String>,
-        nodes: Option<&BTreeMap<String, BTreeSet<String>>>,
-    ) {
-        let Inputs { fabric, .. } = self.inputs;
-        let switches: Vec<(&String, VlanSet)> = fabric
-            .switches
-            .iter()
-            .map(|(switch, (_, desired))| (switch, vlans_and_ports(desired, networks).0))
-            .filter(|(_, vlans)| !vlans.is_empty())
-            .collect();
-        let mut representatives: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (switch, vlans) in &switches {
-            let hops = self.ports(switch, vlans, nodes);
-            representatives.insert((*switch).clone(), hops);
+/// A port on a path.
+pub(super) struct Port<'a> {
+    leads_to: Option<&'a LeadsTo>,
+    vlans: VlanSet,
+    state: State,
+    message: String,
+}
+
+impl<'a> Builder<'a> {
+    /// Takes the ports of switches on a path. Of a switch as the object, it takes all ports, and those at the other ends of
+    /// its links.
+    pub(super) fn switches(&mut self, key: &Key, path: &[observation::Hop<'a>]) {
+        let observation = self.inputs.observation;
+        for hop in path {
+            self.port(hop);
         }
-        self.cables(&switches, &representatives);
-    }
-
-    /// Adds the ports of a switch to nodes and gateways; without any, the switch itself. Returns the hops.
-    fn ports(
-        &mut self,
-        switch: &str,
-        vlans: &VlanSet,
-        nodes: Option<&BTreeMap<String, BTreeSet<String>>>,
-    ) -> Vec<String> {
-        let Inputs { fabric, cabling, .. } = self.inputs;
-        let Some((_, desired)) = fabric.switches.get(switch) else { return Vec::new() };
-        let mut hops = Vec::new();
-        for port in desired.ports.iter().filter(|port| !port.vlans.intersection(vlans).is_empty()) {
-            let id = (switch.to_owned(), port.name.clone());
-            match cabling.ports.get(&id).and_then(|port| port.end.as_ref()) {
-                Some(End::Node(node, nic)) if nodes.is_none_or(|nodes| nodes.contains_key(node)) => {
-                    let hop = self.port_hop(Tier::Leaves, &id, port, vlans, node);
-                    self.nic_to_port(node, nic.as_deref(), &hop);
-                    hops.push(hop);
+        if key.kind != Kind::FabricDevice {
+            return;
+        }
+        for hop in path {
+            use observation::Part as Core;
+            match hop.part {
+                Core::Device(name) | Core::Item(name, _) => {
+                    let (state, message) = self.inputs.reports.port(observation, hop);
+                    self.switch(name, VlanSet::EMPTY, state, message);
                 }
-                Some(End::Network(network)) => {
-                    hops.push(self.port_hop(Tier::Gateways, &id, port, vlans, network));
+                Core::Port { leads_to: Some(LeadsTo::Device { device, port: far }), .. } => {
+                    let ports = observation.ports(device, None);
+                    let is_far = |hop: &&observation::Hop<'a>| matches!(hop.part, Core::Port { port, .. } if *port == **far);
+                    ports.iter().filter(is_far).for_each(|hop| self.port(hop));
                 }
                 _ => {}
             }
         }
-        if hops.is_empty() {
-            hops.push(self.switch_hop(switch, desired, vlans));
+    }
+
+    fn port(&mut self, hop: &observation::Hop<'a>) {
+        let observation::Part::Port { device, port, vlan, leads_to } = hop.part else { return };
+        let (state, message) = self.inputs.reports.port(self.inputs.observation, hop);
+        let known = self.ports.entry((device.to_string(), port.to_owned())).or_insert_with(|| Port {
+            leads_to,
+            vlans: VlanSet::EMPTY,
+            state: State::Confirmed,
+            message: String::new(),
+        });
+        known.vlans.insert(vlan);
+        if state < known.state {
+            (known.state, known.message) = (state, message);
         }
-        hops
     }
 
-    fn nic_to_port(&mut self, node: &str, nic: Option<&str>, port: &str) {
-        let prefix = nic.map_or_else(|| format!("nic:{node}:"), |nic| format!("nic:{node}:{nic}"));
-        let nics = self
-            .hops
-            .keys()
-            .filter(|id| id.starts_with(&prefix))
-            .filter(|id| nic.is_none() || **id == prefix);
-        for nic in nics.cloned().collect::<Vec<_>>() {
-            self.link(&nic, port);
+    /// Adds the ports to nodes and gateways; of a switch without any, the switch itself. Connects them by the links that
+    /// carry VLANs of the path.
+    pub(super) fn place_ports(&mut self) {
+        let ports = std::mem::take(&mut self.ports);
+        let mut ends: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for (id, port) in &ports {
+            let end = self.end(id, port);
+            ends.entry(&id.0).or_default().extend(end);
         }
-    }
-
-    fn port_hop(&mut self, tier: Tier, id: &PortId, port: &FabricPort, vlans: &VlanSet, to: &str) -> String {
-        let Inputs { world, fabric, reports, .. } = self.inputs;
-        let (switch, name) = id;
-        let driver = fabric.switches.get(switch).map_or("", |(driver, _)| driver);
-        let own = port.vlans.intersection(vlans);
-        let (state, message) =
-            switch_progress(world, reports, driver, switch, |report| evaluate(report, [port], &own));
-        let (label, detail) = match tier {
-            Tier::Gateways => (to.to_owned(), format!("{switch} {name}")),
-            _ => (name.clone(), format!("{switch} to {to}")),
-        };
-        self.add(Hop {
-            id: format!("port:{switch}:{name}"),
-            tier,
-            label,
-            detail,
-            group: format!("FabricDevice/{switch}"),
-            state,
-            message,
-            vlans: own,
-            mtu: None,
-            addresses: Vec::new(),
-            part: Part::Port(id.clone()),
-        })
-    }
-
-    fn switch_hop(&mut self, switch: &str, desired: &FabricDesired, vlans: &VlanSet) -> String {
-        let Inputs { world, fabric, reports, .. } = self.inputs;
-        let driver = fabric.switches.get(switch).map_or("", |(driver, _)| driver);
-        let (state, message) =
-            switch_progress(world, reports, driver, switch, |report| evaluate(report, &desired.ports, vlans));
-        self.add(Hop {
-            id: format!("switch:{switch}"),
-            tier: Tier::Spines,
-            label: switch.to_owned(),
-            detail: driver.to_owned(),
-            group: format!("FabricDevice/{switch}"),
-            state,
-            message,
-            vlans: vlans.clone(),
-            mtu: None,
-            addresses: Vec::new(),
-            part: Part::Switch(switch.to_owned()),
-        })
-    }
-
-    /// Connects the hops of switches by the cables that carry VLANs of the path.
-    fn cables(&mut self, switches: &[(&String, VlanSet)], representatives: &BTreeMap<String, Vec<String>>) {
-        let Inputs { fabric, cabling, .. } = self.inputs;
-        let carries = |switch: &str, port: &str| {
-            let vlans = switches.iter().find(|(name, _)| *name == switch).map(|(_, vlans)| vlans);
-            let desired = fabric.switches.get(switch).map(|(_, desired)| desired);
-            let port = desired.and_then(|desired| desired.ports.iter().find(|one| one.name == port));
-            matches!((vlans, port), (Some(vlans), Some(port)) if !port.vlans.intersection(vlans).is_empty())
-        };
+        // What stands for a switch.
+        let mut places = ends.clone();
+        for ((device, _), port) in &ports {
+            let is_object = self.hops.contains_key(&format!("switch:{device}"));
+            if is_object || ends.get(device.as_str()).is_none_or(Vec::is_empty) {
+                let hop = self.switch(device, port.vlans.clone(), port.state, port.message.clone());
+                places.insert(device, vec![hop]);
+            }
+        }
         let mut pairs = Vec::new();
-        for link in &cabling.links {
-            let End::Device(other, _) = &link.end else { continue };
-            let (device, port) = &link.port;
-            if carries(device, port) || link.other().is_some_and(|(device, port)| carries(&device, &port)) {
-                for one in representatives.get(device).into_iter().flatten() {
-                    for another in representatives.get(other).into_iter().flatten() {
-                        pairs.push((one.clone(), another.clone()));
-                    }
-                }
+        for ((device, _), port) in &ports {
+            let Some(LeadsTo::Device { device: other, .. }) = port.leads_to else { continue };
+            for one in places.get(device.as_str()).into_iter().flatten() {
+                let others = places.get(&**other).into_iter().flatten();
+                pairs.extend(others.map(|another| (one.clone(), another.clone())));
             }
         }
         // A node and a gateway on one switch.
-        for hops in representatives.values() {
-            for one in hops {
-                pairs.extend(hops.iter().map(|another| (one.clone(), another.clone())));
+        for (device, own) in &ends {
+            for one in own {
+                let others = places.get(device).into_iter().flatten();
+                pairs.extend(others.map(|another| (one.clone(), another.clone())));
             }
         }
         for (one, another) in pairs {
@@ -160,30 +108,50 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds a switch with all of its ports that carry VLANs, and what is at their other ends.
-    pub(super) fn device(&mut self, switch: &str) {
-        let Inputs { fabric, cabling, .. } = self.inputs;
-        let Some((_, desired)) = fabric.switches.get(switch) else { return };
-        let vlans: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let own = self.switch_hop(switch, desired, &vlans);
-        for port in &desired.ports {
-            let id = (switch.to_owned(), port.name.clone());
-            match cabling.ports.get(&id).and_then(|port| port.end.as_ref()) {
-                Some(End::Node(node, _)) => {
-                    let hop = self.port_hop(Tier::Leaves, &id, port, &vlans, node);
-                    self.link(&hop, &own);
+    /// Adds a port to a node or a gateway.
+    fn end(&mut self, id: &PortId, port: &Port<'_>) -> Option<String> {
+        let (switch, name) = id;
+        let (tier, label, detail) = match port.leads_to? {
+            LeadsTo::Node { node, interface } => {
+                let nic = format!("nic:{node}:{interface}");
+                if self.hops.contains_key(&nic) {
+                    self.link(&nic, &format!("port:{switch}:{name}"));
                 }
-                Some(End::Network(network)) => {
-                    let hop = self.port_hop(Tier::Gateways, &id, port, &vlans, network);
-                    self.link(&own, &hop);
-                }
-                Some(End::Device(other, _)) => {
-                    let Some((_, desired)) = fabric.switches.get(other) else { continue };
-                    let other = self.switch_hop(other, desired, &port.vlans);
-                    self.link(&own, &other);
-                }
-                None => {}
+                (Tier::Leaves, name.clone(), format!("{switch} to {node}"))
             }
-        }
+            LeadsTo::PhysicalNetwork(network) => {
+                (Tier::Gateways, network.to_string(), format!("{switch} {name}"))
+            }
+            LeadsTo::Device { .. } => return None,
+        };
+        Some(self.add(Hop {
+            id: format!("port:{switch}:{name}"),
+            tier,
+            label,
+            detail,
+            group: format!("FabricDevice/{switch}"),
+            state: port.state,
+            message: port.message.clone(),
+            vlans: port.vlans.clone(),
+            mtu: None,
+            addresses: Vec::new(),
+            part: Part::Port(id.clone()),
+        }))
+    }
+
+    fn switch(&mut self, name: &str, vlans: VlanSet, state: State, message: String) -> String {
+        self.add(Hop {
+            id: format!("switch:{name}"),
+            tier: Tier::Spines,
+            label: name.to_owned(),
+            detail: self.inputs.observation.driver_of(name).to_owned(),
+            group: format!("FabricDevice/{name}"),
+            state,
+            message,
+            vlans,
+            mtu: None,
+            addresses: Vec::new(),
+            part: Part::Switch(name.to_owned()),
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Paths of small clusters. The desired state is that of the engine's own core.
 
-use eno_engine::forecast::{Part as Listed, desired_state};
+use eno_engine::forecast::Part as Listed;
 use eno_schemas::{Applied, AppliedNetwork, Failure, Generation, Item, Outcome, Rejection, Report};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -27,7 +27,8 @@ fn device(name: &str, ports: &Value) -> (Listed, Value) {
 
 fn node(name: &str, pool: &str) -> (Listed, Value) {
     let labels = json!({ "pool": pool, LABEL: "true" });
-    (Listed::Nodes, json!({ "metadata": { "name": name, "labels": labels }, "spec": {}, "status": {} }))
+    let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    (Listed::Nodes, json!({ "metadata": { "name": name, "labels": labels }, "spec": {}, "status": status }))
 }
 
 fn point(name: &str, pool: &str, cni: &str, opts: &Value) -> (Listed, Value) {
@@ -84,25 +85,24 @@ fn fabric() -> Vec<(Listed, Value)> {
 
 struct Cluster {
     world: ClusterState,
-    desired: DesiredState,
-    fabric: Fabric,
-    cabling: Cabling,
     reports: Reports,
 }
 
 impl Cluster {
     fn new(objects: impl IntoIterator<Item = (Listed, Value)>) -> Self {
         let world = ClusterState::stored(objects, Vec::new(), "ns").expect("a cluster");
-        let mut desired = desired_state(&world);
-        let switches = std::mem::take(&mut desired.switches);
-        let fabric = Fabric { switches, incomplete: BTreeSet::new() };
-        let cabling = Cabling::new(&world);
-        Self { world, desired, fabric, cabling, reports: Reports::unknown() }
+        Self { world, reports: Reports::unknown() }
     }
 
     fn path(&self, key: &Key) -> Path {
-        let Self { world, desired, fabric, cabling, reports } = self;
-        path(Inputs { world, desired, fabric, cabling, reports }, key)
+        self.path_with(&self.reports, key)
+    }
+
+    fn path_with(&self, reports: &Reports, key: &Key) -> Path {
+        let mut observation = Observation::new(&self.world);
+        observation.catch_up(reports.iter());
+        let desired = observation.desired();
+        path(Inputs { world: &self.world, observation: &observation, desired: &desired, reports }, key)
     }
 
     /// The hops of an attachment, each with its state.
@@ -118,7 +118,7 @@ impl Cluster {
         let network = AppliedNetwork { vlans: "100".parse().expect("a set"), mtu: None };
         let networks = BTreeMap::from([("br".to_owned(), network)]);
         self.report(NODE_DRIVER, "node1", Applied::Node { networks, pods: BTreeMap::new() });
-        for (switch, (driver, desired)) in self.fabric.switches.clone() {
+        for (switch, (driver, desired)) in Observation::new(&self.world).desired().switches {
             let applied = Applied::Fabric {
                 vlans: desired.vlans.iter().map(|vlan| vlan.vid).collect(),
                 ports: desired.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
@@ -149,13 +149,12 @@ impl Cluster {
 
     /// The state of a hop of the attachment `x` when the last report on a target is changed.
     fn state_after(&self, hop: &str, driver: &str, target: &str, change: impl FnOnce(&mut Report)) -> State {
-        let Self { world, desired, fabric, cabling, reports } = self;
-        let mut reports = reports.clone();
+        let mut reports = self.reports.clone();
         let mut report = reports.get(driver, target).expect("a report").clone();
         change(&mut report);
         reports.set(driver, target, Some(report));
         let key = Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into());
-        let hops = path(Inputs { world, desired, fabric, cabling, reports: &reports }, &key).hops;
+        let hops = self.path_with(&reports, &key).hops;
         hops.iter().find(|one| one.id == hop).expect("the hop").state
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_engine::forecast::{Change, ClusterState, DesiredState, Key, Kind, desired_state, forecast};
+use eno_engine::forecast::{Change, ClusterState, Key, Kind, forecast};
+use eno_engine::observation::{DesiredState, Observation};
 use eno_schemas::VlanSet;
 use serde_json::Value;
 
@@ -185,7 +186,8 @@ pub struct Left {
 
 /// What ENO's objects have on switches, on nodes and as NADs.
 pub fn left_behind(inventory: &Inventory) -> Left {
-    let DesiredState { switches, network_attachment_definitions, nodes } = desired_state(&inventory.cluster);
+    let DesiredState { switches, network_attachment_definitions, nodes } =
+        Observation::new(&inventory.cluster).desired();
     // A forecast knows no identifier of the cluster.
     let cluster = |data| Value::pointer(data, "/status/clusterID")?.as_str();
     let clusters: BTreeMap<&str, &str> =

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use axum::Json;
 use axum::extract::{self, Query};
 use axum::http::StatusCode;
+use eno_engine::forecast::{Key, Kind};
+use eno_engine::observation::Part;
 use eno_schemas::{Applied, Carried, FabricDesired, FabricPort, VlanId, VlanSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, ApiError, Missing, commands, missing};
 use crate::inspect::blame::{Line, blame};
 use crate::inspect::cabling::{self, End, PortId};
-use crate::inspect::path::{State as Progress, evaluate, switch_progress};
+use crate::inspect::path::State as Progress;
 use crate::ui::App;
 use crate::ui::state::State;
 
@@ -76,16 +78,13 @@ struct Link {
 
 pub(super) async fn fabric(extract::State(app): extract::State<App>) -> Json<Fabric> {
     let state = app.state();
-    let view = View::new(&state);
+    let view = View::new(&state, None);
     let mut marks: BTreeMap<&str, BTreeSet<Mark>> = BTreeMap::new();
     for (device, port) in state.cabling.ports.keys() {
         marks.entry(device).or_default().extend(view.marks(device, port));
     }
     let devices = state.fabric.switches.iter().map(|(name, (driver, desired))| {
-        let all: VlanSet = desired.vlans.iter().map(|vlan| vlan.vid).collect();
-        let (progress, message) = switch_progress(&state.world, &state.reports, driver, name, |report| {
-            evaluate(report, &desired.ports, &all)
-        });
+        let (progress, message) = view.device_progress(name);
         let mut marks = marks.remove(name.as_str()).unwrap_or_default();
         marks.extend(view.has_drift(name).then_some(Mark::Drift));
         Device {
@@ -94,7 +93,7 @@ pub(super) async fn fabric(extract::State(app): extract::State<App>) -> Json<Fab
             driver: driver.clone(),
             state: progress,
             message,
-            vlans: all.len(),
+            vlans: desired.vlans.len(),
             marks: marks.into_iter().collect(),
         }
     });
@@ -117,20 +116,44 @@ pub(super) async fn fabric(extract::State(app): extract::State<App>) -> Json<Fab
     })
 }
 
+/// In the place of a port: the switch itself.
+const ITSELF: &str = "";
+
 /// The ports of all switches, desired and observed.
 struct View<'a> {
     state: &'a State,
     /// The desired state of each listed port.
     desired: BTreeMap<(&'a str, &'a str), &'a FabricPort>,
+    /// The state of each port that carries VLANs, by switch and port; of [`ITSELF`]: of the switch.
+    progress: BTreeMap<&'a str, BTreeMap<String, (Progress, String)>>,
 }
 
 impl<'a> View<'a> {
-    fn new(state: &'a State) -> Self {
+    /// `only`: the states are those of this VLAN.
+    fn new(state: &'a State, only: Option<VlanId>) -> Self {
+        let observation = state.observation();
+        let progress = state.fabric.switches.keys().map(|switch| {
+            let hops = match only {
+                Some(_) => observation.ports(switch, only),
+                None => observation.path(&Key::cluster(Kind::FabricDevice, &switch.as_str().into())),
+            };
+            let mut progress: BTreeMap<String, (Progress, String)> = BTreeMap::new();
+            for hop in hops {
+                let port = if let Part::Port { port, .. } = hop.part { port } else { ITSELF };
+                let found = state.reports.port(&observation, &hop);
+                let known = progress.entry(port.to_owned()).or_insert_with(|| found.clone());
+                if found.0 < known.0 {
+                    *known = found;
+                }
+            }
+            (switch.as_str(), progress)
+        });
+        let progress = progress.collect();
         let switches = state.fabric.switches.iter();
         let ports = switches.flat_map(|(switch, (_, desired))| {
             desired.ports.iter().map(move |port| ((switch.as_str(), port.name.as_str()), port))
         });
-        Self { state, desired: ports.collect() }
+        Self { state, desired: ports.collect(), progress }
     }
 
     fn switch(&self, device: &str) -> Option<(&'a str, &'a FabricDesired)> {
@@ -174,19 +197,23 @@ impl<'a> View<'a> {
         marks
     }
 
-    /// The progress of VLANs on a port; `None`: of all that are desired there.
-    fn progress(&self, device: &str, port: &str, only: Option<VlanId>) -> Option<(Progress, String)> {
-        let desired = *self.desired.get(&(device, port))?;
-        let vlans = only.map_or_else(|| desired.vlans.clone(), |vid| VlanSet::from_iter([vid]));
-        let (driver, _) = self.switch(device)?;
-        let State { world, reports, .. } = self.state;
-        Some(switch_progress(world, reports, driver, device, |report| evaluate(report, [desired], &vlans)))
+    /// The worst state of a switch and of its ports.
+    fn device_progress(&self, device: &str) -> (Progress, String) {
+        let ports = self.progress.get(device).into_iter().flat_map(BTreeMap::values);
+        ports.min_by_key(|(state, _)| *state).cloned().unwrap_or((Progress::Confirmed, String::new()))
     }
 
-    /// The worse progress of both ends of a link.
-    fn link_progress(&self, link: &cabling::Link, only: Option<VlanId>) -> Option<Progress> {
+    fn port_progress(&self, device: &str, port: &str) -> Option<&(Progress, String)> {
+        self.progress.get(device)?.get(port)
+    }
+
+    /// The worse state of both ends of a link; `None`: neither carries a VLAN, and nothing is known of the switches.
+    fn link_progress(&self, link: &cabling::Link) -> Option<Progress> {
         let ends = std::iter::once(link.port.clone()).chain(link.other());
-        ends.filter_map(|(device, port)| self.progress(&device, &port, only)).map(|(state, _)| state).min()
+        let progress = |(device, port): PortId| {
+            self.port_progress(&device, &port).or_else(|| self.port_progress(&device, ITSELF)).cloned()
+        };
+        ends.filter_map(progress).map(|(state, _)| state).min()
     }
 
     fn link(&self, link: &cabling::Link) -> Link {
@@ -205,7 +232,7 @@ impl<'a> View<'a> {
             to_node: None,
             to_interface: None,
             to_network: None,
-            state: self.link_progress(link, None).unwrap_or(Progress::Unknown),
+            state: self.link_progress(link).unwrap_or(Progress::Unknown),
             vlans: self.desired.get(&(device.as_str(), port.as_str())).map_or(0, |port| port.vlans.len()),
             marks,
         };
@@ -266,7 +293,7 @@ pub(super) async fn link(
             "Choose another one: no FabricDevice that you may read lists this port.",
         )
     })?;
-    let view = View::new(&state);
+    let view = View::new(&state, None);
     let ends: Vec<PortId> = std::iter::once(link.port.clone()).chain(link.other()).collect();
     let commands = ends.iter().map(|(device, port)| commands::eno(&app, &["blame", device, port]));
     Ok(Json(LinkDetail {
@@ -287,7 +314,7 @@ fn port_detail(view: &View<'_>, device: &str, port: &str) -> Option<PortDetail> 
         desired,
         foreign: view.foreign(device, port),
         lines: blame(switch, port, carried),
-        message: view.progress(device, port, None).map(|(_, message)| message).unwrap_or_default(),
+        message: view.port_progress(device, port).map(|(_, message)| message.clone()).unwrap_or_default(),
         carried: carried.map(|carried| CarriedView {
             tagged: carried.tagged.clone(),
             untagged: carried.untagged,
@@ -351,26 +378,18 @@ pub(super) async fn vlan(
         ApiError::new(StatusCode::BAD_REQUEST, error.to_string(), "Write a VLAN ID from 1 to 4094.")
     })?;
     let state = app.state();
-    let view = View::new(&state);
-    let only = VlanSet::from_iter([id]);
+    let view = View::new(&state, Some(id));
     let mut tree = VlanTree { id, owners: BTreeSet::new(), devices: Vec::new(), links: Vec::new() };
-    for (name, (driver, desired)) in &state.fabric.switches {
+    for (name, (_, desired)) in &state.fabric.switches {
         let Some(vlan) = desired.vlans.iter().find(|vlan| vlan.vid == id) else { continue };
         tree.owners.extend(vlan.owners.iter().cloned());
-        let (progress, _) = switch_progress(&state.world, &state.reports, driver, name, |report| {
-            evaluate(report, &desired.ports, &only)
-        });
-        tree.devices.push(VlanPlace { name: name.clone(), state: progress });
+        tree.devices.push(VlanPlace { name: name.clone(), state: view.device_progress(name).0 });
     }
-    for link in &state.cabling.links {
-        let mut ends = std::iter::once(link.port.clone()).chain(link.other());
-        let carries = |(device, port): (String, String)| {
-            view.desired.get(&(device.as_str(), port.as_str())).is_some_and(|port| port.vlans.contains(id))
-        };
-        if ends.any(carries) {
-            let state = view.link_progress(link, Some(id)).unwrap_or(Progress::Unknown);
-            tree.links.push(VlanLink { id: link.id(), state });
-        }
-    }
+    let links = state
+        .cabling
+        .links
+        .iter()
+        .filter_map(|link| Some(VlanLink { id: link.id(), state: view.link_progress(link)? }));
+    tree.links = links.collect();
     Ok(Json(tree))
 }

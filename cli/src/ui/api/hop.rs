@@ -159,7 +159,7 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
     let state = app.state();
     let world = &state.world;
     let object = world.object(&key).ok_or_else(|| not_found(world, &key))?;
-    let path = end_to_end::path(state.inputs(), &key);
+    let path = end_to_end::path(state.inputs(&state.observation()), &key);
     let hop = path.hops.into_iter().find(|hop| hop.id == asked.id).ok_or_else(|| {
         ApiError::new(
             StatusCode::NOT_FOUND,
@@ -188,6 +188,7 @@ fn known(app: &App, asked: &Asked) -> Result<(HopDetail, Question), ApiError> {
         Part::Network(node, name) => network_detail(&state, &mut detail, &node, &name),
         Part::Link(node, uid, id) => link_detail(&state, &mut detail, &node, &uid, &id),
         Part::Pod(uid) | Part::Attached(uid, _) => pod_detail(app, &state, &mut detail, &uid),
+        Part::Elsewhere => Question::Nothing,
         Part::Nad(name) => {
             if let Some(desired) = state.desired.network_attachment_definitions.get(&name) {
                 detail.configurations.push(Configuration::json("Desired", desired));

@@ -6,13 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use eno_engine::callbacks::Undelivered;
 use eno_engine::forecast::{Key, Kind};
+use eno_engine::observation::{Hop, HopState, Part};
 use eno_schemas::Outcome;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{Missing, commands, missing};
 use crate::inspect::output::name;
-use crate::inspect::path::{NODE_DRIVER, State as Progress, failing_switches, networks, state_of};
+use crate::inspect::path::{NODE_DRIVER, State as Progress, failing_switches};
 use crate::inspect::remedy::{Stage, remedy, stage};
 use crate::inspect::status::{Condition, Row, conditions, is_settled, row};
 use crate::ui::App;
@@ -123,7 +124,7 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
             unready.push((key, conditions, row));
         }
     }
-    let failing = failing_switches(world, &state.fabric, &state.reports);
+    let observation = state.observation();
     let not_ready = unready.into_iter().map(|(key, conditions, mut row)| {
         let (stage, mut reason) = stage(key.kind, &conditions);
         let degraded = is_settled(&row.phase);
@@ -135,11 +136,7 @@ pub(super) async fn overview(State(app): State<App>) -> Json<Overview> {
         let remedy = remedy(stage, &reason);
         let devices = match stage {
             Stage::Device => vec![key.name.to_string()],
-            Stage::Fabric => {
-                let networks = networks(world, key);
-                let found = networks.iter().filter_map(|network| failing.get(network.as_str())).flatten();
-                found.copied().collect::<BTreeSet<_>>().into_iter().map(str::to_owned).collect()
-            }
+            Stage::Fabric => failing_switches(&observation, &state.reports, key).into_iter().collect(),
             _ => Vec::new(),
         };
         NotReady {
@@ -200,9 +197,14 @@ fn node(state: &state::State, name: &str, ready: bool) -> Node {
     let desired = state.desired.nodes.get(name);
     let report = state.reports.get(NODE_DRIVER, name);
     let progress = report.map(|report| {
-        let is_applied = matches!(report.outcome, Outcome::Applied);
-        let (progress, text) = state_of(report, &report.rejected, is_applied);
-        (progress, state.reports.text(NODE_DRIVER, text))
+        let (is_applied, failure) = match &report.outcome {
+            Outcome::Applied => (true, None),
+            Outcome::Failed(failure) => (false, Some(failure)),
+            _ => (false, None),
+        };
+        let hop =
+            Hop { part: Part::Agents, state: HopState::of_report(&report.rejected, is_applied, failure) };
+        state.reports.verdict(NODE_DRIVER, name, &hop)
     });
     let (progress, message) = progress.map_or((None, String::new()), |(one, text)| (Some(one), text));
     Node {

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use axum::Json;
 use axum::extract::{Query, State};
 use eno_engine::forecast::{ClusterState, Key, Kind, Name};
+use eno_engine::observation::Tier;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Answer, Missing, commands, key_of, missing, not_found};
-use crate::inspect::end_to_end::{self, Hop, Link, Tier, network_key};
+use crate::inspect::end_to_end::{self, Hop, Link, network_key};
 use crate::inspect::path::networks;
 use crate::inspect::status::{Condition, Row, conditions, row};
 use crate::ui::App;
@@ -62,7 +63,7 @@ pub(super) async fn path(State(app): State<App>, Query(Asked { object }): Query<
     let state = app.state();
     let world = &state.world;
     let source = world.object(&key).ok_or_else(|| not_found(world, &key))?;
-    let end_to_end::Path { hops, links } = end_to_end::path(state.inputs(), &key);
+    let end_to_end::Path { hops, links } = end_to_end::path(state.inputs(&state.observation()), &key);
     let resource = eno_engine::resource(key.kind);
     let mut commands = vec![commands::about(&app, "status", &key), commands::about(&app, "trace", &key)];
     let resource = format!("{}.{}", resource.plural, resource.group);

@@ -93,8 +93,11 @@ impl Engine {
             Event::Object(object) => self.upsert(object),
             Event::ObjectGone(key) => self.remove(&key),
             Event::Node { name, labels, ready } => {
-                if self.config.nodes && self.node.add_node(&name, ready, &mut self.work) {
+                if !self.config.nodes {
+                } else if self.node.add_node(&name, ready) {
                     self.pods.add_node(&mut self.node, &name);
+                } else if let Some(changes) = self.node.set_ready(&self.store, &name, ready, &mut self.work) {
+                    self.change_node(&name, changes);
                 }
                 if self.store.set_node(&name, labels) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);

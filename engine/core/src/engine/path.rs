@@ -1,8 +1,10 @@
 //! The path of an object, as its phase and conditions are evaluated.
 
+use eno_schemas::VlanId;
+
 use super::Engine;
-use crate::Key;
 use crate::status::hop::{Aspect, Hop, Part};
+use crate::{Key, Name};
 
 impl Engine {
     /// The hops of the path of an object, from pods to the gateway, each with its state. The phase and the conditions
@@ -18,11 +20,22 @@ impl Engine {
             // The agent makes the NICs of a network part of it.
             if let Part::Network { node, network, aspect: Aspect::Whole, .. } = hop.part {
                 let nics = self.node.nics_of(network);
-                hops.extend(nics.map(|nic| Hop { part: Part::Nic { node, nic }, state: hop.state.clone() }));
+                hops.extend(
+                    nics.map(|nic| Hop { part: Part::Nic { node, network, nic }, state: hop.state.clone() }),
+                );
             }
             hops.push(hop);
         });
         hops.sort_by_key(|hop| hop.part.tier());
         hops
+    }
+
+    /// The ports of a switch that carry VLANs of ours, each once: with the VLAN whose state is the worst there. `only`:
+    /// those that carry this VLAN, with its state.
+    pub fn ports(&self, device: &Name, only: Option<VlanId>) -> Vec<Hop<'_>> {
+        let Some((name, device)) = self.fabric.named_device(device) else { return Vec::new() };
+        let evaluator = self.evaluator();
+        let ports = device.worst_on_ports(only).into_iter();
+        ports.map(|(index, vlan)| evaluator.port_hop(name, device, vlan, index)).collect()
     }
 }

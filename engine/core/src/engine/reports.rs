@@ -70,7 +70,7 @@ impl Engine {
                 _ => {}
             }
         }
-        self.fabric.start(&self.config, &self.store, had);
+        self.fabric.start(&self.config, &self.store, had, &mut self.work);
         for (name, _) in self.store.nodes() {
             if let Some(desired) = self.node.render(name, &self.config.cluster) {
                 self.node.record_issued(name, &desired.hash());

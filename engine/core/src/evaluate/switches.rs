@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use eno_schemas::VlanId;
 
 use crate::evaluate::{Evaluator, NetworkPath};
+use crate::fabric::device::DeviceTarget;
 use crate::fabric::topology::Ports;
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part};
 use crate::status::inputs::Inputs;
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind};
+use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
 
 impl<'a> Evaluator<'a> {
     /// Visits the ports of a network that matter to an object. Of a network that a switch rejects, the ports where it is
@@ -48,13 +49,16 @@ impl<'a> Evaluator<'a> {
     fn visit_ports(&self, vlan: VlanId, ports: &Ports, visit: &mut dyn FnMut(Hop<'a>)) {
         for (name, indices) in ports {
             let Some((name, device)) = self.fabric.named_device(name) else { continue };
-            for index in indices.iter() {
-                let port = device.ports.get(usize::from(*index)).map_or("", |port| &port.name);
-                let leads_to = self.fabric.topology().leads_to(name, *index);
-                let state = device.hop(vlan, *index).waiting_for(|| self.wait(&device.driver));
-                visit(Hop { part: Part::Port { device: name, port, vlan, leads_to }, state });
-            }
+            indices.iter().for_each(|index| visit(self.port_hop(name, device, vlan, *index)));
         }
+    }
+
+    /// A VLAN on a port.
+    pub fn port_hop(&self, name: &'a Name, device: &'a DeviceTarget, vlan: VlanId, index: u16) -> Hop<'a> {
+        let port = device.ports.get(usize::from(index)).map_or("", |port| &port.name);
+        let leads_to = self.fabric.topology().leads_to(name, index);
+        let state = device.hop(vlan, index).waiting_for(|| self.wait(&device.driver));
+        Hop { part: Part::Port { device: name, port, vlan, leads_to }, state }
     }
 
     /// Visits a switch itself.

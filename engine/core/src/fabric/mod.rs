@@ -124,9 +124,9 @@ impl Fabric {
 
     /// Restores what the statuses and the commands of a former leader (`had`: their networks and VLANs) tell of
     /// placements, and registers the present desired states, since reports on them may be there already.
-    pub fn start(&mut self, config: &Config, store: &Store, had: BTreeSet<(Key, VlanId)>) {
+    pub fn start(&mut self, config: &Config, store: &Store, had: BTreeSet<(Key, VlanId)>, work: &mut Work) {
         self.restore_vlan_changes(store, had);
-        self.restore_rejections(store);
+        self.restore_rejections(config, store, work);
         for device in self.devices.values_mut() {
             device.begin(config, self.change_count);
         }

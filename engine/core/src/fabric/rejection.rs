@@ -8,7 +8,7 @@ use eno_schemas::{Outcome, Phase, Report, VlanId};
 use crate::store::Store;
 use crate::vlan::{VlanScope, Vlans};
 use crate::work::Work;
-use crate::{ConditionReason, ConditionType, Confirmed, Effect, Key, Name, PlacementStatus, Status};
+use crate::{ConditionReason, ConditionType, Config, Confirmed, Effect, Key, Name, PlacementStatus, Status};
 
 use super::Fabric;
 use super::placement::{Plan, PlanMode, Rejection};
@@ -82,29 +82,38 @@ impl Fabric {
         }
     }
 
-    /// Restores rejections from statuses. These networks are tried again, and are in error until that succeeds.
-    pub(super) fn restore_rejections(&mut self, store: &Store) {
+    /// Restores rejections from statuses. These networks are tried again, and are in error until that succeeds. An engine
+    /// that observes leaves them as they are.
+    pub(super) fn restore_rejections(&mut self, config: &Config, store: &Store, work: &mut Work) {
         for (key, record) in store.iter().filter(|(key, _)| key.is_network()) {
             let status = &record.status;
-            let is_refused = status.phase == Some(Phase::Error)
-                && status.observed_generation == record.generation
-                && status.conditions.iter().any(|condition| {
-                    condition.kind == ConditionType::Ready && condition.reason == ConditionReason::Refused
-                });
-            let Some((_, ports)) = self.placements.planned(key).filter(|_| is_refused) else { continue };
             let last = status.placement.as_ref();
             let by = last.and_then(|last| last.rejected_by.clone());
-            if ports.is_empty() || by.as_ref().is_some_and(|(device, _)| !ports.contains_key(device)) {
+            let is_withheld = config.observes && by.is_some();
+            let refused = status.conditions.iter().any(|condition| {
+                condition.kind == ConditionType::Ready && condition.reason == ConditionReason::Refused
+            });
+            let is_refused = status.observed_generation == record.generation
+                && (is_withheld || (refused && status.phase == Some(Phase::Error)));
+            let Some((_, ports)) = self.placements.planned(key).filter(|_| is_refused) else { continue };
+            let is_off = by.as_ref().is_some_and(|(device, _)| !ports.contains_key(device));
+            if !is_withheld && (ports.is_empty() || is_off) {
                 continue;
             }
             // An earlier version wrote no placement.
             let (device, retryable) =
                 by.map_or((None, true), |(device, retryable)| (Some(device), retryable));
             let message = status.message.clone();
-            let unreachable = false;
-            let rejection =
-                Rejection { device, message, retryable, unreachable, attempt: 1, mode: PlanMode::Retry };
-            self.placements.update(key, |placement| placement.rejected_by = Some(rejection));
+            let unreachable = status.phase != Some(Phase::Error);
+            let mode = if is_withheld { PlanMode::Freeze } else { PlanMode::Retry };
+            let rejection = Rejection { device, message, retryable, unreachable, attempt: 1, mode };
+            let confirmed = last.filter(|_| is_withheld).and_then(|last| last.confirmed.clone());
+            self.placements.update(key, |placement| {
+                (placement.rejected_by, placement.confirmed) = (Some(rejection), confirmed);
+            });
+            if is_withheld {
+                rejection_changed(store, key, work);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use eno_schemas::{Desired, HostNetwork, NodePod, Report, VlanId, VlanSet};
 use crate::status::hop::{HopState, Wait};
 use crate::store::Store;
 use crate::work::Work;
-use crate::{Effect, Key, Kind, Name, Target};
+use crate::{Effect, Key, Name, Target};
 
 use demands::{HostUse, Usage};
 use points::PlacedPoint;
@@ -65,13 +65,9 @@ impl Nodes {
         self.targets.get_key_value(name).filter(|(_, node)| node.ready)
     }
 
-    /// Adds a node or updates its readiness. Returns true when it is new.
-    pub fn add_node(&mut self, name: &Name, ready: bool, work: &mut Work) -> bool {
-        if let Some(node) = self.targets.get_mut(name) {
-            if node.ready != ready {
-                node.ready = ready;
-                self.reevaluate_waiters(name, work);
-            }
+    /// Adds a node. Returns true when it is new.
+    pub fn add_node(&mut self, name: &Name, ready: bool) -> bool {
+        if self.targets.contains_key(name) {
             return false;
         }
         self.version += 1;
@@ -83,6 +79,20 @@ impl Nodes {
         self.targets.insert(name.clone(), node);
         self.changed.insert(name.clone());
         true
+    }
+
+    /// A node becomes ready, or ceases to be. `None`: nothing changed.
+    pub fn set_ready(
+        &mut self,
+        store: &Store,
+        name: &Name,
+        ready: bool,
+        work: &mut Work,
+    ) -> Option<NodeChanges> {
+        let node = self.targets.get_mut(name).filter(|node| node.ready != ready)?;
+        node.ready = ready;
+        node.reevaluate_points(store, work);
+        Some(NodeChanges { all_pods: true, all_bridges: true, ..self.changes(name, work) })
     }
 
     /// Removes a node. Returns true when it was there.
@@ -107,11 +117,7 @@ impl Nodes {
             ReportChange::None => return None,
             ReportChange::Progress => false,
             ReportChange::Evaluation => {
-                for point in node.points.keys() {
-                    let key = Key::cluster(Kind::ConnectionPoint, point);
-                    work.evaluate.extend(store.referrers(&key).cloned());
-                    work.evaluate.insert(key);
-                }
+                node.reevaluate_points(store, work);
                 true
             }
         };
@@ -302,7 +308,7 @@ mod tests {
         let (mut nodes, mut work) = (Nodes::default(), Work::default());
         let node = Name::from("node1");
         store.set_node(&node, crate::Labels::default());
-        assert!(nodes.add_node(&node, true, &mut work) && !nodes.add_node(&node, true, &mut work));
+        assert!(nodes.add_node(&node, true) && !nodes.add_node(&node, true));
         nodes.emit(&mut work);
         let before = nodes.render(&node, "lab").expect("a desired state");
         assert!(!nodes.record_issued(&node, &before.hash()), "nothing was reported yet");

@@ -9,7 +9,9 @@ use eno_schemas::{
 };
 
 use crate::status::hop::{HopState, Wait};
-use crate::{Key, Name};
+use crate::store::Store;
+use crate::work::Work;
+use crate::{Key, Kind, Name};
 
 /// Maximum of issued states that are remembered. More are never in flight at once.
 const MAX_ISSUED: usize = 8;
@@ -94,6 +96,15 @@ pub(crate) struct NodeChanges {
 }
 
 impl NodeTarget {
+    /// Requests the evaluation of its connection points and of what uses these.
+    pub(super) fn reevaluate_points(&self, store: &Store, work: &mut Work) {
+        for point in self.points.keys() {
+            let key = Key::cluster(Kind::ConnectionPoint, point);
+            work.evaluate.extend(store.referrers(&key).cloned());
+            work.evaluate.insert(key);
+        }
+    }
+
     /// Its condition `Ready` holds.
     pub fn is_ready(&self) -> bool {
         self.ready

@@ -274,7 +274,7 @@ mod tests {
         let store = store([(Kind::PodNetworkConfig, "net", json!({ "links": [link] }))]);
         let config = key(Kind::PodNetworkConfig, "net");
         let (mut pods, mut nodes, mut work) = (Pods::default(), Nodes::default(), Work::default());
-        nodes.add_node(&"node1".into(), true, &mut work);
+        nodes.add_node(&"node1".into(), true);
         let pod = |labels: &[(&str, &str)]| Pod {
             uid: "uid".into(),
             namespace: "ns".into(),

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use eno_schemas::{Failure, Item, Rejection, VlanId};
+use serde::Serialize;
 
 use crate::spec::LeadsTo;
 use crate::{ConditionType, Name};
@@ -50,7 +51,8 @@ pub enum Wait<'a> {
 }
 
 /// A tier of a path, from the pod to the gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Pods.
     Pods,
@@ -134,6 +136,8 @@ pub enum Part<'a> {
     Nic {
         /// The node.
         node: &'a Name,
+        /// The name of the network on the host.
+        network: &'a str,
         /// Its name on the host.
         nic: &'a str,
     },
@@ -207,6 +211,17 @@ impl<'a> HopState<'a> {
     pub fn deciding(rejections: impl IntoIterator<Item = &'a Rejection>) -> Option<&'a Rejection> {
         // The first of those that refuse it, or else the first.
         rejections.into_iter().min_by_key(|rejection| rejection.unreachable)
+    }
+
+    /// Orders states, the worst first.
+    pub fn severity(&self) -> u8 {
+        match self {
+            Self::Refused { .. } => 0,
+            Self::Unreachable { .. } => 1,
+            Self::Missing(_) => 2,
+            Self::Waiting(_) => 3,
+            Self::Confirmed => 4,
+        }
     }
 
     /// True when the configuration is there, as far as is known.
@@ -345,6 +360,15 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// The switch that it is on.
+    pub fn device(self) -> Option<&'a Name> {
+        match self {
+            Self::Port { device, .. } | Self::Device(device) | Self::Item(device, _) => Some(device),
+            Self::Change(device) => device,
+            _ => None,
+        }
+    }
+
     /// The pod that it is in.
     pub fn pod(self) -> Option<PodId<'a>> {
         match self {
@@ -379,7 +403,7 @@ impl fmt::Display for Part<'_> {
                     Aspect::Mtu(mtu) => write!(f, ": MTU {mtu}"),
                 }
             }
-            Self::Nic { node, nic } => write!(f, "Node {node}: NIC {nic}"),
+            Self::Nic { node, nic, .. } => write!(f, "Node {node}: NIC {nic}"),
             Self::Port { device, port, vlan, .. } => {
                 write!(f, "FabricDevice {device}: VLAN {vlan} on port {port}")
             }

@@ -13,7 +13,7 @@ use super::record::Record;
 
 /// The configuration of an engine with agents.
 pub fn config() -> Config {
-    Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: true }
+    Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: true, observes: false }
 }
 
 /// The key of an object; the namespace of namespaced ones is `ns`.

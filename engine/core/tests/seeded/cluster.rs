@@ -659,7 +659,13 @@ impl Cluster {
 }
 
 fn new_engine(term: u64) -> Engine {
-    let config = Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: false };
+    let config = Config {
+        cluster: "lab".into(),
+        cluster_uid: None,
+        bridge_domains: false,
+        nodes: false,
+        observes: false,
+    };
     Engine::new(config, term)
 }
 

@@ -113,7 +113,13 @@ const NODES: [&str; 4] = ["node1", "node2", "node3", "node4"];
 
 impl World {
     pub fn new(bridge_domains: bool, agents: bool) -> Self {
-        let config = Config { cluster: "lab".into(), cluster_uid: None, bridge_domains, nodes: agents };
+        let config = Config {
+            cluster: "lab".into(),
+            cluster_uid: None,
+            bridge_domains,
+            nodes: agents,
+            observes: false,
+        };
         let mut engine = Engine::new(config, 1);
         engine.handle(Event::Drivers(Self::live_drivers()));
         Self {
@@ -439,33 +445,37 @@ impl World {
     pub fn restart(&mut self) {
         self.term += 1;
         self.leading_since = self.elapsed;
-        let config =
-            Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes: self.agents };
-        let mut engine = Engine::new(config, self.term);
+        let mut engine = Engine::new(self.config(false), self.term);
         if self.transactions {
             engine.handle(Event::HoldCapableDrivers(BTreeSet::from(["netconf".into()])));
         }
-        engine.handle(Event::Drivers(Self::live_drivers()));
-        for (name, (labels, ready)) in self.nodes.clone() {
-            engine.handle(Event::Node { name, labels, ready });
-        }
-        for pod in self.pods.values() {
-            engine.handle(Event::Pod(Box::new(pod.clone())));
-        }
+        self.watched().into_iter().chain(self.nats.events()).for_each(|event| engine.handle(event));
         self.written.clear();
         self.node_labels.clear();
         self.pod_networks.clear();
         self.deadlines.clear();
         self.retries.clear();
-        // The reverse order, because the order of events must not matter.
-        for (key, object) in self.objects.iter().rev() {
-            let status = self.statuses.get(key).map(as_read);
-            engine.handle(Event::Object(Box::new(Object { status, ..object.clone() })));
-        }
-        for event in self.nats.events() {
-            engine.handle(event);
-        }
         self.engine = engine;
+    }
+
+    /// How a later engine is configured.
+    pub fn config(&self, observes: bool) -> Config {
+        let nodes = self.agents;
+        Config { cluster: "lab".into(), cluster_uid: None, bridge_domains: false, nodes, observes }
+    }
+
+    /// The contents of Kubernetes as a new engine reads them, and the drivers.
+    pub fn watched(&self) -> Vec<Event> {
+        let nodes = self.nodes.clone().into_iter();
+        let nodes = nodes.map(|(name, (labels, ready))| Event::Node { name, labels, ready });
+        let pods = self.pods.values().map(|pod| Event::Pod(Box::new(pod.clone())));
+        // The reverse order, because the order of events must not matter.
+        let objects = self.objects.iter().rev().map(|(key, object)| {
+            let status = self.statuses.get(key).map(as_read);
+            Event::Object(Box::new(Object { status, ..object.clone() }))
+        });
+        let drivers = std::iter::once(Event::Drivers(Self::live_drivers()));
+        drivers.chain(nodes).chain(pods).chain(objects).collect()
     }
 }
 

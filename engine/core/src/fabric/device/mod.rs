@@ -225,33 +225,24 @@ impl DeviceTarget {
 
     /// The complete desired state, except that the VLANs `without` are as last confirmed.
     pub fn render(&self, config: &Config, without: &VlanSet) -> Desired {
+        let former = |vid| self.changes.confirmed_owners(vid, self.wanted.get(&vid));
+        let former: Vec<(VlanId, Owners)> = without.iter().map(|vid| (vid, former(vid))).collect();
+        let former = former.iter().filter(|(_, owners)| !owners.is_empty());
+        let current = self.wanted.iter().filter(|(vid, _)| !without.contains(**vid));
+        let placed: Vec<(VlanId, &Owners)> = current
+            .map(|(vid, owners)| (*vid, owners))
+            .chain(former.map(|(vid, owners)| (*vid, owners)))
+            .collect();
         let mut ports = self.ports.clone();
-        let mut vlans = Vec::new();
-        // Networks with the same endpoints share one list of ports.
-        let mut carried: HashMap<*const u16, (Indices, VlanSet)> = HashMap::new();
-        let mut put = |vid: VlanId, owners: &Owners| {
-            vlans.push(FabricVlan { vid, owners: owners.networks().map(ToString::to_string).collect() });
-            for indices in owners.ports() {
-                let alike = carried.entry(indices.as_ptr());
-                alike.or_insert_with(|| (indices.clone(), VlanSet::EMPTY)).1.insert(vid);
-            }
-        };
-        for (vid, owners) in self.wanted.iter().filter(|(vid, _)| !without.contains(**vid)) {
-            put(*vid, owners);
+        for (port, carries) in ports.iter_mut().zip(self.carried(placed.iter().copied())) {
+            port.vlans = carries;
         }
-        for vid in without.iter() {
-            let former = self.changes.confirmed_owners(vid, self.wanted.get(&vid));
-            if !former.is_empty() {
-                put(vid, &former);
-            }
-        }
+        let vlans = placed.iter().map(|(vid, owners)| FabricVlan {
+            vid: *vid,
+            owners: owners.networks().map(ToString::to_string).collect(),
+        });
+        let mut vlans: Vec<FabricVlan> = vlans.collect();
         vlans.sort_unstable_by_key(|vlan| vlan.vid);
-        for (indices, vids) in carried.values() {
-            for index in indices.iter() {
-                let carries = &mut ports[usize::from(*index)].vlans;
-                *carries = carries.union(vids);
-            }
-        }
         ports.extend(self.leaving.iter().map(|(interface, leaving)| FabricPort {
             name: leaving_name(interface),
             lag: Some(interface.clone()),
@@ -268,6 +259,25 @@ impl DeviceTarget {
             vlans,
             ports,
         })
+    }
+
+    /// The VLANs on each port where these networks want them.
+    fn carried<'a>(&self, placed: impl Iterator<Item = (VlanId, &'a Owners)>) -> Vec<VlanSet> {
+        // Networks with the same endpoints share one list of ports.
+        let mut alike: HashMap<*const u16, (&Indices, VlanSet)> = HashMap::new();
+        for (vid, owners) in placed {
+            for indices in owners.ports() {
+                alike.entry(indices.as_ptr()).or_insert_with(|| (indices, VlanSet::EMPTY)).1.insert(vid);
+            }
+        }
+        let mut carried = vec![VlanSet::EMPTY; self.ports.len()];
+        for (indices, vids) in alike.values() {
+            for index in indices.iter() {
+                let carries = &mut carried[usize::from(*index)];
+                *carries = carries.union(vids);
+            }
+        }
+        carried
     }
 
     /// Records that the state with this hash is issued: [`Self::render`] with all changes up to `count` except those
@@ -403,6 +413,28 @@ impl DeviceTarget {
         let rejections = self.rejected.iter().filter(|rejection| rejection.item.covers(vid, port));
         HopState::of_report(rejections, is_confirmed, self.failure.as_ref())
             .waiting_for(|| if self.leaves_drift() { Wait::Drift } else { Wait::Report })
+    }
+
+    /// The VLAN whose state on each port is the worst, by the index of the port. `only`: this VLAN. Ports without a VLAN are
+    /// left out.
+    pub fn worst_on_ports(&self, only: Option<VlanId>) -> Vec<(u16, VlanId)> {
+        let wanted = self.wanted.iter().filter(|(vid, _)| only.is_none_or(|only| only == **vid));
+        let carried = self.carried(wanted.map(|(vid, owners)| (*vid, owners)));
+        let open: VlanSet = self.changes.open_vlans().collect();
+        let worst = (0..).zip(carried).filter_map(|(index, vlans)| {
+            let there = self.applied.as_ref().filter(|_| self.known).map_or(VlanSet::EMPTY, |observed| {
+                let there = observed.ports.get(usize::from(index)).unwrap_or(&VlanSet::EMPTY);
+                there.intersection(&observed.vlans).difference(&open)
+            });
+            let unconfirmed = vlans.difference(&there).iter().next();
+            // Without a rejection, all VLANs that are not confirmed have one state, and so have the others.
+            let vid = match unconfirmed.or_else(|| vlans.iter().next()) {
+                found if self.rejected.is_empty() => found,
+                _ => vlans.iter().min_by_key(|vid| self.hop(*vid, index).severity()),
+            };
+            Some((index, vid?))
+        });
+        worst.collect()
     }
 
     /// The state of the device as a whole. A failure is its own, so it says whether a retry may help.

@@ -412,12 +412,12 @@ impl ClusterState {
         self.namespaces.keys().cloned()
     }
 
-    pub(super) fn node_names(&self) -> impl Iterator<Item = &str> {
+    pub(in crate::inspect) fn node_names(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(|name| &**name)
     }
 
     /// Events for the core about all objects other than the custom resources.
-    pub(super) fn other_events(&self) -> Vec<Event> {
+    pub(in crate::inspect) fn other_events(&self) -> Vec<Event> {
         let nodes = self.nodes.iter().map(|(name, node)| {
             let (labels, ready) = slim_objects::node(node);
             Event::Node { name: name.clone(), labels, ready }
@@ -430,7 +430,7 @@ impl ClusterState {
         nodes.chain(namespaces).chain(pods).collect()
     }
 
-    pub(super) fn objects(&self) -> impl Iterator<Item = (&Key, &DynamicObject)> {
+    pub(in crate::inspect) fn objects(&self) -> impl Iterator<Item = (&Key, &DynamicObject)> {
         self.objects.iter()
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::{Key, Name, PodView, Status, Target};
+use eno_core::{Key, Name, Observed, Participant, PodView, Status, Target};
 use eno_schemas::{Desired, FabricDesired, Phase, VlanSet};
 use serde::Serialize;
 
 use super::ClusterState;
-use super::simulation::{Simulation, Snapshot};
+use super::simulation::Simulation;
 
 /// The effects of a change.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -167,12 +167,18 @@ pub struct InterfaceForecast {
     pub act: Action,
 }
 
-pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, Action>) -> Forecast {
+/// The difference that `acts` make. `unreachable`: switches that confirm nothing at present.
+pub(super) fn compare(
+    before: &Observed,
+    after: &Observed,
+    acts: &BTreeMap<Key, Action>,
+    unreachable: &BTreeSet<Target>,
+) -> Forecast {
     let mut forecast = Forecast::default();
     let keys: BTreeSet<&Key> =
         before.statuses.keys().chain(after.statuses.keys()).chain(acts.keys()).collect();
     for key in keys {
-        let evaluation_in = |snapshot: &Snapshot| snapshot.statuses.get(key).and_then(evaluation);
+        let evaluation_in = |snapshot: &Observed| snapshot.statuses.get(key).and_then(evaluation);
         let (was, is) = (evaluation_in(before), evaluation_in(after));
         let act = acts.get(key).copied();
         if act.is_none() && was == is {
@@ -190,9 +196,8 @@ pub(super) fn compare(before: &Snapshot, after: &Snapshot, acts: &BTreeMap<Key, 
     let targets: BTreeSet<&Target> = before.desired.keys().chain(after.desired.keys()).collect();
     for target in targets {
         let (was, is) = (before.desired.get(target), after.desired.get(target));
-        if was.map(|(_, desired)| desired) != is.map(|(_, desired)| desired) {
-            let unreachable = after.unreachable.contains(target);
-            add_target(&mut forecast, target, was.map(|(_, d)| d), is, unreachable);
+        if was.map(|command| &command.desired) != is.map(|command| &command.desired) {
+            add_target(&mut forecast, target, was, is, unreachable.contains(target));
         }
     }
     let uids: BTreeSet<&Name> = before.pods.keys().chain(after.pods.keys()).collect();
@@ -242,23 +247,23 @@ fn evaluation(status: &Status) -> Option<Evaluation> {
 fn add_target(
     forecast: &mut Forecast,
     target: &Target,
-    was: Option<&Desired>,
-    is: Option<&(Name, Desired)>,
+    was: Option<&Participant>,
+    is: Option<&Participant>,
     unreachable: bool,
 ) {
+    let driver = is.map_or_else(String::new, |command| command.driver.to_string());
+    let [was, is] = [was, is].map(|command| command.map(|command| &command.desired));
     match target {
         Target::Fabric(name) => {
             let of = |desired: Option<&Desired>| match desired {
                 Some(Desired::Fabric(fabric)) => Some(fabric.clone()),
                 _ => None,
             };
-            let (was, now) = (of(was), of(is.map(|(_, desired)| desired)));
-            let driver = is.map_or_else(String::new, |(driver, _)| driver.to_string());
-            forecast.switches.push(switch(name, driver, was.as_ref(), now, unreachable));
+            forecast.switches.push(switch(name, driver, of(was).as_ref(), of(is), unreachable));
         }
         Target::Nad(namespace, name) => {
             let is_present = |desired: Option<&Desired>| matches!(desired, Some(Desired::Nad(nad)) if nad.attachment.is_some());
-            let act = act(is_present(was), is_present(is.map(|(_, desired)| desired)));
+            let act = act(is_present(was), is_present(is));
             let (namespace, name) = (namespace.to_string(), name.to_string());
             forecast.network_attachment_definitions.push(NadForecast { namespace, name, act });
         }
@@ -268,7 +273,7 @@ fn add_target(
                 Some(Desired::Node(node)) => node.networks.clone(),
                 _ => BTreeMap::new(),
             };
-            let (was, is) = (of(was), of(is.map(|(_, desired)| desired)));
+            let (was, is) = (of(was), of(is));
             let mut networks: BTreeMap<String, Action> = empty;
             for name in was.keys().chain(is.keys()) {
                 if was.get(name) != is.get(name) {

@@ -7,10 +7,9 @@ mod simulation;
 
 use std::collections::BTreeMap;
 
-use eno_schemas::{Desired, FabricDesired, NadDesired, NodeDesired};
 use kube::api::DynamicObject;
 
-pub use eno_core::{HopState, Key, Kind, Name};
+pub use eno_core::{Key, Kind, Name};
 
 pub(crate) use cluster_state::clean;
 pub use cluster_state::{ClusterState, Part, PodInfo, ReadError, StoredError, Unlisted, key_of};
@@ -33,7 +32,7 @@ pub enum Change {
 /// Computes the effect of `changes`, all made at once. Pure.
 pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
     let mut simulation = Simulation::new(cluster);
-    let before = simulation.snapshot();
+    let before = simulation.run();
     let mut acts = BTreeMap::new();
     for change in changes {
         match change {
@@ -58,39 +57,10 @@ pub fn forecast(cluster: &ClusterState, changes: &[Change]) -> Forecast {
             }
         }
     }
-    let after = simulation.snapshot();
-    let mut forecast = diff::compare(&before, &after, &acts);
+    let after = simulation.run();
+    let mut forecast = diff::compare(&before, &after, &acts, simulation.unreachable());
     forecast.objects.retain_mut(|object| diff::drop_uncertain(object, cluster, &simulation));
     forecast
-}
-
-/// The current desired state of all targets.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct DesiredState {
-    /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
-    pub switches: BTreeMap<String, (String, FabricDesired)>,
-    /// The desired NetworkAttachmentDefinitions, by `<namespace>/<name>`.
-    pub network_attachment_definitions: BTreeMap<String, NadDesired>,
-    /// The nodes with a desired state, by name.
-    pub nodes: BTreeMap<String, NodeDesired>,
-}
-
-/// Computes the current desired state of all targets. Pure.
-pub fn desired_state(cluster: &ClusterState) -> DesiredState {
-    let mut state = DesiredState::default();
-    for (target, (driver, desired)) in Simulation::new(cluster).snapshot().desired {
-        match desired {
-            Desired::Fabric(fabric) => {
-                state.switches.insert(target.to_string(), (driver.to_string(), fabric));
-            }
-            Desired::Nad(nad) if nad.attachment.is_some() => {
-                state.network_attachment_definitions.insert(target.to_string(), nad);
-            }
-            Desired::Nad(_) => {}
-            Desired::Node(node) => drop(state.nodes.insert(target.to_string(), node)),
-        }
-    }
-    state
 }
 
 /// The kind of this name: singular, plural or short name, in any case, as kubectl takes it.

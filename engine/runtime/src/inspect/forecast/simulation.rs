@@ -1,39 +1,27 @@
 //! The core with simulated drivers that carry out every command at once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use eno_core::spec::Spec;
 use eno_core::{
-    ConditionType, Config, Effect, Engine, Event, Key, Kind, Moment, Name, Object, Participant,
-    PendingCommand, PodView, Status, StreamEvent, Target,
+    Answers, ConditionType, Event, Key, Kind, Object, Observed, Observer, Participant, Status, Target,
 };
 use eno_schemas::{
-    Applied, AppliedLink, AppliedNetwork, Desired, HostNetwork, LinkName, NodeDesired, Outcome, Phase,
-    Report, VlanSet,
+    Applied, AppliedLink, AppliedNetwork, Desired, Generation, HostNetwork, LinkName, NodeDesired, Outcome,
+    Phase, Report, VlanSet,
 };
 use kube::api::DynamicObject;
 
 use super::ClusterState;
-use crate::watch::ingest;
-
-/// Identifier of the cluster in the simulation. Only drivers would see it, and none gets a command.
-const CLUSTER: &str = "plan";
-/// Constant time; no evaluation depends on it.
-const NOW: &str = "1970-01-01T00:00:00Z";
+use crate::inspect::observation::{CLUSTER, NOW, feed, object};
 
 /// A run of the core.
-pub(super) struct Simulation {
-    /// The core.
-    engine: Engine,
-    /// All objects, as the core knows them.
-    objects: BTreeMap<Key, Object>,
-    /// State after the effects so far.
-    current: Snapshot,
+pub(super) struct Simulation(Observer<Simulated>);
+
+/// Drivers that carry out every command at once.
+struct Simulated {
     /// Switches that are unreachable at present: they confirm nothing.
     unreachable: BTreeSet<Target>,
-    /// The virtual time. It passes when nothing else can happen.
-    elapsed: Duration,
 }
 
 /// A dependency of an object that could not be read.
@@ -44,63 +32,24 @@ pub(super) struct UnreadDependency {
     pub message: String,
 }
 
-/// The state when no effects are left.
-#[derive(Clone, Default)]
-pub(super) struct Snapshot {
-    pub statuses: BTreeMap<Key, Status>,
-    pub desired: BTreeMap<Target, (Name, Desired)>,
-    /// By uid of the pod: namespace, name and interfaces.
-    pub pods: BTreeMap<Name, (Name, Name, PodView)>,
-    /// Switches that confirm nothing at present.
-    pub unreachable: BTreeSet<Target>,
-}
-
 impl Simulation {
     /// Runs the core up to the current state of the cluster.
     pub fn new(cluster: &ClusterState) -> Self {
-        let agents = cluster.has_agents();
-        let config =
-            Config { cluster: CLUSTER.into(), cluster_uid: None, bridge_domains: false, nodes: agents };
-        let mut engine = Engine::new(config, 1);
-        let mut drivers: BTreeSet<Name> = BTreeSet::from(["nad".into()]);
-        let nodes = cluster.node_names().map(|node| Name::from(format!("node/{node}")));
-        drivers.extend(nodes.filter(|_| agents));
-        let mut objects = BTreeMap::new();
         let mut unreachable = BTreeSet::new();
-        for (key, source) in cluster.objects() {
-            let object = object(key, source, cluster);
-            if key.kind == Kind::FabricDevice {
-                let driver = source.data.pointer("/spec/Driver").and_then(serde_json::Value::as_str);
-                drivers.insert(driver.unwrap_or("netconf").into());
-                let answers = object.status.as_ref().is_none_or(|status| {
-                    !matches!(status.phase, Some(Phase::Error)) && !reports_unreachable(status)
-                });
-                if !answers {
-                    unreachable.insert(Target::Fabric(key.name.clone()));
-                }
+        for (key, source) in cluster.objects().filter(|(key, _)| key.kind == Kind::FabricDevice) {
+            let status = object(key, source, cluster).status;
+            let fails = |status: &Status| status.phase == Some(Phase::Error) || reports_unreachable(status);
+            if status.is_some_and(|status| fails(&status)) {
+                unreachable.insert(Target::Fabric(key.name.clone()));
             }
-            objects.insert(key.clone(), object);
         }
-        engine.handle(Event::Drivers(drivers));
-        for event in cluster.other_events() {
-            engine.handle(event);
-        }
-        for object in objects.values() {
-            engine.handle(Event::Object(Box::new(object.clone())));
-        }
-        let statuses = objects.iter().filter_map(|(key, object)| Some((key.clone(), object.status.clone()?)));
-        let current = Snapshot {
-            statuses: statuses.collect(),
-            unreachable: unreachable.clone(),
-            ..Snapshot::default()
-        };
-        Self { engine, objects, current, unreachable, elapsed: Duration::ZERO }
+        Self(feed(cluster, Simulated { unreachable }))
     }
 
     /// Applies an object.
     pub fn apply(&mut self, key: &Key, source: &DynamicObject, cluster: &ClusterState) {
         let mut object = object(key, source, cluster);
-        if let Some(there) = self.objects.get(key) {
+        if let Some(there) = self.0.objects().get(key) {
             // Applying keeps the finalizer, which another field manager owns.
             object.finalized = there.finalized;
         }
@@ -111,20 +60,17 @@ impl Simulation {
             // New objects are younger than all others.
             object.created = i64::MAX;
         }
-        self.objects.insert(key.clone(), object.clone());
-        self.engine.handle(Event::Object(Box::new(object)));
+        self.0.handle(Event::Object(Box::new(object)));
     }
 
     /// Deletes an object.
     pub fn delete(&mut self, key: &Key) {
-        let Some(object) = self.objects.get_mut(key) else { return };
-        if !object.finalized {
-            self.objects.remove(key);
-            return self.engine.handle(Event::ObjectGone(key.clone()));
-        }
-        object.deleting = true;
-        let object = object.clone();
-        self.engine.handle(Event::Object(Box::new(object)));
+        let Some(object) = self.0.objects().get(key) else { return };
+        self.0.handle(if object.finalized {
+            Event::Object(Box::new(Object { deleting: true, ..object.clone() }))
+        } else {
+            Event::ObjectGone(key.clone())
+        });
     }
 
     /// An object that this object references, directly or indirectly, and that could not be read.
@@ -132,7 +78,7 @@ impl Simulation {
         // References between kinds have no cycles.
         let mut next = vec![key.clone()];
         while let Some(key) = next.pop() {
-            match self.objects.get(&key) {
+            match self.0.objects().get(&key) {
                 Some(object) => next.extend(object.spec.iter().flat_map(Spec::references)),
                 None if cluster.may_miss(&key) => {
                     return Some(UnreadDependency {
@@ -157,67 +103,30 @@ impl Simulation {
         };
         match key.kind {
             Kind::L2ServiceAttachment | Kind::L2BridgeDomain => true,
-            Kind::L2Service => self.objects.values().any(attaches),
+            Kind::L2Service => self.0.objects().values().any(attaches),
             _ => false,
         }
     }
 
-    /// Carries out all effects, and returns the resulting state.
-    pub fn snapshot(&mut self) -> Snapshot {
-        loop {
-            let moment = Moment { at: NOW.into(), elapsed: self.elapsed, deadline: NOW.into() };
-            let reconciled = self.engine.reconcile(&moment);
-            if reconciled.is_idle() {
-                let Some(next) = reconciled.next else { return self.current.clone() };
-                self.elapsed = self.elapsed.max(next);
-            }
-            for effect in reconciled.effects {
-                self.apply_effect(effect);
-            }
-            for (target, driver) in reconciled.removed {
-                self.current.desired.remove(&target);
-                self.engine.handle(Event::Stream(StreamEvent::TargetRemoved(target, driver)));
-            }
-            for (participant, command) in reconciled.commands {
-                self.confirm(participant, command);
-            }
-        }
+    /// Carries out everything, and returns the resulting state.
+    pub fn run(&mut self) -> Observed {
+        self.0.run();
+        self.0.observed().clone()
     }
 
-    fn apply_effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::AddFinalizer(key) => {
-                let Some(object) = self.objects.get_mut(&key) else { return };
-                object.finalized = true;
-                let object = object.clone();
-                self.engine.handle(Event::Object(Box::new(object)));
-            }
-            Effect::RemoveFinalizer(key) => {
-                self.objects.remove(&key);
-                self.engine.handle(Event::ObjectGone(key));
-            }
-            Effect::Transition { key, status, .. } | Effect::Status { key, status } => {
-                let leased = status.leased;
-                self.current.statuses.insert(key.clone(), *status);
-                self.engine.handle(Event::StatusWritten(key, leased));
-            }
-            Effect::Await(key) => self.engine.handle(Event::AwaitElapsed(key)),
-            Effect::PodNetwork { namespace, name, uid, view } => match view {
-                Some(view) => drop(self.current.pods.insert(uid, (namespace, name, *view))),
-                None => drop(self.current.pods.remove(&uid)),
-            },
-            // Other effects only write to Kubernetes.
-            _ => {}
-        }
+    /// Switches that confirm nothing at present.
+    pub fn unreachable(&self) -> &BTreeSet<Target> {
+        &self.0.answers().unreachable
     }
+}
 
-    /// Simulates the driver: it carries the command out, unless its switch is unreachable.
-    fn confirm(&mut self, participant: Participant, command: PendingCommand) {
-        let Participant { target, driver, desired, .. } = participant;
-        let generation = command.generation;
-        let stored = StreamEvent::Published(target.clone(), generation.clone(), generation.sequence);
-        self.engine.handle(Event::Stream(stored));
-        let applied = match &desired {
+impl Answers for Simulated {
+    const CARRIED_OUT: bool = true;
+
+    fn answer(&self, participant: &Participant) -> Option<Report> {
+        let Participant { target, driver, desired, hash } = participant;
+        let applied = match desired {
+            _ if self.unreachable.contains(target) => return None,
             Desired::Fabric(fabric) => Applied::Fabric {
                 vlans: fabric.vlans.iter().map(|vlan| vlan.vid).collect(),
                 ports: fabric.ports.iter().map(|port| (port.name.clone(), port.vlans.clone())).collect(),
@@ -228,15 +137,11 @@ impl Simulation {
             Desired::Nad(nad) => Applied::Nad { present: nad.attachment.is_some() },
             Desired::Node(node) => on_node(node),
         };
-        self.current.desired.insert(target.clone(), (driver.clone(), desired));
-        if self.unreachable.contains(&target) {
-            return;
-        }
-        let report = Report {
+        Some(Report {
             driver: driver.to_string(),
             target: target.to_string(),
             instance: CLUSTER.into(),
-            generation,
+            generation: Generation { term: 1, sequence: 0, hash: hash.clone() },
             at: NOW.into(),
             outcome: Outcome::Applied,
             applied: Some(applied),
@@ -244,22 +149,8 @@ impl Simulation {
             notes: Vec::new(),
             device: None,
             change: None,
-        };
-        self.engine.handle(Event::Report(target, Box::new(report)));
+        })
     }
-}
-
-/// An object in the core's form. Without the right to read namespaces, every namespace counts as allowed.
-fn object(key: &Key, source: &DynamicObject, cluster: &ClusterState) -> Object {
-    let mut object = ingest::object(key.clone(), source);
-    if !cluster.knows_namespaces() {
-        match &mut object.spec {
-            Ok(Spec::PhysicalNetwork(spec)) => spec.namespaces = None,
-            Ok(Spec::Service(spec)) => spec.namespaces = None,
-            _ => {}
-        }
-    }
-    object
 }
 
 fn reports_unreachable(status: &Status) -> bool {

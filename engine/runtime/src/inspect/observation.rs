@@ -1,0 +1,163 @@
+//! The cluster as it is, and what drivers report, in a core that is asked for paths. Nothing is written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use eno_core::spec::LeadsTo;
+use eno_core::spec::Spec;
+use eno_core::{
+    Answers, ConditionType, Config, Event, Key, Name, Object, Observer, Reported, Target, instance_of,
+};
+pub use eno_core::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
+use eno_schemas::{
+    Desired, DriverHello, FabricDesired, Failure, Generation, NadDesired, NodeDesired, Outcome, Report,
+    VlanId,
+};
+use kube::api::DynamicObject;
+
+use super::forecast::ClusterState;
+use crate::commands::drivers::{self, NODE_DRIVER};
+use crate::watch::ingest;
+
+/// Identifier of the cluster in a core that only answers. Only drivers would see it, and none gets a command.
+pub(super) const CLUSTER: &str = "plan";
+/// Constant time; no evaluation depends on it.
+pub(super) const NOW: &str = "1970-01-01T00:00:00Z";
+const NAD_DRIVER: &str = "nad";
+
+/// A core with the objects of a cluster and the last reports of drivers. The states of hops follow as in the engine.
+#[derive(Debug)]
+pub struct Observation(Observer<Reported>);
+
+/// The current desired state of all targets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DesiredState {
+    /// By FabricDevice: the driver, and the desired VLANs and ports with the objects that request them.
+    pub switches: BTreeMap<String, (String, FabricDesired)>,
+    /// The desired NetworkAttachmentDefinitions, by `<namespace>/<name>`.
+    pub network_attachment_definitions: BTreeMap<String, NadDesired>,
+    /// The nodes with a desired state, by name.
+    pub nodes: BTreeMap<String, NodeDesired>,
+}
+
+impl Observation {
+    /// The objects of a cluster, without reports. Of a switch, its status tells that it does not answer.
+    pub fn new(cluster: &ClusterState) -> Self {
+        let mut observer = feed(cluster, Reported::default());
+        let silent: Vec<(Target, Report)> = observer.objects().values().filter_map(silent_switch).collect();
+        for (target, report) in silent {
+            observer.report(&target, report);
+        }
+        observer.run();
+        Self(observer)
+    }
+
+    /// Takes in the last reports that it does not know yet.
+    pub fn catch_up<'a>(&mut self, reports: impl IntoIterator<Item = &'a Report>) {
+        for report in reports {
+            let target = drivers::target(&report.driver, &report.target);
+            if self.0.answers().get(&target) != Some(report) {
+                self.0.report(&target, report.clone());
+            }
+        }
+        self.0.run();
+    }
+
+    /// Takes in which processes of drivers are alive. Before, all count as alive.
+    pub fn set_drivers<'a>(&mut self, alive: impl IntoIterator<Item = &'a DriverHello>) {
+        let names = alive.into_iter().flat_map(|hello| {
+            let instance = hello.target.as_ref().map(|target| instance_of(&hello.driver, target));
+            [Some(Name::from(hello.driver.as_str())), instance]
+        });
+        self.0.handle(Event::Drivers(names.flatten().collect()));
+        self.0.run();
+    }
+
+    /// The path of an object, as the engine evaluates it.
+    pub fn path(&self, key: &Key) -> Vec<Hop<'_>> {
+        self.0.engine().path(key)
+    }
+
+    /// The ports of a switch that carry VLANs, or only `vlan`, each with the worst state.
+    pub fn ports(&self, device: &str, vlan: Option<VlanId>) -> Vec<Hop<'_>> {
+        self.0.engine().ports(&device.into(), vlan)
+    }
+
+    /// The driver of a switch; empty: there is no such switch.
+    pub fn driver_of(&self, device: &str) -> &str {
+        self.0.observed().desired.get(&Target::Fabric(device.into())).map_or("", |command| &command.driver)
+    }
+
+    /// The desired state of all targets.
+    pub fn desired(&self) -> DesiredState {
+        let mut state = DesiredState::default();
+        for (target, command) in &self.0.observed().desired {
+            match &command.desired {
+                Desired::Fabric(fabric) => {
+                    state.switches.insert(target.to_string(), (command.driver.to_string(), fabric.clone()));
+                }
+                Desired::Nad(nad) if nad.attachment.is_some() => {
+                    state.network_attachment_definitions.insert(target.to_string(), nad.clone());
+                }
+                Desired::Nad(_) => {}
+                Desired::Node(node) => drop(state.nodes.insert(target.to_string(), node.clone())),
+            }
+        }
+        state
+    }
+}
+
+/// The report that a switch does not answer, as its status tells.
+fn silent_switch(device: &Object) -> Option<(Target, Report)> {
+    let Ok(Spec::Device(spec)) = &device.spec else { return None };
+    let mut conditions = device.status.as_ref()?.conditions.iter();
+    let silent = conditions.find(|one| one.kind == ConditionType::Reachable && !one.holds)?;
+    let failure = Failure { reason: silent.message.clone().into(), retryable: true, unreachable: true };
+    let report = Report {
+        driver: spec.driver.to_string(),
+        target: device.key.name.to_string(),
+        instance: CLUSTER.into(),
+        generation: Generation { term: 1, sequence: 0, hash: String::new() },
+        at: NOW.into(),
+        outcome: Outcome::Failed(failure),
+        applied: None,
+        rejected: Vec::new(),
+        notes: Vec::new(),
+        device: None,
+        change: None,
+    };
+    Some((Target::Fabric(device.key.name.clone()), report))
+}
+
+/// A core with the objects of a cluster. All drivers are alive.
+pub(super) fn feed<A: Answers>(cluster: &ClusterState, answers: A) -> Observer<A> {
+    let agents = cluster.has_agents();
+    let observes = !A::CARRIED_OUT;
+    let config =
+        Config { cluster: CLUSTER.into(), cluster_uid: None, bridge_domains: false, nodes: agents, observes };
+    let mut observer = Observer::new(config, answers);
+    let objects: Vec<Object> = cluster.objects().map(|(key, source)| object(key, source, cluster)).collect();
+    let drivers = objects.iter().filter_map(|object| match &object.spec {
+        Ok(Spec::Device(spec)) => Some(spec.driver.clone()),
+        _ => None,
+    });
+    let nodes = cluster.node_names().map(|node| instance_of(NODE_DRIVER, node));
+    let mut drivers: BTreeSet<Name> = drivers.chain(nodes.filter(|_| agents)).collect();
+    drivers.insert(NAD_DRIVER.into());
+    observer.handle(Event::Drivers(drivers));
+    let objects = objects.into_iter().map(|object| Event::Object(Box::new(object)));
+    cluster.other_events().into_iter().chain(objects).for_each(|event| observer.handle(event));
+    observer
+}
+
+/// An object in the core's form. Without the right to read namespaces, every namespace counts as allowed.
+pub(super) fn object(key: &Key, source: &DynamicObject, cluster: &ClusterState) -> Object {
+    let mut object = ingest::object(key.clone(), source);
+    if !cluster.knows_namespaces() {
+        match &mut object.spec {
+            Ok(Spec::PhysicalNetwork(spec)) => spec.namespaces = None,
+            Ok(Spec::Service(spec)) => spec.namespaces = None,
+            _ => {}
+        }
+    }
+    object
+}
