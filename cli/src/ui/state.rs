@@ -26,6 +26,8 @@ pub(super) struct State {
     pub world: ClusterState,
     /// The core that knows them and the reports.
     observation: Mutex<Observation>,
+    /// Messages came that it does not know.
+    has_news: bool,
     /// What follows from them for nodes and NetworkAttachmentDefinitions.
     pub desired: DesiredState,
     /// What follows for switches.
@@ -90,6 +92,7 @@ impl State {
         Self {
             world,
             observation: Mutex::new(Observation::new(&ClusterState::default())),
+            has_news: false,
             desired: DesiredState::default(),
             fabric: Fabric::default(),
             cabling,
@@ -107,13 +110,15 @@ impl State {
 
     /// What paths are computed of.
     pub(super) fn inputs<'a>(&'a self, observation: &'a Observation) -> Inputs<'a> {
-        let Self { world, desired, reports, .. } = self;
-        Inputs { world, observation, desired, reports }
+        let Self { world, desired, fabric, reports, .. } = self;
+        Inputs { world, observation, desired, fabric, reports }
     }
 
-    /// Feeds the core with the messages that it does not know.
-    pub(super) fn observe(&self) {
-        self.feed(&mut self.observation());
+    /// Feeds the core with the messages since the last call.
+    pub(super) fn observe(&mut self) {
+        if std::mem::take(&mut self.has_news) {
+            self.feed(&mut self.observation());
+        }
     }
 
     fn feed(&self, observation: &mut Observation) {
@@ -199,6 +204,7 @@ impl State {
 
     /// Makes a change of what NATS has last.
     pub(super) fn apply_message(&mut self, change: MessageChange, changed: &mut Changed) {
+        self.has_news = true;
         match change {
             MessageChange::Report(subject, report) => {
                 let Ok(Subject::Result(name)) = subject.parse() else { return };

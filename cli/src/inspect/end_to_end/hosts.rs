@@ -40,7 +40,8 @@ impl Builder<'_> {
             else {
                 continue;
             };
-            if self.hops.keys().any(|id| id.starts_with(&format!("nic:{node}:"))) {
+            let nics = format!("nic:{node}:");
+            if self.hops.range(nics.clone()..).next().is_some_and(|(id, _)| id.starts_with(&nics)) {
                 continue;
             }
             let own = format!("bridge:{node}:{bridge}");

@@ -15,7 +15,7 @@ use eno_schemas::VlanSet;
 use serde::Serialize;
 
 use crate::inspect::cabling::PortId;
-use crate::inspect::path::{NODE_DRIVER, Reports, State, networks};
+use crate::inspect::path::{Fabric, NODE_DRIVER, Reports, State, networks};
 use crate::inspect::status::conditions;
 
 /// A hop of a path.
@@ -101,6 +101,8 @@ pub(crate) struct Inputs<'a> {
     pub observation: &'a Observation,
     /// The desired state of nodes and NetworkAttachmentDefinitions.
     pub desired: &'a DesiredState,
+    /// The desired state of switches.
+    pub fabric: &'a Fabric,
     /// The last reports.
     pub reports: &'a Reports,
 }

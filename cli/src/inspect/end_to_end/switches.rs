@@ -7,7 +7,7 @@ use eno_engine::forecast::{Key, Kind};
 use eno_engine::observation::{self, LeadsTo};
 use eno_schemas::VlanSet;
 
-use super::{Builder, Hop, Part, State, Tier};
+use super::{Builder, Hop, Inputs, Part, State, Tier};
 use crate::inspect::cabling::PortId;
 
 /// A port on a path.
@@ -19,35 +19,45 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Takes the ports of switches on a path. Of a switch as the object, it takes all ports, and those at the other ends of
-    /// its links.
+    /// Takes the ports of switches on a path.
     pub(super) fn switches(&mut self, key: &Key, path: &[observation::Hop<'a>]) {
-        let observation = self.inputs.observation;
+        use observation::Part as Core;
         for hop in path {
-            self.port(hop);
-        }
-        if key.kind != Kind::FabricDevice {
-            return;
-        }
-        for hop in path {
-            use observation::Part as Core;
             match hop.part {
-                Core::Device(name) | Core::Item(name, _) => {
-                    let (state, message) = self.inputs.reports.port(observation, hop);
+                Core::Port { vlan, .. } => self.port(hop, &VlanSet::from_iter([vlan])),
+                Core::Device(name) | Core::Item(name, _) if key.kind == Kind::FabricDevice => {
+                    let (state, message) = self.inputs.reports.port(self.inputs.observation, hop);
                     self.switch(name, VlanSet::EMPTY, state, message);
-                }
-                Core::Port { leads_to: Some(LeadsTo::Device { device, port: far }), .. } => {
-                    let ports = observation.ports(device, None);
-                    let is_far = |hop: &&observation::Hop<'a>| matches!(hop.part, Core::Port { port, .. } if *port == **far);
-                    ports.iter().filter(is_far).for_each(|hop| self.port(hop));
                 }
                 _ => {}
             }
         }
+        if key.kind == Kind::FabricDevice {
+            self.all_ports(&key.name);
+        }
     }
 
-    fn port(&mut self, hop: &observation::Hop<'a>) {
-        let observation::Part::Port { device, port, vlan, leads_to } = hop.part else { return };
+    /// Takes all ports of a switch that carry VLANs, and those at the other ends of its links.
+    fn all_ports(&mut self, device: &str) {
+        let Inputs { observation, fabric, .. } = self.inputs;
+        for hop in observation.ports(device, None) {
+            let observation::Part::Port { port, leads_to, .. } = hop.part else { continue };
+            let desired = fabric.switches.get(device).and_then(|(_, desired)| {
+                desired.ports.iter().find(|desired| desired.name == port).map(|desired| &desired.vlans)
+            });
+            let vlans = desired.unwrap_or(&VlanSet::EMPTY);
+            self.port(&hop, vlans);
+            if let Some(LeadsTo::Device { device, port: far }) = leads_to {
+                let is_far = |hop: &observation::Hop<'a>| matches!(hop.part, observation::Part::Port { port, .. } if *port == **far);
+                let others = observation.ports(device, None).into_iter();
+                others.filter(is_far).for_each(|hop| self.port(&hop, vlans));
+            }
+        }
+    }
+
+    /// Takes a port that carries these VLANs.
+    fn port(&mut self, hop: &observation::Hop<'a>, vlans: &VlanSet) {
+        let observation::Part::Port { device, port, leads_to, .. } = hop.part else { return };
         let (state, message) = self.inputs.reports.port(self.inputs.observation, hop);
         let known = self.ports.entry((device.to_string(), port.to_owned())).or_insert_with(|| Port {
             leads_to,
@@ -55,7 +65,7 @@ impl<'a> Builder<'a> {
             state: State::Confirmed,
             message: String::new(),
         });
-        known.vlans.insert(vlan);
+        known.vlans = known.vlans.union(vlans);
         if state < known.state {
             (known.state, known.message) = (state, message);
         }
@@ -99,8 +109,8 @@ impl<'a> Builder<'a> {
             match tier(&one).cmp(&tier(&another)) {
                 Ordering::Less => self.link(&one, &another),
                 Ordering::Greater => self.link(&another, &one),
-                // Between two spines.
-                Ordering::Equal if tier(&one) == Some(Tier::Spines) && one != another => {
+                // Between two spines: both list the link.
+                Ordering::Equal if tier(&one) == Some(Tier::Spines) && one < another => {
                     self.link(&one, &another);
                 }
                 Ordering::Equal => {}

@@ -101,8 +101,11 @@ impl Cluster {
     fn path_with(&self, reports: &Reports, key: &Key) -> Path {
         let mut observation = Observation::new(&self.world);
         observation.catch_up(reports.iter());
-        let desired = observation.desired();
-        path(Inputs { world: &self.world, observation: &observation, desired: &desired, reports }, key)
+        let mut desired = observation.desired();
+        let switches = std::mem::take(&mut desired.switches);
+        let fabric = Fabric { switches, incomplete: BTreeSet::new() };
+        let (world, observation, desired, fabric) = (&self.world, &observation, &desired, &fabric);
+        path(Inputs { world, observation, desired, fabric, reports }, key)
     }
 
     /// The hops of an attachment, each with its state.
@@ -238,6 +241,22 @@ fn network_has_the_hops_of_all_its_attachments() {
     {
         assert!(ids.contains(&id), "{id} in {ids:?}");
     }
+}
+
+#[test]
+fn switch_has_its_ports_and_the_switches_at_its_links() {
+    let point = point("p", "a", "ovs", &json!({ "BridgeName": "br" }));
+    let mut cluster = Cluster::new([fabric(), vec![point, attachment("x", "p")]].concat());
+    cluster.confirm();
+    let path = cluster.path(&Key::cluster(Kind::FabricDevice, &"leaf2".into()));
+    let hops = path.hops.iter().map(|hop| format!("{} {} {}", hop.id, hop.state.as_str(), hop.vlans));
+    let expected =
+        ["switch:leaf2 confirmed 100", "switch:spine1 confirmed 100", "port:leaf2:48 confirmed 100"];
+    assert_eq!(hops.collect::<Vec<_>>(), expected);
+    let links: Vec<(&str, &str)> =
+        path.links.iter().map(|link| (link.from.as_str(), link.to.as_str())).collect();
+    let expected = [("switch:leaf2", "port:leaf2:48"), ("switch:leaf2", "switch:spine1")];
+    assert_eq!(links, expected);
 }
 
 #[test]

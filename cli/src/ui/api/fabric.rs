@@ -133,10 +133,10 @@ impl<'a> View<'a> {
     fn new(state: &'a State, only: Option<VlanId>) -> Self {
         let observation = state.observation();
         let progress = state.fabric.switches.keys().map(|switch| {
-            let hops = match only {
-                Some(_) => observation.ports(switch, only),
-                None => observation.path(&Key::cluster(Kind::FabricDevice, &switch.as_str().into())),
-            };
+            let mut hops = observation.ports(switch, only);
+            if only.is_none() {
+                hops.extend(observation.path(&Key::cluster(Kind::FabricDevice, &switch.as_str().into())));
+            }
             let mut progress: BTreeMap<String, (Progress, String)> = BTreeMap::new();
             for hop in hops {
                 let port = if let Part::Port { port, .. } = hop.part { port } else { ITSELF };
