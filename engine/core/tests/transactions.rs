@@ -295,6 +295,35 @@ fn unlinked_fabrics_have_separate_transactions() {
     assert_eq!((w.carrying_ports(100).len(), west(&w), w.phase(&s)), (16, 5, Phase::Ready));
 }
 
+/// A switch without a link to the others refuses the new VLAN, and then one of the others refuses to remove the former
+/// one.
+#[test]
+fn refused_vlan_change_keeps_the_former_vlan_although_an_unlinked_switch_has_left_it() {
+    for dies in [false, true] {
+        let mut w = split_fabric();
+        w.apply_labelled_node("node5", "side", "left");
+        w.apply_and_settle(device("border", &[("e1", to_node("node5"))]));
+        let (s, _) = connect(&mut w, "s", 100, "left");
+        assert_carried(&w, &s, Phase::Ready, &[(100, 12)]);
+        w.set_refusal("border", 200, true);
+        w.set_refusal("spine2", 100, true);
+        w.apply(service("s", 200, &["dc"]));
+        while w.carrying_ports(100).contains(&"border:e1".into()) {
+            w.step();
+        }
+        if dies {
+            w.kill("border");
+            w.report_unreachable(&switch("border"));
+        }
+        w.settle();
+        assert_carried(&w, &s, Phase::Error, &[(100, 11), (200, 0)]);
+        w.revive("border");
+        w.end_refusal("spine2", 100);
+        w.end_refusal("border", 200);
+        assert_carried(&w, &s, Phase::Ready, &[(100, 0), (200, 12)]);
+    }
+}
+
 #[test]
 fn new_engine_reads_a_dead_switch_once_it_is_reachable() {
     let mut w = split_fabric();

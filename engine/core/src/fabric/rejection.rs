@@ -267,18 +267,27 @@ impl Fabric {
     }
 
     /// The placement at which a network is confirmed: with its new VLAN if that is there, else with its former one.
-    /// With `vid: None`, any.
+    /// With `vid: None`, any. What a switch refused outside a transaction counts as confirmed. So a VLAN that no
+    /// switch was seen to carry comes last.
     fn confirmed_placement(&self, key: &Key, vid: Option<VlanId>) -> Option<Confirmed> {
         let open =
             self.devices.values().filter(|_| vid.is_none()).flat_map(|device| device.open_vlans_of(key));
-        vid.into_iter().chain(self.placements.vlans(key)).chain(open).find_map(|vlan| {
+        let all = vid.into_iter().chain(self.placements.vlans(key)).chain(open).filter_map(|vlan| {
             let on = |name: &Name| {
                 let ports = self.devices.get(name)?.confirmed(vlan, key);
                 (!ports.is_empty()).then(|| (name.clone(), ports.into_iter().collect()))
             };
             let ports: BTreeMap<_, _> = self.devices.keys().filter_map(on).collect();
             (!ports.is_empty()).then_some(Confirmed { vlan, ports })
-        })
+        });
+        let mut all: Vec<Confirmed> = all.collect();
+        let is_seen = |confirmed: &Confirmed| {
+            confirmed.ports.iter().any(|(name, ports)| {
+                self.devices.get(name).is_some_and(|device| device.carries(confirmed.vlan, ports))
+            })
+        };
+        let first = all.iter().position(is_seen).unwrap_or_default();
+        (first < all.len()).then(|| all.swap_remove(first))
     }
 
     /// The plan for a network that wants `desired`, limited to what is confirmed while a switch rejects it.

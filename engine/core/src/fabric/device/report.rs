@@ -261,6 +261,13 @@ impl DeviceTarget {
         touched
     }
 
+    /// True when the device was last seen to carry a VLAN on one of these ports.
+    pub fn carries(&self, vid: VlanId, ports: &BTreeSet<Name>) -> bool {
+        let carriers = self.applied.as_ref().map(|observed| observed.carriers(vid)).unwrap_or_default();
+        let mut carriers = carriers.iter().filter_map(|index| self.ports.get(usize::from(*index)));
+        carriers.any(|port| ports.contains(port.name.as_str()))
+    }
+
     /// Updates the networks whose VLANs the driver does not remove because of a clash; returns those that changed.
     fn update_blocked_removals(&mut self, extent: &Extent) -> BTreeSet<Key> {
         let before = std::mem::take(&mut self.blocked_removals);
