@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::{Event, Kind, Name, Target};
+use eno_core::{Event, Kind, Name, Object, Target};
 use eno_schemas::{Phase, VlanId};
 use proptest::prelude::*;
 
@@ -86,23 +86,35 @@ impl History {
         history
     }
 
-    /// Records the desired placement: the one of a world in which nothing fails.
+    /// Records the desired placement. An engine plans an object only when that has its finalizer, and may command others
+    /// before. So the placement without such objects is a desired one as well.
     fn record_desired(&mut self) {
+        let live = || self.w.objects.values().filter(|object| !object.deleting);
+        let planned = live()
+            .any(|object| !object.finalized)
+            .then(|| self.ideal_placement(live().filter(|object| object.finalized)));
+        let all = self.ideal_placement(live());
+        for present in planned.into_iter().chain([all]) {
+            if self.desired.last() != Some(&present) {
+                self.desired.push(present);
+            }
+        }
+    }
+
+    /// The placement in a world with these objects in which nothing fails.
+    fn ideal_placement<'a>(&self, objects: impl Iterator<Item = &'a Object>) -> Placement {
         let mut ideal = World::leaf_spine();
         for (name, (labels, ready)) in &self.w.nodes {
             ideal.engine.handle(Event::Node { name: name.clone(), labels: labels.clone(), ready: *ready });
         }
-        for object in self.w.objects.values().filter(|object| !object.deleting) {
+        for object in objects {
             let mut object = object.clone();
             object.finalized = false;
             ideal.objects.remove(&object.key);
             ideal.apply(object);
         }
         ideal.settle();
-        let present = placement(&ideal);
-        if self.desired.last() != Some(&present) {
-            self.desired.push(present);
-        }
+        placement(&ideal)
     }
 
     fn run_step(&mut self, step: &Step) {
@@ -299,6 +311,42 @@ fn unreachable_switch_catches_up_with_decided_transactions() {
         for step in steps {
             history.run_step(step);
         }
+        history.recover();
+    }
+}
+
+/// An attachment gets its finalizer after its service was moved to another VLAN, and a switch refuses the path.
+#[test]
+fn service_keeps_the_vlan_that_was_confirmed_before_its_attachment_was_planned() {
+    use Step::{Attach, EndSilence, Renumber, Restart, Settle, Silence};
+    let attach = |service, left| Attach { service, left };
+    let renumber = Renumber { service: 1, odd: true, gateway: true };
+    let refuse = Step::Refuse { device: 2, service: 1, odd: true, refuses: true };
+    // A new engine delays no command.
+    let restarted = vec![attach(1, true), renumber.clone(), refuse.clone(), Restart, Settle];
+    let attached = [&[attach(1, false), Settle], &restarted[..]].concat();
+    // The switch had no command for some time.
+    let idle = vec![
+        Silence(3),
+        attach(0, true),
+        Settle,
+        EndSilence,
+        Settle,
+        attach(1, true),
+        renumber,
+        refuse,
+        Settle,
+    ];
+    for (steps, kept) in [
+        (restarted, &["leaf2:gw"][..]),
+        (attached, &["leaf2:e1", "leaf2:e2", "leaf2:gw"]),
+        (idle, &["leaf2:gw"]),
+    ] {
+        let mut history = History::new();
+        for step in &steps {
+            history.run_step(step);
+        }
+        assert_eq!(history.w.carrying_ports(111), kept, "{steps:?}");
         history.recover();
     }
 }
