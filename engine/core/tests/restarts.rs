@@ -183,3 +183,25 @@ fn reported_name_of_an_interface_is_kept_only_if_it_is_valid() {
     w.restart_and_settle();
     assert_eq!(pod_entry(&w, &a, "x").ifname.as_deref(), Some("net0"));
 }
+
+/// A switch holds the removal of the VLAN from a port that left its spec, and rolls it back after the restart.
+#[test]
+fn deletion_waits_for_a_switch_that_held_the_removal_before_a_restart() {
+    let mut w = split_fabric();
+    let s = w.apply(service("s", 100, &["dc"]));
+    let a = w.apply_and_settle(attachment("a", &["s"], "left"));
+    w.delete_and_settle(&s);
+    assert_eq!((w.phase(&s), w.carrying_ports(100).len()), (Phase::Terminating, 11), "it is in use");
+    w.apply(device("leaf2", &[("u1", to_device("spine1", "leaf2")), ("u2", to_device("spine2", "leaf2"))]));
+    let is_on_leaf2 = |w: &World| w.carrying_ports(100).iter().any(|port| port.starts_with("leaf2"));
+    while is_on_leaf2(&w) {
+        w.step();
+    }
+    w.silent.insert(switch("leaf2"));
+    w.restart();
+    w.delete_and_settle(&a);
+    assert!(is_on_leaf2(&w), "it rolled the removal back");
+    assert_eq!(w.phase(&s), Phase::Terminating);
+    w.end_silence();
+    assert_eq!((w.objects.contains_key(&s), w.carrying_ports(100)), (false, Vec::new()));
+}

@@ -133,14 +133,13 @@ impl Fabric {
         self.change_count += 1;
     }
 
-    /// The objects that the former leader was removing wait for these switches ([`may_remove`]). What else is deleted later
-    /// waits for those on its path.
+    /// The objects that were being deleted wait for these switches ([`may_remove`]), also those that were still in use. What
+    /// else is deleted later waits for those on its path.
     pub fn restore_removals(&mut self, store: &Store, devices: &BTreeSet<Name>) -> BTreeSet<Key> {
         let going = store.iter().filter(|(key, record)| {
             !devices.is_empty()
                 && (key.is_network() || key.uses_networks())
                 && record.status.phase == Some(Phase::Terminating)
-                && record.effective.is_none()
         });
         let going: BTreeSet<Key> = going.map(|(key, _)| key.clone()).collect();
         for key in &going {
@@ -220,13 +219,16 @@ impl Fabric {
     }
 }
 
-/// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, or it is
-/// a failure.
+/// True when a switch may carry VLANs that its last command removes: there is no report, it is on another command, it is a
+/// failure, or the switch may still roll the removal back.
 pub fn may_remove(command: &FabricDesired, report: Option<&Report>) -> bool {
     let Some(report) = report else { return true };
     if report.generation.hash == Desired::Fabric(command.clone()).hash() && report.outcome == Outcome::Applied
     {
         return false;
+    }
+    if report.outcome == Outcome::Held {
+        return true;
     }
     let Some(Applied::Fabric { vlans, ports, .. }) = &report.applied else { return true };
     let commanded: VlanSet = command.vlans.iter().map(|vlan| vlan.vid).collect();
