@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use eno_core::{Key, Object};
 use eno_schemas::{Applied, AppliedLink, LinkKind, Outcome, Phase};
 
-use crate::fixtures::{device_key, ready_world, switch, to_device, to_node};
+use crate::fixtures::{applied_fabric, device_key, ready_world, switch, to_device, to_node};
 #[allow(clippy::wildcard_imports, reason = "the tests use most of the simulated cluster")]
 use crate::world::*;
 
@@ -204,4 +204,22 @@ fn deletion_waits_for_a_switch_that_held_the_removal_before_a_restart() {
     assert_eq!(w.phase(&s), Phase::Terminating);
     w.end_silence();
     assert_eq!((w.objects.contains_key(&s), w.carrying_ports(100)), (false, Vec::new()));
+}
+
+/// Somebody else reports the desired state of a silent switch. Leaders change before it is purged.
+#[test]
+fn forged_report_that_outlives_a_leader_makes_nothing_ready() {
+    let (mut w, s, a) = world_with_two_services();
+    let leaf1 = switch("leaf1");
+    w.silent.insert(leaf1.clone());
+    w.apply_and_settle(service("s", 101, &["dc"]));
+    let mut forged = w.command(&leaf1);
+    forged.generation.term += 1;
+    let applied = applied_fabric(w.commanded_fabric("leaf1"), None, BTreeMap::new());
+    w.report_on(&leaf1, &forged, Outcome::Applied, Some(applied), Vec::new());
+    w.restart();
+    w.restart_and_settle();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Pending, Phase::Pending));
+    w.end_silence();
+    assert_eq!((w.phase(&s), w.phase(&a)), (Phase::Ready, Phase::Ready));
 }

@@ -119,10 +119,13 @@ impl Schedule {
             });
         }
         if self.handle_report(target, &report.generation, answer, self.now) {
-            Receipt::Refused
-        } else {
-            Receipt::Observed
+            return Receipt::Refused;
         }
+        if replaced {
+            // Only a report on the command that takes its place confirms a state.
+            report.generation.hash.clear();
+        }
+        Receipt::Observed
     }
 
     /// Takes in what NATS answers.
