@@ -26,8 +26,8 @@ pub(super) struct State {
     pub world: ClusterState,
     /// The core that knows them and the reports.
     observation: Mutex<Observation>,
-    /// Messages came that it does not know.
-    has_news: bool,
+    /// What it does not know yet.
+    news: News,
     /// What follows from them for nodes and NetworkAttachmentDefinitions.
     pub desired: DesiredState,
     /// What follows for switches.
@@ -42,6 +42,15 @@ pub(super) struct State {
     pub undelivered: Option<BTreeMap<String, Undelivered>>,
     /// Counts the changes.
     pub revision: u64,
+}
+
+/// Messages that the core does not know.
+#[derive(Default)]
+struct News {
+    /// Drivers came or went.
+    drivers: bool,
+    /// The drivers and targets of new reports.
+    reports: BTreeSet<(String, String)>,
 }
 
 /// What a batch of changes has changed.
@@ -92,7 +101,7 @@ impl State {
         Self {
             world,
             observation: Mutex::new(Observation::new(&ClusterState::default())),
-            has_news: false,
+            news: News::default(),
             desired: DesiredState::default(),
             fabric: Fabric::default(),
             cabling,
@@ -116,16 +125,14 @@ impl State {
 
     /// Feeds the core with the messages since the last call.
     pub(super) fn observe(&mut self) {
-        if std::mem::take(&mut self.has_news) {
-            self.feed(&mut self.observation());
+        let News { drivers, reports } = std::mem::take(&mut self.news);
+        if drivers {
+            self.observation().set_drivers(self.drivers.values());
         }
-    }
-
-    fn feed(&self, observation: &mut Observation) {
-        if !self.drivers.is_empty() {
-            observation.set_drivers(self.drivers.values());
+        if !reports.is_empty() {
+            let reports = reports.iter().filter_map(|(driver, target)| self.reports.get(driver, target));
+            self.observation().catch_up(reports);
         }
-        observation.catch_up(self.reports.iter());
     }
 
     /// Makes a change of the cluster.
@@ -204,7 +211,6 @@ impl State {
 
     /// Makes a change of what NATS has last.
     pub(super) fn apply_message(&mut self, change: MessageChange, changed: &mut Changed) {
-        self.has_news = true;
         match change {
             MessageChange::Report(subject, report) => {
                 let Ok(Subject::Result(name)) = subject.parse() else { return };
@@ -217,12 +223,17 @@ impl State {
                         changed.statuses |= !self.world.decides_switches();
                     }
                 }
+                self.news.reports.insert((name.driver.to_string(), name.target.to_string()));
                 self.reports.set(&name.driver, &name.target, report.map(|report| *report));
             }
             MessageChange::Driver(key, Some(hello)) => {
+                self.news.drivers = true;
                 changed.other |= self.drivers.insert(key, hello.clone()) != Some(hello);
             }
-            MessageChange::Driver(key, None) => changed.other |= self.drivers.remove(&key).is_some(),
+            MessageChange::Driver(key, None) => {
+                self.news.drivers = true;
+                changed.other |= self.drivers.remove(&key).is_some();
+            }
             MessageChange::Undelivered(key, Some(one)) => {
                 changed.other |= may_know(&self.world, &one);
                 self.undelivered.get_or_insert_default().insert(key, *one);
@@ -247,7 +258,10 @@ impl State {
         fabric: Fabric,
     ) -> bool {
         let cabling = Cabling::new(&self.world);
-        self.feed(&mut observation);
+        if !self.drivers.is_empty() {
+            observation.set_drivers(self.drivers.values());
+        }
+        observation.catch_up(self.reports.iter());
         self.observation = Mutex::new(observation);
         let changes = (&self.cabling, &self.desired, &self.fabric) != (&cabling, &desired, &fabric);
         (self.cabling, self.desired, self.fabric) = (cabling, desired, fabric);

@@ -263,15 +263,24 @@ impl DeviceTarget {
 
     /// The VLANs on each port where these networks want them.
     fn carried<'a>(&self, placed: impl Iterator<Item = (VlanId, &'a Owners)>) -> Vec<VlanSet> {
-        // Networks with the same endpoints share one list of ports.
-        let mut alike: HashMap<*const u16, (&Indices, VlanSet)> = HashMap::new();
+        // Networks with the same endpoints share one list of ports, and most are like the one before.
+        let mut places: HashMap<*const u16, usize> = HashMap::new();
+        let mut alike: Vec<(&Indices, VlanSet)> = Vec::new();
+        let mut last = 0;
         for (vid, owners) in placed {
             for indices in owners.ports() {
-                alike.entry(indices.as_ptr()).or_insert_with(|| (indices, VlanSet::EMPTY)).1.insert(vid);
+                let is_last = |(same, _): &(&Indices, VlanSet)| same.as_ptr() == indices.as_ptr();
+                if !alike.get(last).is_some_and(is_last) {
+                    last = *places.entry(indices.as_ptr()).or_insert(alike.len());
+                    if last == alike.len() {
+                        alike.push((indices, VlanSet::EMPTY));
+                    }
+                }
+                alike[last].1.insert(vid);
             }
         }
         let mut carried = vec![VlanSet::EMPTY; self.ports.len()];
-        for (indices, vids) in alike.values() {
+        for (indices, vids) in &alike {
             for index in indices.iter() {
                 let carries = &mut carried[usize::from(*index)];
                 *carries = carries.union(vids);
