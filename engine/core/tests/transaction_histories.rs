@@ -350,3 +350,15 @@ fn service_keeps_the_vlan_that_was_confirmed_before_its_attachment_was_planned()
         history.recover();
     }
 }
+
+#[test]
+fn observer_knows_that_a_refused_network_keeps_only_what_is_still_wanted() {
+    use Step::{Attach, Detach, Refuse, Settle};
+    let refuse = Refuse { device: 0, service: 1, odd: false, refuses: true };
+    let right = Attach { service: 1, left: false };
+    let moved = [Detach { service: 1, left: false }, Attach { service: 1, left: true }];
+    let mut history = History::new();
+    for step in [&[refuse, right, Settle], &moved[..], &[Settle]].concat() {
+        history.run_step(&step);
+    }
+}

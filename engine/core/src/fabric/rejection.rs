@@ -11,7 +11,7 @@ use crate::work::Work;
 use crate::{ConditionReason, ConditionType, Config, Confirmed, Effect, Key, Name, PlacementStatus, Status};
 
 use super::Fabric;
-use super::placement::{Plan, PlanMode, Rejection};
+use super::placement::{Placement, Plan, PlanMode, Rejection};
 use super::topology::{Indices, Ports};
 
 impl Fabric {
@@ -62,9 +62,21 @@ impl Fabric {
             .as_ref()
             .and_then(|rejection| Some((rejection.device.clone()?, rejection.retryable)));
         let former = self.former_vlan(store, key).map(|vlan| Confirmed { vlan, ports: BTreeMap::new() });
-        let confirmed = placement.confirmed.clone().or(former);
+        let confirmed = self.kept(placement).or_else(|| placement.confirmed.clone()).or(former);
         let moves = confirmed.as_ref().is_some_and(|confirmed| Some(confirmed.vlan) != desired);
         (rejected_by.is_some() || moves).then_some(PlacementStatus { confirmed, desired, rejected_by })
+    }
+
+    /// Where a withheld network stays, if that is a part of where it was confirmed.
+    fn kept(&self, placement: &Placement) -> Option<Confirmed> {
+        placement.withheld().filter(|rejection| rejection.mode == PlanMode::Reduce)?;
+        let (vlan, planned) = placement.planned.as_ref()?;
+        let named = planned.iter().map(|(device, indices)| {
+            let all = (0u16..).zip(self.topology.port_names(device));
+            let names = all.filter(|(index, _)| indices.contains(index)).map(|(_, name)| name.clone());
+            (device.clone(), names.collect())
+        });
+        Some(Confirmed { vlan: *vlan, ports: named.collect() })
     }
 
     /// Restores pending VLAN changes. `had`: the networks and VLANs of the former leader's commands. A network with
@@ -105,9 +117,9 @@ impl Fabric {
                 by.map_or((None, true), |(device, retryable)| (Some(device), retryable));
             let message = status.message.clone();
             let unreachable = status.phase != Some(Phase::Error);
+            let confirmed = last.filter(|_| is_withheld).and_then(|last| last.confirmed.clone());
             let mode = if is_withheld { PlanMode::Freeze } else { PlanMode::Retry };
             let rejection = Rejection { device, message, retryable, unreachable, attempt: 1, mode };
-            let confirmed = last.filter(|_| is_withheld).and_then(|last| last.confirmed.clone());
             self.placements.update(key, |placement| {
                 (placement.rejected_by, placement.confirmed) = (Some(rejection), confirmed);
             });

@@ -159,9 +159,10 @@ impl Pods {
         let Some(provider) = self.providers.get_mut(key) else { return };
         let Some(entry) = provider.entries.get_mut(uid) else { return };
         provider.unwritten.remove(&entry.lease_revision);
+        entry.ifname = None;
         if std::mem::take(&mut entry.is_recorded) {
             provider.lease_revision += 1;
-            (entry.lease_revision, entry.ifname) = (provider.lease_revision, None);
+            entry.lease_revision = provider.lease_revision;
             entry.retiring.extend(named(std::mem::take(&mut entry.leases)));
         }
         entry.retired_at = Some(nodes.version());
