@@ -84,7 +84,7 @@ pub struct LastTransaction {
 /// The part of a placement that a status carries while the network is rejected or moves to another VLAN.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementStatus {
-    /// Where it was confirmed.
+    /// Where it was confirmed, or the part of that which a withheld network keeps.
     pub confirmed: Option<Confirmed>,
     /// The VLAN that it is to have.
     pub desired: Option<VlanId>,
