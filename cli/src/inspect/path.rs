@@ -149,9 +149,10 @@ impl Reports {
         !self.hides_texts
     }
 
-    /// All that are known.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Report> {
-        self.known.iter().flat_map(BTreeMap::values)
+    /// All that are known, each with the driver and the target of its subject.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Report)> {
+        let known = self.known.iter().flatten();
+        known.map(|((driver, target), report)| (driver.as_str(), target.as_str(), report))
     }
 
     /// The last report on a target.

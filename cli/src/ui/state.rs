@@ -130,7 +130,9 @@ impl State {
             self.observation().set_drivers(self.drivers.values());
         }
         if !reports.is_empty() {
-            let reports = reports.iter().filter_map(|(driver, target)| self.reports.get(driver, target));
+            let reports = reports.iter().filter_map(|(driver, target)| {
+                Some((driver.as_str(), target.as_str(), self.reports.get(driver, target)?))
+            });
             self.observation().catch_up(reports);
         }
     }

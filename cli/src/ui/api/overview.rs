@@ -223,7 +223,7 @@ fn drivers(state: &state::State) -> Vec<DriverProcess> {
     let names_pods = state.world.lists_everything();
     let counts = state.world.lists_all_kinds();
     let mut targets: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for report in state.reports.iter() {
+    for (_, _, report) in state.reports.iter() {
         *targets.entry((&report.driver, &report.instance)).or_default() += 1;
     }
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();

@@ -7,7 +7,7 @@ use eno_core::spec::Spec;
 use eno_core::{
     Answers, ConditionType, Config, Event, Key, Name, Object, Observer, Reported, Target, instance_of,
 };
-pub use eno_core::{Aspect, Hop, HopState, Part, PodId, Tier, Wait};
+pub use eno_core::{Hop, HopState, Part, PodId, Tier, Wait};
 use eno_schemas::{
     Desired, DriverHello, FabricDesired, Failure, Generation, NadDesired, NodeDesired, Outcome, Report,
     VlanId,
@@ -51,10 +51,14 @@ impl Observation {
         Self(observer)
     }
 
-    /// Takes in the last reports that it does not know yet.
-    pub fn catch_up<'a>(&mut self, reports: impl IntoIterator<Item = &'a Report>) {
-        for report in reports {
-            let target = drivers::target(&report.driver, &report.target);
+    /// Takes in the last reports that it does not know yet, each with the driver and the target of its subject. What a
+    /// report says of itself doesn't count: NATS lets a driver write on its own subjects only.
+    pub fn catch_up<'a>(&mut self, reports: impl IntoIterator<Item = (&'a str, &'a str, &'a Report)>) {
+        for (driver, target, report) in reports {
+            let target = drivers::target(driver, target);
+            if report.driver != driver {
+                continue;
+            }
             if self.0.answers().get(&target) != Some(report) {
                 self.0.report(&target, report.clone());
             }
