@@ -184,7 +184,7 @@ impl Reports {
             HopState::Unreachable { reason, .. } => (State::Unreachable, (*reason).to_owned()),
             HopState::Missing(reason) => return (State::Missing, reason.clone().into_owned()),
             HopState::Waiting(_) if !self.are_known() => return (State::Unknown, String::new()),
-            HopState::Waiting(Wait::Report) => (State::Waiting, self.awaited(driver, target)),
+            HopState::Waiting(Wait::Report) => return (State::Waiting, self.awaited(driver, target)),
             HopState::Waiting(wait) => return (State::Waiting, wait.to_string()),
         };
         (state, self.text(driver, text))
@@ -195,8 +195,8 @@ impl Reports {
         match self.get(driver, target).map(|report| &report.outcome) {
             None => "its driver has reported nothing yet".into(),
             Some(Outcome::Held) => "verified, and held until the other switches have verified".into(),
-            Some(Outcome::RolledBack { reason }) => format!("rolled back: {reason}"),
-            Some(Outcome::Progress { message }) => message.to_string(),
+            Some(Outcome::RolledBack { reason }) => self.text(driver, format!("rolled back: {reason}")),
+            Some(Outcome::Progress { message }) => self.text(driver, message.to_string()),
             Some(Outcome::Applied | Outcome::Failed(_)) => Wait::Report.to_string(),
         }
     }

@@ -218,6 +218,17 @@ fn states_of_hops_are_those_of_the_core() {
 }
 
 #[test]
+fn report_counts_only_for_the_target_of_its_subject() {
+    let point = point("p", "a", "ovs", &json!({ "BridgeName": "br" }));
+    let mut cluster = Cluster::new([fabric(), vec![point, attachment("x", "p")]].concat());
+    cluster.confirm();
+    let mut forged = cluster.reports.get("netconf", "leaf1").expect("a report").clone();
+    forged.outcome = Outcome::Failed(Failure { reason: "no".into(), retryable: true, unreachable: true });
+    cluster.reports.set(NODE_DRIVER, "node2", Some(forged));
+    assert!(cluster.hops("x").contains(&"port:leaf1:1 confirmed".to_owned()));
+}
+
+#[test]
 fn nodes_of_other_pools_are_on_no_path() {
     let points = ["a", "b"].map(|pool| point(pool, pool, "ovs", &json!({ "BridgeName": "br" })));
     let cluster =
