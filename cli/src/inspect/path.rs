@@ -1,6 +1,7 @@
 //! The path of an object through the fabric, switch by switch.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use eno_engine::forecast::{ClusterState, Key, Kind, Name};
 use eno_engine::observation::{self, HopState, Observation, Part, Wait};
@@ -87,7 +88,7 @@ pub(crate) const NAD_DRIVER: &str = "nad";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reports {
     /// By driver and target; `None`: NATS was not asked.
-    known: Option<BTreeMap<(String, String), Report>>,
+    known: Option<BTreeMap<(String, String), Arc<Report>>>,
     /// Texts of reports may name any object, so only a viewer who may list all kinds sees them.
     hides_texts: bool,
     /// Texts of agents may name any pod, so only a viewer who may list pods, too, sees them.
@@ -105,7 +106,7 @@ impl Reports {
     }
 
     /// These reports, for a viewer who sees `world`.
-    pub(crate) fn new(known: BTreeMap<(String, String), Report>, world: &ClusterState) -> Self {
+    pub(crate) fn new(known: BTreeMap<(String, String), Arc<Report>>, world: &ClusterState) -> Self {
         let mut reports = Self { known: Some(known), ..Self::default() };
         reports.set_viewer(world);
         reports
@@ -131,7 +132,7 @@ impl Reports {
         for switch in switches {
             let driver = observation.driver_of(&switch).to_owned();
             if let Some(report) = trace::report(messages, &driver, &switch).await? {
-                known.insert((driver, switch), report);
+                known.insert((driver, switch), report.into());
             }
         }
         let reports = Self::new(known, world);
@@ -150,18 +151,18 @@ impl Reports {
     }
 
     /// All that are known, each with the driver and the target of its subject.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Report)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Arc<Report>)> {
         let known = self.known.iter().flatten();
         known.map(|((driver, target), report)| (driver.as_str(), target.as_str(), report))
     }
 
     /// The last report on a target.
-    pub(crate) fn get(&self, driver: &str, target: &str) -> Option<&Report> {
+    pub(crate) fn get(&self, driver: &str, target: &str) -> Option<&Arc<Report>> {
         self.known.as_ref()?.get(&(driver.to_owned(), target.to_owned()))
     }
 
     /// Sets or removes the last report on a target.
-    pub(crate) fn set(&mut self, driver: &str, target: &str, report: Option<Report>) {
+    pub(crate) fn set(&mut self, driver: &str, target: &str, report: Option<Arc<Report>>) {
         let key = (driver.to_owned(), target.to_owned());
         let known = self.known.get_or_insert_default();
         match report {

@@ -203,11 +203,11 @@ pub(super) async fn recompute(app: App) -> bool {
         let desired = observation.desired();
         (observation, desired)
     });
-    let Ok((observation, mut desired)) = computed.await else { return true };
+    let Ok((mut observation, mut desired)) = computed.await else { return true };
     let switches = std::mem::take(&mut desired.switches);
     match fabric_of(&world, switches, app.messages().as_ref()).await {
         Ok(fabric) => {
-            app.change(|state, changed| changed.other |= state.set_desired(observation, desired, fabric));
+            app.change(|state, changed| changed.other |= state.set_desired(&mut observation, desired, fabric));
             true
         }
         Err(error) => {

@@ -1,7 +1,7 @@
 //! What the pages show: the objects, the desired state that follows from them, and the last messages of NATS.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use eno_engine::callbacks::Undelivered;
 use eno_engine::follow::{ClusterChange, ListScope};
@@ -226,7 +226,7 @@ impl State {
                     }
                 }
                 self.news.reports.insert((name.driver.to_string(), name.target.to_string()));
-                self.reports.set(&name.driver, &name.target, report.map(|report| *report));
+                self.reports.set(&name.driver, &name.target, report.map(Arc::from));
             }
             MessageChange::Driver(key, Some(hello)) => {
                 self.news.drivers = true;
@@ -252,10 +252,11 @@ impl State {
         self.reports.set_viewer(&self.world);
     }
 
-    /// Sets what follows from the objects. False: it is the same as before.
+    /// Sets what follows from the objects, and leaves the former core in the place of the new one: its end takes time.
+    /// False: it is the same as before.
     pub(super) fn set_desired(
         &mut self,
-        mut observation: Observation,
+        observation: &mut Observation,
         desired: DesiredState,
         fabric: Fabric,
     ) -> bool {
@@ -264,7 +265,7 @@ impl State {
             observation.set_drivers(self.drivers.values());
         }
         observation.catch_up(self.reports.iter());
-        self.observation = Mutex::new(observation);
+        std::mem::swap(&mut *self.observation(), observation);
         let changes = (&self.cabling, &self.desired, &self.fabric) != (&cabling, &desired, &fabric);
         (self.cabling, self.desired, self.fabric) = (cabling, desired, fabric);
         changes

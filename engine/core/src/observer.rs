@@ -2,6 +2,7 @@
 //! leaves it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eno_schemas::{Generation, Outcome, Report};
@@ -29,7 +30,7 @@ pub trait Answers {
 /// The last reports of drivers. They answer whatever is commanded, since the same objects lead to the same commands. A
 /// report on an earlier command lacks what was not commanded then.
 #[derive(Debug, Default)]
-pub struct Reported(BTreeMap<Target, Report>);
+pub struct Reported(BTreeMap<Target, Arc<Report>>);
 
 /// A core, and what it decided.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ pub struct Observed {
 
 impl Reported {
     /// The last report on a target.
-    pub fn get(&self, target: &Target) -> Option<&Report> {
+    pub fn get(&self, target: &Target) -> Option<&Arc<Report>> {
         self.0.get(target)
     }
 }
@@ -67,7 +68,7 @@ impl Answers for Reported {
 
     fn answer(&self, participant: &Participant) -> Option<Report> {
         let report = self.0.get(&participant.target)?;
-        (*report.driver == *participant.driver).then(|| report.clone())
+        (*report.driver == *participant.driver).then(|| (**report).clone())
     }
 }
 
@@ -204,7 +205,7 @@ impl<A: Answers> Observer<A> {
 
 impl Observer<Reported> {
     /// Takes in the last report on a target. [`Self::run`] works out its consequences.
-    pub fn report(&mut self, target: &Target, report: Report) {
+    pub fn report(&mut self, target: &Target, report: Arc<Report>) {
         self.answers.0.insert(target.clone(), report);
         self.answer(target);
     }

@@ -45,7 +45,7 @@ impl World {
         self.watched().into_iter().for_each(|event| observer.handle(event));
         for event in self.nats.events() {
             if let Event::Report(target, report) = event {
-                observer.report(&target, *report);
+                observer.report(&target, report.into());
             }
         }
         observer.run();

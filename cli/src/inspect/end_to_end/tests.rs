@@ -147,15 +147,15 @@ impl Cluster {
             device: None,
             change: None,
         };
-        self.reports.set(driver, target, Some(report));
+        self.reports.set(driver, target, Some(report.into()));
     }
 
     /// The state of a hop of the attachment `x` when the last report on a target is changed.
     fn state_after(&self, hop: &str, driver: &str, target: &str, change: impl FnOnce(&mut Report)) -> State {
         let mut reports = self.reports.clone();
-        let mut report = reports.get(driver, target).expect("a report").clone();
+        let mut report = Report::clone(reports.get(driver, target).expect("a report"));
         change(&mut report);
-        reports.set(driver, target, Some(report));
+        reports.set(driver, target, Some(report.into()));
         let key = Key::namespaced(Kind::L2ServiceAttachment, &"ns".into(), &"x".into());
         let hops = self.path_with(&reports, &key).hops;
         hops.iter().find(|one| one.id == hop).expect("the hop").state
@@ -222,9 +222,9 @@ fn report_counts_only_for_the_target_of_its_subject() {
     let point = point("p", "a", "ovs", &json!({ "BridgeName": "br" }));
     let mut cluster = Cluster::new([fabric(), vec![point, attachment("x", "p")]].concat());
     cluster.confirm();
-    let mut forged = cluster.reports.get("netconf", "leaf1").expect("a report").clone();
+    let mut forged = Report::clone(cluster.reports.get("netconf", "leaf1").expect("a report"));
     forged.outcome = Outcome::Failed(Failure { reason: "no".into(), retryable: true, unreachable: true });
-    cluster.reports.set(NODE_DRIVER, "node2", Some(forged));
+    cluster.reports.set(NODE_DRIVER, "node2", Some(forged.into()));
     assert!(cluster.hops("x").contains(&"port:leaf1:1 confirmed".to_owned()));
 }
 

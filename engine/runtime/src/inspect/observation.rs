@@ -1,6 +1,7 @@
 //! The cluster as it is, and what drivers report, in a core that is asked for paths. Nothing is written.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use eno_core::spec::LeadsTo;
 use eno_core::spec::Spec;
@@ -45,7 +46,7 @@ impl Observation {
         let mut observer = feed(cluster, Reported::default());
         let silent: Vec<(Target, Report)> = observer.objects().values().filter_map(silent_switch).collect();
         for (target, report) in silent {
-            observer.report(&target, report);
+            observer.report(&target, report.into());
         }
         observer.run();
         Self(observer)
@@ -53,14 +54,15 @@ impl Observation {
 
     /// Takes in the last reports that it does not know yet, each with the driver and the target of its subject. What a
     /// report says of itself doesn't count: NATS lets a driver write on its own subjects only.
-    pub fn catch_up<'a>(&mut self, reports: impl IntoIterator<Item = (&'a str, &'a str, &'a Report)>) {
+    pub fn catch_up<'a>(&mut self, reports: impl IntoIterator<Item = (&'a str, &'a str, &'a Arc<Report>)>) {
         for (driver, target, report) in reports {
             let target = drivers::target(driver, target);
             if report.driver != driver {
                 continue;
             }
-            if self.0.answers().get(&target) != Some(report) {
-                self.0.report(&target, report.clone());
+            let known = self.0.answers().get(&target);
+            if !known.is_some_and(|known| Arc::ptr_eq(known, report) || known == report) {
+                self.0.report(&target, Arc::clone(report));
             }
         }
         self.0.run();
