@@ -1,5 +1,6 @@
 //! Allowed dependencies between the workspace's crates, and between the modules of the core.
 
+mod architecture;
 mod door;
 mod layers;
 
