@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use eno_conformance::fabrics;
 use eno_driver_ovs_fabric::ownership::VlanOwnership;
 use eno_driver_ovs_fabric::plan::{ModeChange, SkippedPorts, drift, plan};
 use eno_driver_ovs_fabric::record::CLOSED;
@@ -52,13 +53,9 @@ fn view(one: Port, other: Option<Port>) -> View {
 }
 
 fn desired(vlans: &str, mode: PortMode) -> FabricDesired {
-    FabricDesired {
-        cluster: "c".into(),
-        cluster_uid: None,
-        device: Device::new("unix:/db.sock"),
-        vlans: vec![],
-        ports: vec![FabricPort { mode, ..FabricPort::new("p", vlans.parse().unwrap()) }],
-    }
+    let mut desired = fabrics::desired("c", Device::new("unix:/db.sock"), "", &[("p", vlans)]);
+    desired.ports[0].mode = mode;
+    desired
 }
 
 /// The port's planned list, mode and record; `None` when it is unchanged.

@@ -7,13 +7,14 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use eno_conformance::fabrics;
 use eno_control_plane::openstack::{Account, OpenStack, OpenStackClient, OpenStackOptions, Release};
 use eno_control_plane::parts::Parts;
 use eno_device_secrets::SecretSource;
 use eno_driver_neutron::driver::{NeutronDriver, Options};
 use eno_driver_neutron::http::Limits;
-use eno_sbi::{Driver, Reconciled, Work};
-use eno_schemas::{Applied, Command, Desired, Device, FabricDesired, FabricPort, Outcome, VlanId};
+use eno_sbi::Reconciled;
+use eno_schemas::{Device, FabricDesired, FabricPort};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
@@ -21,7 +22,7 @@ use tokio::runtime::Handle;
 use crate::cloud::proxy::{Proxy, REQUEST_LIMIT};
 use crate::world;
 
-pub use crate::world::{PHYSICAL, TARGET};
+pub use crate::world::{PHYSICAL, TARGET, vid};
 
 /// Names another release of OpenStack for all tests of the process.
 pub const RELEASE: &str = "ENO_OPENSTACK_RELEASE";
@@ -327,38 +328,17 @@ pub async fn post(client: &OpenStackClient, kind: &str, attributes: Value) -> St
 
 /// Runs one reconcile.
 pub async fn reconcile(driver: &NeutronDriver, desired: &FabricDesired) -> Reconciled {
-    let command = Command::new("neutron", TARGET, (1, 1), Desired::Fabric(desired.clone()));
-    driver.reconcile(Work::alone(command)).await
+    fabrics::reconcile(driver, TARGET, desired.clone()).await
 }
 
 /// The applied VLANs by port of a successful reconcile without rejections.
 #[track_caller]
 pub fn applied(reconciled: &Reconciled) -> BTreeMap<String, String> {
-    assert_eq!(reconciled.outcome, Outcome::Applied, "{reconciled:?}");
     assert!(reconciled.rejected.is_empty(), "{:?}", reconciled.rejected);
-    match &reconciled.applied {
-        Some(Applied::Fabric { ports, .. }) => {
-            ports.iter().map(|(port, vlans)| (port.clone(), vlans.to_string())).collect()
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The message of a failed reconcile, and whether a retry may help.
-#[track_caller]
-pub fn failure(reconciled: &Reconciled) -> (String, bool, bool) {
-    match &reconciled.outcome {
-        Outcome::Failed(failure) => (failure.reason.to_string(), failure.retryable, failure.unreachable),
-        other => panic!("{other:?}"),
-    }
+    fabrics::applied(reconciled)
 }
 
 /// A port of a desired state.
 pub fn port_of<'a>(desired: &'a mut FabricDesired, name: &str) -> &'a mut FabricPort {
     desired.ports.iter_mut().find(|port| port.name == name).unwrap()
-}
-
-/// A VLAN ID.
-pub fn vid(vlan: u16) -> VlanId {
-    VlanId::new(vlan).unwrap()
 }
