@@ -307,6 +307,7 @@ async fn lag_is_configured_for_its_members(vendor: Vendor) {
     let made = bench.reconcile(SWITCH, desired).await;
     assert_applied(&made, "100-101");
     assert_eq!(Vendor::tagged(&bench, vendor.lag), "100-101");
+    assert!(!vendor.view(&bench, 5).vlans.contains(100), "members carry nothing by themselves");
     // A LAG's member that is listed by itself is rejected.
     let bench = vendor.bench().await;
     let made = vendor.apply(&bench, "100", &[(1, "100"), (5, "100")]).await;

@@ -9,7 +9,7 @@ use eno_driver_ovs_fabric::record::CLOSED;
 use eno_driver_ovs_fabric::view::{Interface, Port, View};
 use eno_ovsdb::Uuid;
 use eno_ovsdb::write_ranges;
-use eno_schemas::{Device, Drift, FabricDesired, FabricPort, PortMode, VlanSet};
+use eno_schemas::{Device, Drift, FabricDesired, PortMode, VlanSet};
 
 const ROW: Uuid = Uuid::from_u128(1);
 const OTHER: Uuid = Uuid::from_u128(2);

@@ -1,6 +1,7 @@
 //! Desired states and results of drivers of fabrics.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use eno_sbi::{Driver, Reconciled, Work};
 use eno_schemas::{
@@ -29,6 +30,18 @@ pub fn set(text: &str) -> VlanSet {
 /// A VLAN ID.
 pub fn vid(id: u16) -> VlanId {
     VlanId::new(id).expect("a VLAN ID")
+}
+
+/// Writes a Secret as a mounted directory below `dir`.
+pub fn write_secret<V: AsRef<[u8]>>(
+    dir: &Path,
+    name: &str,
+    values: impl IntoIterator<Item = (&'static str, V)>,
+) {
+    std::fs::create_dir_all(dir.join(name)).expect("a directory");
+    for (key, value) in values {
+        std::fs::write(dir.join(name).join(key), value).expect("a file");
+    }
 }
 
 /// Runs one reconcile.

@@ -113,61 +113,41 @@ impl Convergence {
 mod tests {
     use std::collections::BTreeMap;
 
+    use eno_conformance::fabrics;
     use eno_schemas::{Device, Item, VlanSet};
 
     use super::*;
 
-    fn desired(drift: Drift) -> FabricDesired {
-        FabricDesired {
-            cluster: "c1".into(),
-            cluster_uid: None,
-            device: Device { drift, ..Device::new("leaf1") },
-            vlans: Vec::new(),
-            ports: Vec::new(),
-        }
-    }
-
-    fn applied() -> Applied {
-        let (ports, carried, before) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Applied::Fabric { vlans: VlanSet::EMPTY, ports, carried, closed: None, before }
-    }
-
     fn end(convergence: Convergence, drift_stays: bool) -> Converged {
-        convergence.end(applied(), Vec::new(), [], drift_stays, |more| format!("{more} more"))
+        let (ports, carried, before) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let applied = Applied::Fabric { vlans: VlanSet::EMPTY, ports, carried, closed: None, before };
+        convergence.end(applied, Vec::new(), [], drift_stays, |more| format!("{more} more"))
     }
 
     #[test]
     fn only_differences_from_a_verified_state_are_left() {
-        for (policy, expected) in [(Drift::Report, true), (Drift::Repair, false)] {
-            let (mut verified, desired) = (Verified::default(), desired(policy));
-            let first = verified.start(&desired, "a");
-            assert!(!first.leaves_drift());
-            verified.end("a".into(), &end(first, false));
-            let mut again = verified.start(&desired, "a");
-            assert_eq!(again.leaves_drift(), expected);
-            again.count(1, 0);
-            assert!(!again.leaves_drift(), "the rest of a change is no drift");
-            // Another command, and the same one after it.
-            assert!(!verified.start(&desired, "b").leaves_drift());
-            assert!(!verified.start(&desired, "a").leaves_drift());
+        let mut desired = fabrics::desired("c1", Device::new("leaf1"), "", &[]);
+        desired.device.drift = Drift::Report;
+        let mut verified = Verified::default();
+        for (content, drift_stays, is_left) in
+            [("a", true, false), ("a", false, false), ("a", false, true), ("b", false, false)]
+        {
+            let convergence = verified.start(&desired, content);
+            assert_eq!(convergence.leaves_drift(), is_left, "{content} {drift_stays}");
+            verified.end(content.to_owned(), &end(convergence, drift_stays));
         }
-    }
-
-    #[test]
-    fn state_with_drift_that_stays_is_not_verified() {
-        let (mut verified, desired) = (Verified::default(), desired(Drift::Report));
-        let convergence = verified.start(&desired, "a");
-        verified.end("a".into(), &end(convergence, true));
-        assert!(!verified.start(&desired, "a").leaves_drift());
+        let mut convergence = verified.start(&desired, "b");
+        convergence.count(1, 0);
+        assert!(!convergence.leaves_drift(), "the rest of a change is no drift");
+        desired.device.drift = Drift::Repair;
+        assert!(!verified.start(&desired, "b").leaves_drift());
     }
 
     #[test]
     fn drift_of_the_first_plan_is_noted() {
-        let mut convergence = Verified::default().start(&desired(Drift::Repair), "a");
-        convergence.first_plan(|was_verified| {
-            assert!(!was_verified);
-            vec![Note::new("Drift", Item::TARGET, "gone"); 40]
-        });
+        let desired = fabrics::desired("c1", Device::new("leaf1"), "", &[]);
+        let mut convergence = Verified::default().start(&desired, "a");
+        convergence.first_plan(|_| vec![Note::new("Drift", Item::TARGET, "gone"); 40]);
         convergence.first_plan(|_| panic!("it is not the first"));
         convergence.count(2, 0);
         convergence.count(1, 3);

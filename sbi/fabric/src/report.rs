@@ -110,22 +110,3 @@ impl Observation {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn notes_beyond_the_bound_are_counted() {
-        let notes = |count: u16| {
-            let mut notes = BoundedNotes::new(2);
-            (1..=count).for_each(|vid| {
-                notes.add(|| Note::new(DRIFT, Item::vlan(VlanId::new(vid).unwrap()), "gone"));
-            });
-            notes.finish(|more| format!("{more} more"))
-        };
-        assert_eq!(notes(0), []);
-        assert!(notes(2).iter().all(|note| &*note.message == "gone"));
-        assert_eq!(notes(5)[2], Note::new(DRIFT, Item::TARGET, "3 more"));
-    }
-}

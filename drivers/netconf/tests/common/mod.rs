@@ -53,10 +53,8 @@ impl Bench {
         let fabric = Fabric::start(topology, FabricOptions::default()).await.expect("the fabric starts");
         let credentials = tempfile::tempdir().expect("a directory");
         for switch in fabric.info() {
-            let directory = credentials.path().join(&switch.name);
-            std::fs::create_dir(&directory).expect("a directory");
-            std::fs::write(directory.join("username"), &switch.username).expect("a file");
-            std::fs::write(directory.join("password"), &switch.password).expect("a file");
+            let login = [("username", &switch.username), ("password", &switch.password)];
+            fabrics::write_secret(credentials.path(), &switch.name, login);
         }
         for switch in fabric.info() {
             list_device(credentials.path(), &switch.name, &device_of(switch));

@@ -166,12 +166,8 @@ impl Cloud {
 
     /// Replaces the Secret.
     pub fn write_secret(&self, values: &BTreeMap<&'static str, String>) {
-        let dir = self.secrets.path().join("vim");
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir(&dir).unwrap();
-        for (key, value) in values {
-            std::fs::write(dir.join(key), value).unwrap();
-        }
+        let _ = std::fs::remove_dir_all(self.secrets.path().join("vim"));
+        fabrics::write_secret(self.secrets.path(), "vim", values.iter().map(|(key, value)| (*key, value)));
         self.list_device(&self.proxy.keystone());
     }
 
@@ -182,11 +178,8 @@ impl Cloud {
 
     /// Adds a Secret for another Keystone.
     pub fn add_secret(&self, name: &str, keystone: &str) {
-        let dir = self.secrets.path().join(name);
-        std::fs::create_dir(&dir).unwrap();
-        for (key, value) in self.login().into_iter().chain([("devices", keystone.to_owned())]) {
-            std::fs::write(dir.join(key), value).unwrap();
-        }
+        let values = self.login().into_iter().chain([("devices", keystone.to_owned())]);
+        fabrics::write_secret(self.secrets.path(), name, values);
     }
 
     /// Makes the Keystone at this address the only one that the Secret is for.
