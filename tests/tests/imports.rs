@@ -10,7 +10,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
@@ -18,6 +18,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("eno-image", &[]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
+    ("eno-fabric-driver", &["eno-schemas", "eno-sbi"]),
     ("eno-http-client", &[]),
     ("eno-conformance", &["eno-schemas", "eno-sbi", "eno-control-plane"]),
     ("eno-core", &["eno-schemas", "eno-queue"]),
@@ -46,7 +47,7 @@ const ALLOWED: [(&str, &[&str]); 19] = [
 
 /// The workspace crates that a driver may depend on.
 const DRIVERS: &[&str] =
-    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-http-client", "eno-ovsdb", "eno-cri"];
+    &["eno-schemas", "eno-queue", "eno-sbi", "eno-device-secrets", "eno-fabric-driver", "eno-http-client", "eno-ovsdb", "eno-cri"];
 
 /// Crates that a pure crate may not depend on, even indirectly: runtimes, clusters, networking, clocks and randomness.
 const IMPURE: [&str; 9] =

@@ -10,7 +10,6 @@ use eno_schemas::{
     Applied, AppliedLink, AppliedNetwork, Desired, HostNetwork, Item, LinkName, NodeDesired, Note,
     PayloadKind, PodLink, VlanSet,
 };
-use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -69,12 +68,6 @@ impl Driver for Memory {
         }
         reconciled
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _target: &str) {}
 }
 
 fn carried(network: &HostNetwork) -> AppliedNetwork {

@@ -7,7 +7,6 @@ use eno_sbi::host::{HostOptions, run};
 use eno_sbi::nats::Connection;
 use eno_sbi::{Driver, Identity, Ownership, Reconciled, Work};
 use eno_schemas::{Applied, Desired, FabricDesired, PayloadKind};
-use futures::Stream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -32,12 +31,6 @@ impl Driver for Memory {
             before: BTreeMap::new(),
         })
     }
-
-    fn changed(&self) -> impl Stream<Item = String> + Send + 'static {
-        futures::stream::pending()
-    }
-
-    async fn forget(&self, _target: &str) {}
 }
 
 /// Runs the driver until `stop`.
