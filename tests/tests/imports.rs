@@ -9,12 +9,13 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
 /// The workspace crates that each crate may depend on, dev-dependencies not counted. A crate that is not listed fails
 /// the test; drivers share [`DRIVERS`].
-const ALLOWED: [(&str, &[&str]); 19] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("eno-schemas", &[]),
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
     ("eno-program", &[]),
-    ("eno-image", &[]),
+    ("eno-parts", &[]),
+    ("eno-image", &["eno-parts"]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
     ("eno-http-client", &[]),
@@ -25,8 +26,8 @@ const ALLOWED: [(&str, &[&str]); 19] = [
     ("eno-ovsdb", &[]),
     ("eno-cri", &["eno-program"]),
     ("eno-vm-lane", &[]),
-    ("eno-control-plane", &["eno-image"]),
-    ("eno", &["eno-engine", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
+    ("eno-control-plane", &["eno-image", "eno-parts"]),
+    ("eno", &["eno-engine", "eno-parts", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
     (
         "eno-lab",
         &[
@@ -38,9 +39,10 @@ const ALLOWED: [(&str, &[&str]); 19] = [
             "eno-control-plane",
             "eno-image",
             "eno-conformance",
+            "eno-parts",
         ],
     ),
-    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-parts", "eno-simulator", "eno-control-plane"]),
 ];
 
 /// The workspace crates that a driver may depend on.

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use eno_engine::forecast::{ClusterState, ReadError};
+use eno_parts::WorkloadKind;
 use futures::future::join_all;
 use http::Request;
 use ipnet::IpNet;
@@ -36,7 +37,6 @@ use super::gather_workloads::images;
 use super::kubernetes::NeededApi;
 use super::leader::{self, LeaderLease};
 use super::policies::{self, Policies};
-use super::workloads::{WORKLOADS, WorkloadKind};
 use super::{Check, Fact, NAMESPACES, Name, Problem, SYSTEM, Unread};
 use crate::install::cluster::{is_missing, missing_permissions};
 use crate::install::requirements::Permission;
@@ -292,8 +292,8 @@ impl Gather {
             let kind = "ValidatingAdmissionPolicy";
             self.part::<ValidatingAdmissionPolicy>(kind, self.all(), name).await
         });
-        let workloads = WORKLOADS.map(async |workload| {
-            let (kind, name): (&str, &str) = (workload.kind.into(), workload.name);
+        let workloads = eno_parts::workloads().map(async |workload| {
+            let (kind, name) = (workload.kind.as_str(), workload.name);
             match workload.kind {
                 WorkloadKind::Deployment => {
                     self.part::<Deployment>(kind, self.inside(workload.namespace), name).await

@@ -22,17 +22,8 @@ const BUCKETS: [&str; 3] = [subject::DRIVERS, subject::OWNERS, subject::CALLBACK
 
 /// The users that attack: all but those that may do so by purpose.
 fn attackers() -> impl Iterator<Item = (NatsUser, &'static str)> {
-    NatsUser::ALL.into_iter().filter_map(|user| {
-        let own = match user {
-            NatsUser::Engine | NatsUser::Admin => return None,
-            NatsUser::DriverNetconf => "netconf",
-            NatsUser::DriverOvsFabric => "ovs-fabric",
-            NatsUser::DriverNeutron => "neutron",
-            NatsUser::DriverNad => "nad",
-            NatsUser::Inspect => "none",
-        };
-        Some((user, own))
-    })
+    let attackers = NatsUser::all().filter(|user| ![NatsUser::ENGINE, NatsUser::Admin].contains(user));
+    attackers.map(|user| (user, user.driver().unwrap_or("none")))
 }
 
 fn command(driver: &str) -> String {
@@ -137,7 +128,7 @@ async fn until_marked(engine: &Connection, mark: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_has_an_effect_beyond_the_permissions() {
     let server = Server::start().await;
-    let engine = server.connect(NatsUser::Engine, "eno-engine").await;
+    let engine = server.connect(NatsUser::ENGINE, "eno-engine").await;
     ensure_streams(&engine.jetstream, 1).await.expect("the engine may make the streams");
     let admin = server.connect(NatsUser::Admin, "eno-admin").await;
     let store = async |on: &str, payload: String| {
@@ -197,7 +188,7 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
         wire.publish_all(&[(&answered, &mark, None, "")]).await;
         until_marked(&engine, own).await;
 
-        assert_eq!(state(&engine).await, before, "{user:?}");
+        assert_eq!(state(&engine).await, before, "{own}");
         let mut reports = Vec::new();
         for_each_stored(&engine.jetstream, Selection::last(subject::RESULTS, "eno.v1.result.>"), |message| {
             reports.push((message.subject, message.content));
@@ -212,7 +203,7 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
             let last = last_stored(&engine.jetstream, stream, on).await.unwrap();
             match last.map(|last| last.content) {
                 Some(Content::Payload(payload)) => {
-                    assert!(!is_read(&payload), "{user:?} on {on}: {payload:?}");
+                    assert!(!is_read(&payload), "{own} on {on}: {payload:?}");
                 }
                 Some(Content::Foreign(_) | Content::Removed) | None => {}
             }
@@ -234,11 +225,11 @@ async fn no_request_has_an_effect_beyond_the_permissions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn consumer_delivers_only_its_permitted_subject() {
     let server = Server::start().await;
-    let engine = server.connect(NatsUser::Engine, "eno-engine").await;
+    let engine = server.connect(NatsUser::ENGINE, "eno-engine").await;
     ensure_streams(&engine.jetstream, 1).await.unwrap();
     let foreign = "eno.v1.command.nad.x";
     engine.jetstream.publish(foreign, "secret".into()).await.unwrap().await.unwrap();
-    let netconf = server.connect(NatsUser::DriverNetconf, "eno-driver-netconf").await;
+    let netconf = server.connect(NatsUser::Part(eno_parts::DRIVER_NETCONF), "eno-driver-netconf").await;
     let inbox = netconf.client.new_inbox();
     let own = "eno.v1.command.netconf.*";
     let consumer = |stream: &str, more: Value| {

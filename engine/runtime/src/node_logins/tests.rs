@@ -185,7 +185,7 @@ impl Engine {
             .route("/apis/authentication.k8s.io/v1/tokenreviews", post(review))
             .with_state(load.clone());
         let client = Client::new(router, "default");
-        let connection = nats.connect(NatsUser::Engine, "eno-engine").await;
+        let connection = nats.connect(NatsUser::ENGINE, "eno-engine").await;
         let metrics = Arc::new(Metrics::default());
         let keys = nats.data.path().to_owned();
         let answering = run(connection.clone(), client, keys, metrics.clone(), CancellationToken::new());
@@ -255,7 +255,7 @@ async fn agent_has_the_rights_of_its_node_alone() {
 async fn other_tokens_are_refused_and_nkeys_need_no_engine() {
     let nats = Nats::start().await;
     // No engine has answered yet.
-    for user in NatsUser::ALL {
+    for user in NatsUser::all() {
         nats.connect(user, "eno-test").await;
     }
     let engine = Engine::start(&nats).await;
