@@ -163,14 +163,13 @@ async fn refusal(client: &Client, values: &str) -> String {
 async fn rendered_manifests_are_current() {
     for (replicas, folder) in [(Replicas::One, "deploy"), (Replicas::Three, "deploy/nats-cluster-install")] {
         let arguments = ["--load-restrictor", "LoadRestrictionsNone", folder];
-        let mut rendered = serde_json::to_string(&kubectl_kustomize(&arguments).await).expect("JSON");
-        for name in ["eno", "eno-nats"] {
-            let start = format!("\"name\":\"{name}-");
-            let hashed = rendered.split(&start).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
-            let hash =
-                hashed.filter(|end| end.len() == 10 && !end.contains(['a', 'e', 'i', 'o', 'u', '-'])).next();
-            let hash = hash.expect("a hash").to_owned();
-            rendered = rendered.replace(&format!("{start}{hash}\""), &format!("\"name\":\"{name}\""));
+        let objects = kubectl_kustomize(&arguments).await;
+        let mut rendered = serde_json::to_string(&objects).expect("JSON");
+        let is_map =
+            |object: &&DynamicObject| object.types.as_ref().is_some_and(|types| types.kind == "ConfigMap");
+        for name in objects.iter().filter(is_map).map(kube::ResourceExt::name_any) {
+            let (plain, _) = name.rsplit_once('-').expect("a hash");
+            rendered = rendered.replace(&format!("\"{name}\""), &format!("\"{plain}\""));
         }
         let rendered: Vec<Value> = serde_json::from_str(&rendered).expect("objects");
         let mut carried = render::operator(replicas).expect("objects");

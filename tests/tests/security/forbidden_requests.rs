@@ -26,8 +26,11 @@ fn has_devices(part: &Part) -> bool {
     part.rights == Some(Rights::Devices)
 }
 
+/// Whether a part may do something.
+type May = fn(&Part) -> bool;
+
 /// Restricted reads: the path, and the parts that may read it.
-const READS: &[(&str, fn(&Part) -> bool)] = &[
+const READS: &[(&str, May)] = &[
     ("/api/v1/secrets", nobody),
     ("/api/v1/namespaces/eno-system/secrets", nobody),
     ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", nobody),

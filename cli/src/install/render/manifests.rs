@@ -96,12 +96,11 @@ pub fn operator(replicas: Replicas) -> Result<Vec<Value>, RenderError> {
     let mut objects = parse(OPERATOR)?;
     if replicas == Replicas::Three {
         for object in parse(NATS_CLUSTER)? {
-            match objects.iter().position(|other| id(other) == id(&object)) {
-                Some(at) => objects[at] = object,
-                None => {
-                    let last = objects.iter().rposition(|other| other["kind"] == object["kind"]);
-                    objects.insert(last.map_or(objects.len(), |last| last + 1), object);
-                }
+            if let Some(same) = objects.iter_mut().find(|other| id(other) == id(&object)) {
+                *same = object;
+            } else {
+                let last = objects.iter().rposition(|other| other["kind"] == object["kind"]);
+                objects.insert(last.map_or(0, |last| last + 1), object);
             }
         }
     }
