@@ -209,7 +209,7 @@ pub(super) async fn recompute(app: App) -> bool {
     match fabric_of(&world, switches, app.messages().as_ref()).await {
         Ok(fabric) => {
             app.change(|state, changed| {
-                changed.other |= state.set_desired(&mut observation, desired, fabric)
+                changed.other |= state.set_desired(&mut observation, desired, fabric);
             });
             true
         }
