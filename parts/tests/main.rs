@@ -28,8 +28,10 @@ fn of_yaml(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).expect("objects")
 }
 
-fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
-    objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+/// The object of this kind and name, which must be in a file or folder.
+fn find<'a>(objects: &'a [Value], place: &str, kind: &str, name: &str) -> &'a Value {
+    let is_it = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+    objects.iter().find(is_it).unwrap_or_else(|| panic!("deploy/{place} has no {kind} {name}"))
 }
 
 fn pod(workload: &Value) -> &Value {
@@ -62,7 +64,7 @@ fn deployments_fit_the_facts() {
     let manager = objects(&["manager"]);
     for (part, workload) in deployed() {
         let name = workload.name;
-        let deployment = find(&manager, "Deployment", name).expect(name);
+        let deployment = find(&manager, "manager", "Deployment", name);
         let container = &pod(deployment)["containers"][0];
         assert_eq!(container["args"], json!(part.arguments()), "{name}: args");
         assert_eq!(pod(deployment)["serviceAccountName"], part.account.name, "{name}");
@@ -76,8 +78,7 @@ fn deployments_fit_the_facts() {
             part.nats_key,
             "{name}: a seed"
         );
-        let budget = find(&manager, "PodDisruptionBudget", name);
-        assert!(budget.is_some(), "manager/disruption.yaml has no {name}");
+        find(&manager, "manager/disruption.yaml", "PodDisruptionBudget", name);
     }
 }
 
@@ -86,8 +87,7 @@ fn accounts_have_the_rights_of_the_facts() {
     let (access, installer) = (objects(&["rbac", "agent"]), objects(&["rbac-install"]));
     for part in eno_parts::ALL.into_iter().filter(|part| part.account.name != "default") {
         let name = part.account.name;
-        let account = find(&access, "ServiceAccount", name);
-        let account = account.unwrap_or_else(|| panic!("rbac/ has no ServiceAccount {name}"));
+        let account = find(&access, "rbac", "ServiceAccount", name);
         assert_eq!(account["metadata"]["namespace"], part.account.namespace, "{name}");
         let has_token = account["automountServiceAccountToken"] != false;
         assert_eq!(has_token, part.rights.is_some(), "{name}: automountServiceAccountToken");
@@ -99,7 +99,7 @@ fn accounts_have_the_rights_of_the_facts() {
                     json!([{"apiGroups": ["eno.k8s.io"], "resources": ["fabricdevices"], "verbs": ["get"]}]),
                 ),
             ] {
-                let role = find(&access, kind, name).unwrap_or_else(|| panic!("rbac/ has no {kind} {name}"));
+                let role = find(&access, "rbac", kind, name);
                 assert_eq!(role["rules"], rule, "{kind} {name}");
             }
         }
@@ -123,7 +123,7 @@ fn accounts_have_the_rights_of_the_facts() {
 #[test]
 fn nats_servers_know_the_key_of_each_part() {
     let nats = objects(&["nats"]);
-    let servers = find(&nats, "StatefulSet", "eno-nats").expect("the servers");
+    let servers = find(&nats, "nats", "StatefulSet", "eno-nats");
     let variables = pod(servers)["containers"][0]["env"].as_array().expect("variables");
     for part in eno_parts::nats_users() {
         let key = json!({"name": "eno-nats", "key": format!("{}.pub", part.name)});
@@ -138,8 +138,7 @@ fn each_part_is_monitored() {
     let services = of_yaml(&text("monitoring/services.yaml"));
     let rules = text("monitoring/rules.yaml");
     for workload in eno_parts::workloads().filter(|one| one.kind != WorkloadKind::StatefulSet) {
-        let service = find(&services, "Service", workload.name);
-        let service = service.unwrap_or_else(|| panic!("monitoring/services.yaml has no {}", workload.name));
+        let service = find(&services, "monitoring/services.yaml", "Service", workload.name);
         assert_eq!(service["metadata"]["namespace"], workload.namespace, "{}", workload.name);
         assert_eq!(service["spec"]["selector"], json!({"app.kubernetes.io/name": workload.name}));
     }

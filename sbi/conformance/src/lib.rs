@@ -14,6 +14,7 @@ pub mod ovs_database;
 pub mod program;
 mod running_host;
 mod shipped_memory;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -28,6 +29,7 @@ pub use hosted::{DriverProcess, INSTANCE};
 pub use nats_server::NatsServer;
 pub use running_host::RunningHost;
 pub use shipped_memory::ShippedMemory;
+pub use wire::Wire;
 
 /// A driver and one target of it, created anew for each check.
 ///

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use eno_conformance::{NatsServer, Wire};
 use eno_control_plane::NatsUser;
 use eno_parts::Part;
 use serde_json::json;
-
-use crate::permissions::server::Server;
 
 /// The drivers, and one of somebody else. The driver `node` has no user: each node has rights of its own.
 fn drivers() -> impl Iterator<Item = &'static str> {
@@ -289,16 +288,16 @@ fn may_subscribe(user: NatsUser) -> Set {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_have_exactly_the_permissions_of_the_table() {
-    let server = Server::start().await;
+    let server = NatsServer::with_users().await;
     let (publishes, subscriptions) = (publishes(), subscriptions());
     let mut wrong = Vec::new();
     for user in NatsUser::all() {
-        let mut wire = server.open_session(user).await;
+        let mut wire = Wire::of_user(&server, user).await;
         assert!(!wire.may_publish(LOGINS).await, "{} asks about logins", user.name());
         let (publish, subscribe) = (may_publish(user), may_subscribe(user));
         assert!(publish.is_subset(&publishes), "not tried: {:?}", publish.difference(&publishes));
         assert!(subscribe.is_subset(&subscriptions), "not tried: {:?}", subscribe.difference(&subscriptions));
-        let mut wire = server.open_session(user).await;
+        let mut wire = Wire::of_user(&server, user).await;
         for subject in &publishes {
             let (may, should) = (wire.may_publish(subject).await, publish.contains(subject));
             if may != should {
@@ -317,7 +316,7 @@ async fn users_have_exactly_the_permissions_of_the_table() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_users_are_refused() {
-    let server = Server::start().await;
+    let server = NatsServer::with_users().await;
     let stranger = nkeys::KeyPair::new_user().public_key();
     for hello in [
         json!({}),
@@ -325,7 +324,7 @@ async fn unknown_users_are_refused() {
         json!({"auth_token": "eno"}),
         json!({"nkey": stranger, "sig": "AAAA"}),
     ] {
-        let refusal = server.refusal(&hello).await;
-        assert_eq!(refusal, ["-ERR 'Authorization Violation'"], "{hello}");
+        let refusal = Wire::log_in(&server, |_| hello.clone()).await.err();
+        assert_eq!(refusal.as_deref(), Some("-ERR 'Authorization Violation'"), "{hello}");
     }
 }

@@ -14,10 +14,6 @@ const ROUTE: &str = "/apis/eno.k8s.io/v1alpha1/routes";
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/namespaces/refused-tenant/network-attachment-definitions";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-fn nobody(_: &Part) -> bool {
-    false
-}
-
 fn is_engine(part: &Part) -> bool {
     part == eno_parts::ENGINE
 }
@@ -31,29 +27,29 @@ type May = fn(&Part) -> bool;
 
 /// Restricted reads: the path, and the parts that may read it.
 const READS: &[(&str, May)] = &[
-    ("/api/v1/secrets", nobody),
-    ("/api/v1/namespaces/eno-system/secrets", nobody),
-    ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", nobody),
-    ("/api/v1/namespaces/refused-tenant/secrets/refused-own", nobody),
-    ("/api/v1/namespaces/eno-devices/secrets", nobody),
-    ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", nobody),
+    ("/api/v1/secrets", |_| false),
+    ("/api/v1/namespaces/eno-system/secrets", |_| false),
+    ("/api/v1/namespaces/eno-system/secrets/refused-nkeys", |_| false),
+    ("/api/v1/namespaces/refused-tenant/secrets/refused-own", |_| false),
+    ("/api/v1/namespaces/eno-devices/secrets", |_| false),
+    ("/api/v1/namespaces/eno-devices/secrets?watch=true&timeoutSeconds=1", |_| false),
     ("/api/v1/namespaces/eno-devices/secrets/refused-login", has_devices),
-    ("/api/v1/namespaces/refused-tenant/configmaps", nobody),
+    ("/api/v1/namespaces/refused-tenant/configmaps", |_| false),
     ("/api/v1/namespaces/refused-tenant/pods?limit=1", is_engine),
-    ("/api/v1/namespaces/refused-tenant/pods/one", nobody),
-    ("/api/v1/namespaces/refused-tenant/pods/one/log", nobody),
-    ("/api/v1/namespaces/refused-tenant/pods/one/exec?command=sh", nobody),
+    ("/api/v1/namespaces/refused-tenant/pods/one", |_| false),
+    ("/api/v1/namespaces/refused-tenant/pods/one/log", |_| false),
+    ("/api/v1/namespaces/refused-tenant/pods/one/exec?command=sh", |_| false),
     ("/api/v1/nodes?limit=1", is_engine),
-    ("/api/v1/nodes/node1", nobody),
-    ("/api/v1/nodes/node1/proxy/pods", nobody),
+    ("/api/v1/nodes/node1", |_| false),
+    ("/api/v1/nodes/node1/proxy/pods", |_| false),
     ("/apis/eno.k8s.io/v1alpha1/fabricdevices?limit=1", is_engine),
     ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1", |part| is_engine(part) || has_devices(part)),
-    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1/status", nobody),
-    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", nobody),
-    ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", nobody),
+    ("/apis/eno.k8s.io/v1alpha1/fabricdevices/leaf1/status", |_| false),
+    ("/apis/rbac.authorization.k8s.io/v1/clusterroles", |_| false),
+    ("/apis/coordination.k8s.io/v1/namespaces/eno-system/leases/refused-lease", |_| false),
     ("/apis/k8s.cni.cncf.io/v1/network-attachment-definitions?limit=1", |part| part == eno_parts::DRIVER_NAD),
-    ("/metrics", nobody),
-    ("/logs", nobody),
+    ("/metrics", |_| false),
+    ("/logs", |_| false),
 ];
 
 /// Writes that no account may make; those to existing objects would change them.
