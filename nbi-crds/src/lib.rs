@@ -42,11 +42,10 @@ pub use node_pool::{NodePool, NodePoolSpec};
 pub use physical_network::{PhysicalNetwork, PhysicalNetworkSpec, SegmentationRange, SegmentationRangeError};
 pub use pods::{
     ATTACH_LABEL_PREFIX, AdditionalNetwork, BRIDGE_FINALIZER, Bridge, BridgeSpec, ConfigPhase, ConfigStatus,
-    Lease, LinkFields, LinkType, NetworkAttachment, PODCONFIG_FINALIZER, PODCONFIG_GROUP, PODCONFIG_LABEL,
-    PODNETWORK_GROUP, PODNETWORKCONFIG_FINALIZER, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec,
-    PodConfiguration, PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner,
-    PodNetworkSpec, PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment,
-    VlanFields,
+    Lease, LinkFields, LinkType, NetworkAttachment, PODCONFIG_FINALIZER, PODCONFIG_LABEL,
+    PODNETWORKCONFIG_FINALIZER, PODNETWORKCONFIG_LABEL, PodConfig, PodConfigSpec, PodConfiguration,
+    PodInterface, PodNetwork, PodNetworkConfig, PodNetworkConfigSpec, PodNetworkOwner, PodNetworkSpec,
+    PodNetworkStatus, PrimaryInterface, RouteFields, RuleFields, SampleDeployment, VlanFields,
 };
 pub use route::{Route, RouteSpec};
 pub use status::{EnoResource, LastTransaction, Placement, PortBefore, Status};

@@ -15,7 +15,8 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("eno-queue", &[]),
     ("eno-nbi-crds", &["eno-schemas"]),
     ("eno-program", &[]),
-    ("eno-image", &[]),
+    ("eno-parts", &[]),
+    ("eno-image", &["eno-parts"]),
     ("eno-sbi", &["eno-schemas", "eno-queue", "eno-program"]),
     ("eno-device-secrets", &["eno-schemas", "eno-sbi"]),
     ("eno-fabric-driver", &["eno-schemas", "eno-sbi"]),
@@ -27,8 +28,8 @@ const ALLOWED: [(&str, &[&str]); 20] = [
     ("eno-ovsdb", &[]),
     ("eno-cri", &["eno-program"]),
     ("eno-vm-lane", &[]),
-    ("eno-control-plane", &["eno-image"]),
-    ("eno", &["eno-engine", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
+    ("eno-control-plane", &["eno-image", "eno-parts"]),
+    ("eno", &["eno-engine", "eno-parts", "eno-program", "eno-schemas", "eno-sbi", "eno-nbi-crds"]),
     (
         "eno-lab",
         &[
@@ -40,9 +41,10 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "eno-control-plane",
             "eno-image",
             "eno-conformance",
+            "eno-parts",
         ],
     ),
-    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-simulator", "eno-control-plane"]),
+    ("eno-tests", &["eno", "eno-lab", "eno-nbi-crds", "eno-parts", "eno-simulator", "eno-control-plane"]),
 ];
 
 /// The workspace crates that a driver may depend on.

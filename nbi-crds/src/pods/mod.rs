@@ -15,12 +15,6 @@ pub use pod_network::{PodInterface, PodNetwork, PodNetworkOwner, PodNetworkSpec,
 pub use pod_network_config::{AdditionalNetwork, PodNetworkConfig, PodNetworkConfigSpec, PrimaryInterface};
 pub use status::{ConfigPhase, ConfigStatus, Lease, PodConfiguration};
 
-/// The API group of PodConfig.
-pub const PODCONFIG_GROUP: &str = "podconfig.opdev.io";
-
-/// The API group of PodNetworkConfig and Bridge.
-pub const PODNETWORK_GROUP: &str = "podnetwork.opdev.io";
-
 /// The finalizer of PodConfig.
 pub const PODCONFIG_FINALIZER: &str = "podconfig.finalizers.opdev.io";
 

@@ -15,6 +15,7 @@ pub mod ovs_database;
 pub mod program;
 mod running_host;
 mod shipped_memory;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -29,6 +30,7 @@ pub use hosted::{DriverProcess, INSTANCE};
 pub use nats_server::NatsServer;
 pub use running_host::RunningHost;
 pub use shipped_memory::ShippedMemory;
+pub use wire::Wire;
 
 /// A driver and one target of it, created anew for each check.
 ///
