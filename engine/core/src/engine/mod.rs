@@ -275,7 +275,7 @@ impl Engine {
         let change = self.node.plan(&self.config, &self.store, &key, &mut self.work);
         self.pods.change_point(&self.store, &key, &change, &mut self.work);
         self.work.evaluate.insert(key.clone());
-        if matches!(key.kind, Kind::PhysicalNetwork | Kind::ConnectionPoint | Kind::L2Service) {
+        if key.kind.facts().admits_trunks {
             self.work.trunks = true;
         }
         self.pods.object_validated(&key);
@@ -318,7 +318,7 @@ impl Engine {
         match key.kind {
             Kind::FabricDevice => self.fabric.touch_topology(),
             Kind::Subnet => self.nad.revalidate_shared_pools(&mut self.work),
-            Kind::L2Service | Kind::L2BridgeDomain => {
+            kind if kind.facts().has_vlan => {
                 self.nad.revalidate_shared_pools(&mut self.work);
                 self.work.claim.insert(key.clone());
                 self.work.place.insert(key.clone());
@@ -345,7 +345,7 @@ impl Engine {
         }
         if finding.phase == Phase::Deleted {
             // Others may ask for what it held before the API server reports that it is gone.
-            if key.is_network() {
+            if key.kind.facts().has_vlan {
                 self.work.claim.insert(key.clone());
             }
             self.pods.update_bridge_index(&self.store, key, &mut self.work);

@@ -10,7 +10,7 @@ use crate::fabric::topology::Ports;
 use crate::status::evaluation::Evaluation;
 use crate::status::hop::{Hop, HopState, Part};
 use crate::status::inputs::Inputs;
-use crate::{ConditionReason, ConditionState, ConditionType, Key, Kind, Name};
+use crate::{ConditionReason, ConditionType, Key, Kind, Name};
 
 impl<'a> Evaluator<'a> {
     /// Visits the ports of a network that matter to an object. Of a network that a switch rejects, the ports where it is
@@ -84,12 +84,7 @@ impl<'a> Evaluator<'a> {
         let Some(device) = self.fabric.device(&key.name) else { return };
         evaluation.conditions.append(&mut device.conditions());
         if let Some(skew) = self.schedule.skewed_drivers.get(&device.driver) {
-            evaluation.conditions.push(ConditionState::new(
-                ConditionType::ClockSkew,
-                true,
-                ConditionReason::ClocksDiffer,
-                &**skew,
-            ));
+            evaluation.note(ConditionType::ClockSkew, true, ConditionReason::ClocksDiffer, &**skew);
         }
         inputs.add(&device.driver);
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::spec::{ConnectionPointSpec, Spec};
+use crate::kinds::{ConnectionPointSpec, Spec};
 use crate::store::Store;
 use crate::vlan::VlanScope;
 use crate::work::Work;
@@ -81,7 +81,7 @@ impl Fabric {
     }
 
     /// A connection point is gone.
-    pub fn remove_point(&mut self, name: &Name) {
+    pub(super) fn remove_point(&mut self, name: &Name) {
         self.points.remove(name);
         self.path_cache.borrow_mut().clear();
     }
@@ -95,7 +95,7 @@ impl Fabric {
 
     /// Updates how many users each network has at each connection point with the specs of an object.
     pub fn update_usage(&mut self, store: &Store, key: &Key, work: &mut Work) {
-        if !key.uses_networks() {
+        if !key.kind.facts().needs_networks {
             return;
         }
         let Some(record) = store.get(key) else { return };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::Name;
-use crate::spec::{DeviceSpec, LeadsTo};
+use crate::kinds::{DeviceSpec, LeadsTo};
 
 /// Sorted indices into [`crate::fabric::device::DeviceTarget::ports`]. Networks with the same endpoints share them.
 pub type Indices = Arc<[u16]>;
@@ -286,7 +286,7 @@ fn index_of(ports: &[Name], port: &Name) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::DevicePort;
+    use crate::kinds::DevicePort;
     use eno_schemas::{Device, Drift, PortMode};
 
     fn device(ports: &[(&str, LeadsTo)]) -> DeviceSpec {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use eno_schemas::Report;
 
+use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::node::demands::PointChange;
 use crate::node::target::NodeChanges;
-use crate::pods::{PodState, Pods, gives_to_pods, requested};
-use crate::spec::Spec;
+use crate::pods::{PodState, Pods, requested};
 use crate::status::Status;
 use crate::store::Store;
 use crate::work::Work;
@@ -126,14 +126,14 @@ impl Pods {
 
     /// An object was validated: what it gives may be another.
     pub(crate) fn object_validated(&mut self, key: &Key) {
-        if gives_to_pods(key.kind) {
+        if key.kind.facts().gives_to_pods {
             self.replan(key);
         }
     }
 
     /// An object is new, with the status that it was found with.
     pub(crate) fn add_object(&mut self, key: &Key, status: &Status) {
-        if !gives_to_pods(key.kind) {
+        if !key.kind.facts().gives_to_pods {
             return;
         }
         self.renew_leases(key);
@@ -148,7 +148,7 @@ impl Pods {
     pub(crate) fn remove_object(&mut self, store: &Store, nodes: &mut Nodes, key: &Key, work: &mut Work) {
         self.update_bridge_index(store, key, work);
         self.samples.remove(key);
-        if !gives_to_pods(key.kind) {
+        if !key.kind.facts().gives_to_pods {
             return;
         }
         let uids =

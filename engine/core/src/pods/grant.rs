@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use eno_schemas::LinkName;
 
+use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::pods::leases::named;
 use crate::pods::template::{self, Interfaces};
 use crate::pods::{Grant, Lease, PodState, Pods, Withdrawal};
-use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name};

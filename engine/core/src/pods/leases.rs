@@ -8,13 +8,13 @@ use std::slice;
 use eno_schemas::{Applied, Pool, Report};
 use ipnet::IpNet;
 
+use crate::kinds::Spec;
 use crate::node::Nodes;
 use crate::node::shape::name_problem;
 use crate::pods::claims::Claim;
 use crate::pods::ipam::{Holder, PoolKey};
 use crate::pods::template::{self, Template};
 use crate::pods::{Entry, Lease, Pods, Withdrawal};
-use crate::spec::Spec;
 use crate::store::Store;
 use crate::work::Work;
 use crate::{Key, Kind, Name, Target};

@@ -200,11 +200,6 @@ impl Pods {
     }
 }
 
-/// True for the kinds that give interfaces to pods.
-fn gives_to_pods(kind: Kind) -> bool {
-    matches!(kind, Kind::L2ServiceAttachment | Kind::PodNetworkConfig | Kind::PodConfig)
-}
-
 /// The attachments whose NetworkAttachmentDefinition a pod uses by name, or that its labels name.
 pub fn used_attachments(pod: &Pod, has_agents: bool) -> BTreeSet<Key> {
     let nads = pod.uses.named().iter();

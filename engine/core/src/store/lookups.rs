@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::spec::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
+use crate::kinds::{AttachmentSpec, ConnectionPointSpec, RouteSpec, ServiceSpec, Spec, SubnetSpec};
 use crate::store::Store;
 use crate::{Key, Kind, Name, Selector};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::spec::{Invalid, Spec};
+use crate::kinds::{Invalid, Spec};
 use crate::{Key, Name, Object, Status};
 
 /// The precedence of objects that hold nothing: creation time in Unix seconds, then uid. The lower one wins.
@@ -89,6 +89,6 @@ impl Record {
     /// The objects that the manifest's spec or the realised spec names.
     pub fn references(&self) -> BTreeSet<Key> {
         let spec = self.spec.as_ref().ok();
-        spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
+        spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).map(Key::from).collect()
     }
 }

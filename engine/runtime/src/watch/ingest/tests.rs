@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use eno_core::spec::{LeadsTo, Plugin, Spec};
+use eno_core::kinds::{LeadsTo, Plugin, Spec};
 use eno_schemas::OvsDatapath;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "tables of values read better so")]
 
 use eno_core::Kind;
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_schemas::Master;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use eno_schemas::{CniName, InterfaceType, OvsDatapath, VlanType};
 
-use crate::spec::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
+use crate::kinds::{AttachmentSpec, Cause, ConnectionPointSpec, Invalid, Plugin, SupportedCni};
 
 /// True when the plugin can do it: the table in the NAD driver's documentation.
 pub fn can(cni: CniName, vlan_type: VlanType, interface: InterfaceType) -> bool {
