@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::kinds::{Kind, Named};
+use crate::kinds::{Kind, Named, Spec};
 use crate::name::Name;
 
 /// One custom resource.
@@ -44,6 +44,13 @@ impl From<Named<'_>> for Key {
     /// Objects name cluster-scoped ones only.
     fn from(named: Named<'_>) -> Self {
         Self::cluster(named.kind, named.name)
+    }
+}
+
+impl Spec {
+    /// The objects that it names, in the order of its fields. Links between FabricDevices are not included.
+    pub fn references(&self) -> Vec<Key> {
+        self.named().into_iter().map(Key::from).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use eno_schemas::{Desired, HostNetwork, NodeDesired};
 use super::Engine;
 use crate::kinds::{Absence, Spec};
 use crate::pods::template::owner_of;
-use crate::{Key, Kind, Name, Target};
+use crate::{Kind, Name, Target};
 
 impl Engine {
     /// Why nothing may be decided without the objects of a kind; `None`: nothing that is realised depends on them. It
@@ -26,7 +26,7 @@ impl Engine {
         let users = self.store.iter().filter_map(|(key, record)| {
             let spec = record.effective.as_deref()?;
             let named = spec.references().into_iter().find(|named| named.kind == kind)?;
-            (!self.keeps_without(spec)).then(|| (key, Key::from(named)))
+            (!self.keeps_without(spec)).then_some((key, named))
         });
         let (user, named) = users.min()?;
         Some(format!("{user} names {named}").into())

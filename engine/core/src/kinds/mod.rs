@@ -157,7 +157,7 @@ pub(crate) struct Named<'a> {
     pub is_checked_by_part: bool,
 }
 
-fn named<S: Described>(spec: &S) -> Vec<Named<'_>> {
+fn named_by<S: Described>(spec: &S) -> Vec<Named<'_>> {
     let of = |&Reference { field, kind, names, is_checked_by_part }: &Reference<S>| {
         let names = names(spec).into_iter();
         names.map(move |name| Named { field, kind, name, is_checked_by_part }).collect::<Vec<_>>()
@@ -224,9 +224,9 @@ macro_rules! kinds {
             }
 
             /// The objects that it names, in the order of [`Kind::reference_fields`].
-            pub(crate) fn references(&self) -> Vec<Named<'_>> {
+            pub(crate) fn named(&self) -> Vec<Named<'_>> {
                 match self {
-                    $(Self::$variant(spec) => named(spec),)+
+                    $(Self::$variant(spec) => named_by(spec),)+
                 }
             }
 

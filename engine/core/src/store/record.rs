@@ -89,6 +89,6 @@ impl Record {
     /// The objects that the manifest's spec or the realised spec names.
     pub fn references(&self) -> BTreeSet<Key> {
         let spec = self.spec.as_ref().ok();
-        spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).map(Key::from).collect()
+        spec.into_iter().chain(&self.effective).flat_map(|spec| spec.references()).collect()
     }
 }

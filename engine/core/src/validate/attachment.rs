@@ -70,10 +70,8 @@ impl Validator<'_> {
     /// An object that is being deleted stays for its users and takes no new ones.
     fn check_new_user(&self, field: &str, key: &Key, used: &Key) -> Result<(), Invalid> {
         let deleting = self.store.get(used).is_some_and(|record| record.deleting);
-        let uses = |record: &Record| {
-            let spec = record.effective.as_ref();
-            spec.is_some_and(|spec| spec.references().into_iter().any(|named| Key::from(named) == *used))
-        };
+        let uses =
+            |record: &Record| record.effective.as_ref().is_some_and(|spec| spec.references().contains(used));
         if deleting && !self.store.get(key).is_some_and(uses) {
             let problem = format!("{} {} is being deleted; name another", used.kind, used.name);
             return Err(Invalid::new(field, problem).because(Cause::ReferenceTerminating));

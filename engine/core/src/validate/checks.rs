@@ -12,7 +12,7 @@ use crate::{Key, Kind};
 impl Validator<'_> {
     /// Checks a spec against all that it names.
     pub fn check(&self, key: &Key, spec: &Arc<Spec>) -> Result<(), Invalid> {
-        for named in spec.references().into_iter().filter(|named| !named.is_checked_by_part) {
+        for named in spec.named().into_iter().filter(|named| !named.is_checked_by_part) {
             self.check_reference(named.field, &named.into())?;
         }
         match &**spec {

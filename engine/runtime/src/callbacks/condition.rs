@@ -3,7 +3,7 @@
 
 use async_nats::jetstream::kv::Store;
 use bytes::Bytes;
-use eno_core::{Key, Name};
+use eno_core::{Key, Kind, Name};
 use eno_nbi_crds::CALLBACK_DELIVERED;
 use jiff::Timestamp;
 use kube::Client;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use eno_core::{Key, Name};
+use eno_core::{Key, Kind, Name};
 use eno_sbi::nats::{CALLBACKS, answer_subject};
 use eno_schemas::{
     CallbackAction, CallbackAnswer, CallbackRequest, DeliveryEnd, ObjectName, Subject, decode, encode,

@@ -7,7 +7,7 @@ use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
-use eno_core::{Key, Name, Status};
+use eno_core::{Key, Kind, Name, Status};
 use eno_sbi::nats::{Content, Selection, StoredMessage, for_each_stored, last_stored};
 use eno_schemas::{LeftOut, Subject, SubjectKind, Transition, encode, subject};
 use jiff::Timestamp;
