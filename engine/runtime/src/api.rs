@@ -237,7 +237,11 @@ mod tests {
             names(schema, "", &mut found);
             found.retain(|field| !OTHERS.contains(&field.as_str()));
             let listed = kind.reference_fields().into_iter().map(|(field, _)| field.to_owned());
-            assert_eq!(listed.collect::<BTreeSet<_>>(), found, "kinds/ of the core, and the schema of {kind}");
+            assert_eq!(
+                listed.collect::<BTreeSet<_>>(),
+                found,
+                "kinds/ of the core, and the schema of {kind}"
+            );
         }
         assert_eq!(kind("L2SA"), Some(Kind::L2ServiceAttachment));
         assert_eq!(finalizer(Kind::PodConfig), "podconfig.finalizers.opdev.io");
