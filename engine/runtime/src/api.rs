@@ -141,18 +141,7 @@ impl WriteError {
     }
 }
 
-/// Patches an object or, with `subresource`, a part of it.
-pub async fn patch<P: Serialize + std::fmt::Debug>(
-    client: &Client,
-    operation: &'static str,
-    key: &Key,
-    subresource: Option<&str>,
-    patch: &Patch<P>,
-) -> Result<Written, WriteError> {
-    patch_as(client, MANAGER, operation, key, subresource, patch).await
-}
-
-/// The same as another field manager.
+/// Patches an object or, with `subresource`, a part of it, as this field manager.
 pub async fn patch_as<P: Serialize + std::fmt::Debug>(
     client: &Client,
     manager: &'static str,

@@ -29,8 +29,8 @@ use crate::nad::{NAD_DRIVER, Nads, sharing};
 use crate::node::Nodes;
 use crate::node::state::HostStates;
 use crate::node::target::NodeChanges;
-use crate::pods::Pods;
 use crate::pods::state::PodStates;
+use crate::pods::{Context, Pods};
 use crate::schedule::Schedule;
 use crate::store::{Store, Verdict};
 use crate::validate::{Validation, Validator, subnets};
@@ -105,7 +105,7 @@ impl Engine {
             }
             Event::NodeGone(name) => {
                 if self.node.remove_node(&name, &mut self.work) {
-                    self.pods.remove_node(&self.store, &self.node, &name, &mut self.work);
+                    self.with_pods(|pods, cx| pods.remove_node(cx, &name));
                 }
                 if self.store.remove_node(&name) {
                     self.store.revalidate_kind(Kind::ConnectionPoint, &mut self.work);
@@ -137,7 +137,7 @@ impl Engine {
             Event::StatusWritten(key, count) => self.pods.leases_written(&key, count),
             Event::PodGone(uid) => {
                 self.nad.remove_user(&self.store, &uid, &mut self.work);
-                self.pods.remove(&self.store, &mut self.node, &uid, &mut self.work);
+                self.with_pods(|pods, cx| pods.remove(cx, &uid));
             }
             Event::Stopped(workload, nads) => {
                 self.nad.set_template(&self.store, workload, &nads, &mut self.work);
@@ -248,10 +248,8 @@ impl Engine {
                 self.validate_first();
             } else if self.fabric.step(&self.config, &self.store, &self.vlan, &mut self.work) {
             } else if !self.pods.step(
-                &self.store,
-                &mut self.node,
+                &mut Context { store: &self.store, nodes: &mut self.node, work: &mut self.work },
                 &self.startup.early_reports,
-                &mut self.work,
             ) {
                 return;
             }
@@ -352,6 +350,12 @@ impl Engine {
         }
     }
 
+    /// Changes pods, which read and change other parts.
+    fn with_pods(&mut self, change: impl FnOnce(&mut Pods, &mut Context<'_>)) {
+        let (store, nodes, work) = (&self.store, &mut self.node, &mut self.work);
+        change(&mut self.pods, &mut Context { store, nodes, work });
+    }
+
     fn validator(&self) -> Validator<'_> {
         Validator {
             config: &self.config,
@@ -381,7 +385,7 @@ impl Engine {
 
     /// The pods and bridges of a node changed.
     fn change_node(&mut self, name: &Name, changes: NodeChanges) {
-        self.pods.change_node(&self.store, &self.node, name, changes, &mut self.work);
+        self.with_pods(|pods, cx| pods.change_node(cx, name, changes));
     }
 
     fn update_drivers(&mut self, alive: BTreeSet<Name>) {

@@ -58,7 +58,7 @@ impl Engine {
         let record = self.store.remove(key);
         let change = self.node.remove_object(&self.config, &self.store, key, &mut self.work);
         self.pods.change_point(&self.store, key, &change, &mut self.work);
-        self.pods.remove_object(&self.store, &mut self.node, key, &mut self.work);
+        self.with_pods(|pods, cx| pods.remove_object(cx, key));
         for reference in references {
             self.store.remove_referrer(&reference, key, &mut self.work);
             self.reference_removed(&reference);

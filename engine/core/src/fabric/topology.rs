@@ -287,21 +287,12 @@ fn index_of(ports: &[Name], port: &Name) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::kinds::DevicePort;
-    use eno_schemas::{Device, Drift, PortMode};
+    use eno_schemas::{Device, PortMode};
 
     fn device(ports: &[(&str, LeadsTo)]) -> DeviceSpec {
         DeviceSpec {
             driver: "netconf".into(),
-            device: Device {
-                address: "x:830".into(),
-                dialect: None,
-                credential: None,
-                host_key: None,
-                drift: Drift::Repair,
-                audit_interval: None,
-                adopt: eno_schemas::VlanSet::EMPTY,
-                neutron: None,
-            },
+            device: Device::new("x:830"),
             ports: ports
                 .iter()
                 .map(|(name, leads_to)| DevicePort {

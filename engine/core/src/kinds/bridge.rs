@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Absence, Described, Facts, Path, Users};
+use super::{Absence, Described, Facts, Path, Users};
 
 /// A pod bridge: its ports are pods of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -81,7 +81,7 @@ pub fn choose<'a>(
     };
     // Where no plugin can, no other ConnectionPoint helps.
     let cause = |able: bool| if able { Cause::Incompatible } else { Cause::Spec };
-    let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface_str(interface));
+    let what = format!("VlanType {} with PodInterfaceType {}", vlan_type.as_str(), interface.as_str());
     let Some(wanted) = attachment.implementation else {
         let able = CNIS.iter().any(|cni| can(*cni, vlan_type, interface));
         let invalid = || Invalid::new("VlanType", format!("{what}: {}", works())).because(cause(able));
@@ -101,13 +101,6 @@ pub fn choose<'a>(
         Invalid::new("Implementation", problem).because(cause(able))
     })?;
     held(chosen)
-}
-
-fn interface_str(interface: InterfaceType) -> &'static str {
-    match interface {
-        InterfaceType::Kernel => "kernel",
-        InterfaceType::Dpdk => "dpdk",
-    }
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 use eno_schemas::{CniName, InterfaceType, OvsDatapath};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Described, Facts, Kind, Path, Reference};
-use crate::name::Name;
-use crate::selector::Selector;
+use super::{Described, Facts, Kind, Name, Path, Reference, Selector};
 
 /// A point where pods connect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 use eno_schemas::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Described, Facts, Kind, Path, Reference};
-use crate::name::Name;
+use super::{Described, Facts, Kind, Name, Path, Reference};
 
 /// A VLAN on connection points.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

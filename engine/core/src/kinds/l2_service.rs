@@ -3,9 +3,7 @@
 use eno_schemas::VlanId;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Described, Facts, Kind, Path, Reference};
-use crate::name::Name;
-use crate::selector::Selector;
+use super::{Described, Facts, Kind, Name, Path, Reference, Selector};
 
 /// An L2 network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -3,9 +3,7 @@
 use eno_schemas::{CniName, InterfaceType, VlanType};
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Described, Facts, Kind, Path, Reference, SupportedCni, Users};
-use crate::name::Name;
-use crate::selector::Selector;
+use super::{Described, Facts, Kind, Name, Path, Reference, Selector, SupportedCni, Users};
 
 /// Services at a connection point.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

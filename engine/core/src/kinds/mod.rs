@@ -23,6 +23,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
+use crate::selector::Selector;
 
 pub use bridge::BridgeSpec;
 pub use connection_point::{ConnectionPointSpec, Plugin, SupportedCni};

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::Described;
-use crate::selector::Selector;
+use super::{Described, Selector};
 
 /// A set of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 use eno_schemas::VlanSet;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Absence, Described, Facts};
-use crate::selector::Selector;
+use super::{Absence, Described, Facts, Selector};
 
 /// A network outside the fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,7 @@ use eno_schemas::{LinkKind, PodRoute, PodRule};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Absence, Described, Facts, Path};
-use crate::name::Name;
+use super::{Absence, Described, Facts, Name, Path};
 
 /// Interfaces of the pods that carry the object's name in a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

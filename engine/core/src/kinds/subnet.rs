@@ -4,8 +4,7 @@ use eno_schemas::{Dns, Ipam, Pool};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::{Absence, Described, Facts, Kind, Reference};
-use crate::name::Name;
+use super::{Absence, Described, Facts, Kind, Name, Reference};
 
 /// A subnet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use eno_schemas::{NodePod, PodLink, PrimaryLink};
 use ipnet::IpNet;
 
+use crate::node::Nodes;
+use crate::store::Store;
+use crate::work::Work;
 use crate::{Key, Kind, Name, Pod, PodView};
 
 use claims::{Claim, Claimant};
@@ -62,6 +65,13 @@ pub struct Pods {
     queue: BTreeSet<(Key, Name)>,
     /// Pod uids whose PodNetwork may have changed.
     view_queue: BTreeSet<Name>,
+}
+
+/// What pods read and change beside themselves.
+pub(crate) struct Context<'a> {
+    pub store: &'a Store,
+    pub nodes: &'a mut Nodes,
+    pub work: &'a mut Work,
 }
 
 /// A pod.
