@@ -1,6 +1,6 @@
 //! An engine that begins while the API server does not know a kind.
 
-use eno_core::spec::{RouteSpec, Spec};
+use eno_core::kinds::{RouteSpec, Spec};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{Phase, Pool};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eno_core::spec::{BridgeDomainSpec, LeadsTo, NodePoolSpec, Plugin, Spec, SupportedCni};
+use eno_core::kinds::{BridgeDomainSpec, LeadsTo, NodePoolSpec, Plugin, Spec, SupportedCni};
 use eno_core::{Event, Key, Kind, Labels, Object, Target};
 use eno_schemas::{
     Applied, Desired, FabricDesired, InterfaceType, Item, Outcome, Phase, PortBefore, Rejection, VlanId,

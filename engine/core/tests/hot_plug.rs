@@ -1,6 +1,6 @@
 //! Hot-plug: attachments that are plugged into running pods.
 
-use eno_core::spec::{RouteSpec, Spec};
+use eno_core::kinds::{RouteSpec, Spec};
 use eno_core::{Key, Kind, Object};
 use eno_schemas::{
     CniName, HostNetwork, LinkKind, LinkName, Master, Parent, Phase, Pool, PortVlans, VlanType,

@@ -1,6 +1,6 @@
 //! Validation of Subnets and Routes, and addresses with more than one allocator.
 
-use eno_core::spec::{RouteSpec, Spec};
+use eno_core::kinds::{RouteSpec, Spec};
 use eno_core::{Condition, Key, Kind, Object};
 use eno_schemas::{Ipam, Phase, Pool, VlanType};
 

@@ -1,6 +1,6 @@
 //! A leaf–spine fabric with a ConnectionPoint on each leaf.
 
-use eno_core::spec::{NodePoolSpec, Spec};
+use eno_core::kinds::{NodePoolSpec, Spec};
 use eno_core::{Event, Kind, Labels, Selector};
 
 use super::{World, connection_point, object};

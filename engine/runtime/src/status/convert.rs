@@ -5,7 +5,7 @@ mod read;
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use eno_core::spec::Spec;
+use eno_core::kinds::Spec;
 use eno_core::{Kind, LastTransaction, LinkEntry, Name, PlacementStatus, PodEntry, PortMemory, Status};
 use eno_nbi_crds as crds;
 use eno_schemas::{DeviceInfo, Phase, PortBefore, Text, VlanId};
