@@ -132,6 +132,7 @@ pub fn veth(name: &str, bridge: &str, cidr: &str) -> PodLinkSpec {
 }
 
 pub fn pod_link(name: &str, kind: LinkKind) -> PodLinkSpec {
+    let kind = serde_json::to_value(kind).unwrap();
     serde_json::from_value(json!({ "name": name, "kind": kind, "up": true })).unwrap()
 }
 
