@@ -260,23 +260,21 @@ impl Bench {
         format!("http://{}/{name}", self.address)
     }
 
-    fn start_delivery(&self) -> (CancellationToken, JoinHandle<()>) {
+    fn start_delivery(&self) -> RunningDelivery {
         self.start_delivery_with(&local())
     }
 
-    fn start_delivery_with(&self, args: &CallbackArgs) -> (CancellationToken, JoinHandle<()>) {
+    fn start_delivery_with(&self, args: &CallbackArgs) -> RunningDelivery {
         let stop = CancellationToken::new();
         let connection = self.connection.clone();
         let mut poster = Poster::new(args, self.cluster.client(), "eno-system").unwrap();
         poster.notice_delay = 1000;
-        let poster = Arc::new(poster);
-        (
-            stop.clone(),
-            tokio::spawn(async move {
-                let (_alive, lost) = watch::channel(0);
-                run(connection, poster, Arc::default(), leading(), lost, stop).await;
-            }),
-        )
+        let (poster, stopped) = (Arc::new(poster), stop.clone());
+        let task = tokio::spawn(async move {
+            let (_alive, lost) = watch::channel(0);
+            run(connection, poster, Arc::default(), leading(), lost, stopped).await;
+        });
+        RunningDelivery { stop, task }
     }
 
     fn context(&self, args: &CallbackArgs) -> DeliveryContext {
@@ -343,6 +341,25 @@ impl Bench {
     }
 }
 
+/// A receiver, its address and what it gets, and a bench that may post there.
+async fn start() -> (Receiver, SocketAddr, mpsc::UnboundedReceiver<Received>, Bench) {
+    let (receiver, address, gets) = Receiver::start().await;
+    (receiver, address, gets, Bench::new(address).await)
+}
+
+/// The task that delivers callbacks.
+struct RunningDelivery {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl RunningDelivery {
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
 fn transition(name: &str, counter: u64, spec: &Value) -> Transition {
     Transition {
         id: format!("{name}-{counter}"),
@@ -375,8 +392,7 @@ async fn next(gets: &mut mpsc::UnboundedReceiver<Received>) -> (String, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_arrive_in_order_despite_failing_endpoints() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("slow", 2, StatusCode::SERVICE_UNAVAILABLE);
     receiver.refuse("moved", 1, StatusCode::FOUND);
     receiver.refuse("gone", 1, StatusCode::GONE);
@@ -390,7 +406,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
     bench.transition("moved", 1, None).await;
     bench.transition("gone", 1, None).await;
     bench.transition("gone", 2, None).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     let mut all: HashMap<String, Vec<u64>> = HashMap::new();
     for _ in 0..8 {
         let (path, counter) = next(&mut gets).await;
@@ -401,8 +417,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
     // All but the dead one are below the floor.
     bench.wait_for_state(|floor, entries| floor == 11 && entries == 1).await;
     bench.tombstones_expire().await;
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
     let dead = dead_letters(&bench.connection).await.unwrap();
     let [letter] = &dead[..] else { panic!("{dead:?}") };
     assert_eq!((&*letter.transition.id, letter.attempts, &*letter.error), ("gone-1", 1, "answered 410 Gone"));
@@ -410,8 +425,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     for name in ["before", "after", "more"] {
         bench.transition(name, 1, None).await;
     }
@@ -427,38 +441,34 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
         let (schedule, _) = state::load(&bucket, &outbox, &mut loaded_newest, 0).await.unwrap();
         assert_eq!((schedule.read(), loaded_newest), (intact, newest.filter(|_| intact == 3)));
     }
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     bench.wait_for_state(|floor, _| floor == 3).await;
     bench.transition("last", 1, None).await;
     assert_eq!(next(&mut gets).await, ("last".into(), 1));
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_resumes_after_restart_without_duplicates() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 1, None).await;
     bench.transition("b", 1, None).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     assert_eq!(next(&mut gets).await, ("b".into(), 1));
     bench.transition("a", 2, None).await;
     bench.transition("b", 2, None).await;
     assert_eq!(next(&mut gets).await, ("b".into(), 2));
     bench.wait_for_state(|floor, entries| floor == 4 && entries == 1).await;
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
     receiver.refuse("a", 0, StatusCode::OK);
     bench.transition("a", 3, None).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     for counter in 1..=3 {
         assert_eq!(next(&mut gets).await, ("a".into(), counter));
     }
     // Delivered callbacks are not repeated.
     bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
     assert!(gets.try_recv().is_err());
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }

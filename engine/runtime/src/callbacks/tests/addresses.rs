@@ -14,8 +14,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_addresses_receive_nothing_and_condition_names_reason() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let port = address.port();
     let args =
         CallbackArgs { callback_allow: vec!["nfvo.example".parse().unwrap()], ..CallbackArgs::default() };
@@ -33,7 +32,7 @@ async fn refused_addresses_receive_nothing_and_condition_names_reason() {
         bench.cluster.put(&name, &json!({ "CallbackURL": url }));
         bench.transition(&name, 1, Some(url)).await;
     }
-    let (stop, task) = bench.start_delivery_with(&args);
+    let delivery = bench.start_delivery_with(&args);
     for n in 0..urls.len() {
         let condition = bench.cluster.wait_for_condition(&format!("o{n}"), "False", "GivenUp").await;
         let message = condition["message"].as_str().unwrap();
@@ -45,8 +44,7 @@ async fn refused_addresses_receive_nothing_and_condition_names_reason() {
     let dead = dead_letters(&bench.connection).await.unwrap();
     assert!(dead.len() == urls.len() && dead.iter().all(|letter| letter.attempts == 1));
     assert!(gets.try_recv().is_err());
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 /// An open port that speaks no HTTP.
@@ -64,8 +62,7 @@ async fn other_protocol() -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn condition_tells_no_open_port_from_a_closed_one() {
-    let (receiver, address, _gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, _gets, mut bench) = start().await;
     let other = other_protocol().await;
     receiver.refuse("answers", u32::MAX, StatusCode::NOT_FOUND);
     let urls = [
@@ -84,7 +81,7 @@ async fn condition_tells_no_open_port_from_a_closed_one() {
         callback_allow: vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()],
         ..CallbackArgs::default()
     };
-    let (stop, task) = bench.start_delivery_with(&args);
+    let delivery = bench.start_delivery_with(&args);
     for (name, _) in &urls {
         let condition = bench.cluster.wait_for_condition(name, "False", "Retrying").await;
         assert_eq!(
@@ -103,14 +100,12 @@ async fn condition_tells_no_open_port_from_a_closed_one() {
         let found = listed.iter().find(|one| one.name == name).unwrap();
         assert!(found.error.contains(expected), "{name}: {}", found.error);
     }
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_are_not_followed() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let bench = Bench::new(address).await;
+    let (receiver, address, mut gets, bench) = start().await;
     let context = bench.context(&local());
     for code in [301, 302, 303, 307, 308] {
         receiver.refuse("a", 1, StatusCode::from_u16(code).unwrap());

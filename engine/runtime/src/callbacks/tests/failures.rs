@@ -10,13 +10,12 @@ fn request(action: CallbackAction, name: &str) -> CallbackRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn condition_tracks_failing_callbacks_across_restart() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     for name in ["a", "quiet"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
         bench.transition(name, 1, None).await;
     }
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     for _ in 0..2 {
         next(&mut gets).await;
     }
@@ -31,9 +30,8 @@ async fn condition_tracks_failing_callbacks_across_restart() {
     assert_eq!((&*listed[0].name, listed[0].counter, listed[0].delivered), ("a", 2, Some(1)));
     assert!(listed[0].next_try_at().is_some());
     // The condition survives a restart, and recovers with the delivery.
-    stop.cancel();
-    task.await.unwrap();
-    let (stop, task) = bench.start_delivery();
+    delivery.stop().await;
+    let delivery = bench.start_delivery();
     receiver.refuse("a", 0, StatusCode::OK);
     assert_eq!(next(&mut gets).await, ("a".into(), 2));
     let condition = bench.cluster.wait_for_condition("a", "True", "Delivered").await;
@@ -46,14 +44,12 @@ async fn condition_tracks_failing_callbacks_across_restart() {
     timeout(TIMEOUT, forgotten).await.unwrap();
     // An object whose callbacks succeed gets no condition.
     assert!(bench.cluster.0.lock().unwrap().conditions.iter().all(|(name, _)| name == "a"));
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_uses_current_callback_url_of_object() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("wrong", u32::MAX, StatusCode::NOT_FOUND);
     let wrong = format!("http://{address}/wrong");
     bench.transition("a", 1, Some(&wrong)).await;
@@ -62,18 +58,16 @@ async fn retry_uses_current_callback_url_of_object() {
     bench.cluster.put("b", &json!({ "CallbackURL": format!("http://{address}/b") }));
     bench.cluster.0.lock().unwrap().objects.get_mut("b").unwrap()["metadata"]["uid"] = "other".into();
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     assert_eq!(next(&mut gets).await, ("a".into(), 1));
     bench.cluster.wait_for_condition("b", "False", "Retrying").await;
     assert!(gets.try_recv().is_err());
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("deleted", 2, StatusCode::INTERNAL_SERVER_ERROR);
     receiver.refuse("without", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.cluster.put("without", &json!({}));
@@ -81,26 +75,24 @@ async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
         bench.transition("deleted", counter, None).await;
         bench.transition("without", counter, None).await;
     }
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     for counter in 1..=2 {
         assert_eq!(next(&mut gets).await, ("deleted".into(), counter));
     }
     bench.wait_for_state(|floor, entries| floor == 4 && entries == 0).await;
     // Each was posted once, before the object was read.
     assert_eq!(receiver.refuse.lock().unwrap()["without"].0, u32::MAX - 2);
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_letters_are_stored_and_retried_on_request() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     bench.cluster.put("a", &json!({ "CallbackURL": format!("http://{address}/a") }));
     receiver.refuse("a", 2, StatusCode::GONE);
     bench.transition("a", 1, None).await;
     bench.transition("a", 2, None).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     bench.cluster.wait_for_condition("a", "False", "GivenUp").await;
     let dead = async {
         while dead_letters(&bench.connection).await.unwrap().len() < 2 {
@@ -130,14 +122,12 @@ async fn dead_letters_are_stored_and_retried_on_request() {
     receiver.refuse("a", 0, StatusCode::OK);
     send_request(&bench.connection, &retry).await.unwrap();
     assert_eq!(next(&mut gets).await, ("a".into(), 3));
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
-    let (receiver, address, _gets) = Receiver::start().await;
-    let bench = Bench::new(address).await;
+    let (receiver, address, _gets, bench) = start().await;
     let context = bench.context(&local());
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     let spec = json!({ "CallbackURL": format!("http://{address}/a") });
@@ -166,13 +156,12 @@ async fn callback_is_given_up_only_after_ten_attempts_and_three_days() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_test_runs_on_request() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     for name in ["a", "not-a"] {
         bench.cluster.put(name, &json!({ "CallbackURL": format!("http://{address}/{name}") }));
     }
     bench.cluster.put("silent", &json!({}));
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     bench.transition("first", 1, None).await;
     // The delivery task is subscribed from then on.
     next(&mut gets).await;
@@ -193,34 +182,30 @@ async fn endpoint_test_runs_on_request() {
     let nowhere = Some("the object has no CallbackURL".into());
     assert_eq!(test(CallbackAction::TestEndpoint, "silent").await, (0, nowhere));
     assert!(test(CallbackAction::TestMessage, "nobody").await.1.unwrap().contains("does not exist"));
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_test_precedes_first_callback() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     bench.cluster.put("not-a", &json!({ "CallbackURL": format!("http://{address}/not-a") }));
     bench.transition("a", 1, None).await;
     bench.transition("not-a", 1, None).await;
     // Only the first callback is preceded by a test.
     bench.transition("not-b", 2, None).await;
-    let (stop, task) = bench.start_delivery_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
+    let delivery = bench.start_delivery_with(&CallbackArgs { callback_endpoint_test: true, ..local() });
     let mut came = [next(&mut gets).await, next(&mut gets).await];
     came.sort();
     assert_eq!(came, [("a".into(), 1), ("not-b".into(), 2)]);
     let condition = bench.cluster.wait_for_condition("not-a", "False", "Retrying").await;
     assert!(condition["message"].as_str().unwrap().contains("answered 200 OK, not 204"), "{condition}");
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_entries_of_former_leader_are_deleted() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
-    let (stop, task) = bench.start_delivery();
+    let (_receiver, address, mut gets, mut bench) = start().await;
+    let delivery = bench.start_delivery();
     bench.transition("a", 1, None).await;
     next(&mut gets).await;
     // A paused former leader writes them after its successor deleted them.
@@ -231,14 +216,12 @@ async fn stale_entries_of_former_leader_are_deleted() {
     let undelivered = Undelivered { next_try: Some(0), ..about(&message, 1, 3, "no".into()) };
     bucket.put("told.L2Service._.gone", serde_json::to_vec(&undelivered).unwrap().into()).await.unwrap();
     bench.wait_until_no_entries().await;
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unexpired_tombstones_are_renewed() {
-    let (_receiver, address, _gets) = Receiver::start().await;
-    let bench = Bench::new(address).await;
+    let (_receiver, address, _gets, bench) = start().await;
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     let [at, undelivered, waiting] =
         ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
@@ -286,11 +269,10 @@ async fn unexpired_tombstones_are_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_says_how_many_transitions_it_stands_for() {
-    let (receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (receiver, address, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
     bench.transition("a", 1, None).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     bench.wait_for_state(|_, entries| entries == 1).await;
     for counter in 2..=4 {
         bench.joined_transition("a", counter).await;
@@ -307,6 +289,5 @@ async fn callback_says_how_many_transitions_it_stands_for() {
     assert_eq!(left_out(&take(&mut gets).await), (10, Some(5)));
     bench.wait_for_state(|floor, entries| floor == 5 && entries == 0).await;
     assert!(gets.try_recv().is_err());
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }

@@ -92,8 +92,7 @@ fn case(got: &Received, secret: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reference_library_verifies_signatures() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let (old, new) = (secret(1), secret(2));
     let set_keys = |values: &[String]| {
         let mut state = bench.cluster.0.lock().unwrap();
@@ -104,7 +103,7 @@ async fn reference_library_verifies_signatures() {
     let url = |name: &str| format!("http://{address}/{name}");
     let spec = |name: &str, format: &str| json!({ "CallbackURL": url(name), "CallbackSecret": { "Name": "eno-callback" }, "CallbackFormat": format });
     bench.transition_of("plain", 1, &spec("plain", "Object")).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     let mut got = vec![take(&mut gets).await];
     bench.transition_of("event", 1, &spec("event", "CloudEvents")).await;
     bench.transition("unsigned", 1, None).await;
@@ -135,18 +134,16 @@ async fn reference_library_verifies_signatures() {
     assert_eq!(good, [true, true, true, true, false, false, false], "{results:?}");
     // The second callback used the cached keys.
     assert_eq!(bench.cluster.0.lock().unwrap().reads, 1);
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_waits_while_secret_is_missing_or_invalid() {
-    let (_receiver, address, mut gets) = Receiver::start().await;
-    let mut bench = Bench::new(address).await;
+    let (_receiver, address, mut gets, mut bench) = start().await;
     let spec = json!({ "CallbackURL": format!("http://{address}/a"), "CallbackSecret": { "Name": "mine" } });
     bench.cluster.put("a", &spec);
     bench.transition_of("a", 1, &spec).await;
-    let (stop, task) = bench.start_delivery();
+    let delivery = bench.start_delivery();
     let condition = bench.cluster.wait_for_condition("a", "False", "Retrying").await;
     assert!(
         condition["message"].as_str().unwrap().contains("Secret eno-system/mine: it does not exist"),
@@ -182,8 +179,7 @@ async fn callback_waits_while_secret_is_missing_or_invalid() {
         .insert("eno-system/mine".into(), data(std::slice::from_ref(&good)));
     let got = take(&mut gets).await;
     assert!(got.headers["webhook-signature"].to_str().unwrap().starts_with("v1,"));
-    stop.cancel();
-    task.await.unwrap();
+    delivery.stop().await;
     // No stream contains either of the secrets.
     for name in [subject::TRANSITIONS, subject::HISTORY, subject::DEAD_LETTERS, "KV_ENO_CALLBACKS"] {
         let stream = bench.connection.jetstream.get_stream(name).await.unwrap();
