@@ -207,7 +207,9 @@ pub(super) async fn recompute(app: App) -> bool {
     let switches = std::mem::take(&mut desired.switches);
     match fabric_of(&world, switches, app.messages().as_ref()).await {
         Ok(fabric) => {
-            app.change(|state, changed| changed.other |= state.set_desired(&mut observation, desired, fabric));
+            app.change(|state, changed| {
+                changed.other |= state.set_desired(&mut observation, desired, fabric);
+            });
             true
         }
         Err(error) => {

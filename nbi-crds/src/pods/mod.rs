@@ -13,7 +13,7 @@ pub use link::{LinkFields, LinkType, RouteFields, RuleFields};
 pub use pod_config::{NetworkAttachment, PodConfig, PodConfigSpec, SampleDeployment, VlanFields};
 pub use pod_network::{PodInterface, PodNetwork, PodNetworkOwner, PodNetworkSpec, PodNetworkStatus};
 pub use pod_network_config::{AdditionalNetwork, PodNetworkConfig, PodNetworkConfigSpec, PrimaryInterface};
-pub use status::{ConfigPhase, ConfigStatus, Lease, PodConfiguration};
+pub use status::{ConfigPhase, Lease, PodConfiguration};
 
 /// The API group of PodConfig.
 pub const PODCONFIG_GROUP: &str = "podconfig.opdev.io";

@@ -60,6 +60,16 @@ const fn engine(
     Permission { account: ENGINE, namespace: "", group, resources, names: &[], verbs }
 }
 
+/// A driver reads the login of a device.
+const fn login(account: Account) -> Permission {
+    Permission { account, namespace: "eno-devices", ..engine("", &["secrets"], &["get"]) }
+}
+
+/// A driver reads the FabricDevice of a device.
+const fn fabric_device(account: Account) -> Permission {
+    Permission { account, ..engine("eno.k8s.io", &["fabricdevices"], &["get"]) }
+}
+
 /// All permissions. An account that is not listed has none.
 pub const PERMISSIONS: &[Permission] = &[
     engine("eno.k8s.io", KINDS, &["get", "list", "watch", "patch"]),
@@ -87,45 +97,17 @@ pub const PERMISSIONS: &[Permission] = &[
         names: &["eno-engine"],
         ..engine("coordination.k8s.io", &["leases"], &["get", "update"])
     },
-    Permission {
-        account: NETCONF,
-        namespace: "eno-devices",
-        group: "",
-        resources: &["secrets"],
-        names: &[],
-        verbs: &["get"],
-    },
-    Permission {
-        account: NETCONF,
-        namespace: "",
-        group: "eno.k8s.io",
-        resources: &["fabricdevices"],
-        names: &[],
-        verbs: &["get"],
-    },
-    Permission {
-        account: NEUTRON,
-        namespace: "eno-devices",
-        group: "",
-        resources: &["secrets"],
-        names: &[],
-        verbs: &["get"],
-    },
-    Permission {
-        account: NEUTRON,
-        namespace: "",
-        group: "eno.k8s.io",
-        resources: &["fabricdevices"],
-        names: &[],
-        verbs: &["get"],
-    },
+    login(NETCONF),
+    fabric_device(NETCONF),
+    login(NEUTRON),
+    fabric_device(NEUTRON),
     Permission {
         account: NAD,
-        namespace: "",
-        group: "k8s.cni.cncf.io",
-        resources: &["network-attachment-definitions"],
-        names: &[],
-        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        ..engine(
+            "k8s.cni.cncf.io",
+            &["network-attachment-definitions"],
+            &["get", "list", "watch", "create", "patch", "delete"],
+        )
     },
 ];
 
