@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 
 /// Kind and phase of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -128,122 +128,92 @@ pub struct Metrics {
 }
 
 impl Default for Metrics {
+    /// Metrics that nobody reads.
     fn default() -> Self {
-        Self {
-            leading: Gauge::default(),
-            objects: Family::default(),
-            oldest: Family::default(),
-            device_up: Family::default(),
-            device_drift: Family::default(),
-            drivers: Family::default(),
-            clock_skew: Family::default(),
-            nodes: Gauge::default(),
-            stream_bytes: Family::default(),
-            stream_limits: Family::default(),
-            stream_fill: Family::default(),
-            transitions: Family::default(),
-            effects: Family::default(),
-            writes: Family::default(),
-            publish_waiting: Gauge::default(),
-            publish_outstanding: Gauge::default(),
-            commands: Family::default(),
-            transactions: Family::default(),
-            transaction_seconds: Histogram::new(exponential_buckets(0.01, 2.0, 13)),
-            transaction_participants: Histogram::new(exponential_buckets(2.0, 2.0, 9)),
-            drift: Counter::default(),
-            outbox_lag: Gauge::default(),
-            callbacks: Family::default(),
-            callbacks_pending: Gauge::default(),
-            callbacks_failing: Gauge::default(),
-            settle: Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
-            mailbox: Gauge::default(),
-            node_logins: Family::default(),
-            malformed: Family::default(),
-            watch_errors: Family::default(),
-            kind_absent: Family::default(),
-            synced: Gauge::default(),
-            catch_up: Gauge::default(),
-        }
+        Self::new(&mut Registry::default())
     }
 }
 
+/// A metric of a registry.
+fn registered<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    registered(registry, name, help, M::default())
+}
+
 impl Metrics {
-    /// Registers the metrics under `eno_engine_…`.
-    pub fn register(&self, registry: &mut Registry) {
+    /// The metrics `eno_engine_…` of a registry.
+    pub fn new(registry: &mut Registry) -> Self {
         let all = registry.sub_registry_with_prefix("eno_engine");
-        all.register("drift", "Differences found on switches in what is ours", self.drift.clone());
-        all.register("leading", "1 while this process leads", self.leading.clone());
-        all.register("objects", "Custom resources by kind and phase", self.objects.clone());
-        all.register(
-            "phase_oldest_timestamp_seconds",
-            "Earliest time at which an object in this phase stopped being ready",
-            self.oldest.clone(),
-        );
-        all.register("device_up", "1 while the switch answers", self.device_up.clone());
-        all.register(
-            "device_drift",
-            "1 while the switch differs from what ENO wants",
-            self.device_drift.clone(),
-        );
-        all.register("drivers", "Live processes of each driver", self.drivers.clone());
-        all.register(
-            "driver_clock_skew_seconds",
-            "Largest difference of a driver's clock from the engine's; negative: behind",
-            self.clock_skew.clone(),
-        );
-        all.register("nodes", "Nodes that should have an agent", self.nodes.clone());
-        all.register("stream_bytes", "Size of a stream of NATS", self.stream_bytes.clone());
-        all.register("stream_limit_bytes", "Maximum size of the stream; 0: none", self.stream_limits.clone());
-        all.register(
-            "stream_fill_ratio",
-            "Used part of the stream's limits of bytes and messages",
-            self.stream_fill.clone(),
-        );
-        all.register("transitions", "Transitions written to the outbox", self.transitions.clone());
-        all.register("effects", "What the core asked for", self.effects.clone());
-        all.register("kube_writes", "Writes to the API server by what and result", self.writes.clone());
-        all.register("publish_waiting", "Targets with an unpublished change", self.publish_waiting.clone());
-        all.register(
-            "publish_outstanding",
-            "Targets whose driver has not answered",
-            self.publish_outstanding.clone(),
-        );
-        all.register("commands", "Commands by what became of them", self.commands.clone());
-        all.register("transactions", "Transactions of switches by outcome", self.transactions.clone());
-        all.register(
-            "transaction_seconds",
-            "Time from the opening of a transaction to its decision",
-            self.transaction_seconds.clone(),
-        );
-        all.register(
-            "transaction_participants",
-            "Switches that took part in a transaction",
-            self.transaction_participants.clone(),
-        );
-        all.register("outbox_lag", "Transitions not yet in the outbox", self.outbox_lag.clone());
-        all.register("callbacks", "Callbacks by what became of them", self.callbacks.clone());
-        all.register("callbacks_pending", "Callbacks not yet delivered", self.callbacks_pending.clone());
-        all.register(
-            "callbacks_failing",
-            "Objects whose last callback was not taken",
-            self.callbacks_failing.clone(),
-        );
-        all.register("settle_seconds", "Time to work out what follows from a batch", self.settle.clone());
-        all.register("mailbox", "Events not yet worked out", self.mailbox.clone());
-        all.register("node_logins", "Logins of agents to NATS by outcome", self.node_logins.clone());
-        all.register("malformed", "Messages that could not be read", self.malformed.clone());
-        all.register("watch_errors", "Watches that broke off", self.watch_errors.clone());
-        all.register(
-            "kind_absent",
-            "1 while the API server does not know the kind",
-            self.kind_absent.clone(),
-        );
-        all.register("synced_timestamp_seconds", "When the engine was last in step", self.synced.clone());
-        all.register(
-            "catch_up_seconds",
-            "Time from taking the lead until nothing was left to publish; 0: not yet",
-            self.catch_up.clone(),
-        );
+        Self {
+            drift: new(all, "drift", "Differences found on switches in what is ours"),
+            leading: new(all, "leading", "1 while this process leads"),
+            objects: new(all, "objects", "Custom resources by kind and phase"),
+            oldest: new(
+                all,
+                "phase_oldest_timestamp_seconds",
+                "Earliest time at which an object in this phase stopped being ready",
+            ),
+            device_up: new(all, "device_up", "1 while the switch answers"),
+            device_drift: new(all, "device_drift", "1 while the switch differs from what ENO wants"),
+            drivers: new(all, "drivers", "Live processes of each driver"),
+            clock_skew: new(
+                all,
+                "driver_clock_skew_seconds",
+                "Largest difference of a driver's clock from the engine's; negative: behind",
+            ),
+            nodes: new(all, "nodes", "Nodes that should have an agent"),
+            stream_bytes: new(all, "stream_bytes", "Size of a stream of NATS"),
+            stream_limits: new(all, "stream_limit_bytes", "Maximum size of the stream; 0: none"),
+            stream_fill: new(
+                all,
+                "stream_fill_ratio",
+                "Used part of the stream's limits of bytes and messages",
+            ),
+            transitions: new(all, "transitions", "Transitions written to the outbox"),
+            effects: new(all, "effects", "What the core asked for"),
+            writes: new(all, "kube_writes", "Writes to the API server by what and result"),
+            publish_waiting: new(all, "publish_waiting", "Targets with an unpublished change"),
+            publish_outstanding: new(all, "publish_outstanding", "Targets whose driver has not answered"),
+            commands: new(all, "commands", "Commands by what became of them"),
+            transactions: new(all, "transactions", "Transactions of switches by outcome"),
+            transaction_seconds: registered(
+                all,
+                "transaction_seconds",
+                "Time from the opening of a transaction to its decision",
+                Histogram::new(exponential_buckets(0.01, 2.0, 13)),
+            ),
+            transaction_participants: registered(
+                all,
+                "transaction_participants",
+                "Switches that took part in a transaction",
+                Histogram::new(exponential_buckets(2.0, 2.0, 9)),
+            ),
+            outbox_lag: new(all, "outbox_lag", "Transitions not yet in the outbox"),
+            callbacks: new(all, "callbacks", "Callbacks by what became of them"),
+            callbacks_pending: new(all, "callbacks_pending", "Callbacks not yet delivered"),
+            callbacks_failing: new(all, "callbacks_failing", "Objects whose last callback was not taken"),
+            settle: registered(
+                all,
+                "settle_seconds",
+                "Time to work out what follows from a batch",
+                Histogram::new(exponential_buckets(0.000_05, 4.0, 10)),
+            ),
+            mailbox: new(all, "mailbox", "Events not yet worked out"),
+            node_logins: new(all, "node_logins", "Logins of agents to NATS by outcome"),
+            malformed: new(all, "malformed", "Messages that could not be read"),
+            watch_errors: new(all, "watch_errors", "Watches that broke off"),
+            kind_absent: new(all, "kind_absent", "1 while the API server does not know the kind"),
+            synced: new(all, "synced_timestamp_seconds", "When the engine was last in step"),
+            catch_up: new(
+                all,
+                "catch_up_seconds",
+                "Time from taking the lead until nothing was left to publish; 0: not yet",
+            ),
+        }
     }
 
     /// Counts a transition in the outbox.

@@ -44,10 +44,9 @@ struct ResponseTimeout;
 pub async fn run(args: EngineArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     // A provider that is already installed is equally good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let metrics = Arc::new(Metrics::default());
     let certificates = Certificates::default();
     let mut registry = daemon::registry(VERSION, &certificates);
-    metrics.register(&mut registry);
+    let metrics = Arc::new(Metrics::new(&mut registry));
     let kube = kube_config(&args).await?;
     let identity: Arc<str> = identity().into();
     // A separate connection, so that requests for the Lease wait for no others.

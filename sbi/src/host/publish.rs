@@ -246,7 +246,7 @@ fn same(a: &Report, b: &Report) -> bool {
 #[cfg(test)]
 mod tests {
     use eno_conformance::{Engine, NatsServer, fabric};
-    use eno_schemas::{Command, Outcome, Report};
+    use eno_schemas::{Command, Report};
     use tokio_util::sync::CancellationToken;
 
     use super::*;

@@ -392,7 +392,7 @@ async fn next(gets: &mut mpsc::UnboundedReceiver<Received>) -> (String, u64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_arrive_in_order_despite_failing_endpoints() {
-    let (receiver, address, mut gets, mut bench) = start().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("slow", 2, StatusCode::SERVICE_UNAVAILABLE);
     receiver.refuse("moved", 1, StatusCode::FOUND);
     receiver.refuse("gone", 1, StatusCode::GONE);
@@ -425,7 +425,7 @@ async fn callbacks_arrive_in_order_despite_failing_endpoints() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
-    let (_receiver, address, mut gets, mut bench) = start().await;
+    let (_receiver, _, mut gets, mut bench) = start().await;
     for name in ["before", "after", "more"] {
         bench.transition(name, 1, None).await;
     }
@@ -450,7 +450,7 @@ async fn transitions_reusing_lost_outbox_sequences_are_delivered() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_resumes_after_restart_without_duplicates() {
-    let (receiver, address, mut gets, mut bench) = start().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.transition("a", 1, None).await;
     bench.transition("b", 1, None).await;

@@ -97,10 +97,9 @@ mod tests {
     }
 
     /// The lines of the metrics that are about objects.
-    fn lines(metrics: &Metrics) -> Vec<String> {
-        let (mut registry, mut text) = (Registry::default(), String::new());
-        metrics.register(&mut registry);
-        encode(&mut text, &registry).expect("text");
+    fn lines(registry: &Registry) -> Vec<String> {
+        let mut text = String::new();
+        encode(&mut text, registry).expect("text");
         let names = ["eno_engine_objects{", "eno_engine_phase_oldest", "eno_engine_device_"];
         let mut lines: Vec<_> = text
             .lines()
@@ -113,7 +112,8 @@ mod tests {
 
     #[test]
     fn oldest_object_of_each_phase_is_known() {
-        let (metrics, mut phases) = (Metrics::default(), Phases::default());
+        let (mut registry, mut phases) = (Registry::default(), Phases::default());
+        let metrics = Metrics::new(&mut registry);
         let key = |name: &str| Key::cluster(Kind::L2Service, &name.into());
         let objects =
             |phase, count| format!("eno_engine_objects{{kind=\"L2Service\",phase=\"{phase}\"}} {count}");
@@ -124,33 +124,34 @@ mod tests {
         };
         phases.set(&key("a"), &status(Phase::Pending, "1970-01-01T00:01:40Z"), &metrics);
         phases.set(&key("b"), &status(Phase::Pending, "1970-01-01T00:00:50Z"), &metrics);
-        assert_eq!(lines(&metrics), [objects("pending", 2), oldest("pending", 50)]);
+        assert_eq!(lines(&registry), [objects("pending", 2), oldest("pending", 50)]);
         phases.set(&key("b"), &status(Phase::Error, "1970-01-01T00:00:50Z"), &metrics);
         assert_eq!(
-            lines(&metrics),
+            lines(&registry),
             [objects("error", 1), objects("pending", 1), oldest("error", 50), oldest("pending", 100)]
         );
         phases.set(&key("b"), &status(Phase::Ready, "1970-01-01T00:02:00Z"), &metrics);
         phases.remove(&key("a"), &metrics);
-        assert_eq!(lines(&metrics), [objects("ready", 1)]);
+        assert_eq!(lines(&registry), [objects("ready", 1)]);
     }
 
     #[test]
     fn devices_are_up_while_they_answer() {
-        let (metrics, mut phases) = (Metrics::default(), Phases::default());
+        let (mut registry, mut phases) = (Registry::default(), Phases::default());
+        let metrics = Metrics::new(&mut registry);
         let key = Key::cluster(Kind::FabricDevice, &"leaf1".into());
         let mut device = status(Phase::Ready, "1970-01-01T00:01:40Z");
         phases.set(&key, &device, &metrics);
         let ready = "eno_engine_objects{kind=\"FabricDevice\",phase=\"ready\"} 1";
-        assert_eq!(lines(&metrics), [ready], "it never answered");
+        assert_eq!(lines(&registry), [ready], "it never answered");
         for kind in [ConditionType::Reachable, ConditionType::Drift] {
             device.conditions.push(condition(kind, true, "1970-01-01T00:01:40Z"));
         }
         phases.set(&key, &device, &metrics);
         let (up, drift) =
             ("eno_engine_device_up{device=\"leaf1\"} 1", "eno_engine_device_drift{device=\"leaf1\"} 1");
-        assert_eq!(lines(&metrics), [drift, up, ready]);
+        assert_eq!(lines(&registry), [drift, up, ready]);
         phases.remove(&key, &metrics);
-        assert_eq!(lines(&metrics), [""; 0]);
+        assert_eq!(lines(&registry), [""; 0]);
     }
 }

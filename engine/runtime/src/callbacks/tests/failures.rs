@@ -67,7 +67,7 @@ async fn retry_uses_current_callback_url_of_object() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callbacks_of_a_deleted_object_go_on_and_those_without_url_end() {
-    let (receiver, address, mut gets, mut bench) = start().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("deleted", 2, StatusCode::INTERNAL_SERVER_ERROR);
     receiver.refuse("without", u32::MAX, StatusCode::INTERNAL_SERVER_ERROR);
     bench.cluster.put("without", &json!({}));
@@ -204,7 +204,7 @@ async fn endpoint_test_precedes_first_callback() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_entries_of_former_leader_are_deleted() {
-    let (_receiver, address, mut gets, mut bench) = start().await;
+    let (_receiver, _, mut gets, mut bench) = start().await;
     let delivery = bench.start_delivery();
     bench.transition("a", 1, None).await;
     next(&mut gets).await;
@@ -221,7 +221,7 @@ async fn stale_entries_of_former_leader_are_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unexpired_tombstones_are_renewed() {
-    let (_receiver, address, _gets, bench) = start().await;
+    let (_receiver, _, _gets, bench) = start().await;
     let bucket = bench.connection.jetstream.get_key_value(subject::CALLBACKS).await.unwrap();
     let [at, undelivered, waiting] =
         ["at.L2Service._.gone", "told.L2Service._.gone", "at.L2Service._.waiting"];
@@ -269,7 +269,7 @@ async fn unexpired_tombstones_are_renewed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn callback_says_how_many_transitions_it_stands_for() {
-    let (receiver, address, mut gets, mut bench) = start().await;
+    let (receiver, _, mut gets, mut bench) = start().await;
     receiver.refuse("a", u32::MAX, StatusCode::SERVICE_UNAVAILABLE);
     bench.transition("a", 1, None).await;
     let delivery = bench.start_delivery();
